@@ -1,0 +1,1 @@
+"""One folder for each card: clocks, pins, hard blocks, constraints, build script."""

@@ -1,0 +1,1 @@
+"""The firmware: serves the control queue and programs the tables over a register bus."""

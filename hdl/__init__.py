@@ -1,0 +1,1 @@
+"""The hardware description: one folder for each room of the data path."""

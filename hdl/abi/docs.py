@@ -1,0 +1,82 @@
+"""Writes the tables of docs/abi.md: ``python -m hdl.abi.docs`` prints the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import EnumType
+from types import ModuleType
+
+from hdl.abi import enums, virtio_pci, virtio_rdma
+from hdl.abi.layout import Struct
+
+_INTRODUCTION = """\
+# The ABI between guest and device
+
+Written by `python -m hdl.abi.docs` from the descriptions in `hdl/abi`; a test keeps it current.
+ABI version {version}. Layouts are packed and little-endian, offsets and sizes are in bytes.
+An unpacked union shows all its members; they share the same bytes.
+
+## How the parts are used
+
+- A control request is the command byte and its request structure (readable), then the response
+  byte and the response structure (writable), split over descriptors in any way.
+- A send queue element is `cmd_post_send` and `num_sge` times `sge`. With INLINE the payload itself
+  follows and `num_sge` is 0. A receive queue element is `cmd_post_recv` and its SGEs.
+- A completion is one `virtio_rdma_cq_req` in a buffer that the driver put into the queue.
+- Virtqueues: 0 is the control queue, `1 + cqn` a completion queue, `1 + max_cq + 2 * pair` a send
+  queue and the next one its receive queue. `pair` is the low bits of the queue pair number; pair 0
+  is unused and pair 1 is the general services interface.
+- A memory key is the region number above an 8-bit tag. `pages` is the address of a flat array of
+  le64 page addresses; pages have 4096 bytes and the first one begins at `start` mod 4096.
+- `imm_data`, GIDs, MAC addresses and `sys_image_guid` are raw bytes, copied and never swapped.
+"""
+
+
+def _struct_table(struct: Struct) -> Iterator[str]:
+    yield f"### `{struct.name}`, {struct.size} bytes\n"
+    yield "| offset | size | field | type | |"
+    yield "|---|---|---|---|---|"
+    for place in struct.places():
+        kind = place.kind.type_name
+        yield f"| {place.offset} | {place.size} | `{place.path}` | {kind} | {place.note} |"
+    yield ""
+
+
+def _enumerations(module: ModuleType) -> Iterator[str]:
+    for cls in vars(module).values():
+        if not isinstance(cls, EnumType) or cls.__module__ != module.__name__:
+            continue
+        summary = (cls.__doc__ or "").split("\n")[0].split("Spec:")[0].replace("``", "`").strip()
+        yield f"### `{cls.__name__}`\n"
+        if summary:
+            yield f"{summary}\n"
+        yield ", ".join(f"{item.name} {_number(item.value)}" for item in cls) + "\n"
+
+
+def _number(value: int) -> str:
+    return str(value) if value < 0x20 else f"{value:#x}"
+
+
+def page() -> str:
+    """The whole of docs/abi.md."""
+    lines = [_INTRODUCTION.format(version=virtio_rdma.ABI_VERSION)]
+    lines.append("## Control commands\n")
+    lines += ["| number | command | request | response |", "|---|---|---|---|"]
+    for command, structs in virtio_rdma.COMMANDS.items():
+        names = ["-" if s is virtio_rdma.NOTHING else f"`{s.name}`" for s in structs]
+        lines.append(f"| {command.value} | {command.name} | {names[0]} | {names[1]} |")
+    lines.append("\n## Structures of virtio-rdma\n")
+    for struct in virtio_rdma.STRUCTS:
+        lines += _struct_table(struct)
+    lines.append("## Numbers of virtio-rdma\n")
+    lines += _enumerations(enums)
+    lines.append("## Structures of virtio over PCI\n")
+    for struct in virtio_pci.STRUCTS:
+        lines += _struct_table(struct)
+    lines.append("## Numbers of virtio over PCI\n")
+    lines += _enumerations(virtio_pci)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

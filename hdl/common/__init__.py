@@ -1,0 +1,1 @@
+"""Room ``common``: skid buffers, queues, RAM wrapper, arbiters, CRC, clock crossing."""

@@ -1,0 +1,146 @@
+"""A list of QPs that need service: every QP at most once, flags merged while it waits."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.ports.jobs import Activation
+
+from .ram import Ram
+
+__all__ = ["ActivationList"]
+
+FLAGS = 4
+
+
+class ActivationList(wiring.Component):
+    """Membership bit and flags per QP in RAM, and a queue of QP numbers as deep as there are QPs.
+
+    Because a QP stands in the queue at most once, the queue cannot overflow: a set is always
+    accepted, whatever the service side does. Service is round robin in order of activation.
+
+    Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
+    ``level``: QPs waiting; ``ready``: the RAM has been cleared after reset.
+    Latency: 4 cycles from a set to ``o``. Throughput: one set or one take in two cycles; with n set
+    ports each waits at most n turns. Flags of 0 are no activation and are dropped.
+    Reset: empty; cleared row by row, sets wait meanwhile.
+    """
+
+    def __init__(self, *, qps: int, sets: int = 1):
+        if qps < 2 or qps & (qps - 1):
+            raise ValueError(f"QPs must be a power of two, at least 2, not {qps!r}")
+        if sets < 1:
+            raise ValueError(f"Sets must be at least 1 port, not {sets!r}")
+        self._qps, self._sets = qps, sets
+        members = {f"set{i}": In(stream.Signature(Activation)) for i in range(sets)}
+        super().__init__(
+            members
+            | {
+                "o": Out(stream.Signature(Activation)),
+                "level": Out(range(qps + 1)),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        index = ceil_log2(self._qps)
+        m.submodules.flags = flags = Ram(shape=FLAGS, depth=self._qps)
+        m.submodules.queue = queue = Ram(shape=index, depth=self._qps)
+        head, tail = Signal(index), Signal(index)
+        clear = Signal(range(self._qps + 1))
+        m.d.comb += [
+            self.ready.eq(clear == self._qps),
+            queue.write.index.eq(tail),
+            queue.read0.index.eq(head),
+            queue.read0.enable.eq(1),
+        ]
+
+        # One operation at a time: read the QP's flags, then write them back merged or cleared.
+        sets = [getattr(self, f"set{i}") for i in range(self._sets)]
+        turn = Signal(range(self._sets))
+        chosen = Signal(data.StructLayout({"qp": index, "flags": FLAGS}))
+        taken = Signal()  # the output register is full
+        turn_to_take = Signal()  # sets and takes alternate when both are wanted
+        wanted = Signal()
+        select = Signal(range(self._sets))
+        m.d.comb += [self.o.valid.eq(taken)]
+        with m.If(self.o.ready):
+            m.d.sync += taken.eq(0)
+
+        # Fixed order starting after the last one served, so that no port starves.
+        requests = Signal(self._sets)
+        m.d.comb += requests.eq(Cat(s.valid for s in sets))
+        for last in range(self._sets):
+            with m.If(turn == last):
+                for step in reversed(range(1, self._sets + 1)):
+                    candidate = (last + step) % self._sets
+                    with m.If(requests[candidate]):
+                        m.d.comb += [select.eq(candidate), wanted.eq(1)]
+
+        payload = Signal(Activation)
+        for i, port in enumerate(sets):
+            with m.If(select == i):
+                m.d.comb += payload.eq(port.payload)
+
+        with m.FSM(name="operation"):
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    flags.write.index.eq(clear),
+                    flags.write.enable.eq(1),
+                ]
+                m.d.sync += clear.eq(clear + 1)
+                with m.If(clear == self._qps - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                with m.If(wanted & ~(turn_to_take & (self.level != 0) & ~taken)):
+                    m.d.sync += turn_to_take.eq(1)
+                    for i, port in enumerate(sets):
+                        with m.If(select == i):
+                            m.d.comb += port.ready.eq(1)
+                    m.d.sync += [
+                        turn.eq(select),
+                        chosen.qp.eq(payload.qp),
+                        chosen.flags.eq(payload.flags),
+                    ]
+                    m.d.comb += [
+                        flags.read0.index.eq(payload.qp),
+                        flags.read0.enable.eq(1),
+                    ]
+                    m.next = "SET"
+                with m.Elif((self.level != 0) & ~taken):
+                    m.d.comb += [
+                        flags.read0.index.eq(queue.read0.row),
+                        flags.read0.enable.eq(1),
+                    ]
+                    m.next = "TAKE"
+            with m.State("SET"):
+                m.d.comb += [
+                    flags.write.index.eq(chosen.qp),
+                    flags.write.row.eq(flags.read0.row | chosen.flags),
+                    flags.write.enable.eq(1),
+                    queue.write.row.eq(chosen.qp),
+                ]
+                with m.If((flags.read0.row == 0) & (chosen.flags != 0)):
+                    m.d.comb += queue.write.enable.eq(1)
+                    m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
+                m.next = "IDLE"
+            with m.State("TAKE"):
+                m.d.comb += [
+                    flags.write.index.eq(queue.read0.row),
+                    flags.write.row.eq(0),
+                    flags.write.enable.eq(1),
+                ]
+                m.d.sync += [
+                    self.o.payload.qp.eq(queue.read0.row),
+                    self.o.payload.flags.eq(flags.read0.row),
+                    taken.eq(1),
+                    turn_to_take.eq(0),
+                    head.eq(head + 1),
+                    self.level.eq(self.level - 1),
+                ]
+                m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.next = "IDLE"  # the queue's RAM shows the next head
+        return m

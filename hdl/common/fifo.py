@@ -1,0 +1,61 @@
+"""FIFO for a stream, in registers or in RAM."""
+
+from amaranth.hdl import Module, Shape, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .ram import Ram
+
+__all__ = ["StreamFifo"]
+
+
+class StreamFifo(wiring.Component):
+    """Holds ``depth`` beats; ``level`` counts them (the one at the output included).
+
+    Latency: 2 cycles from input to output. Throughput: one beat per cycle, in and out at once.
+    ``i.ready`` depends on registers only, and so does ``o.valid``. Reset: empty.
+    """
+
+    def __init__(self, *, shape, depth: int):
+        if depth < 2 or depth & (depth - 1):
+            raise ValueError(f"Depth must be a power of two, at least 2 beats, not {depth!r}")
+        self._shape, self._depth = shape, depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width = Shape.cast(self._shape).width
+        m.submodules.ram = ram = Ram(shape=width, depth=self._depth)
+        index = ceil_log2(self._depth)
+        write, read = Signal(index), Signal(index)
+        stored = Signal(range(self._depth + 1))  # written and not yet fetched from the RAM
+        fetched = Signal()  # the RAM's output holds the next beat
+        push, fetch, pop = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(self.level != self._depth),
+            push.eq(self.i.valid & self.i.ready),
+            pop.eq(self.o.valid & self.o.ready),
+            fetch.eq((stored != 0) & (~fetched | self.o.ready)),
+            self.o.valid.eq(fetched),
+            self.o.payload.eq(ram.read0.row),
+            ram.write.index.eq(write),
+            ram.write.row.eq(self.i.payload),
+            ram.write.enable.eq(push),
+            ram.read0.index.eq(read),
+            ram.read0.enable.eq(fetch),
+        ]
+        m.d.sync += [
+            write.eq(write + push),
+            read.eq(read + fetch),
+            stored.eq(stored + push - fetch),
+            fetched.eq(fetch | (fetched & ~self.o.ready)),
+            self.level.eq(self.level + push - pop),
+        ]
+        return m

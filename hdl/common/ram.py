@@ -1,0 +1,83 @@
+"""RAM with one write port and any number of registered read ports."""
+
+from amaranth.hdl import ClockSignal, Instance, Module, Shape, Signal, unsigned
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In
+from amaranth.utils import ceil_log2
+
+from hdl.ports.tables import TableRead, TableWrite
+
+__all__ = ["Ram"]
+
+#: Memories above this many bits become instances of ``ram.v``: Amaranth prints every word of its own.
+INSTANCE_BITS = 256 * 1024
+
+
+class Ram(wiring.Component):
+    """Block RAM: one write port, ``reads`` read ports (``read0``, ``read1``, ...), each a copy.
+
+    Latency: 1 cycle; a row read stays until the next enabled read. A read in the cycle in which the
+    same row is written returns the new row (forwarded explicitly: transparent ports are not mapped
+    alike by all tools). Throughput: one write and one read per port and cycle.
+    Reset: contents are kept; they are zero after configuration.
+    """
+
+    def __init__(self, *, shape, depth: int, reads: int = 1):
+        if depth < 1:
+            raise ValueError(f"Depth must be at least 1 row, not {depth!r}")
+        if reads < 1:
+            raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
+        self._shape, self._depth, self._reads = shape, depth, reads
+        self._index = max(1, ceil_log2(depth))
+        members = {"write": In(TableWrite(self._index, shape))}
+        members |= {f"read{i}": In(TableRead(self._index, shape)) for i in range(reads)}
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        width = Shape.cast(self._shape).width
+        for i in range(self._reads):
+            port = getattr(self, f"read{i}")
+            row = self._copy(m, f"copy{i}", port, width)
+            forwarded = Signal(width, reset_less=True, name=f"forwarded{i}")
+            forward = Signal(name=f"forward{i}")
+            with m.If(port.enable):
+                m.d.sync += [
+                    forward.eq(self.write.enable & (self.write.index == port.index)),
+                    forwarded.eq(self.write.row),
+                ]
+            with m.If(forward):
+                m.d.comb += port.row.eq(forwarded)
+            with m.Else():
+                m.d.comb += port.row.eq(row)
+        return m
+
+    def _copy(self, m: Module, name: str, port, width: int) -> Signal:
+        row = Signal(width, name=f"{name}_row")
+        if width * self._depth > INSTANCE_BITS:
+            m.submodules[name] = Instance(
+                "rocinante_ram",
+                p_WIDTH=width,
+                p_DEPTH=self._depth,
+                p_INDEX=self._index,
+                i_clk=ClockSignal(),
+                i_write_enable=self.write.enable,
+                i_write_index=self.write.index,
+                i_write_row=self.write.row,
+                i_read_enable=port.enable,
+                i_read_index=port.index,
+                o_read_row=row,
+            )
+            return row
+        rows = memory.Memory(shape=unsigned(width), depth=self._depth, init=[])
+        m.submodules[name] = rows
+        write, read = rows.write_port(), rows.read_port(transparent_for=())
+        m.d.comb += [
+            write.addr.eq(self.write.index),
+            write.data.eq(self.write.row),
+            write.en.eq(self.write.enable),
+            read.addr.eq(port.index),
+            read.en.eq(port.enable),
+            row.eq(read.data),
+        ]
+        return row

@@ -1,0 +1,28 @@
+// Simple dual-port RAM, one write and one registered read, for memories too large to be printed
+// word by word into generated Verilog. Maps to block RAM or UltraRAM. Contents start at zero.
+module rocinante_ram #(
+    parameter WIDTH = 8,
+    parameter DEPTH = 16,
+    parameter INDEX = 4
+) (
+    input  wire             clk,
+    input  wire             write_enable,
+    input  wire [INDEX-1:0] write_index,
+    input  wire [WIDTH-1:0] write_row,
+    input  wire             read_enable,
+    input  wire [INDEX-1:0] read_index,
+    output reg  [WIDTH-1:0] read_row
+);
+  reg [WIDTH-1:0] rows[0:DEPTH-1];
+
+  integer i;
+  initial begin
+    for (i = 0; i < DEPTH; i = i + 1) rows[i] = {WIDTH{1'b0}};
+    read_row = {WIDTH{1'b0}};
+  end
+
+  always @(posedge clk) begin
+    if (write_enable) rows[write_index] <= write_row;
+    if (read_enable) read_row <= rows[read_index];
+  end
+endmodule

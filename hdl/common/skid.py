@@ -1,0 +1,40 @@
+"""Register slice for a stream: cuts both ``valid`` and ``ready``."""
+
+from amaranth.hdl import Module, Shape, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Skid"]
+
+
+class Skid(wiring.Component):
+    """Passes a stream through two registers, so that neither direction is combinational.
+
+    Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
+    """
+
+    def __init__(self, *, shape):
+        self._shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        width = Shape.cast(self._shape).width
+        front, spare = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        front_valid, spare_valid = Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~spare_valid),
+            self.o.valid.eq(front_valid),
+            self.o.payload.eq(front),
+        ]
+        with m.If(~spare_valid):
+            m.d.sync += spare.eq(self.i.payload)
+        with m.If(self.o.ready | ~front_valid):
+            m.d.sync += [front_valid.eq(spare_valid | self.i.valid), spare_valid.eq(0)]
+            with m.If(spare_valid):
+                m.d.sync += front.eq(spare)
+            with m.Else():
+                m.d.sync += front.eq(self.i.payload)
+        with m.Elif(~spare_valid):
+            m.d.sync += spare_valid.eq(self.i.valid)
+        return m

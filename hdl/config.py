@@ -1,0 +1,136 @@
+"""The configuration of one NIC: what a user chooses, and what follows from it."""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+__all__ = ["NicConfig"]
+
+WIDTHS = (64, 128, 256, 512)
+MTUS = (256, 512, 1024, 2048, 4096)
+
+#: PCI function numbers on one card; the management function is out of a guest's reach.
+FUNCTION_NET = 0
+FUNCTION_RDMA = 1
+FUNCTION_MANAGEMENT = 2
+
+#: Name -> (lowest, highest, must be a power of two).
+LIMITS: dict[str, tuple[int, int, bool]] = {
+    "clock_hz": (1_000_000, 1_000_000_000, False),
+    "qps": (4, 16384, True),
+    "cqs": (2, 16384, True),
+    "mrs": (2, 65536, True),
+    "gids": (1, 128, False),
+    "functions": (1, 1, False),
+    "vectors": (2, 2048, False),
+    "queue_size": (2, 32768, True),
+    "read_tags": (4, 256, True),
+    "read_bytes": (64, 512, True),
+    "write_bytes": (64, 512, True),
+    "max_sge": (1, 32, False),
+    "max_inline": (16, 512, False),
+    "send_lines": (2, 256, True),
+    "recv_lines": (2, 256, True),
+    "outstanding": (4, 65536, True),
+    "read_resources": (4, 65536, True),
+    "max_rd_atomic": (1, 128, True),
+    "translation_lines": (8, 65536, True),
+    "gather_bytes": (8192, 262144, True),
+    "receive_bytes": (16384, 1048576, True),
+    "quantum": (1, 256, False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicConfig:
+    """What a user chooses. Frozen; a bad value raises ValueError naming field and value.
+
+    Attributes:
+        width: data path width, bits.
+        clock_hz: core clock, Hz (simulated time and timers are derived from it).
+        qps: queue pairs; pair 0 is never used, pair 1 is QP1 (virtio-rdma, max_qp).
+        cqs: completion queues. mrs: memory regions. gids: GID table entries.
+        functions: guest functions. vectors: MSI-X vectors of a guest function.
+        queue_size: largest virtqueue, descriptors.
+        mtu: largest path MTU, bytes of payload.
+        read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
+            owns that much reorder storage. write_bytes: largest single host write burst, bytes.
+        max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
+        send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving.
+        outstanding: unacknowledged WQEs over all QPs.
+        read_resources: READ requests held by the responder over all QPs.
+        max_rd_atomic: outstanding READs of one QP, either direction.
+        translation_lines: lines of the translation cache, eight pages each, per direction.
+        gather_bytes: payload fetched ahead of the wire, bytes. receive_bytes: receive buffer, bytes.
+        quantum: packets one QP may send before another waiting QP gets its turn.
+    """
+
+    width: int = 512
+    clock_hz: int = 250_000_000
+    qps: int = 128
+    cqs: int = 32
+    mrs: int = 1024
+    gids: int = 16
+    functions: int = 1
+    vectors: int = 32
+    queue_size: int = 4096
+    mtu: int = 4096
+    read_tags: int = 256
+    read_bytes: int = 512
+    write_bytes: int = 256
+    max_sge: int = 32
+    max_inline: int = 512
+    send_lines: int = 16
+    recv_lines: int = 64
+    outstanding: int = 1024
+    read_resources: int = 1024
+    max_rd_atomic: int = 16
+    translation_lines: int = 2048
+    gather_bytes: int = 32768
+    receive_bytes: int = 262144
+    quantum: int = 16
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"{field.name} must be a whole number, not {value!r}")
+        if self.width not in WIDTHS:
+            raise ValueError(f"width must be one of {WIDTHS} bits, not {self.width!r}")
+        if self.mtu not in MTUS:
+            raise ValueError(f"mtu must be one of {MTUS} bytes, not {self.mtu!r}")
+        for name, (low, high, power) in LIMITS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be {low} to {high}, not {value!r}")
+            if power and value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, not {value!r}")
+        if self.gather_bytes < 2 * self.mtu:
+            raise ValueError(
+                f"gather_bytes must hold two packets of mtu {self.mtu}, not {self.gather_bytes!r}"
+            )
+        if self.receive_bytes < 2 * self.mtu:
+            raise ValueError(
+                f"receive_bytes must hold two packets of mtu {self.mtu}, not {self.receive_bytes!r}"
+            )
+
+    @cached_property
+    def bytes_per_beat(self) -> int:
+        """Bytes of one beat of the data path."""
+        return self.width // 8
+
+    @cached_property
+    def queues(self) -> int:
+        """Virtqueues of a guest function: control, CQs, then pairs of SQ and RQ (VR-1.2)."""
+        return 1 + self.cqs + 2 * self.qps
+
+    def cq_queue(self, cqn: int) -> int:
+        """Virtqueue number of completion queue ``cqn`` (VR-3.11)."""
+        return 1 + cqn
+
+    def sq_queue(self, qp: int) -> int:
+        """Virtqueue number of the send queue of pair ``qp`` (VR-3.22)."""
+        return 1 + self.cqs + 2 * qp
+
+    def rq_queue(self, qp: int) -> int:
+        """Virtqueue number of the receive queue of pair ``qp`` (VR-3.22)."""
+        return self.sq_queue(qp) + 1

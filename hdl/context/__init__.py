@@ -1,0 +1,1 @@
+"""Room ``context``: the tables (QP, CQ, MR, GID); one owner component each."""

@@ -1,0 +1,78 @@
+"""One context table: rows in RAM with one owner, reading copies, and the firmware's window."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.ram import Ram
+from hdl.ports.tables import TableProgram, TableRead, TableWrite
+
+__all__ = ["Table"]
+
+
+class Table(wiring.Component):
+    """Rows of ``row``, ``depth`` of them: ``read0``.. for readers, ``write`` for the owner (when
+    ``owned``), ``program`` for the firmware.
+
+    Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
+    untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
+    effect at once; the firmware's write waits for a cycle in which the owner does not write, so that
+    a live row changes in one step. After reset the rows are cleared one a cycle; ``ready`` says when.
+    """
+
+    def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):
+        if depth > 1 << index_width:
+            raise ValueError(f"Depth must fit {index_width} index bits, not {depth!r} rows")
+        self._row, self._depth, self._reads, self._owned = row, depth, reads, owned
+        members = {f"read{i}": In(TableRead(index_width, row)) for i in range(reads)}
+        if owned:
+            members["write"] = In(TableWrite(index_width, row))
+        members["program"] = In(TableProgram(index_width, row))
+        members["ready"] = Out(1)
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rows = rows = Ram(shape=self._row, depth=self._depth, reads=self._reads + 1)
+        index = max(1, ceil_log2(self._depth))
+        for i in range(self._reads):
+            port, copy = getattr(self, f"read{i}"), getattr(rows, f"read{i}")
+            m.d.comb += [
+                copy.index.eq(port.index[:index]),
+                copy.enable.eq(port.enable),
+                port.row.eq(copy.row),
+            ]
+
+        firmware = getattr(rows, f"read{self._reads}")
+        read_done = Signal()
+        m.d.comb += [
+            firmware.index.eq(self.program.index[:index]),
+            firmware.enable.eq(self.program.read),
+            self.program.read_row.eq(firmware.row),
+        ]
+        m.d.sync += read_done.eq(self.program.read & ~read_done)
+
+        clear = Signal(range(self._depth + 1))
+        m.d.comb += self.ready.eq(clear == self._depth)
+        owner_writes = self.write.enable if self._owned else 0
+        with m.If(~self.ready):
+            m.d.comb += [rows.write.index.eq(clear), rows.write.enable.eq(1)]
+            m.d.sync += clear.eq(clear + 1)
+        if self._owned:
+            with m.Elif(self.write.enable):
+                m.d.comb += [
+                    rows.write.index.eq(self.write.index[:index]),
+                    rows.write.row.eq(self.write.row),
+                    rows.write.enable.eq(1),
+                ]
+        with m.Elif(self.program.write):
+            m.d.comb += [
+                rows.write.index.eq(self.program.index[:index]),
+                rows.write.row.eq(self.program.row),
+                rows.write.enable.eq(1),
+            ]
+        m.d.comb += self.program.done.eq(
+            read_done | (self.program.write & self.ready & ~owner_writes)
+        )
+        return m

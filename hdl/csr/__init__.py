@@ -1,0 +1,1 @@
+"""Room ``csr``: register blocks, described once."""

@@ -1,0 +1,1 @@
+"""Room ``egress``: headers and payload to ICRC and MAC beats."""

@@ -1,0 +1,1 @@
+"""Room ``host``: host port arbiters and adapters, virtio capabilities, interrupts."""

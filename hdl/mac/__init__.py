@@ -1,0 +1,1 @@
+"""Room ``mac``: MAC-side stream, pause, pacing, time stamps."""

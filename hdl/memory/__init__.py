@@ -1,0 +1,1 @@
+"""Room ``memory``: keys, protection, address translation, scatter and gather."""

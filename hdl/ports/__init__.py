@@ -1,0 +1,1 @@
+"""Signatures and row structures that rooms share: types only, no logic."""

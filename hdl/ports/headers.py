@@ -1,0 +1,87 @@
+"""Per-packet rows that travel beside the payload: what ingress found and what egress must build.
+
+Numbers (PSN, VA, lengths, keys) are native integers. GIDs, MACs and immediates are raw bytes, first
+byte of the wire in bits 7:0. An IPv4 address a.b.c.d is the GID ::ffff:a.b.c.d.
+"""
+
+from amaranth.lib import data
+
+__all__ = ["AddressVector", "TxHeader", "RxHeader", "GidRow"]
+
+
+class GidRow(data.Struct):
+    """One entry of the GID table. Held in registers: ingress matches against all rows at once."""
+
+    valid: 1
+    function: 8
+    gid: 128
+    vlan_valid: 1
+    vlan_id: 12
+
+
+class AddressVector(data.Struct):
+    """Where a packet goes. By value, so that a QP, a WQE or a connection can supply it."""
+
+    sgid_index: 8  # row of the GID table: source address, IP version and VLAN follow from it
+    dgid: 128
+    dmac: 48
+    traffic_class: 8
+    flow_label: 20
+    hop_limit: 8
+    sl: 3  # VLAN priority
+    udp_source: 16
+
+
+class TxHeader(data.Struct):
+    """What egress needs to build the headers of one packet; the opcode says which are present.
+
+    Pad count, lengths and ICRC are egress's own. ``length`` is the payload in bytes, 0 to MTU.
+    """
+
+    opcode: 8
+    solicited: 1
+    ack_request: 1
+    pkey: 16
+    dest_qp: 24
+    psn: 24
+    va: 64  # RETH, AtomicETH
+    rkey: 32  # RETH, AtomicETH, IETH
+    dma_length: 32  # RETH
+    imm: 32  # ImmDt, raw bytes
+    syndrome: 8  # AETH
+    msn: 24  # AETH
+    length: 13
+    av: AddressVector
+
+
+class RxHeader(data.Struct):
+    """What ingress found in one good packet. Fields of absent headers are undefined.
+
+    ``length`` is the payload in bytes without pad: that many bytes follow in the payload stream as
+    one packet (none when 0). The ICRC, lengths, checksums and the destination address were checked.
+    """
+
+    opcode: 8
+    solicited: 1
+    ack_request: 1
+    pkey: 16
+    dest_qp: 24
+    psn: 24
+    va: 64
+    rkey: 32  # RETH, AtomicETH; IETH's key is in imm, see below
+    dma_length: 32
+    imm: 32  # ImmDt raw bytes; IETH: the R_Key as a number
+    syndrome: 8
+    msn: 24
+    qkey: 32  # DETH
+    src_qp: 24  # DETH
+    swap_add: 64  # AtomicETH
+    compare: 64  # AtomicETH
+    length: 13
+    function: 8  # owner of the matched GID
+    gid_index: 8  # matched row of the GID table
+    ipv6: 1
+    src_gid: 128
+    src_mac: 48
+    traffic_class: 8
+    hop_limit: 8

@@ -1,0 +1,257 @@
+"""Jobs and results that rooms hand to each other. docs/architecture.md says who sends what to whom."""
+
+from amaranth.lib import data, enum
+
+from .headers import TxHeader
+
+__all__ = [
+    "Sge",
+    "FetchRequest",
+    "FetchStatus",
+    "SendWqe",
+    "RecvWqe",
+    "SendFetched",
+    "RecvFetched",
+    "WqeRead",
+    "TxSource",
+    "TxJob",
+    "TxChecked",
+    "ScatterKind",
+    "ScatterJob",
+    "ScatterChecked",
+    "Effects",
+    "Completion",
+    "ReplyFlags",
+    "Activation",
+    "Doorbell",
+    "QueueError",
+    "QueueErrorCause",
+    "Interrupt",
+]
+
+
+class Sge(data.Struct):
+    """Scatter/gather element as it lies in a WQE (VR-4: sge, 16 bytes little-endian)."""
+
+    addr: 64
+    length: 32
+    lkey: 32
+
+
+class FetchRequest(data.Struct):
+    """Fetch the element at avail-ring ``position`` of virtqueue ``queue``.
+
+    ``known`` is the avail index the asker knows of (from a doorbell or an earlier answer): when
+    ``position`` lies before it the avail index is not read again.
+    """
+
+    function: 8
+    qp: 14
+    queue: 16
+    position: 16
+    known: 16
+
+
+class FetchStatus(enum.Enum, shape=2):
+    OK = 0
+    EMPTY = 1  # the driver has made nothing available at that position
+    WQE_ERROR = 2  # the element is there but is no valid WQE: completes with ``error``
+    QUEUE_ERROR = 3  # the ring itself is broken: the queue has been stopped
+
+
+class SendWqe(data.Struct):
+    """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line."""
+
+    opcode: 8  # WR opcode
+    fence: 1
+    signaled: 1
+    solicited: 1
+    inline: 1
+    num_sge: 6
+    wr_id: 64
+    imm: 32  # immediate (raw bytes) or key to invalidate
+    remote_addr: 64
+    rkey: 32
+    length: 32  # message bytes: sum of the SGEs, or the inline bytes
+
+
+class RecvWqe(data.Struct):
+    """A decoded receive WQE (VR-4, cmd_post_recv); its SGEs are in its line."""
+
+    num_sge: 6
+    wr_id: 64
+    length: 32  # bytes it can take
+
+
+class SendFetched(data.Struct):
+    """Answer to a FetchRequest on a send queue. ``line`` is taken until released (status OK only)."""
+
+    status: FetchStatus
+    error: 8  # WC status when WQE_ERROR
+    qp: 14
+    position: 16
+    available: 16  # avail index as now known
+    head: 16
+    line: 8
+    wqe: SendWqe
+
+
+class RecvFetched(data.Struct):
+    """Answer to a FetchRequest on a receive queue, or on a send queue for the sink of a READ.
+
+    The line stays valid until the next request is made."""
+
+    status: FetchStatus
+    error: 8
+    available: 16
+    head: 16
+    line: 8
+    wqe: RecvWqe
+
+
+class WqeRead(data.Struct):
+    """Address of one 16-byte slot of a line: SGE ``slot``, or inline bytes 16*slot and on."""
+
+    line: 8
+    slot: 5
+
+
+class TxSource(enum.Enum, shape=2):
+    """Where the payload of a packet comes from."""
+
+    NONE = 0
+    LINE = 1  # the SGEs of a WQE line, from byte ``offset`` of the message
+    INLINE = 2  # the inline bytes of a line
+    KEY = 3  # ``va`` under ``key``: READ response
+
+
+class TxJob(data.Struct):
+    """One packet to send: headers by value and where its ``header.length`` payload bytes are.
+
+    ``check_sink`` (with LINE, length 0): check that every SGE allows local write, fetch nothing.
+    """
+
+    header: TxHeader
+    source: TxSource
+    check_sink: 1
+    function: 8
+    pd: 16
+    line: 8
+    num_sge: 6
+    offset: 32
+    va: 64
+    key: 32
+
+
+class TxChecked(data.Struct):
+    """Answer to each TxJob, in order: ``status`` is a WC status; not 0: nothing was sent."""
+
+    status: 8
+
+
+class ScatterKind(enum.Enum, shape=2):
+    NONE = 0  # the packet has no payload
+    DISCARD = 1
+    LINE = 2  # the SGEs of a line, from byte ``offset`` of the message
+    KEY = 3  # ``va`` under ``key``: WRITE
+
+
+class ScatterJob(data.Struct):
+    """Where the payload of one received packet goes; one job per packet, in packet order."""
+
+    kind: ScatterKind
+    function: 8
+    pd: 16
+    line: 8
+    num_sge: 6
+    offset: 32
+    length: 13
+    va: 64
+    key: 32
+
+
+class ScatterChecked(data.Struct):
+    """Answer to each ScatterJob, in order, before any payload is written: WC status (0 = will be)."""
+
+    status: 8
+
+
+class ReplyFlags(data.Struct):
+    """Why the replier must look at a QP."""
+
+    ack: 1
+    nak: 1
+    read: 1
+    replay: 1
+
+
+class Completion(data.Struct):
+    """A finished WQE: returns its buffer to its ring (``ring``) and writes a CQE (``emit``)."""
+
+    emit: 1
+    cq: 14
+    wr_id: 64
+    status: 8
+    opcode: 8  # WC opcode
+    vendor_error: 32
+    byte_len: 32
+    imm: 32
+    qp_num: 24
+    src_qp: 24
+    flags: 32
+    solicited: 1
+    ring: 1
+    queue: 16
+    head: 16
+    function: 8
+
+
+class Effects(data.Struct):
+    """What happens once a packet's payload has been issued to the host; one per ScatterJob."""
+
+    complete: 1
+    completion: Completion
+    reply: 1
+    qp: 14
+    flags: ReplyFlags
+
+
+class Activation(data.Struct):
+    """A QP that needs service, and why. Merged per QP: flags are ORed while it waits."""
+
+    qp: 14
+    flags: 4
+
+
+class Doorbell(data.Struct):
+    """A driver's notification. ``next`` is the avail index with NOTIFICATION_DATA (``has_next``)."""
+
+    queue: 16
+    has_next: 1
+    next: 16
+
+
+class QueueErrorCause(enum.Enum, shape=4):
+    """Why a virtqueue was stopped (DEVICE_NEEDS_RESET)."""
+
+    NONE = 0
+    AVAIL_INDEX = 1  # more available than the queue has entries
+    DESC_INDEX = 2  # head or next beyond the queue
+    DESC_LOOP = 3  # chain longer than the queue
+    DESC_LENGTH = 4  # length 0, or a chain longer than the element may be
+    INDIRECT = 5  # bad indirect table
+    DIRECTION = 6  # readable after writable, or the wrong kind of buffer
+    HOST_READ = 7  # host memory did not answer
+    DISABLED = 8  # queue not enabled
+
+
+class QueueError(data.Struct):
+    queue: 16
+    cause: QueueErrorCause
+
+
+class Interrupt(data.Struct):
+    """Raise an MSI-X vector behind all writes issued so far."""
+
+    function: 8
+    vector: 16

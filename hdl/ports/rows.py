@@ -1,0 +1,211 @@
+"""Rows of the context tables. Each has one owner that writes it while a QP is live; others read copies.
+
+| table    | owner (room/component)            | readers                                   |
+|----------|-----------------------------------|-------------------------------------------|
+| qp_cfg   | firmware (shadow row and commit)  | scheduler, requester, replier, receive    |
+| qp_fetch | transport/scheduler               | -                                         |
+| qp_tx    | transport/requester               | scheduler                                 |
+| qp_ack   | transport/receive (completer)     | scheduler, requester                      |
+| qp_rx    | transport/receive (responder)     | requester, replier                        |
+| qp_reply | transport/replier                 | receive                                   |
+| mr       | firmware                          | memory (gather side, scatter side)        |
+| cq       | queues/completion                 | -                                         |
+| queue    | host/virtio (driver's registers)  | queues                                    |
+
+Indices: QP 14 bits (pair index), CQ 14, MR 16, virtqueue 16, PD 16, function 8.
+"""
+
+from amaranth.lib import data, enum
+
+from .headers import AddressVector
+
+__all__ = [
+    "QpState",
+    "QpCfg",
+    "QpFetch",
+    "QpTx",
+    "QpAck",
+    "QpRx",
+    "QpReply",
+    "RxMessage",
+    "ReadResource",
+    "Outstanding",
+    "MrType",
+    "MrRow",
+    "CqRow",
+    "QueueRow",
+]
+
+
+class QpState(enum.Enum, shape=3):
+    """States of a QP (VR-3.25); the values are the ABI's."""
+
+    RESET = 0
+    INIT = 1
+    RTR = 2
+    RTS = 3
+    SQD = 4
+    SQE = 5
+    ERR = 6
+
+
+class QpCfg(data.Struct):
+    """What MODIFY_QP decides."""
+
+    state: QpState
+    type: 3  # ABI values: RC 2, UC 3, UD 4
+    function: 8
+    pd: 16
+    send_cq: 14
+    recv_cq: 14
+    signal_all: 1
+    path_mtu: 3  # ABI values: 1 = 256 ... 5 = 4096
+    qpn: 24  # this QP's number on the wire; its low bits are the pair index
+    dest_qpn: 24
+    pkey: 16
+    qkey: 32
+    remote_write: 1
+    remote_read: 1
+    remote_atomic: 1
+    max_rd_atomic: 8  # READs this QP may have outstanding
+    max_dest_rd_atomic: 8  # READs it answers at a time: size of its slice of the pool (power of two)
+    read_base: 16  # first entry of its slice of the read resource pool
+    min_rnr_timer: 5
+    timeout: 5
+    retry_count: 3
+    rnr_retry: 3
+    max_send_sge: 6
+    max_recv_sge: 6
+    max_inline: 10
+    av: AddressVector
+
+
+class QpFetch(data.Struct):
+    """Scheduler: how far the send queue has been fetched."""
+
+    position: 16  # next avail-ring position to fetch
+    available: 16  # avail index last read from the driver, or told by its notification
+    blocked: 1  # the requester gave a WQE back; wait for the completer's wake
+
+
+class QpTx(data.Struct):
+    """Requester: the next packet to send."""
+
+    position: 16  # avail-ring position of the current WQE
+    offset: 32  # payload bytes of it already sent; 0 = not begun (a WQE that is begun has sent >= 1 packet)
+    begun: 1
+    psn: 24  # PSN of the next packet
+    entry: 16  # outstanding-table entry of the current WQE while begun
+    reads: 8  # READs started, modulo 256
+
+
+class QpAck(data.Struct):
+    """Completer: the oldest unacknowledged packet, and the send side's error."""
+
+    psn: 24  # oldest unacknowledged PSN
+    reads: 8  # READs finished, modulo 256
+    wakes: 8  # operations completed, modulo 256: lets the scheduler see a wake it could have missed
+    read_begun: 1  # the head READ has received its first response
+    error: 1  # the send side stopped on an error: only flushes go on
+
+
+class RxMessage(enum.Enum, shape=2):
+    """What kind of message the responder is in the middle of."""
+
+    NONE = 0
+    SEND = 1
+    WRITE = 2
+
+
+class QpRx(data.Struct):
+    """Responder: what is expected next, and what the replier must say."""
+
+    psn: 24  # expected PSN
+    msn: 24  # messages completed
+    message: RxMessage
+    position: 16  # next receive-queue position
+    offset: 32  # payload bytes of the current message already placed
+    va: 64  # WRITE: start of the message
+    rkey: 32
+    dma_length: 32
+    nak_sent: 1  # a PSN sequence or RNR NAK for this gap is out: no second one
+    syndrome: 8  # of the NAK to send when the replier is told so
+    read_tail: 8  # read resources taken, modulo 256
+    replay: 8  # duplicate READ: the resource (modulo 256) from which to answer again
+    replay_skip: 24  # and the packets of it to leave out
+    error: 1  # the receive side stopped on an error: nothing is accepted, receives are flushed
+
+
+class QpReply(data.Struct):
+    """Replier: the READ being answered."""
+
+    read_head: 8  # next resource to answer, modulo 256
+    packet: 24  # packets of it already sent
+
+
+class ReadResource(data.Struct):
+    """One READ request the responder has accepted."""
+
+    va: 64
+    rkey: 32
+    length: 32
+    psn: 24
+    msn: 24
+
+
+class Outstanding(data.Struct):
+    """One WQE on its way: what the completer needs, and the next of the same QP."""
+
+    position: 16  # avail-ring position in the send queue
+    head: 16  # descriptor to return
+    wr_id: 64
+    opcode: 8  # WR opcode, ABI values
+    signaled: 1
+    length: 32  # message bytes
+    first_psn: 24
+    last_psn: 24
+    complete: 1  # every packet was sent at least once, so last_psn stands
+    status: 8  # WC status; not 0: finish in error when it becomes the oldest
+    function: 8
+
+
+class MrType(enum.Enum, shape=3):
+    """How a key resolves. More kinds (list, interleaved, window) will join."""
+
+    INVALID = 0
+    DMA = 1  # bus addresses, no page list
+    PAGES = 2  # 4 KiB pages, flat list of le64 addresses in host memory
+
+
+class MrRow(data.Struct):
+    """One memory region. Access bits as in the ABI: local write 0, remote write 1, read 2, atomic 3."""
+
+    type: MrType
+    function: 8
+    pd: 16
+    tag: 8  # low byte of the keys
+    access: 4
+    va: 64  # address that SGEs and peers use for the first byte
+    length: 64
+    first_offset: 12  # offset of the first byte in its page
+    table: 64  # bus address of the page list, 8-byte aligned
+
+
+class CqRow(data.Struct):
+    """Completion queue."""
+
+    position: 16  # next avail-ring position
+    available: 16  # avail index last read
+    armed: 2  # REQ_NOTIFY_CQ flags: solicited 1, next 2
+    error: 1  # overflow: nothing is written any more
+
+
+class QueueRow(data.Struct):
+    """One virtqueue as the driver set it up."""
+
+    enabled: 1
+    size_log2: 4  # descriptors, power of two
+    desc: 64
+    driver: 64  # avail ring
+    device: 64  # used ring
+    vector: 16  # 0xFFFF = none

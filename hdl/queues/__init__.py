@@ -1,0 +1,1 @@
+"""Room ``queues``: virtqueue engines; descriptor and WQE fetch, completion write."""

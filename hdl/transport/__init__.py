@@ -1,0 +1,1 @@
+"""Room ``transport``: requester, responder, completer, retry, congestion."""

@@ -1,0 +1,1 @@
+"""Simulation: host and link models, guest driver, reference models, command line."""

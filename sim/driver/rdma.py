@@ -1,0 +1,161 @@
+"""The virtio-rdma device: its configuration and its control queue.
+
+Spec: virtio-rdma, sections 1 to 3.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import ControlCommand, Response
+from hdl.abi.layout import Values
+from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
+from sim.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
+from sim.driver.errors import CommandError, DeviceError, RdmaError
+from sim.driver.memory import view
+from sim.driver.platform import Platform
+from sim.driver.virtqueue import RingPolicy, Segment
+
+#: Vectors 0 and 1 are for configuration changes and the control queue, the rest for CQs.
+_FIRST_CQ_VECTOR = 2
+
+
+@dataclass(eq=False)
+class _Command:
+    name: str
+    addr: int
+    written: int | None = None
+
+
+@dataclass
+class CommandResult:
+    """What came back for a control request: ``written`` bytes, the first is the response byte."""
+
+    written: int
+    data: bytes = field(repr=False)
+
+    @property
+    def response(self) -> int:
+        """The response byte; DeviceError when the device wrote none."""
+        if not self.data:
+            raise DeviceError("A control request came back without a response byte")
+        return self.data[0]
+
+
+class RdmaDevice(VirtioPciDevice):
+    """A virtio-rdma function with its control queue running.
+
+    ``config`` is the unpacked device configuration.
+    """
+
+    config: Values
+    control: VirtQueue
+
+    @classmethod
+    async def start_up(
+        cls, platform: Platform, function: int = 1, options: DriverOptions | None = None
+    ) -> RdmaDevice:
+        """Finds, initialises and starts the device at ``function``."""
+        device = cls(platform, function, options or DriverOptions())
+        await device.open(DEVICE_ID_RDMA)
+        device.config = abi.CONFIG.unpack(await device.config_bytes(abi.CONFIG.size))
+        device._check_config()
+        await device.enable_vectors(_FIRST_CQ_VECTOR + device.config.max_cq)
+        device.control = await device.setup_queue(abi.CONTROL_QUEUE, vector=device.control_vector())
+        await device.start()
+        return device
+
+    def _check_config(self) -> None:
+        for name, limit in (("max_cq", abi.MAX_CQ_LIMIT), ("max_qp", abi.MAX_QP_LIMIT)):
+            if not 1 <= self.config[name] <= limit:
+                raise DeviceError(f"{name} must be 1 to {limit}, not {self.config[name]}")
+
+    def control_vector(self) -> int:
+        """The vector of the control queue."""
+        return min(1, self.vectors - 1) if self.vectors else NO_VECTOR
+
+    def cq_vector(self, comp_vector: int) -> int:
+        """The vector for completion vector ``comp_vector``; vectors are shared when few."""
+        if not self.vectors:
+            return NO_VECTOR
+        first = min(_FIRST_CQ_VECTOR, self.vectors - 1)
+        return first + comp_vector % (self.vectors - first)
+
+    async def command(
+        self, command: ControlCommand, request: Mapping[str, Any] | None = None, **fields: Any
+    ) -> Values:
+        """One control command; returns the unpacked response data.
+
+        Raises CommandError when the device refuses it, DeviceError for a short response.
+        """
+        request_struct, response_struct = abi.COMMANDS[command]
+        body = request_struct.pack(request, **fields)
+        result = await self.control_request(
+            bytes([command]) + body, abi.RESPONSE_HEADER.size + response_struct.size, command.name
+        )
+        if result.response != Response.OK:
+            raise CommandError(command.name, result.response)
+        if result.written < abi.RESPONSE_HEADER.size + response_struct.size:
+            raise DeviceError(f"{command.name}: only {result.written} bytes of response")
+        return response_struct.unpack(result.data[abi.RESPONSE_HEADER.size :])
+
+    async def control_request(
+        self,
+        request: bytes,
+        response_size: int,
+        name: str = "request",
+        policy: RingPolicy | None = None,
+    ) -> CommandResult:
+        """Any bytes as a control request with ``response_size`` writable bytes; for tests too.
+
+        Command and data, response and data are in buffers of their own (VR-3.3) unless ``policy``
+        cuts otherwise. Several requests may be under way at once.
+        """
+        size = len(request) + response_size
+        if not size:
+            raise RdmaError(errno.EINVAL, f"{name}: an empty control request")
+        queue, memory = self.control, self.platform.memory
+        addr = memory.alloc(size)
+        view(memory, addr, len(request))[:] = np.frombuffer(request, np.uint8)
+        header = 1
+        segments = [
+            Segment(addr, min(header, len(request))),
+            Segment(addr + header, len(request) - header),
+            Segment(addr + len(request), min(header, response_size), writable=True),
+            Segment(addr + len(request) + header, response_size - header, writable=True),
+        ]
+        if policy is not None and policy.split:
+            segments = [
+                Segment(addr, len(request)),
+                Segment(addr + len(request), response_size, writable=True),
+            ]
+        token = _Command(name, addr)
+        used_policy, queue.policy = queue.policy, self._policy(policy or queue.policy)
+        try:
+            queue.add([segment for segment in segments if segment.size > 0], token)
+        except RdmaError:
+            memory.free(addr)
+            raise
+        finally:
+            queue.policy = used_policy
+        queue.enable_interrupts()
+        await queue.kick()
+        await self.wait_until(lambda: self._reap_control(token), f"{name} answered")
+        written = token.written or 0
+        data = view(memory, addr + len(request), response_size)[:written].tobytes()
+        memory.free(addr)
+        return CommandResult(written, data)
+
+    def _reap_control(self, token: _Command) -> bool:
+        while self.control.has_used():
+            for used in self.control.reap():
+                assert isinstance(used.token, _Command)
+                used.token.written = used.size
+            self.control.enable_interrupts()
+        return token.written is not None

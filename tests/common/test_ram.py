@@ -1,0 +1,66 @@
+"""Ram and Table: forwarding, holding, the firmware's turn."""
+
+import random
+
+from amaranth.lib import data
+
+from hdl.common.ram import Ram
+from hdl.context.table import Table
+from tests.simulate import simulate
+
+
+def test_read_while_write_returns_the_new_row_and_holds():
+    ram = Ram(shape=8, depth=16, reads=2)
+
+    async def bench(ctx):
+        rng, model = random.Random(1), [0] * 16
+        for _ in range(500):
+            write, index, row = rng.random() < 0.5, rng.randrange(16), rng.randrange(256)
+            ctx.set(ram.write.enable, write)
+            ctx.set(ram.write.index, index)
+            ctx.set(ram.write.row, row)
+            if write:
+                model[index] = row
+            reads = [rng.randrange(16) if rng.random() < 0.7 else None for _ in range(2)]
+            for port, read in zip((ram.read0, ram.read1), reads, strict=True):
+                ctx.set(port.enable, read is not None)
+                ctx.set(port.index, rng.randrange(16) if read is None else read)
+            held = [ctx.get(ram.read0.row), ctx.get(ram.read1.row)]
+            await ctx.tick()
+            for port, read, old in zip((ram.read0, ram.read1), reads, held, strict=True):
+                assert ctx.get(port.row) == (old if read is None else model[read])
+
+    simulate(ram, bench)
+
+
+def test_table_clears_and_gives_the_owner_the_first_turn():
+    row = data.StructLayout({"a": 8, "b": 4})
+    table = Table(row=row, depth=8, index_width=14, reads=1)
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        ctx.set(table.program.index, 3)
+        ctx.set(table.program.row, {"a": 17, "b": 5})
+        ctx.set(table.program.write, 1)
+        ctx.set(table.write.enable, 1)
+        ctx.set(table.write.index, 4)
+        ctx.set(table.write.row, {"a": 1, "b": 1})
+        for _ in range(3):
+            await ctx.tick()
+            assert not ctx.get(table.program.done)
+        ctx.set(table.write.enable, 0)
+        assert ctx.get(table.program.done)
+        await ctx.tick()
+        ctx.set(table.program.write, 0)
+        ctx.set(table.program.read, 1)
+        await ctx.tick()
+        assert ctx.get(table.program.done)
+        assert ctx.get(table.program.read_row.a) == 17
+        ctx.set(table.program.read, 0)
+        ctx.set(table.read0.enable, 1)
+        ctx.set(table.read0.index, 4)
+        await ctx.tick()
+        assert ctx.get(table.read0.row.a) == 1 and ctx.get(table.read0.row.b) == 1
+
+    simulate(table, bench)

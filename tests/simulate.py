@@ -1,0 +1,40 @@
+"""Running small components in Amaranth's own simulator."""
+
+import warnings
+from collections.abc import Callable
+
+from amaranth.hdl import UnusedElaboratable
+from amaranth.sim import Simulator
+
+__all__ = ["simulate"]
+
+
+def simulate(component, *testbenches: Callable, deadline: int = 10_000, processes=()) -> None:
+    """Run ``testbenches`` (async functions of the simulator context) to their end.
+
+    Raises AssertionError when one of them has not ended after ``deadline`` cycles.
+    """
+    warnings.simplefilter("ignore", UnusedElaboratable)
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    for process in processes:
+        simulator.add_process(process)
+    ended = [False] * len(testbenches)
+
+    def wrap(index: int, bench: Callable) -> Callable:
+        async def run(ctx):
+            await bench(ctx)
+            ended[index] = True
+
+        return run
+
+    for index, bench in enumerate(testbenches):
+        simulator.add_testbench(wrap(index, bench))
+
+    async def watchdog(ctx):
+        for _ in range(deadline):
+            await ctx.tick()
+        assert all(ended), f"not finished after {deadline} cycles: {ended}"
+
+    simulator.add_testbench(watchdog, background=True)
+    simulator.run()
