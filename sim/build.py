@@ -62,7 +62,7 @@ _DEFAULT_SEED = 1
 _HEADERS = {".h", ".hpp", ".vh", ".svh"}
 _CXX = {".c", ".cc", ".cpp"}
 
-Visible = Literal["top", "all"]
+Visible = Literal["ports", "all"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def build_model(
     extra_sources: Iterable[Path | str] = (),
     defines: Mapping[str, object] | None = None,
     waves: bool = False,
-    visible: Visible = "top",
+    visible: Visible = "ports",
 ) -> BuiltModel:
     """Compile gateware and models into one simulation, or return the one compiled before.
 
@@ -121,7 +121,7 @@ def build_model(
     in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
     exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
     waves: able to record FST waves (slower; needs zlib and lz4 headers).
-    visible: which signals Python can reach: ``"top"`` those of the top module (faster),
+    visible: which signals Python can reach: ``"ports"`` of the top module (2.5 times as fast),
     ``"all"`` those of every module.
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
@@ -150,14 +150,14 @@ def build_model(
         public=visible == "all",
         cxx=any(path.suffix in _CXX for path in extra),
     )
-    waivers = _waivers([f"{name}.v" for name in names])
+    control = _control(top, [f"{name}.v" for name in names])
     contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
-    key = digest(repr(options), runner.fingerprint(), waivers, *contents)
+    key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / top).exists():
-            _compile(folder, key, files, waivers, options)
+            _compile(folder, key, files, control, options)
     return BuiltModel(top=top, folder=folder, waves=waves)
 
 
@@ -221,7 +221,7 @@ def bench(
     top: str | None = None,
     extra_sources: Iterable[Path | str] = (),
     defines: Mapping[str, object] | None = None,
-    visible: Visible = "top",
+    visible: Visible = "ports",
     testcase: str | Sequence[str] | None = None,
     plusargs: Sequence[str] = (),
     extra_env: Mapping[str, str] | None = None,
@@ -255,7 +255,9 @@ def bench(
 
 
 def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
-    """Pass ``rtl``'s Verilog through ``verilator --lint-only -Wall``.
+    """Pass ``rtl``'s Verilog through ``verilator -Wall``.
+
+    Not with ``--lint-only``: that ends before Verilator looks for UNOPTFLAT.
 
     waive: further warnings by name, each to be explained where it is given.
     Raises BuildError with the warnings.
@@ -264,10 +266,10 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
         raise ValueError("UNOPTFLAT stays visible: it is a loop, or simulates as slowly as one")
     source = verilog(rtl)
     with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
-        control = Path(temporary, "waivers.vlt")
-        control.write_text(_waivers([source.name], [*WAIVERS, *waive]))
-        command = [str(tools.verilator / "bin" / "verilator"), "--lint-only", "-Wall"]
-        command += ["--top-module", rtl.name, str(control), source.name]
+        control = Path(temporary, "control.vlt")
+        control.write_text(_control(rtl.name, [source.name], [*WAIVERS, *waive]))
+        command = [str(tools.verilator / "bin" / "verilator"), "--cc", "--vpi", "-Wall"]
+        command += ["-Mdir", temporary, "--top-module", rtl.name, str(control), source.name]
         environment = {**os.environ, **env.make_environment(tools.verilator)}
         done = subprocess.run(
             command,
@@ -289,14 +291,14 @@ def _verilog_logged(rtl: Rtl) -> Path:
     return path
 
 
-def _waivers(generated: Sequence[str], names: Iterable[str] = WAIVERS) -> str:
-    """Return a Verilator control file which waives warnings in generated files only."""
-    rules = (f'lint_off -rule {name} -file "*{file}"' for file in generated for name in names)
-    return "\n".join(["`verilator_config", *rules, ""])
+def _control(top: str, generated: Sequence[str], waived: Iterable[str] = WAIVERS) -> str:
+    """Return Verilator's control file: ports in reach of Python, waivers for generated files."""
+    rules = [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
+    return "\n".join(["`verilator_config", f'public_flat_rw -module "{top}" -port "*"', *rules, ""])
 
 
 def _compile(
-    folder: Path, key: str, files: Mapping[str, Path], waivers: str, options: runner.Options
+    folder: Path, key: str, files: Mapping[str, Path], control: str, options: runner.Options
 ) -> None:
     """Compile in a plain-named folder; keep the executable, the log and nothing else."""
     log.info("Compiling model %s (%s)", options.top, folder.name)
@@ -306,9 +308,9 @@ def _compile(
     work.mkdir(parents=True)
     for name, path in files.items():
         shutil.copyfile(path, work / name)
-    (work / "waivers.vlt").write_text(waivers)
+    (work / "control.vlt").write_text(control)
     sources = [work / name for name in files if Path(name).suffix not in _HEADERS]
-    sources.insert(0, work / "waivers.vlt")
+    sources.insert(0, work / "control.vlt")
     try:
         executable = runner.compile_model(work, sources, options, build_root() / "runtime")
     except RuntimeError as error:
@@ -368,7 +370,9 @@ def _read_cases(results: Path) -> tuple[CaseResult, ...]:
             continue
         trouble = [found for tag in ("failure", "error") for found in case.findall(tag)]
         message = "; ".join(
-            " ".join(filter(None, (one.get("error_type"), one.get("error_msg"), one.get("message"))))
+            " ".join(
+                filter(None, (one.get("error_type"), one.get("error_msg"), one.get("message")))
+            )
             for one in trouble
         )
         properties = {one.get("name"): one.get("value") for one in case.iter("property")}
@@ -384,9 +388,7 @@ def _read_cases(results: Path) -> tuple[CaseResult, ...]:
     return tuple(cases)
 
 
-def _report(
-    problem: str, cases: Sequence[CaseResult], folder: Path, seed: int, label: str
-) -> str:
+def _report(problem: str, cases: Sequence[CaseResult], folder: Path, seed: int, label: str) -> str:
     failed = [f"  {one.name}: {one.message}" for one in cases if not one.passed]
     sim_log = folder / "sim.log"
     tail = sim_log.read_text(errors="replace").splitlines()[-40:] if sim_log.exists() else []

@@ -165,8 +165,7 @@ class _Build(cocotb_tools.runner.Verilator):
         real = str(env.cocotb_root())
         verilate = [argument.replace(real, str(self._tools.cocotb)) for argument in verilate]
         if not self._options.public:
-            place = verilate.index("--public-flat-rw")
-            verilate[place : place + 1] = ["--public-depth", "1"]
+            verilate.remove("--public-flat-rw")  # sim.build's control file names the ports
         if self.waves:
             verilate[verilate.index("--trace")] = "--trace-fst"
         make[make.index("-j") + 1] = str(env.compile_jobs())

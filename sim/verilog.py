@@ -1,8 +1,9 @@
 """Amaranth to Verilog, cached.
 
 Elaboration runs in a process of its own, which notes every file it imported (installed packages
-excepted: their versions count). A later call with the same factory and parameters is served from the cache as long as those files
-(and the files below ``hdl/`` that are not Python) are unchanged; nothing is elaborated for that.
+excepted: their versions count). A later call with the same factory and parameters is served from
+the cache as long as those files, and the files below ``hdl/`` that are not Python, are unchanged;
+nothing is elaborated for that.
 
 Ports: a ``wiring.Component``'s members come out flat, path elements joined with two underscores
 (``i__payload``, ``i__valid``); a structure is one flat vector, first field in the lowest bits.
@@ -151,11 +152,12 @@ def _check(rtl: Rtl, text: str) -> None:
 
 
 def digest(*parts: str | bytes) -> str:
-    digest = hashlib.sha256()
+    """Return a hash of ``parts`` that fits into a file name."""
+    total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:20]
+        total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()[:20]
 
 
 def _write(path: Path, text: str) -> None:
@@ -163,6 +165,22 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+def _members(design: Any) -> dict[str, Any]:
+    """Return a component's ports: what Amaranth takes itself, but without the constants that
+    streams which are always ready (or always valid) have as members."""
+    from amaranth.hdl import Const, Value, ValueCastable
+    from amaranth.hdl._ir import PortDirection
+    from amaranth.lib.wiring import In
+
+    ports = {}
+    for path, member, signal in design.signature.flatten(design):
+        value = Value.cast(signal) if isinstance(signal, ValueCastable) else signal
+        if isinstance(value, Value) and not isinstance(value, Const):
+            direction = PortDirection.Input if member.flow == In else PortDirection.Output
+            ports["__".join(map(str, path))] = (value, direction)
+    return ports
 
 
 def _worker(job: Path, answer: Path) -> None:
@@ -176,7 +194,7 @@ def _worker(job: Path, answer: Path) -> None:
     for part in attribute.split("."):
         target = getattr(target, part)
     design = target(**params)
-    members = None if ports is None else [getattr(design, port) for port in ports]
+    members = _members(design) if ports is None else [getattr(design, port) for port in ports]
     text = backend.convert(
         design, name=name, ports=members, emit_src=False, strip_internal_attrs=True
     )

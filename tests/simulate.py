@@ -9,16 +9,16 @@ from amaranth.sim import Simulator
 __all__ = ["simulate"]
 
 
-def simulate(component, *testbenches: Callable, deadline: int = 10_000, processes=()) -> None:
+def simulate(component, *testbenches: Callable, deadline: int = 10_000, background=()) -> None:
     """Run ``testbenches`` (async functions of the simulator context) to their end.
 
-    Raises AssertionError when one of them has not ended after ``deadline`` cycles.
+    ``background`` testbenches need not end. Raises AssertionError when one of them has not ended after ``deadline`` cycles.
     """
     warnings.simplefilter("ignore", UnusedElaboratable)
     simulator = Simulator(component)
     simulator.add_clock(1e-6)
-    for process in processes:
-        simulator.add_process(process)
+    for bench in background:
+        simulator.add_testbench(bench, background=True)
     ended = [False] * len(testbenches)
 
     def wrap(index: int, bench: Callable) -> Callable:

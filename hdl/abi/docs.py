@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import EnumType
+from enum import Enum, EnumType
 from types import ModuleType
 
 from hdl.abi import enums, virtio_pci, virtio_rdma
@@ -50,7 +50,8 @@ def _enumerations(module: ModuleType) -> Iterator[str]:
         yield f"### `{cls.__name__}`\n"
         if summary:
             yield f"{summary}\n"
-        yield ", ".join(f"{item.name} {_number(item.value)}" for item in cls) + "\n"
+        members: list[Enum] = list(cls)
+        yield ", ".join(f"{item.name} {_number(item.value)}" for item in members) + "\n"
 
 
 def _number(value: int) -> str:

@@ -280,7 +280,7 @@ class Union(Kind):
 
 def _check_members(value: Any, names: set[str], where: str) -> None:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{where} must be a mapping of fields, not {value!r}")  # noqa: TRY004
+        raise ValueError(f"{where} must be a mapping of fields, not {value!r}")
     unknown = [name for name in value if name not in names]
     if unknown:
         raise ValueError(f"{where} has no field {unknown[0]!r} (value {value[unknown[0]]!r})")

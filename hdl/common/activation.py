@@ -1,6 +1,6 @@
 """A list of QPs that need service: every QP at most once, flags merged while it waits."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,9 +9,18 @@ from hdl.ports.jobs import Activation
 
 from .ram import Ram
 
-__all__ = ["ActivationList"]
+__all__ = ["ActivationList", "activation_layout"]
 
 FLAGS = 4
+#: The flag that comes with data (lists with ``data_width``): the newest data replaces the older.
+FLAG_DATA = 1 << 3
+
+
+def activation_layout(data_width: int):
+    """Payload of a list's streams: ``Activation``, or that and ``data``."""
+    if not data_width:
+        return Activation
+    return data.StructLayout({"qp": 14, "flags": FLAGS, "data": data_width})
 
 
 class ActivationList(wiring.Component):
@@ -21,23 +30,27 @@ class ActivationList(wiring.Component):
     accepted, whatever the service side does. Service is round robin in order of activation.
 
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
-    ``level``: QPs waiting; ``ready``: the RAM has been cleared after reset.
+    ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it does),
+    of which the newest is kept; ``ready``: the RAM has been cleared after reset.
     Latency: 4 cycles from a set to ``o``. Throughput: one set or one take in two cycles; with n set
     ports each waits at most n turns. Flags of 0 are no activation and are dropped.
     Reset: empty; cleared row by row, sets wait meanwhile.
     """
 
-    def __init__(self, *, qps: int, sets: int = 1):
+    def __init__(self, *, qps: int, sets: int = 1, data_width: int = 0):
         if qps < 2 or qps & (qps - 1):
             raise ValueError(f"QPs must be a power of two, at least 2, not {qps!r}")
         if sets < 1:
             raise ValueError(f"Sets must be at least 1 port, not {sets!r}")
         self._qps, self._sets = qps, sets
-        members = {f"set{i}": In(stream.Signature(Activation)) for i in range(sets)}
+        self._payload = activation_layout(data_width)
+        self._row = data.StructLayout({"flags": FLAGS, "data": data_width})
+        payloads = stream.Signature(self._payload)
+        members = {f"set{i}": In(payloads) for i in range(sets)}
         super().__init__(
             members
             | {
-                "o": Out(stream.Signature(Activation)),
+                "o": Out(payloads),
                 "level": Out(range(qps + 1)),
                 "ready": Out(1),
             }
@@ -46,7 +59,7 @@ class ActivationList(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         index = ceil_log2(self._qps)
-        m.submodules.flags = flags = Ram(shape=FLAGS, depth=self._qps)
+        m.submodules.flags = flags = Ram(shape=self._row, depth=self._qps)
         m.submodules.queue = queue = Ram(shape=index, depth=self._qps)
         head, tail = Signal(index), Signal(index)
         clear = Signal(range(self._qps + 1))
@@ -60,7 +73,8 @@ class ActivationList(wiring.Component):
         # One operation at a time: read the QP's flags, then write them back merged or cleared.
         sets = [getattr(self, f"set{i}") for i in range(self._sets)]
         turn = Signal(range(self._sets))
-        chosen = Signal(data.StructLayout({"qp": index, "flags": FLAGS}))
+        chosen = Signal(self._payload)
+        has_data = self._payload is not Activation
         taken = Signal()  # the output register is full
         turn_to_take = Signal()  # sets and takes alternate when both are wanted
         wanted = Signal()
@@ -79,7 +93,7 @@ class ActivationList(wiring.Component):
                     with m.If(requests[candidate]):
                         m.d.comb += [select.eq(candidate), wanted.eq(1)]
 
-        payload = Signal(Activation)
+        payload = Signal(self._payload)
         for i, port in enumerate(sets):
             with m.If(select == i):
                 m.d.comb += payload.eq(port.payload)
@@ -99,11 +113,7 @@ class ActivationList(wiring.Component):
                     for i, port in enumerate(sets):
                         with m.If(select == i):
                             m.d.comb += port.ready.eq(1)
-                    m.d.sync += [
-                        turn.eq(select),
-                        chosen.qp.eq(payload.qp),
-                        chosen.flags.eq(payload.flags),
-                    ]
+                    m.d.sync += [turn.eq(select), chosen.eq(payload)]
                     m.d.comb += [
                         flags.read0.index.eq(payload.qp),
                         flags.read0.enable.eq(1),
@@ -118,23 +128,29 @@ class ActivationList(wiring.Component):
             with m.State("SET"):
                 m.d.comb += [
                     flags.write.index.eq(chosen.qp),
-                    flags.write.row.eq(flags.read0.row | chosen.flags),
+                    flags.write.row.flags.eq(flags.read0.row.flags | chosen.flags),
                     flags.write.enable.eq(1),
                     queue.write.row.eq(chosen.qp),
                 ]
-                with m.If((flags.read0.row == 0) & (chosen.flags != 0)):
+                if has_data:
+                    newer = (chosen.flags & FLAG_DATA) != 0
+                    m.d.comb += flags.write.row.data.eq(
+                        Mux(newer, chosen.data, flags.read0.row.data)
+                    )
+                with m.If((flags.read0.row.flags == 0) & (chosen.flags != 0)):
                     m.d.comb += queue.write.enable.eq(1)
                     m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
                 m.next = "IDLE"
             with m.State("TAKE"):
                 m.d.comb += [
                     flags.write.index.eq(queue.read0.row),
-                    flags.write.row.eq(0),
                     flags.write.enable.eq(1),
                 ]
+                if has_data:
+                    m.d.sync += self.o.payload.data.eq(flags.read0.row.data)
                 m.d.sync += [
                     self.o.payload.qp.eq(queue.read0.row),
-                    self.o.payload.flags.eq(flags.read0.row),
+                    self.o.payload.flags.eq(flags.read0.row.flags),
                     taken.eq(1),
                     turn_to_take.eq(0),
                     head.eq(head + 1),

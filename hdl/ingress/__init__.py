@@ -1,1 +1,1 @@
-"""Room ``ingress``: MAC beats to parsed, checked packets; RoCE and net split."""
+"""Room ``ingress``: MAC beats -> parsed, checked packets."""

@@ -3,6 +3,7 @@
 from amaranth.lib import data, enum
 
 from .headers import TxHeader
+from .rows import Outstanding
 
 __all__ = [
     "Sge",
@@ -23,6 +24,9 @@ __all__ = [
     "Completion",
     "ReplyFlags",
     "Activation",
+    "Oldest",
+    "Rewind",
+    "Restart",
     "Doorbell",
     "QueueError",
     "QueueErrorCause",
@@ -50,6 +54,7 @@ class FetchRequest(data.Struct):
     queue: 16
     position: 16
     known: 16
+    send: 1  # to RecvFetch: a send WQE, for the sink of a READ; its ``known`` is position + 1
 
 
 class FetchStatus(enum.Enum, shape=2):
@@ -129,6 +134,9 @@ class TxJob(data.Struct):
     """One packet to send: headers by value and where its ``header.length`` payload bytes are.
 
     ``check_sink`` (with LINE, length 0): check that every SGE allows local write, fetch nothing.
+    ``resume`` (with LINE): ``offset`` is where the last LINE or INLINE job ended, and it was of the
+    same WQE in the same line: go on there instead of walking the SGEs from the first. 0 is always
+    right and costs a cycle per SGE passed over.
     """
 
     header: TxHeader
@@ -141,6 +149,7 @@ class TxJob(data.Struct):
     offset: 32
     va: 64
     key: 32
+    resume: 1
 
 
 class TxChecked(data.Struct):
@@ -149,15 +158,23 @@ class TxChecked(data.Struct):
     status: 8
 
 
-class ScatterKind(enum.Enum, shape=2):
+class ScatterKind(enum.Enum, shape=3):
     NONE = 0  # the packet has no payload
     DISCARD = 1
     LINE = 2  # the SGEs of a line, from byte ``offset`` of the message
-    KEY = 3  # ``va`` under ``key``: WRITE
+    KEY = 3  # ``va`` under ``key``: WRITE; ``offset``: see ScatterJob
+    CHECK_READ = 4  # READ request: no payload, only the check that ``key`` allows remote read
 
 
 class ScatterJob(data.Struct):
-    """Where the payload of one received packet goes; one job per packet, in packet order."""
+    """Where the payload of one received packet goes; one job per packet, in packet order.
+
+    With KEY and CHECK_READ ``offset`` is how many bytes from ``va`` on the key must allow: for a
+    WRITE the rest of the message (at least ``length``), so that its first packet finds a bad range.
+    Length 0: NONE, except for CHECK_READ, whose length is always 0. Jobs that belong to no packet
+    (completions of pokes, further completions of an ACK) are NONE as well.
+    ``resume`` (with LINE): as in TxJob; 0 is always right.
+    """
 
     kind: ScatterKind
     function: 8
@@ -168,6 +185,7 @@ class ScatterJob(data.Struct):
     length: 13
     va: 64
     key: 32
+    resume: 1
 
 
 class ScatterChecked(data.Struct):
@@ -221,6 +239,34 @@ class Activation(data.Struct):
 
     qp: 14
     flags: 4
+
+
+class Oldest(data.Struct):
+    """The oldest outstanding WQE of a QP, if it has any (``valid``)."""
+
+    valid: 1
+    entry: Outstanding
+
+
+class Rewind(data.Struct):
+    """The requester gives a WQE back: the scheduler fetches again from ``position``.
+
+    ``blocked``: not before the completer has finished an operation of this QP; ``wakes`` is
+    ``QpAck.wakes`` as the requester saw it, so that a finish in between is not missed."""
+
+    qp: 14
+    position: 16
+    blocked: 1
+    wakes: 8
+
+
+class Restart(data.Struct):
+    """Send again from payload byte ``offset`` of the WQE at ``position``, with ``psn``."""
+
+    qp: 14
+    position: 16
+    offset: 32
+    psn: 24
 
 
 class Doorbell(data.Struct):

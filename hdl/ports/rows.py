@@ -91,12 +91,13 @@ class QpFetch(data.Struct):
 class QpTx(data.Struct):
     """Requester: the next packet to send."""
 
-    position: 16  # avail-ring position of the current WQE
-    offset: 32  # payload bytes of it already sent; 0 = not begun (a WQE that is begun has sent >= 1 packet)
-    begun: 1
+    position: 16  # avail-ring position of the WQE to send from
+    high: 16  # first position that has no outstanding entry yet; position = high unless in mid-WQE or sent again
+    offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
-    entry: 16  # outstanding-table entry of the current WQE while begun
+    entry: 16  # outstanding-table entry of the WQE before ``high``
     reads: 8  # READs started, modulo 256
+    error: 1  # a WQE failed here: everything later is flushed
 
 
 class QpAck(data.Struct):
@@ -107,6 +108,7 @@ class QpAck(data.Struct):
     wakes: 8  # operations completed, modulo 256: lets the scheduler see a wake it could have missed
     read_begun: 1  # the head READ has received its first response
     error: 1  # the send side stopped on an error: only flushes go on
+    status: 8  # with which the oldest WQE is to finish, not complete yet when its NAK came; 0: none
 
 
 class RxMessage(enum.Enum, shape=2):
@@ -124,6 +126,7 @@ class QpRx(data.Struct):
     msn: 24  # messages completed
     message: RxMessage
     position: 16  # next receive-queue position
+    available: 16  # avail index of the receive queue last seen; starts equal to ``position``
     offset: 32  # payload bytes of the current message already placed
     va: 64  # WRITE: start of the message
     rkey: 32
@@ -131,8 +134,10 @@ class QpRx(data.Struct):
     nak_sent: 1  # a PSN sequence or RNR NAK for this gap is out: no second one
     syndrome: 8  # of the NAK to send when the replier is told so
     read_tail: 8  # read resources taken, modulo 256
+    read_wrapped: 1  # every resource of the slice has been used: it holds that many READs
     replay: 8  # duplicate READ: the resource (modulo 256) from which to answer again
     replay_skip: 24  # and the packets of it to leave out
+    replay_seq: 4  # changes with each replay that is asked for; never back to 0
     error: 1  # the receive side stopped on an error: nothing is accepted, receives are flushed
 
 
@@ -141,6 +146,7 @@ class QpReply(data.Struct):
 
     read_head: 8  # next resource to answer, modulo 256
     packet: 24  # packets of it already sent
+    replay_seq: 4  # QpRx.replay_seq of the last replay begun; not equal: go to ``replay`` first
 
 
 class ReadResource(data.Struct):

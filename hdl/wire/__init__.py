@@ -1,1 +1,1 @@
-"""Room ``wire``: header and opcode definitions; the only place where a wire offset stands."""
+"""Room ``wire``: what packets look like; the only place where a wire offset is written."""

@@ -7,7 +7,12 @@ import os
 
 
 class RdmaError(OSError):
-    """A verbs or driver call failed; ``errno`` says how, the text says with what."""
+    """A verbs or driver call failed; ``errno`` says how, the text says with what.
+
+    ``bad_wr`` is the work request that was refused, when one was.
+    """
+
+    bad_wr: object = None
 
     def __init__(self, code: int, text: str):
         super().__init__(code, f"{text} ({os.strerror(code)})")

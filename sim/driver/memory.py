@@ -125,7 +125,7 @@ class PagedBuffer:
         middle = (self.pages[first : first + whole] - np.uint64(self.memory.base)) // np.uint64(
             PAGE_SIZE
         )
-        return head, middle, tail  # type: ignore[return-value]
+        return head, middle, tail
 
     def write(self, data: bytes | bytearray | memoryview | Octets, offset: int = 0) -> None:
         """Copies ``data`` into the buffer from ``offset`` on."""

@@ -38,10 +38,12 @@ class Memory(Protocol):
     """
 
     @property
-    def bytes(self) -> Octets: ...
+    def bytes(self) -> Octets:
+        """All of it, shared with the device."""
 
     @property
-    def base(self) -> int: ...
+    def base(self) -> int:
+        """Physical address of the first byte."""
 
     def alloc(self, size: int, align: int = 16) -> int:
         """Physical address of ``size`` contiguous bytes set to zero; OSError(ENOMEM) if none."""
@@ -81,13 +83,16 @@ class Platform(Protocol):
     """One guest: its memory, its view of the PCI bus, its interrupts and its clock."""
 
     @property
-    def mmio(self) -> Mmio: ...
+    def mmio(self) -> Mmio:
+        """Registers."""
 
     @property
-    def memory(self) -> Memory: ...
+    def memory(self) -> Memory:
+        """Guest memory."""
 
     @property
-    def interrupts(self) -> Interrupts: ...
+    def interrupts(self) -> Interrupts:
+        """Messages from devices."""
 
     def now(self) -> int:
         """Time in ns."""

@@ -157,6 +157,12 @@ class SplitQueue:
         pieces = split_segments(segments, self.policy.split)
         if not pieces:
             raise ValueError(f"Queue {self.index}: a chain needs at least one segment")
+        if len(pieces) > self.size:  # Virtio 1.2, 2.7.5.3.1: indirect ones too
+            raise RdmaError(
+                errno.ENOSPC,
+                f"Queue {self.index}: chains have at most {self.size} descriptors, "
+                f"not {len(pieces)}",
+            )
         table = None
         if self.policy.indirect and len(pieces) > 1:
             table = self._memory.alloc(abi.DESC.size * len(pieces), abi.DESC_ALIGN)

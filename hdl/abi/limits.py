@@ -1,0 +1,71 @@
+"""What one device tells its driver in the device configuration (virtio-rdma section 2).
+
+Pure functions of the NIC's configuration; the gateware serves them, the firmware enforces them.
+"""
+
+from __future__ import annotations
+
+from hdl.abi.enums import AtomicCap, DeviceCap
+from hdl.abi.virtio_pci import VENDOR_ID
+from hdl.abi.virtio_rdma import CONFIG, PAGE_SIZE
+from hdl.config import NicConfig
+
+__all__ = ["HARDWARE_VERSION", "VENDOR_PART_ID", "config_bytes", "device_limits", "system_guid"]
+
+VENDOR_PART_ID = 1
+HARDWARE_VERSION = 1
+
+#: Address handles are the driver's own objects; only it limits them (VR-2.6).
+MAX_AH = 1 << 16
+#: Largest region in bytes: the page list's length is a le32 (VR-2.3, REG_USER_MR).
+MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
+
+
+def device_limits(config: NicConfig) -> dict[str, int]:
+    """Every field of ``virtio_rdma_config`` but ``sys_image_guid`` and ``reserved``.
+
+    Capabilities are those the hardware has; a field not named by the keys is 0.
+    """
+    return {
+        "phys_port_cnt": 1,
+        "vendor_id": VENDOR_ID,
+        "vendor_part_id": VENDOR_PART_ID,
+        "hw_ver": HARDWARE_VERSION,
+        "max_mr_size": MAX_MR_SIZE,
+        "page_size_cap": PAGE_SIZE,  # bit 12: 2**12 bytes
+        "max_qp": config.qps,
+        "max_qp_wr": config.queue_size,
+        "device_cap_flags": int(DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN),
+        "max_send_sge": config.max_sge,
+        "max_recv_sge": config.max_sge,
+        "max_sge_rd": config.max_sge,
+        "max_cq": config.cqs,
+        "max_cqe": config.queue_size,
+        "max_mr": config.mrs,
+        "max_pd": config.mrs,
+        "max_qp_rd_atom": config.max_rd_atomic,
+        "max_res_rd_atom": config.read_resources,
+        "max_qp_init_rd_atom": config.max_rd_atomic,
+        "atomic_cap": int(AtomicCap.NONE),
+        "max_mw": 0,
+        "max_mcast_grp": 0,
+        "max_mcast_qp_attach": 0,
+        "max_total_mcast_qp_attach": 0,
+        "max_ah": MAX_AH,
+        "max_fast_reg_page_list_len": 0,
+        "max_pi_fast_reg_page_list_len": 0,
+        "max_pkeys": 1,
+        "local_ca_ack_delay": 0,
+    }
+
+
+def system_guid(mac: bytes) -> bytes:
+    """EUI-64 of a MAC address (IEEE, with FF FE in the middle), network order."""
+    if len(mac) != 6:
+        raise ValueError(f"A MAC address has 6 bytes, not {mac!r}")
+    return mac[:3] + b"\xff\xfe" + mac[3:]
+
+
+def config_bytes(config: NicConfig, mac: bytes) -> bytes:
+    """The 640 bytes of device configuration of a port with address ``mac``."""
+    return CONFIG.pack(device_limits(config), sys_image_guid=system_guid(mac))

@@ -1,0 +1,52 @@
+"""Fixed delays: registers for bits, a ring in RAM for wide rows."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Shape, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .ram import Ram
+
+__all__ = ["Delay", "delayed"]
+
+
+def delayed(m: Module, value: Value, cycles: int, *, name: str) -> Value:
+    """``value`` as it was ``cycles`` ago, through registers without reset."""
+    for stage in range(cycles):
+        register = Signal(len(value), name=f"{name}_{stage + 1}", reset_less=True)
+        m.d.sync += register.eq(value)
+        value = register
+    return value
+
+
+class Delay(wiring.Component):
+    """``o`` is what ``i`` was ``cycles`` ago, every cycle.
+
+    Latency: ``cycles``, at least 2. Reset: ``o`` is undefined until ``cycles`` after it; valid bits
+    go beside it in registers.
+    """
+
+    def __init__(self, *, shape, cycles: int):
+        if cycles < 2:
+            raise ValueError(f"Cycles must be at least 2, not {cycles!r}")
+        self._shape, self._cycles = shape, cycles
+        super().__init__({"i": In(shape), "o": Out(shape)})
+
+    def elaborate(self, platform):
+        m = Module()
+        index = ceil_log2(self._cycles)
+        m.submodules.ring = ring = Ram(shape=Shape.cast(self._shape).width, depth=1 << index)
+        at = Signal(index)
+        m.d.sync += at.eq(at + 1)
+        m.d.comb += [
+            ring.write.index.eq(at),
+            ring.write.row.eq(self.i),
+            ring.write.enable.eq(1),
+            # Written at t, read at t + cycles - 1, there one cycle later.
+            ring.read0.index.eq(at - (self._cycles - 1)),
+            ring.read0.enable.eq(1),
+            Value.cast(self.o).eq(ring.read0.row),
+        ]
+        return m

@@ -1,0 +1,91 @@
+"""Moving bytes between lanes: masks, counts and a pipelined rotator."""
+
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask"]
+
+
+def keep_mask(count, lanes: int) -> Value:
+    """Return ``lanes`` bits of which the lowest ``count`` are set (``count`` 0 to ``lanes``)."""
+    count = Value.cast(count)
+    return Cat(count > lane for lane in range(lanes))
+
+
+def keep_count(keep) -> Value:
+    """Return how many bits of ``keep`` are set; they must be contiguous from bit 0."""
+    keep = Value.cast(keep)
+    lanes = len(keep)
+    # The one place where a set bit is followed by a clear one is the count, one-hot.
+    edges = [keep[n - 1] & ~keep[n] for n in range(1, lanes)] + [keep[lanes - 1]]
+    return Cat(
+        Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any()
+        for bit in range(lanes.bit_length())
+    )
+
+
+def byte_mask(keep: Signal) -> Value:
+    """Return eight bits for each bit of ``keep``: the mask of the data lanes it keeps."""
+    return Cat(keep[lane].replicate(8) for lane in range(len(keep)))
+
+
+class Rotator(wiring.Component):
+    """Rotates each beat by ``amount`` bytes, towards higher lanes (``left``) or lower ones.
+
+    Parameters: ``width`` in bits, a power of two of at least 16; ``side``: shape of what travels
+    beside the data; ``left``: direction.
+    Members: ``i`` stream of {data, amount, side}, ``o`` stream of {data, side}.
+    Latency: two of the log2(bytes) levels a cycle: 2 cycles at 64 bit, 3 at 512.
+    Throughput: one beat per cycle. ``i.ready`` follows ``o.ready`` within the cycle (a chain of as
+    many gates as stages); empty stages fill while the output waits.
+    Errors: none. Reset: empty.
+    """
+
+    def __init__(self, *, width: int, side, left: bool = True):
+        if width < 16 or width & (width - 1):
+            raise ValueError(f"Width must be a power of two of at least 16 bits, not {width!r}")
+        self._width, self._side, self._left = width, side, bool(left)
+        self._levels = (width // 8).bit_length() - 1
+        beat = {"data": width, "side": side}
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout({**beat, "amount": self._levels}))),
+                "o": Out(stream.Signature(data.StructLayout(beat))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        levels = self._levels
+        stages = -(-levels // 2)
+        side_bits = Shape.cast(self._side).width
+
+        moved, amount = self.i.p.data, self.i.p.amount
+        side, valid = Value.cast(self.i.p.side), self.i.valid
+        readies = [Signal(name=f"ready{n}") for n in range(stages)]
+        m.d.comb += self.i.ready.eq(readies[0])
+        for stage in range(stages):
+            for level in range(2 * stage, min(2 * stage + 2, levels)):
+                step = 8 << level
+                turned = moved.rotate_left(step) if self._left else moved.rotate_right(step)
+                shifted = Signal(self._width, name=f"level{level}")
+                m.d.comb += shifted.eq(Mux(amount[level], turned, moved))
+                moved = shifted
+            data_r = Signal(self._width, name=f"data{stage}", reset_less=True)
+            amount_r = Signal(levels, name=f"amount{stage}", reset_less=True)
+            side_r = Signal(side_bits, name=f"side{stage}", reset_less=True)
+            valid_r = Signal(name=f"valid{stage}")
+            after = self.o.ready if stage == stages - 1 else readies[stage + 1]
+            m.d.comb += readies[stage].eq(~valid_r | after)
+            with m.If(readies[stage]):
+                m.d.sync += valid_r.eq(valid)
+                m.d.sync += [data_r.eq(moved), amount_r.eq(amount), side_r.eq(side)]
+            moved, amount, side, valid = data_r, amount_r, side_r, valid_r
+
+        m.d.comb += [
+            self.o.valid.eq(valid),
+            self.o.p.data.eq(moved),
+            Value.cast(self.o.p.side).eq(side),
+        ]
+        return m

@@ -1,0 +1,329 @@
+"""The register blocks of the management function: every register the firmware uses, described once.
+
+Nothing here imports gateware; only ``row_layout`` loads Amaranth, for the layouts of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hdl.config import NicConfig
+
+from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS
+from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+
+__all__ = [
+    "MAGIC",
+    "MAILBOX_WORDS",
+    "MANAGEMENT_DEVICE_ID",
+    "MANAGEMENT_VENDOR_ID",
+    "PAGES",
+    "TABLES",
+    "Kind",
+    "TableInfo",
+    "all_blocks",
+    "command",
+    "core",
+    "counters",
+    "debug",
+    "mailbox",
+    "port",
+    "row_layout",
+    "table_window",
+]
+
+#: First register of the core block, "ROCI" in ASCII.
+MAGIC = 0x524F_4349
+#: PCI identity of the management function: an unregistered vendor number used by virtual devices.
+MANAGEMENT_VENDOR_ID = 0x1234
+MANAGEMENT_DEVICE_ID = 0x524F
+#: Version of the register map as a whole.
+MAP_VERSION = 1
+#: Words of the request and of the response in the mailbox (256 bytes).
+MAILBOX_WORDS = 64
+
+
+class Kind:
+    """Block numbers, as in the ``id`` register."""
+
+    CORE = 1
+    PORT = 2
+    MAILBOX = 3
+    COMMAND = 4
+    COUNTERS = 5
+    DEBUG = 6
+    TABLE = 7
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table behind a window: its row type (None: one flat number of ``bits``) and its size."""
+
+    number: int
+    index_width: int
+    entries: Callable[[NicConfig], int]
+    description: str
+    row: str | None = None  # class in hdl.ports.rows or hdl.ports.headers
+    bits: int = 0
+
+
+TABLES: dict[str, TableInfo] = {
+    "qp_cfg": TableInfo(1, 14, lambda c: c.qps, "what MODIFY_QP decides", "QpCfg"),
+    "qp_fetch": TableInfo(2, 14, lambda c: c.qps, "send queue fetch position", "QpFetch"),
+    "qp_tx": TableInfo(3, 14, lambda c: c.qps, "next packet to send", "QpTx"),
+    "qp_ack": TableInfo(4, 14, lambda c: c.qps, "oldest unacknowledged packet", "QpAck"),
+    "qp_rx": TableInfo(5, 14, lambda c: c.qps, "expected packet", "QpRx"),
+    "qp_reply": TableInfo(6, 14, lambda c: c.qps, "READ being answered", "QpReply"),
+    "mr": TableInfo(7, 16, lambda c: c.mrs, "memory regions", "MrRow"),
+    "cq": TableInfo(8, 14, lambda c: c.cqs, "completion queues", "CqRow"),
+    "used": TableInfo(9, 16, lambda c: c.queues, "used index of each virtqueue", bits=16),
+    "queue": TableInfo(
+        10,
+        16,
+        lambda c: c.queues,
+        "virtqueues as the driver set them up; a commit changes `fresh` only",
+        "QueueRow",
+    ),
+    "gid": TableInfo(11, 8, lambda c: c.gids, "source addresses", "GidRow"),
+}
+
+#: Name of the block -> page of the address space.
+PAGES: dict[str, int] = {
+    "core": 0x00,
+    "port": 0x01,
+    "mailbox": 0x02,
+    "command": 0x03,
+    "counters": 0x04,
+    "debug": 0x05,
+} | {name: 0x10 + i for i, name in enumerate(TABLES)}
+
+
+def core(config: NicConfig) -> Block:
+    """Identity, configuration, state of the guest function, firmware's sign of life."""
+    configuration = tuple(
+        Register(f"config_{item.name}", (const("value", 32, getattr(config, item.name)),))
+        for item in fields(config)
+    )
+    return Block(
+        "core",
+        Kind.CORE,
+        (
+            Register("magic", (const("value", 32, MAGIC, "ROCI"),)),
+            Register("map_version", (const("value", 32, MAP_VERSION),)),
+            *configuration,
+            Register(
+                "function_resets",
+                (ro("value", 32, "device resets of the RDMA function, counted as they begin"),),
+            ),
+            Register(
+                "function_status",
+                (
+                    ro("device", 8, "virtio device status"),
+                    ro("resetting", 1, "a device reset has begun and is not complete"),
+                ),
+            ),
+            Register(
+                "needs_reset",
+                (
+                    ro("queue", 16, "virtqueue that was stopped first"),
+                    ro("cause", 4, "QueueErrorCause"),
+                    ro("active", 1, "DEVICE_NEEDS_RESET is set"),
+                ),
+            ),
+            Register(
+                "heartbeat",
+                (rw("value", 32, "written by the firmware at its own pace"),),
+                strobe=True,
+            ),
+            Register("scratch", (rw("value", 32, "no effect"),)),
+        ),
+        "identity, configuration, state of the guest function",
+    )
+
+
+def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
+    """The Ethernet port and its counters."""
+    return Block(
+        "port",
+        Kind.PORT,
+        (
+            Register("mac_low", (rw("value", 32, "bytes 0 to 3, first wire byte in bits 7:0"),)),
+            Register("mac_high", (rw("value", 16, "bytes 4 and 5"),)),
+            Register(
+                "control",
+                (
+                    rw("enable", 1, "the link is used"),
+                    rw("lossless", 1, "priority pause on"),
+                ),
+            ),
+            Register("status", (ro("link_up", 1),)),
+            *words(names, "counter, wraps at 2**32"),
+        ),
+        "Ethernet port",
+    )
+
+
+def mailbox() -> Block:
+    """One control request at a time, from the control queue to the firmware and back."""
+    return Block(
+        "mailbox",
+        Kind.MAILBOX,
+        (
+            Register("status", (ro("pending", 1, "a request waits for its response"),)),
+            Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
+            Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
+            Register("response_length", (rw("value", 16, "bytes of response"),)),
+            Register("control", (pulse("done", 1, "the response is complete"),)),
+            Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
+            Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
+        ),
+        "control requests and their responses",
+    )
+
+
+def command() -> Block:
+    """What the firmware asks of the rooms; `*_busy` says that it is not taken or done yet."""
+    qp = rw("qp", 14, "pair index")
+    flags = rw("flags", 4, "meaning as in Activation")
+    busy = (
+        "arm_cq",
+        "activate_send",
+        "activate_receive",
+        "activate_reply",
+        "restart",
+        "drain",
+        "invalidate",
+    )
+    return Block(
+        "command",
+        Kind.COMMAND,
+        (
+            Register(
+                "busy",
+                tuple(ro(name, 1) for name in busy),
+                "a command that is not taken (first five) or not done (last two); a write of its "
+                "register meanwhile is ignored",
+            ),
+            Register("ignored", (w1c("commands", len(busy), "bits as in busy"),)),
+            Register(
+                "arm_cq",
+                (rw("cq", 14), rw("flags", 2, "solicited 1, next 2")),
+                "REQ_NOTIFY_CQ",
+                strobe=True,
+            ),
+            Register("activate_send", (qp, flags), "scheduler", strobe=True),
+            Register(
+                "activate_receive", (qp, flags), "receive: finish and flush pokes", strobe=True
+            ),
+            Register("activate_reply", (qp, flags), "replier", strobe=True),
+            Register("restart_offset", (rw("value", 32, "payload bytes already sent"),)),
+            Register("restart_psn", (rw("value", 24, "PSN of the next packet"),)),
+            Register(
+                "restart",
+                (
+                    rw("qp", 14),
+                    rw(
+                        "position",
+                        16,
+                        "avail-ring position",
+                    ),
+                ),
+                "starts the requester at the position, offset and PSN; write this one last",
+                strobe=True,
+            ),
+            Register("drain", (pulse("start", 1),), "waits for all DMA admitted before"),
+            Register(
+                "invalidate",
+                (rw("mr", 16, "index of the region"),),
+                "drops its translations and waits for all DMA under it",
+                strobe=True,
+            ),
+        ),
+        "commands to the rooms",
+    )
+
+
+def counters(names: tuple[str, ...] = COUNTERS) -> Block:
+    """Read-only 32-bit counters."""
+    return Block("counters", Kind.COUNTERS, words(names, "counter, wraps at 2**32"), "counters")
+
+
+def debug(names: tuple[str, ...] = DEBUG) -> Block:
+    """Read-only words for reports about a stall."""
+    return Block("debug", Kind.DEBUG, words(names, "state"), "words for stall reports")
+
+
+def row_layout(table: str) -> Any:
+    """The Amaranth shape of a table's row."""
+    from amaranth.hdl import unsigned
+
+    from hdl.ports import headers, rows
+
+    info = TABLES[table]
+    if info.row is None:
+        return unsigned(info.bits)
+    return getattr(rows, info.row, None) or getattr(headers, info.row)
+
+
+def row_bits(table: str) -> int:
+    """Bits of a table's row."""
+    from amaranth.hdl import Shape
+
+    return Shape.cast(row_layout(table)).width
+
+
+def table_window(name: str, config: NicConfig) -> Block:
+    """One row of a table: read into the shadow, changed there, written back in one cycle."""
+    info, bits = TABLES[name], row_bits(name)
+    return Block(
+        name,
+        Kind.TABLE,
+        (
+            Register(
+                "geometry",
+                (
+                    const("table", 8, info.number, "which table"),
+                    const("row_bits", 16, bits, "bits of a row"),
+                ),
+            ),
+            Register("entries", (const("value", 32, info.entries(config), "rows"),)),
+            Register("index", (rw("value", info.index_width, "row the next command is about"),)),
+            Register(
+                "command",
+                (
+                    pulse("read", 1, "row into the shadow"),
+                    pulse("commit", 1, "shadow into the row, all bits in one cycle"),
+                ),
+                "ignored while busy",
+            ),
+            Register(
+                "status",
+                (
+                    ro("busy", 1, "the command is not done"),
+                    ro("error", 1, "the last command's index was beyond the table"),
+                ),
+            ),
+            Window("row", -(-bits // 32), Access.RW, "shadow row, bits 31:0 first"),
+        ),
+        info.description,
+    )
+
+
+def all_blocks(
+    config: NicConfig,
+    *,
+    port_counters: tuple[str, ...] = PORT_COUNTERS,
+    counter_names: tuple[str, ...] = COUNTERS,
+    debug_names: tuple[str, ...] = DEBUG,
+) -> dict[str, Block]:
+    """Every block of the management function by name; ``PAGES`` says where each one is."""
+    return {
+        "core": core(config),
+        "port": port(port_counters),
+        "mailbox": mailbox(),
+        "command": command(),
+        "counters": counters(counter_names),
+        "debug": debug(debug_names),
+    } | {name: table_window(name, config) for name in TABLES}

@@ -1,0 +1,109 @@
+"""The firmware's commands to the rooms."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, Signature
+
+from hdl.ports.jobs import Activation, Restart
+
+from .block import BlockBus, CsrBlock
+from .blocks import command
+
+__all__ = ["ArmCq", "Commands", "Operation"]
+
+
+class ArmCq(data.Struct):
+    """REQ_NOTIFY_CQ. ``flags``: solicited 1, next 2."""
+
+    cq: 14
+    flags: 2
+
+
+class Operation(Signature):
+    """Seen from the firmware: ``start`` is held, with ``argument``, until ``done`` (one cycle)."""
+
+    def __init__(self, argument_width: int):
+        super().__init__(
+            {"start": Out(1), "argument": Out(argument_width), "done": In(1)}
+            if argument_width
+            else {"start": Out(1), "done": In(1)}
+        )
+
+
+class Commands(wiring.Component):
+    """Turns register writes into streams and start/done handshakes.
+
+    Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
+    ``activate_reply`` (Activation), ``restart`` (Restart); ``drain`` and ``invalidate``
+    (``Operation``; the argument of the latter is the MR index).
+    Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
+    one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
+    """
+
+    def __init__(self):
+        activation = Out(stream.Signature(Activation))
+        super().__init__(
+            {
+                "bus": In(BlockBus()),
+                "arm_cq": Out(stream.Signature(ArmCq)),
+                "activate_send": activation,
+                "activate_receive": activation,
+                "activate_reply": activation,
+                "restart": Out(stream.Signature(Restart)),
+                "drain": Out(Operation(0)),
+                "invalidate": Out(Operation(16)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        description = command()
+        m.submodules.registers = registers = CsrBlock(block=description)
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        order = [field.name for field in description.register("busy").fields]
+        ignored = {name: Signal(name=f"{name}_ignored") for name in order}
+        m.d.comb += registers.ignored_commands.eq(Cat(ignored[name] for name in order))
+
+        arguments = {
+            "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
+            "restart": {
+                "qp": registers.restart_qp,
+                "position": registers.restart_position,
+                "offset": registers.restart_offset,
+                "psn": registers.restart_psn,
+            },
+        }
+        for name in ("activate_send", "activate_receive", "activate_reply"):
+            arguments[name] = {
+                "qp": getattr(registers, f"{name}_qp"),
+                "flags": getattr(registers, f"{name}_flags"),
+            }
+        for name, values in arguments.items():
+            port = getattr(self, name)
+            busy, write = port.valid, getattr(registers, f"{name}_write")
+            m.d.comb += [
+                getattr(registers, f"busy_{name}").eq(busy | write),
+                ignored[name].eq(write & busy),
+            ]
+            with m.If(port.valid & port.ready):
+                m.d.sync += port.valid.eq(0)
+            with m.Elif(write & ~busy):
+                m.d.sync += port.valid.eq(1)
+                m.d.sync += [port.payload[field].eq(value) for field, value in values.items()]
+
+        for name, write in (
+            ("drain", registers.drain_start),
+            ("invalidate", registers.invalidate_write),
+        ):
+            port = getattr(self, name)
+            m.d.comb += [
+                getattr(registers, f"busy_{name}").eq(port.start | write),
+                ignored[name].eq(write & port.start),
+            ]
+            with m.If(port.start & port.done):
+                m.d.sync += port.start.eq(0)
+            with m.Elif(write & ~port.start):
+                m.d.sync += port.start.eq(1)
+                if name == "invalidate":
+                    m.d.sync += port.argument.eq(registers.invalidate_mr)
+        return m

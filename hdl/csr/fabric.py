@@ -1,0 +1,79 @@
+"""From the register bus to the blocks."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.ports.tables import CSR_ADDRESS_BITS, CsrBus
+
+from .block import UNMAPPED, BlockBus
+from .describe import BLOCK_BYTES
+
+__all__ = ["CsrFabric"]
+
+PAGE_LOW = ceil_log2(BLOCK_BYTES)
+
+
+class CsrFabric(wiring.Component):
+    """Decodes the page of an address to a block; one access at a time.
+
+    Parameters: ``pages``: name of the block -> page number; a member of that name per block.
+    Latency: the response is valid 3 cycles after the request was taken, whatever the block.
+    Throughput: one access in 4 cycles. Errors: a page without a block, or an address that is no
+    multiple of 4, answers 0xFFFFFFFF, reads and writes alike, and loses the write. The response to
+    any other write says nothing.
+    """
+
+    def __init__(self, *, pages: dict[str, int]):
+        for name, page in pages.items():
+            if not 0 <= page < 1 << (CSR_ADDRESS_BITS - PAGE_LOW):
+                raise ValueError(f"Page of {name!r} is beyond the address space: {page!r}")
+        if len(set(pages.values())) != len(pages):
+            raise ValueError(f"Pages must differ, not {pages!r}")
+        self._pages = dict(pages)
+        super().__init__({"bus": In(CsrBus())} | {name: Out(BlockBus()) for name in pages})
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        addr = Signal(CSR_ADDRESS_BITS)
+        write, data = Signal(), Signal(32)
+        enable, aligned = Signal(), Signal()
+        m.d.comb += aligned.eq(addr[:2] == 0)
+        with m.Switch(addr[PAGE_LOW:]):
+            for name, page in self._pages.items():
+                block = getattr(self, name)
+                m.d.comb += [
+                    block.index.eq(addr[2:PAGE_LOW]),
+                    block.write.eq(write),
+                    block.data.eq(data),
+                ]
+                with m.Case(page):
+                    m.d.comb += block.enable.eq(enable & aligned)
+
+        with m.FSM(name="access"):
+            with m.State("IDLE"):
+                m.d.comb += bus.req.ready.eq(1)
+                with m.If(bus.req.valid):
+                    m.d.sync += [
+                        addr.eq(bus.req.payload.addr),
+                        write.eq(bus.req.payload.write),
+                        data.eq(bus.req.payload.data),
+                    ]
+                    m.next = "ENABLE"
+            with m.State("ENABLE"):
+                m.d.comb += enable.eq(1)
+                m.next = "COLLECT"
+            with m.State("COLLECT"):
+                m.d.sync += bus.rsp.payload.eq(UNMAPPED)
+                with m.Switch(addr[PAGE_LOW:]):
+                    for name, page in self._pages.items():
+                        with m.Case(page), m.If(aligned):
+                            m.d.sync += bus.rsp.payload.eq(getattr(self, name).read_data)
+                m.next = "RESPOND"
+            with m.State("RESPOND"):
+                m.d.comb += bus.rsp.valid.eq(1)
+                with m.If(bus.rsp.ready):
+                    m.next = "IDLE"
+        return m

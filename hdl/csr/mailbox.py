@@ -1,0 +1,66 @@
+"""The mailbox between the control queue and the firmware."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.ram import Ram
+from hdl.ports.tables import TableRead, TableWrite
+
+from .block import BlockBus, CsrBlock
+from .blocks import MAILBOX_WORDS, mailbox
+
+__all__ = ["Mailbox"]
+
+INDEX_BITS = (MAILBOX_WORDS - 1).bit_length()
+
+
+class Mailbox(wiring.Component):
+    """Registers and two RAMs of 256 bytes: the request on its way in, the response on its way out.
+
+    Members (towards the control engine): ``pending`` In, high from the complete request to its
+    response; ``request_length`` and ``writable_length`` In, bytes; ``request`` In (``TableWrite``),
+    words of the request; ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
+    the response, latency 1; ``done`` Out, one cycle, the response is complete.
+    ``done`` without ``pending`` is not passed on. Reset: the RAMs keep their contents.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "bus": In(BlockBus()),
+                "pending": In(1),
+                "request_length": In(16),
+                "writable_length": In(32),
+                "request": In(TableWrite(INDEX_BITS, 32)),
+                "response_length": Out(16),
+                "response": In(TableRead(INDEX_BITS, 32)),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = registers = CsrBlock(block=mailbox())
+        m.submodules.request = request = Ram(shape=32, depth=MAILBOX_WORDS)
+        m.submodules.response = response = Ram(shape=32, depth=MAILBOX_WORDS, reads=2)
+        wiring.connect(m, wiring.flipped(self.bus), registers.bus)
+        wiring.connect(m, wiring.flipped(self.request), request.write)
+        wiring.connect(m, wiring.flipped(self.response), response.read0)
+        m.d.comb += [
+            registers.status_pending.eq(self.pending),
+            registers.request_length.eq(self.request_length),
+            registers.writable_length.eq(self.writable_length),
+            self.response_length.eq(registers.response_length),
+            self.done.eq(registers.control_done & self.pending),
+            request.read0.index.eq(registers.request.index),
+            request.read0.enable.eq(registers.request.enable),
+            registers.request.read_data.eq(request.read0.row),
+            response.write.index.eq(registers.response.index),
+            response.write.enable.eq(registers.response.enable & registers.response.write),
+            response.write.row.eq(registers.response.data),
+            response.read1.index.eq(registers.response.index),
+            response.read1.enable.eq(registers.response.enable),
+            registers.response.read_data.eq(response.read1.row),
+        ]
+        return m

@@ -1,0 +1,72 @@
+"""The registers of the management function: all blocks behind one bus."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, Signature
+
+from hdl.config import NicConfig
+from hdl.ports.tables import CsrBus
+
+from .block import CsrBlock
+from .blocks import PAGES, TABLES, core, counters, debug, port
+from .command import Commands
+from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS
+from .fabric import CsrFabric
+from .mailbox import Mailbox
+from .table_window import TableWindow
+
+__all__ = ["Management"]
+
+
+class Management(wiring.Component):
+    """Every register block, with the members of each one grouped under the block's name.
+
+    ``core``, ``port``, ``counters``, ``debug``: members as ``CsrBlock`` names them
+    (``core.heartbeat``, ``port.mac_low``, ``counters.<name>``); ``mailbox``: see ``Mailbox``;
+    ``command``: see ``Commands``; one member per table of ``TABLES``, with ``program``.
+    Latency and errors of ``bus``: see ``CsrFabric``. It is not reset by a function reset.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        port_counters: tuple[str, ...] = PORT_COUNTERS,
+        counter_names: tuple[str, ...] = COUNTERS,
+        debug_names: tuple[str, ...] = DEBUG,
+    ):
+        self._blocks = {
+            "core": CsrBlock(block=core(config)),
+            "port": CsrBlock(block=port(port_counters)),
+            "mailbox": Mailbox(),
+            "command": Commands(),
+            "counters": CsrBlock(block=counters(counter_names)),
+            "debug": CsrBlock(block=debug(debug_names)),
+        } | {name: TableWindow(table=name, config=config) for name in TABLES}
+        super().__init__(
+            {"bus": In(CsrBus())}
+            | {name: Out(self._fields(block)) for name, block in self._blocks.items()}
+        )
+
+    @staticmethod
+    def _fields(block: wiring.Component) -> Signature:
+        members = dict(block.signature.members.items())
+        del members["bus"]
+        return Signature(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.fabric = fabric = CsrFabric(pages=PAGES)
+        wiring.connect(m, wiring.flipped(self.bus), fabric.bus)
+        for name, block in self._blocks.items():
+            m.submodules[name] = block
+            wiring.connect(m, getattr(fabric, name), block.bus)
+            signature = self._fields(block)
+            if not signature.members:
+                continue
+            members = {member: getattr(block, member) for member in signature.members}
+            inside = SimpleNamespace(signature=signature, **members)
+            wiring.connect(m, wiring.flipped(getattr(self, name)), inside)
+        return m

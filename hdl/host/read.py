@@ -1,0 +1,253 @@
+"""Host reads: N clients share one tagged read port whose completions come in any order."""
+
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.ram import Ram
+from hdl.common.skid import Skid
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient, ReadRequest, edge_read_beat, edge_read_request
+
+from .read_align import ReadAlign, slot_beat
+from .round_robin import round_robin
+
+__all__ = ["ReadEngine"]
+
+
+class ReadEngine(wiring.Component):
+    """Cuts client reads into pieces, keeps ``read_tags`` in flight, returns them in order.
+
+    A request (1 to 4096 bytes, any address; 0 and more than 4096 must not occur) is cut at
+    multiples of ``read_bytes``. Each piece takes the next tag of a ring and with it a slot of the
+    reorder RAM, before it is issued; slots are read back in ring order, so all clients' responses
+    come in the order in which their requests were accepted. Clients take every beat at once:
+    nothing can block the one return path.
+
+    Members: ``client0`` .. ``client<n-1>``: read clients, round robin per request;
+    ``rd_req``, ``rd_rsp``: the card edge (``HostPort``); ``hold``: accept no new request;
+    ``idle``: everything accepted has been returned.
+    Latency: 3 cycles from a request to ``rd_req``, LAT from a piece's last ``rd_rsp`` beat to its
+    first response beat. Throughput: one piece a cycle is issued; one beat a cycle is stored and one
+    is returned. A request that touches one more aligned beat than it has response beats costs that
+    cycle. A piece is returned when it is complete.
+    Errors: an edge beat with ``error`` ends its piece; the request has its full number of beats,
+    ``error`` is set on its ``last``. Not counted here.
+    Reset: empty, after ``read_tags`` cycles of clearing in which no request is accepted.
+    Reads that are outstanding at reset must have returned before: use ``hold`` and ``idle``.
+    """
+
+    def __init__(self, *, config: NicConfig, clients: int):
+        if not 1 <= clients <= 16:
+            raise ValueError(f"Clients must be 1 to 16, not {clients!r}")
+        if config.read_bytes < config.bytes_per_beat:
+            raise ValueError(
+                f"read_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
+                f"not {config.read_bytes!r}"
+            )
+        self._config, self._clients = config, clients
+        members = {f"client{i}": In(ReadClient(config.width)) for i in range(clients)}
+        super().__init__(
+            members
+            | {
+                "rd_req": Out(stream.Signature(edge_read_request())),
+                "rd_rsp": In(stream.Signature(edge_read_beat(config.width), always_ready=True)),
+                "hold": In(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        lanes = ceil_log2(config.bytes_per_beat)  # address bits within a beat
+        slot_beats = config.read_bytes // config.bytes_per_beat
+        tags = config.read_tags
+        tag_bits = ceil_log2(tags)
+
+        # The ring of tags: [tail, head) are taken. The extra bit counts rounds.
+        head, tail = Signal(tag_bits + 1), Signal(tag_bits + 1)
+        clear = Signal(tag_bits + 1)
+        cleared = clear[tag_bits]
+        space = Signal()
+        m.d.comb += space.eq((head ^ tail) != tags)
+        with m.If(~cleared):
+            m.d.sync += clear.eq(clear + 1)
+
+        piece = data.StructLayout(
+            {
+                "client": range(self._clients),
+                "offset": lanes,  # lane of the request's byte 0
+                "end": lanes,  # (request length - 1) modulo a beat
+                "beats": range(slot_beats),  # of this piece, less one
+                "first": 1,  # piece of its request
+                "last": 1,
+            }
+        )
+        pieces = memory.Memory(shape=piece, depth=tags, init=[])
+        m.submodules.pieces = pieces
+        issued = self._issue(m, pieces.write_port(), head, space & cleared)
+
+        # Completions: how far each slot has been filled. ``done`` holds the round the slot is
+        # complete for, so that a tag needs no clearing when it is taken again.
+        fill = data.StructLayout({"count": range(slot_beats), "done": 1, "error": 1})
+        fills = memory.Memory(shape=fill, depth=tags, init=[])
+        m.submodules.fills = fills
+        fill_write = fills.write_port()
+        filled = fills.read_port(domain="comb")
+        oldest = fills.read_port(domain="comb")
+        m.submodules.slots = slots = Ram(shape=config.width, depth=tags * slot_beats)
+        beat = Signal(edge_read_beat(config.width), reset_less=True)
+        beat_valid = Signal()
+        m.d.sync += [beat.eq(self.rd_rsp.payload), beat_valid.eq(self.rd_rsp.valid)]
+        tag = beat.tag[:tag_bits]
+        ends = beat.last | beat.error
+        newer_round = Signal()  # the tag was taken in head's round, not in the one before
+        m.d.comb += [
+            newer_round.eq(tag < head[:tag_bits]),
+            filled.addr.eq(tag),
+            fill_write.en.eq(beat_valid | ~cleared),
+            slots.write.index.eq(self._slot(tag, filled.data.count, slot_beats)),
+            slots.write.row.eq(beat.data),
+            slots.write.enable.eq(beat_valid),
+        ]
+        with m.If(~cleared):
+            m.d.comb += fill_write.addr.eq(clear[:tag_bits])
+        with m.Else():
+            m.d.comb += fill_write.addr.eq(tag)
+            with m.If(ends):
+                m.d.comb += [
+                    fill_write.data.done.eq(head[tag_bits] ^ newer_round),
+                    fill_write.data.error.eq(beat.error),
+                ]
+            with m.Else():
+                m.d.comb += [
+                    fill_write.data.count.eq(filled.data.count + 1),
+                    fill_write.data.done.eq(filled.data.done),
+                ]
+
+        # Delivery: the oldest slot, beat by beat, as soon as it is complete.
+        delivered = pieces.read_port(domain="comb")
+        position = Signal(range(slot_beats))
+        deliver = Signal()
+        m.submodules.align = align = ReadAlign(width=config.width, clients=self._clients)
+        m.d.comb += [
+            oldest.addr.eq(tail[:tag_bits]),
+            delivered.addr.eq(tail[:tag_bits]),
+            deliver.eq((head != tail) & (oldest.data.done != tail[tag_bits])),
+            slots.read0.index.eq(self._slot(tail[:tag_bits], position, slot_beats)),
+            slots.read0.enable.eq(deliver),
+        ]
+        ends_piece = position == delivered.data.beats
+        facts = Signal(slot_beat(config.width, self._clients), reset_less=True)
+        m.d.sync += [
+            align.valid.eq(deliver),
+            facts.client.eq(delivered.data.client),
+            facts.offset.eq(delivered.data.offset),
+            facts.end.eq(delivered.data.end),
+            facts.first.eq(delivered.data.first & (position == 0)),
+            facts.last.eq(delivered.data.last & ends_piece),
+            facts.error.eq(oldest.data.error),
+        ]
+        m.d.comb += [align.beat.eq(facts), align.data.eq(slots.read0.row)]
+        with m.If(deliver):
+            with m.If(ends_piece):
+                m.d.sync += [position.eq(0), tail.eq(tail + 1)]
+            with m.Else():
+                m.d.sync += position.eq(position + 1)
+
+        for i in range(self._clients):
+            rsp = getattr(self, f"client{i}").rsp
+            m.d.comb += [rsp.valid.eq(align.o_valid[i]), rsp.payload.eq(align.o)]
+        m.d.sync += self.idle.eq(
+            cleared & ~issued & (head == tail) & ~align.valid & ~align.busy & ~deliver
+        )
+        return m
+
+    @staticmethod
+    def _slot(tag, beat, slot_beats: int):
+        """Index of a beat in the reorder RAM."""
+        return Cat(beat, tag) if slot_beats > 1 else tag
+
+    def _issue(self, m: Module, pieces, head, space):
+        """Choose a client's request, cut it, issue. Returns whether a request is on its way."""
+        config = self._config
+        lanes = ceil_log2(config.bytes_per_beat)
+        low = ceil_log2(config.read_bytes)
+        requests = []
+        for i in range(self._clients):
+            m.submodules[f"request{i}"] = skid = Skid(shape=ReadRequest)
+            req = getattr(self, f"client{i}").req
+            m.d.comb += [
+                skid.i.valid.eq(req.valid & ~self.hold),
+                skid.i.payload.eq(req.payload),
+                req.ready.eq(skid.i.ready & ~self.hold),
+            ]
+            requests.append(skid.o)
+        waiting = Signal(self._clients)
+        last, chosen = Signal(range(self._clients)), Signal(range(self._clients))
+        m.d.comb += waiting.eq(Cat(request.valid for request in requests))
+        round_robin(m, waiting, last, chosen)
+
+        busy = Signal()  # a request is being cut
+        function, addr = Signal(8, reset_less=True), Signal(64, reset_less=True)
+        remaining = Signal(13, reset_less=True)
+        client = Signal(range(self._clients), reset_less=True)
+        first = Signal(reset_less=True)
+        offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
+        room, length = Signal(low + 1), Signal(low + 1)
+        fits, issue, take = Signal(), Signal(), Signal()
+        m.d.comb += [
+            room.eq(config.read_bytes - addr[:low]),
+            fits.eq(remaining <= room),
+            issue.eq(busy & space & (~self.rd_req.valid | self.rd_req.ready)),
+            take.eq(~busy | (issue & fits)),
+        ]
+        with m.If(fits):
+            m.d.comb += length.eq(remaining)
+        with m.Else():
+            m.d.comb += length.eq(room)
+
+        beats = Signal(low + 2)
+        m.d.comb += [
+            beats.eq((addr[:lanes] + length - 1)[lanes:]),
+            pieces.addr.eq(head[:-1]),
+            pieces.en.eq(issue),
+            pieces.data.client.eq(client),
+            pieces.data.offset.eq(offset),
+            pieces.data.end.eq(end),
+            pieces.data.beats.eq(beats),
+            pieces.data.first.eq(first),
+            pieces.data.last.eq(fits),
+        ]
+        with m.If(self.rd_req.ready):
+            m.d.sync += self.rd_req.valid.eq(0)
+        with m.If(issue):
+            m.d.sync += [
+                head.eq(head + 1),
+                first.eq(0),
+                self.rd_req.valid.eq(1),
+                self.rd_req.payload.tag.eq(head[:-1]),
+                self.rd_req.payload.function.eq(function),
+                self.rd_req.payload.addr.eq(addr),
+                self.rd_req.payload.length.eq(length),
+                addr.eq(Cat(Const(0, low), addr[low:] + 1)),
+                remaining.eq(remaining - length),
+            ]
+        with m.If(take):
+            m.d.sync += [busy.eq(waiting.any()), first.eq(1), client.eq(chosen)]
+            with m.If(waiting.any()):
+                m.d.sync += last.eq(chosen)
+            with m.Switch(chosen):
+                for i, request in enumerate(requests):
+                    with m.Case(i):
+                        m.d.comb += request.ready.eq(1)
+                        m.d.sync += [
+                            function.eq(request.payload.function),
+                            addr.eq(request.payload.addr),
+                            remaining.eq(request.payload.length),
+                            offset.eq(request.payload.addr),
+                            end.eq(request.payload.length - 1),
+                        ]
+        return busy | waiting.any()

@@ -1,0 +1,126 @@
+"""Cuts aligned beats into chunks and offers a chunk to the host once it is complete."""
+
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.config import NicConfig
+from hdl.ports.host import edge_write_beat
+
+from .write_align import aligned_beat
+
+__all__ = ["WriteStore"]
+
+
+class WriteStore(wiring.Component):
+    """Store of two chunks' beats, and of one entry for each complete chunk in it.
+
+    A chunk ends with its burst, or where its addresses reach a multiple of ``write_bytes``. A
+    ``drop`` entry takes back the beats of the incomplete chunk.
+    Latency: 2 cycles from a chunk's last beat to its first at ``o``. Throughput: one beat per
+    cycle. ``busy``: something is stored. Reset: empty.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(aligned_beat(config.width))),
+                "o": Out(stream.Signature(edge_write_beat(config.width))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width, count = self._config.width, self._config.bytes_per_beat
+        lanes = ceil_log2(count)
+        low = ceil_log2(self._config.write_bytes)
+        depth = max(4, 2 * self._config.write_bytes // count)
+        index = ceil_log2(depth)
+        row = data.StructLayout({"data": width, "strb": count, "last": 1})
+        rows = memory.Memory(shape=row, depth=depth, init=[])
+        m.submodules.rows = rows
+        put, get = rows.write_port(), rows.read_port(domain="comb")
+        chunk = data.StructLayout({"stream_id": 4, "function": 8, "addr": 64, "length": low + 1})
+        chunks = memory.Memory(shape=chunk, depth=depth, init=[])
+        m.submodules.chunks = chunks
+        close, open_ = chunks.write_port(), chunks.read_port(domain="comb")
+
+        # Beats [read, write) are stored; those from ``start`` on belong to no complete chunk yet.
+        write, start, read = Signal(index + 1), Signal(index + 1), Signal(index + 1)
+        closed, opened = Signal(index + 1), Signal(index + 1)
+        beat = self.i.payload
+        accept, ends = Signal(), Signal()
+        length = Signal(low + 1)  # of the incomplete chunk
+        line = Signal(64)  # its address
+        total = Signal(low + 1)
+        begins = Signal()
+        m.d.comb += [
+            self.i.ready.eq((write ^ read) != depth),
+            accept.eq(self.i.valid & self.i.ready),
+            ends.eq(beat.last | (beat.addr[lanes:low] == (1 << (low - lanes)) - 1)),
+            begins.eq(write == start),
+            total.eq(length + beat.bytes),
+            put.addr.eq(write),
+            put.data.data.eq(beat.data),
+            put.data.strb.eq(beat.strb),
+            put.data.last.eq(ends),
+            put.en.eq(accept & ~beat.drop),
+            close.addr.eq(closed),
+            close.data.stream_id.eq(beat.stream_id),
+            close.data.function.eq(beat.function),
+            close.data.length.eq(total),
+            close.en.eq(accept & ~beat.drop & ends),
+        ]
+        with m.If(begins):
+            m.d.comb += close.data.addr.eq(beat.addr)
+        with m.Else():
+            m.d.comb += close.data.addr.eq(line)
+        with m.If(accept):
+            with m.If(beat.drop):
+                m.d.sync += [write.eq(start), length.eq(0)]
+            with m.Else():
+                m.d.sync += [write.eq(write + 1), length.eq(total)]
+                with m.If(begins):
+                    m.d.sync += line.eq(beat.addr)
+                with m.If(ends):
+                    m.d.sync += [start.eq(write + 1), closed.eq(closed + 1), length.eq(0)]
+
+        # Emission. All beats of a chunk lie in one block of ``write_bytes``: no carry in addresses.
+        first, step = Signal(init=1), Signal()
+        within = Signal(low - lanes) if low > lanes else Const(0, 0)
+        place = Signal(low - lanes) if low > lanes else Const(0, 0)
+        out = self.o.payload
+        m.d.comb += [
+            get.addr.eq(read),
+            open_.addr.eq(opened),
+            step.eq((closed != opened) & (~self.o.valid | self.o.ready)),
+        ]
+        if low > lanes:
+            with m.If(first):
+                m.d.comb += place.eq(open_.data.addr[lanes:low])
+            with m.Else():
+                m.d.comb += place.eq(within)
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(step):
+            m.d.sync += [
+                self.o.valid.eq(1),
+                read.eq(read + 1),
+                first.eq(get.data.last),
+                out.stream_id.eq(open_.data.stream_id),
+                out.function.eq(open_.data.function),
+                out.addr.eq(Cat(Const(0, lanes), place, open_.data.addr[low:])),
+                out.length.eq(open_.data.length),
+                out.data.eq(get.data.data),
+                out.strb.eq(get.data.strb),
+                out.first.eq(first),
+                out.last.eq(get.data.last),
+                opened.eq(opened + get.data.last),
+            ]
+            if low > lanes:
+                m.d.sync += within.eq(place + 1)
+        m.d.comb += self.busy.eq(write != read)
+        return m

@@ -1,0 +1,256 @@
+"""Finds, beat by beat, what of a frame is IP packet and what of that is payload."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.crc import IcrcMask
+from hdl.common.delay import delayed
+from hdl.wire.constants import (
+    ETHERTYPE_IPV6,
+    ETHERTYPE_VLAN,
+    ICRC_BYTES,
+    MAX_MTU,
+    bth_offset,
+    ip_offset,
+)
+from hdl.wire.gateware import get
+from hdl.wire.headers import BTH, ETHERNET, IPV4, IPV6, VLAN
+from hdl.wire.opcodes import CNP, OPCODES, ROCE_OPCODES, Payload
+
+from .collector import LENGTH_BITS, collected
+
+__all__ = ["Bounds", "Decoder", "is_ipv6", "is_vlan", "plan", "trimmed"]
+
+
+class Bounds(data.Struct):
+    """What the lengths say; final on the last beat of a frame whose headers are whole."""
+
+    end: 17  # bytes from the Ethernet header to the end of the IP packet
+    length: 13  # payload bytes
+    bad: 1  # headers do not fit, or payload is not what the opcode allows
+    oversize: 1
+
+
+def trimmed(width: int) -> data.StructLayout:
+    """A beat cut to the IP packet, other bytes 0. ``skip``: it has no byte of it."""
+    return data.StructLayout(
+        {
+            "first": 1,
+            "skip": 1,
+            "fill": ceil_log2(width // 8),  # bytes cut off
+            "masked": width,  # for the ICRC
+            "words": width,  # for the UDP checksum: from the source address on
+        }
+    )
+
+
+def plan(width: int) -> data.StructLayout:
+    """What becomes of a beat's payload: after rotating by ``shift`` bytes it completes an output
+    beat with its predecessor (``emit``), and what is left is the packet's last one (``flush``)."""
+    return data.StructLayout({"shift": ceil_log2(width // 8), "emit": 1, "flush": 1})
+
+
+def is_vlan(headers: Value) -> Value:
+    return get(headers, ETHERNET, "ethertype") == ETHERTYPE_VLAN
+
+
+def ethertype(headers: Value) -> Value:
+    """Of the packet, behind the VLAN tag if there is one."""
+    inner = get(headers, VLAN, "ethertype", at=ETHERNET.size)
+    return Mux(is_vlan(headers), inner, get(headers, ETHERNET, "ethertype"))
+
+
+def is_ipv6(headers: Value) -> Value:
+    return ethertype(headers) == ETHERTYPE_IPV6
+
+
+class Decoder(wiring.Component):
+    """Decodes lengths and opcode as the beats pass and cuts the frame accordingly.
+
+    Spec: RFC 791, RFC 8200, IBTA vol 1, 9.2 (pad count, extended headers by opcode).
+    Members: ``i_valid``, ``i`` (see ``HeaderCollector``); ``o_valid``, ``o``: cut beats;
+    ``plan_valid``, ``plan``; ``bounds`` (in the cycle of ``plan``).
+    Latency: ``o`` 4 cycles, ``plan`` and ``bounds`` 6. Throughput: one beat per cycle, no stall.
+    Errors: told in ``bounds``; a frame that is no RoCE packet gives harmless nonsense.
+    Reset: nothing in flight.
+    """
+
+    LATENCY = 4
+    PLAN_LATENCY = 6
+
+    def __init__(self, *, width: int):
+        self._width = width
+        self._lane_bits = ceil_log2(width // 8)
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i": In(collected(width)),
+                "o_valid": Out(1),
+                "o": Out(trimmed(width)),
+                "plan_valid": Out(1),
+                "plan": Out(plan(width)),
+                "bounds": Out(Bounds),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        size, lane_bits = self._width // 8, self._lane_bits
+        valid = Signal(self.PLAN_LATENCY)
+        m.d.sync += valid.eq(valid << 1 | self.i_valid)
+        m.d.comb += [
+            self.o_valid.eq(valid[self.LATENCY - 1]),
+            self.plan_valid.eq(valid[self.PLAN_LATENCY - 1]),
+        ]
+
+        def register(value: Value, name: str) -> Value:
+            return delayed(m, Value.cast(value), 1, name=name)
+
+        # 1: what the headers say. Each is used for beats from its own position on only.
+        headers = self.i.headers
+        vlan, ipv6 = is_vlan(headers), is_ipv6(headers)
+        total = self._choose(headers, IPV4, "total_length", IPV6, "payload_length", ip_offset)
+        opcode = self._choose(headers, BTH, "opcode", BTH, "opcode", bth_offset)
+        pad = self._choose(headers, BTH, "pad_count", BTH, "pad_count", bth_offset)
+        vlan1, ipv6_1 = register(vlan, "vlan1"), register(ipv6, "ipv61")
+        total1, opcode1 = register(total, "total1"), register(opcode, "opcode1")
+        pad1, number1 = register(pad, "pad1"), register(self.i.number, "number1")
+        data1 = register(self.i.beat.data, "data1")
+        first = delayed(m, self.i.beat.first, 4, name="first")
+
+        # 2: end of the IP packet, extended headers, the ICRC's view of the beat.
+        m.submodules.mask = mask = IcrcMask(width=self._width)
+        m.d.comb += [
+            mask.data.eq(data1),
+            mask.number.eq(Mux(number1 >= mask.beats, mask.beats, number1)),
+            mask.vlan.eq(vlan1),
+            mask.ipv6.eq(ipv6_1),
+        ]
+        masked2 = register(mask.masked, "masked2")
+        words2 = register(data1 & self._from_source(m, number1, vlan1, ipv6_1), "words2")
+        kind1 = Cat(vlan1, ipv6_1)
+        before = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
+        base = Signal(range(bth_offset(vlan=True, ipv6=True) + BTH.size + 1))
+        for code in range(4):
+            is_vlan_, is_ipv6_ = bool(code & 1), bool(code & 2)
+            with m.If(kind1 == code):
+                m.d.comb += [
+                    before.eq(ip_offset(vlan=is_vlan_) + (IPV6.size if is_ipv6_ else 0)),
+                    base.eq(bth_offset(vlan=is_vlan_, ipv6=is_ipv6_) + BTH.size),
+                ]
+        extended, empty = self._lookup(m, opcode1)
+        end2, base2 = register(total1 + before, "end2"), register(base, "base2")
+        extended2, empty2 = register(extended, "extended2"), register(empty, "empty2")
+        pad2, number2 = register(pad1, "pad2"), register(number1, "number2")
+
+        # 3: bytes of this beat in the IP packet; first and last byte of the payload.
+        start = Cat(0).replicate(lane_bits) if lane_bits else Cat()
+        left = Signal(LENGTH_BITS + 2)
+        m.d.comb += left.eq(end2 - Cat(start, number2))
+        negative = left[-1]
+        lanes = Signal(lane_bits + 1)
+        with m.If(negative):
+            m.d.comb += lanes.eq(0)
+        with m.Elif(left[lane_bits:] != 0):
+            m.d.comb += lanes.eq(size)
+        with m.Else():
+            m.d.comb += lanes.eq(left)
+        lanes3 = register(lanes, "lanes3")
+        masked3, words3 = register(masked2, "masked3"), register(words2, "words3")
+        head3 = register((base2 + extended2)[:7], "head3")
+        stop3 = register((end2 - (ICRC_BYTES + pad2))[:LENGTH_BITS], "stop3")
+        ragged3 = register(end2[:2] != bth_offset(vlan=False, ipv6=False) % 4, "ragged3")
+        empty3, end3 = register(empty2, "empty3"), register(end2, "end3")
+        number3 = register(number2, "number3")
+
+        # 4: the cut beats; length of the payload.
+        keep = Cat((lanes3 > lane).replicate(8) for lane in range(size))
+        m.d.comb += self.o.first.eq(first)
+        m.d.sync += [
+            self.o.masked.eq(masked3 & keep),
+            self.o.words.eq(words3 & keep),
+            self.o.skip.eq(lanes3 == 0),
+            self.o.fill.eq((size - lanes3)[:lane_bits]),
+        ]
+        length4 = register((stop3.as_signed() - head3).as_unsigned()[:LENGTH_BITS], "length4")
+        final4 = register(((stop3 - 1) >> lane_bits)[: len(number3)], "final4")
+        head4, ragged4 = register(head3, "head4"), register(ragged3, "ragged4")
+        empty4, end4 = register(empty3, "empty4"), register(end3, "end4")
+        number4 = register(number3, "number4")
+
+        # 5: conditions.
+        shift4 = head4[:lane_bits]
+        none = length4 == 0
+        bad5 = register(length4[-1] | ragged4 | (empty4 & ~none), "bad5")
+        oversize5 = register(~length4[-1] & (length4 > MAX_MTU), "oversize5")
+        some5 = register(~none & ~length4[-1] & (length4 <= MAX_MTU), "some5")
+        single = Signal(lane_bits + 1)  # last output beat comes out of the last input beat
+        m.d.comb += single.eq(shift4 + (length4 - 1)[:lane_bits])
+        flush5 = register((number4 == final4) & ~single[-1], "flush5")
+        emit5 = register((number4 > head4[lane_bits:]) & (number4 <= final4), "emit5")
+        shift5, length5 = register(shift4, "shift5"), register(length4, "length5")
+        end5 = register(end4, "end5")
+
+        # 6
+        m.d.sync += [
+            self.plan.shift.eq(shift5),
+            self.plan.emit.eq(emit5 & some5),
+            self.plan.flush.eq(flush5 & some5),
+            self.bounds.length.eq(length5),
+            self.bounds.end.eq(end5),
+            self.bounds.bad.eq(bad5),
+            self.bounds.oversize.eq(oversize5),
+        ]
+        return m
+
+    def _choose(self, headers, header4, field4, header6, field6, offset) -> Value:
+        """A field out of the four places it can be in."""
+
+        def place(header, field, *, ipv6: bool) -> Value:
+            plain, tagged = (
+                get(headers, header, field, at=self._offset(offset, vlan=vlan, ipv6=ipv6))
+                for vlan in (False, True)
+            )
+            return Mux(is_vlan(headers), tagged, plain)
+
+        return Mux(
+            is_ipv6(headers),
+            place(header6, field6, ipv6=True),
+            place(header4, field4, ipv6=False),
+        )
+
+    @staticmethod
+    def _offset(offset, *, vlan: bool, ipv6: bool) -> int:
+        return offset(vlan=vlan) if offset is ip_offset else offset(vlan=vlan, ipv6=ipv6)
+
+    def _from_source(self, m: Module, number: Value, vlan: Value, ipv6: Value) -> Signal:
+        """Ones from the IP source address on."""
+        size = self._width // 8
+        ones = Signal(self._width, name="from_source", init=-1)
+        for is_vlan_ in (False, True):
+            for is_ipv6_ in (False, True):
+                source = ip_offset(vlan=is_vlan_) + (IPV6 if is_ipv6_ else IPV4)["source"].byte
+                with m.If((vlan == is_vlan_) & (ipv6 == is_ipv6_)):
+                    for beat in range(-(-source // size)):
+                        cut = min(source - beat * size, size)
+                        mask = (1 << self._width) - (1 << 8 * cut)
+                        with m.If(number == beat):
+                            m.d.comb += ones.eq(mask)
+        return ones
+
+    @staticmethod
+    def _lookup(m: Module, opcode: Value) -> tuple[Signal, Signal]:
+        """Bytes of extended headers; whether the packet must have no payload."""
+        extended, empty = Signal(5), Signal()
+        with m.Switch(opcode):
+            for code, row in (*ROCE_OPCODES.items(), (CNP, OPCODES[CNP])):
+                with m.Case(code):
+                    m.d.comb += [
+                        extended.eq(row.extended),
+                        empty.eq(row.payload is Payload.NONE),
+                    ]
+        return extended, empty

@@ -1,0 +1,123 @@
+"""Rows that travel inside the memory room."""
+
+from amaranth.lib import data, enum
+
+__all__ = [
+    "ACCESS_LOCAL_WRITE",
+    "ACCESS_REMOTE_READ",
+    "ACCESS_REMOTE_WRITE",
+    "CheckJob",
+    "CheckResult",
+    "CheckSource",
+    "Chunk",
+    "LINE_BITS",
+    "Lookup",
+    "PAGE_BITS",
+    "Region",
+    "TranslateChunk",
+    "TranslateRequest",
+]
+
+#: Bits of ``MrRow.access``.
+ACCESS_LOCAL_WRITE = 1
+ACCESS_REMOTE_WRITE = 2
+ACCESS_REMOTE_READ = 4
+
+#: Pages are 4 KiB.
+PAGE_BITS = 12
+#: A region with a page list is shorter than 2**47 bytes, so this many bits number its cache lines.
+LINE_BITS = 48 - PAGE_BITS - 3
+
+
+class TranslateRequest(data.Struct):
+    """A range of bytes under a key. ``access``: all bits of MrRow.access it needs (0: local read)."""
+
+    function: 8
+    pd: 16
+    key: 32
+    va: 64
+    length: 32
+    access: 4
+    remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
+    check_only: 1  # one answer, no pages
+    end: 1  # returned with the last chunk
+
+
+class TranslateChunk(data.Struct):
+    """A contiguous piece at a bus address, within one page; or (status not 0) the request failed."""
+
+    addr: 64
+    length: 13
+    last: 1  # of its request
+    end: 1  # the request's own, on its last chunk
+    status: 8  # WC status; not 0 only with ``last``
+
+
+class Region(data.Struct):
+    """A request after the key check.
+
+    ``addr``: DMA: bus address. Pages: in-page offset 11:0, entry in its cache line 14:12, number of
+    the cache line 47:15, counted from the 64-byte block in which the page list begins.
+    """
+
+    function: 8
+    mr: 16
+    paged: 1
+    single: 1  # one answer without an address: failed, check only, or nothing to translate
+    addr: 64
+    table: 58  # 64-byte block of the page list's first entry
+    length: 32
+    remote: 1
+    end: 1
+    status: 8
+
+
+class Lookup(data.Struct):
+    """One chunk to be: ``addr`` as in Region."""
+
+    function: 8
+    mr: 16
+    paged: 1
+    addr: 64
+    table: 58
+    length: 13
+    last: 1
+    end: 1
+    remote: 1
+    status: 8
+
+
+class CheckSource(enum.Enum, shape=1):
+    LINE = 0
+    KEY = 1
+
+
+class CheckJob(data.Struct):
+    """The bytes of one packet: see TxJob and ScatterJob. ``length`` 0 only with ``check_sink``."""
+
+    source: CheckSource
+    check_sink: 1
+    resume: 1
+    function: 8
+    pd: 16
+    line: 8
+    num_sge: 6
+    offset: 32
+    length: 13
+    va: 64
+    key: 32
+
+
+class CheckResult(data.Struct):
+    """``listed``: chunks were put out for this packet, and the last of them has ``end``."""
+
+    status: 8
+    listed: 1
+
+
+class Chunk(data.Struct):
+    """A piece of a packet in host memory; ``end``: the packet's last (or, if it failed, a mark)."""
+
+    addr: 64
+    length: 13
+    end: 1

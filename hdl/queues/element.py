@@ -1,0 +1,181 @@
+"""The device-readable buffers of a chain, joined: any split gives the same bytes."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient, read_beat
+from hdl.ports.jobs import QueueErrorCause
+
+from .types import Segment, Word
+
+__all__ = ["ElementReader"]
+
+#: Bytes of one host read, and of the storage reserved for what is in flight.
+READ_BYTES = 256
+STORAGE_BYTES = 1024
+WORD_BYTES = 8
+
+
+class ElementReader(wiring.Component):
+    """Reads the buffers of one element and gives its bytes as words of eight.
+
+    Members: ``function`` (stable during an element); ``i`` segments up to the one with ``last``
+    (length 0 only ends the element); ``o`` words, the last with ``last``, and with it ``length``
+    (bytes of all buffers) and ``cause`` (of a broken chain, or HOST_READ).
+    Only the first ``limit`` bytes are read and given; ``length`` counts all. Reads of up to 1 KiB
+    are in flight, across buffers.
+    Latency: a host read plus 6 cycles. Throughput: eight bytes a cycle, whatever the data width: an
+    element is some hundred bytes at most, and the join of eight bytes is a small shifter.
+    Reset: as BlockReader.
+    """
+
+    def __init__(self, *, config: NicConfig, limit: int):
+        if not 1 <= limit <= 4096:
+            raise ValueError(f"Limit must be 1 to 4096 bytes, not {limit!r}")
+        self._width, self._limit = config.width, limit
+        super().__init__(
+            {
+                "function": In(8),
+                "i": In(stream.Signature(Segment)),
+                "o": Out(stream.Signature(Word)),
+                "length": Out(32),
+                "cause": Out(QueueErrorCause),
+                "read_client": Out(ReadClient(self._width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width, lanes = self._width, self._width // 8
+        client = self.read_client
+        count_bits = ceil_log2(lanes) + 1
+        beats = STORAGE_BYTES // lanes
+        kept = data.StructLayout({"data": width, "count": count_bits})
+        m.submodules.fifo = beats_fifo = StreamFifo(shape=kept, depth=beats)
+
+        # Requests: a buffer at a time, as long as its beats have room.
+        buffer = Signal(Segment, reset_less=True)
+        left, ended, cause = Signal(13), Signal(), Signal(QueueErrorCause)
+        wanted = Signal(range(self._limit + 1))  # bytes asked for so far, or to be
+        length = Signal(32)
+        room = Signal(range(beats + 1), init=beats)
+        reading = Signal(range(beats + 1))  # reads in flight
+        chunk, chunk_beats = Signal(range(READ_BYTES + 1)), Signal(range(beats + 1))
+        take, ask, popped, answered, finish = Signal(), Signal(), Signal(), Signal(), Signal()
+        free = Signal(range(self._limit + 1))
+        m.d.comb += [
+            free.eq(self._limit - wanted),
+            self.i.ready.eq((left == 0) & ~ended),
+            take.eq(self.i.valid & self.i.ready),
+            chunk.eq(Mux(left < READ_BYTES, left, READ_BYTES)),
+            chunk_beats.eq((chunk + (lanes - 1)) >> ceil_log2(lanes)),
+            client.req.valid.eq((left != 0) & (room >= chunk_beats)),
+            client.req.payload.function.eq(self.function),
+            client.req.payload.addr.eq(buffer.addr),
+            client.req.payload.length.eq(chunk),
+            ask.eq(client.req.valid & client.req.ready),
+            answered.eq(client.rsp.valid & client.rsp.payload.last),
+            self.length.eq(length),
+            self.cause.eq(cause),
+        ]
+        with m.If(take):
+            size = Mux(self.i.payload.length < free, self.i.payload.length[:13], free)
+            m.d.sync += [
+                buffer.eq(self.i.payload),
+                left.eq(size),
+                wanted.eq(wanted + size),
+                length.eq(length + self.i.payload.length),
+                ended.eq(self.i.payload.last),
+            ]
+            with m.If(self.i.payload.cause != QueueErrorCause.NONE):
+                m.d.sync += cause.eq(self.i.payload.cause)
+        with m.If(ask):
+            m.d.sync += [buffer.addr.eq(buffer.addr + chunk), left.eq(left - chunk)]
+        m.d.sync += [
+            room.eq(room - Mux(ask, chunk_beats, 0) + popped),
+            reading.eq(reading + ask - answered),
+        ]
+
+        # Responses: register, count the bytes, store.
+        beat, beat_valid = Signal(read_beat(width), reset_less=True), Signal()
+        m.d.sync += [beat.eq(client.rsp.payload), beat_valid.eq(client.rsp.valid)]
+        m.d.comb += [
+            beats_fifo.i.valid.eq(beat_valid),
+            beats_fifo.i.payload.data.eq(beat.data),
+            beats_fifo.i.payload.count.eq(self._count(beat.keep)),
+        ]
+        with m.If(beat_valid & beat.last & beat.error & (cause == QueueErrorCause.NONE)):
+            m.d.sync += cause.eq(QueueErrorCause.HOST_READ)
+
+        # Narrow to words.
+        wide, wide_left = Signal(width, reset_less=True), Signal(count_bits)
+        step, advance = Signal(range(WORD_BYTES + 1)), Signal()
+        m.d.comb += [
+            step.eq(Mux(wide_left < WORD_BYTES, wide_left, WORD_BYTES)),
+            beats_fifo.o.ready.eq((wide_left == 0) | (advance & (wide_left <= WORD_BYTES))),
+            popped.eq(beats_fifo.o.valid & beats_fifo.o.ready),
+        ]
+        with m.If(popped):
+            m.d.sync += [
+                wide.eq(beats_fifo.o.payload.data),
+                wide_left.eq(beats_fifo.o.payload.count),
+            ]
+        with m.Elif(advance):
+            m.d.sync += [wide.eq(wide >> (8 * WORD_BYTES)), wide_left.eq(wide_left - step)]
+
+        # Join: ``part`` holds ``fill`` bytes, zero above them.
+        part, fill = Signal(64), Signal(3)
+        fresh, joined, sum_ = Signal(64), Signal(128), Signal(5)
+        full = sum_[3:]  # 1: a whole word has come together
+        with m.Switch(step):
+            for i in range(1, WORD_BYTES + 1):
+                with m.Case(i):
+                    m.d.comb += fresh.eq(wide[: 8 * i])
+        out, out_valid = Signal(Word, reset_less=True), Signal()
+        blocked = Signal()
+        idle = (left == 0) & (reading == 0) & ~beat_valid & (beats_fifo.level == 0)
+        m.d.comb += [
+            joined.eq(part | (fresh << (8 * fill))),
+            sum_.eq(fill + step),
+            blocked.eq(out_valid & ~self.o.ready),
+            advance.eq((wide_left != 0) & ~blocked),
+            finish.eq(ended & idle & (wide_left == 0) & ~blocked & ~(out_valid & out.last)),
+            self.o.valid.eq(out_valid),
+            self.o.payload.eq(out),
+        ]
+        with m.If(~blocked):
+            m.d.sync += out_valid.eq((advance & (full != 0)) | finish)
+            m.d.sync += [
+                out.data.eq(Mux(finish, part, joined[:64])),
+                out.count.eq(Mux(finish, fill, WORD_BYTES)),
+                out.last.eq(finish),
+            ]
+        with m.If(advance):
+            m.d.sync += fill.eq(sum_[:3])
+            with m.If(full != 0):
+                m.d.sync += part.eq(joined[64:])
+            with m.Else():
+                m.d.sync += part.eq(joined[:64])
+        with m.If(out_valid & out.last & self.o.ready):
+            m.d.sync += [
+                ended.eq(0),
+                wanted.eq(0),
+                length.eq(0),
+                cause.eq(QueueErrorCause.NONE),
+                part.eq(0),
+                fill.eq(0),
+            ]
+        return m
+
+    def _count(self, keep):
+        """Number of ones in ``keep``, contiguous from bit 0 and at least one: search by halves."""
+        digits = []
+        while len(keep) > 1:
+            half = len(keep) // 2
+            digits.append(keep[half])
+            keep = Mux(keep[half], keep[half:], keep[:half])[:half]
+        return Cat(*reversed(digits)) + 1

@@ -1,0 +1,181 @@
+"""The available ring of a split virtqueue: from a position to the head of a chain."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.config import NicConfig
+from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
+from hdl.ports.jobs import FetchStatus, QueueErrorCause
+
+from .read import BlockReader
+from .types import INDEX_OFFSET, RING_OFFSET, RingJob, RingResult, avail_event
+
+__all__ = ["AvailRing"]
+
+#: Entries read at once: one 32-byte line of the ring.
+BATCH = 16
+ENTRY_BITS = 8 * AVAIL_ELEMENT.size
+
+
+class AvailRing(wiring.Component):
+    """Finds the head of the chain at one position of a queue's available ring.
+
+    Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
+    Members: ``i`` jobs, ``o`` one result per job; ``event_idx`` 1 when VIRTIO_F_EVENT_IDX was
+    negotiated; ``flush`` (a cycle) forgets the entries read ahead.
+    The index is read only when neither ``known`` nor the entries at hand say that something is there
+    (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at once
+    and kept, with the queue they belong to, until others are needed.
+    ``notify``: with EVENT_IDX write ``avail_event`` and read the index once more before EMPTY, so
+    that the driver's next buffer brings a notification.
+    Latency: 3 cycles for an entry at hand; else a host read for the index, one for the entries.
+    Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
+    queue), HOST_READ. A queue that is not enabled is EMPTY.
+    """
+
+    def __init__(self, *, config: NicConfig, notify: bool = True, stream_id: int = STREAM_DATA):
+        self._width, self._notify, self._stream_id = config.width, notify, stream_id
+        members = {
+            "i": In(stream.Signature(RingJob)),
+            "o": Out(stream.Signature(RingResult)),
+            "flush": In(1),
+            "read_client": Out(ReadClient(self._width)),
+        }
+        if notify:
+            members |= {"event_idx": In(1), "write_client": Out(WriteClient(self._width))}
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reader = reader = BlockReader(width=self._width, size=32)
+        connect(m, reader.read_client, flipped(self.read_client))
+
+        job = Signal(RingJob, reset_less=True)
+        result = Signal(RingResult, reset_less=True)
+        announced = Signal()  # avail_event was written for this job
+        size = Signal(16)
+        row = job.row
+
+        # The entries read ahead: those of positions first .. first + count - 1 of one queue.
+        entries = Signal(BATCH * ENTRY_BITS, reset_less=True)
+        first, count = Signal(16, reset_less=True), Signal(range(BATCH + 1))
+        owner = Signal(16, reset_less=True)
+        forgotten = Signal()  # flush came while a read was under way
+        offset, head = Signal(16), Signal(16)
+        ahead, place, room, batch = Signal(16), Signal(16), Signal(16), Signal(range(BATCH + 1))
+        m.d.comb += [
+            size.eq(1 << row.size_log2),
+            offset.eq(job.position - first),
+            ahead.eq(result.available - job.position),
+            place.eq(job.position & (size - 1)),
+            # Not beyond the line, nor beyond the ring, nor beyond what is available.
+            room.eq(Mux(size < BATCH, size - place, BATCH - place[:4])),
+            batch.eq(Mux(ahead < room, ahead, room)),
+            head.eq(entries.word_select(offset[:4], ENTRY_BITS)),
+            self.o.payload.eq(result),
+            reader.i.payload.function.eq(job.function),
+        ]
+
+        def answer(status: FetchStatus, cause: QueueErrorCause = QueueErrorCause.NONE) -> None:
+            m.d.sync += [result.status.eq(status), result.cause.eq(cause)]
+            m.next = "ANSWER"
+
+        with m.FSM(name="state"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    job.eq(self.i.payload),
+                    result.available.eq(self.i.payload.known),
+                    announced.eq(0),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                with m.If(~row.enabled):
+                    answer(FetchStatus.EMPTY)
+                with m.Elif((owner == job.queue) & (offset < count)):
+                    with m.If((ahead == 0) | (ahead > size)):
+                        m.d.sync += result.available.eq(first + count)
+                    m.next = "HEAD"
+                with m.Elif((ahead == 0) | (ahead > size)):
+                    m.next = "INDEX"
+                with m.Else():
+                    m.next = "ENTRIES"
+            with m.State("INDEX"):
+                m.d.comb += [
+                    reader.i.valid.eq(1),
+                    reader.i.payload.addr.eq(row.driver + INDEX_OFFSET),
+                    reader.i.payload.length.eq(2),
+                ]
+                with m.If(reader.i.ready):
+                    m.next = "INDEX_WAIT"
+            with m.State("INDEX_WAIT"):
+                m.d.comb += reader.o.ready.eq(1)
+                with m.If(reader.o.valid):
+                    m.d.sync += result.available.eq(reader.o.payload.data[:16])
+                    with m.If(reader.o.payload.error):
+                        m.d.sync += result.available.eq(job.position)
+                        answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
+                    with m.Else():
+                        m.next = "INDEX_CHECK"
+            with m.State("INDEX_CHECK"):
+                with m.If(ahead > size):
+                    m.d.sync += result.available.eq(job.position)
+                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
+                with m.Elif(ahead != 0):
+                    m.next = "LOOK"
+                if self._notify:
+                    with m.Elif(self.event_idx & ~announced):
+                        m.next = "ANNOUNCE"
+                with m.Else():
+                    answer(FetchStatus.EMPTY)
+            if self._notify:
+                beat = self.write_client.beat.payload
+                m.d.comb += [
+                    beat.stream_id.eq(self._stream_id),
+                    beat.function.eq(job.function),
+                    beat.addr.eq(avail_event(row.device, row.size_log2)),
+                    beat.data.eq(job.position),
+                    beat.keep.eq(0b11),
+                    beat.first.eq(1),
+                    beat.last.eq(1),
+                ]
+                with m.State("ANNOUNCE"):
+                    m.d.comb += self.write_client.beat.valid.eq(1)
+                    with m.If(self.write_client.beat.ready):
+                        m.d.sync += announced.eq(1)
+                        m.next = "INDEX"
+            with m.State("ENTRIES"):
+                m.d.comb += [
+                    reader.i.valid.eq(1),
+                    reader.i.payload.addr.eq(row.driver + RING_OFFSET + 2 * place),
+                    reader.i.payload.length.eq(2 * batch),
+                ]
+                m.d.sync += [owner.eq(job.queue), first.eq(job.position), count.eq(0)]
+                m.d.sync += forgotten.eq(0)
+                with m.If(reader.i.ready):
+                    m.next = "ENTRIES_WAIT"
+            with m.State("ENTRIES_WAIT"):
+                m.d.comb += reader.o.ready.eq(1)
+                m.d.sync += entries.eq(reader.o.payload.data)
+                with m.If(reader.o.valid):
+                    with m.If(reader.o.payload.error):
+                        answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
+                    with m.Else():
+                        m.d.sync += count.eq(Mux(forgotten, 0, batch))
+                        m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.sync += result.head.eq(head)
+                with m.If(head >= size):
+                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.DESC_INDEX)
+                with m.Else():
+                    answer(FetchStatus.OK)
+            with m.State("ANSWER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        with m.If(self.flush):
+            m.d.sync += [count.eq(0), forgotten.eq(1)]
+        return m

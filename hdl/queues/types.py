@@ -1,0 +1,104 @@
+"""Rows that the virtqueue engines pass among themselves, and the constants of a split ring."""
+
+from amaranth.lib import data
+
+from hdl.abi import virtio_pci
+from hdl.ports.jobs import FetchStatus, QueueErrorCause
+from hdl.ports.rows import QueueRow
+
+__all__ = [
+    "BlockRead",
+    "ChainJob",
+    "Segment",
+    "RingJob",
+    "RingResult",
+    "Word",
+    "avail_event",
+    "used_event",
+    "used_element",
+    "DESC_BYTES",
+    "INDEX_OFFSET",
+    "RING_OFFSET",
+    "NO_VECTOR",
+]
+
+#: Bytes of a descriptor; offsets of the index and of the first entry in either ring.
+DESC_BYTES = virtio_pci.DESC.size
+INDEX_OFFSET = virtio_pci.RING_HEADER.offset("idx")
+RING_OFFSET = virtio_pci.RING_HEADER.size
+#: QueueRow.vector of a queue without an interrupt.
+NO_VECTOR = 0xFFFF
+
+
+def used_event(driver, size_log2):
+    """Address of ``used_event``, behind the entries of the avail ring (Virtio 1.2, 2.7.6)."""
+    return (driver + RING_OFFSET + (2 << size_log2))[:64]
+
+
+def avail_event(device, size_log2):
+    """Address of ``avail_event``, behind the elements of the used ring (Virtio 1.2, 2.7.8)."""
+    return (device + RING_OFFSET + (virtio_pci.USED_ELEMENT.size << size_log2))[:64]
+
+
+def used_element(device, slot):
+    """Address of element ``slot`` of the used ring (Virtio 1.2, 2.7.8)."""
+    return (device + RING_OFFSET + virtio_pci.USED_ELEMENT.size * slot)[:64]
+
+
+class BlockRead(data.Struct):
+    """A read of 1 to 64 bytes into a register."""
+
+    function: 8
+    addr: 64
+    length: 7
+
+
+class ChainJob(data.Struct):
+    """Walk the chain at ``head``. ``limit``: most bytes it may have; a longer one is an error."""
+
+    function: 8
+    desc: 64
+    size_log2: 4
+    head: 16
+    limit: 32
+    readable: 1  # device-readable buffers are allowed
+    writable: 1  # device-writable buffers are allowed
+
+
+class Segment(data.Struct):
+    """One buffer of a chain. With a ``cause`` the chain is broken: ``last`` is set, no buffer."""
+
+    addr: 64
+    length: 32
+    writable: 1
+    first: 1
+    last: 1
+    cause: QueueErrorCause
+
+
+class RingJob(data.Struct):
+    """Find the head at ``position``; ``known`` as in FetchRequest."""
+
+    function: 8
+    queue: 16
+    row: QueueRow
+    position: 16
+    known: 16
+
+
+class RingResult(data.Struct):
+    """OK with ``head``, EMPTY, or QUEUE_ERROR with ``cause``; ``available`` as now known."""
+
+    status: FetchStatus
+    cause: QueueErrorCause
+    available: 16
+    head: 16
+
+
+class Word(data.Struct):
+    """Eight bytes of an element, all valid unless ``last``; then ``count`` (0 to 8) of them are,
+    the others are zero."""
+
+    data: 64
+    count: 4
+    last: 1

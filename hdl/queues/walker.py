@@ -1,0 +1,206 @@
+"""Descriptor chains of a split virtqueue."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.abi.layout import amaranth_layout
+from hdl.abi.virtio_pci import DESC, DescFlags
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import QueueErrorCause
+
+from .read import BlockReader
+from .types import DESC_BYTES, ChainJob, Segment
+
+__all__ = ["Walker", "MAX_TABLE"]
+
+#: Descriptors of the longest indirect table (the largest virtqueue; Virtio 1.2, 2.7).
+MAX_TABLE = 32768
+BATCH = 4
+
+
+class Walker(wiring.Component):
+    """Walks one descriptor chain and gives its buffers in order.
+
+    Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors).
+    Members: ``i`` jobs; ``o`` one Segment per buffer, the last with ``last``; ``indirect`` 1 when
+    VIRTIO_F_INDIRECT_DESC was negotiated.
+    Up to four descriptors that follow each other in a table are read at once; a chain whose next
+    descriptor lies among them does not read again.
+    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read per four
+    descriptors. One chain at a time.
+    Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
+    table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer beyond
+    2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length that is
+    no multiple of 16 or 0 or above 32768 descriptors), DIRECTION (readable after writable, or of a
+    kind the job does not allow), HOST_READ.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._width = config.width
+        super().__init__(
+            {
+                "i": In(stream.Signature(ChainJob)),
+                "o": Out(stream.Signature(Segment)),
+                "indirect": In(1),
+                "read_client": Out(ReadClient(self._width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reader = reader = BlockReader(width=self._width, size=BATCH * DESC_BYTES)
+        connect(m, reader.read_client, flipped(self.read_client))
+
+        job = Signal(ChainJob, reset_less=True)
+        table = Signal(64, reset_less=True)  # address of the table walked
+        entries = Signal(17, reset_less=True)  # descriptors it has
+        inside = Signal()  # in an indirect table
+        index = Signal(16, reset_less=True)
+        walked = Signal(17, reset_less=True)
+        total = Signal(33, reset_less=True)
+        seen, written = Signal(), Signal()  # a segment was given; a writable one was
+
+        batch = Signal(8 * BATCH * DESC_BYTES, reset_less=True)
+        batch_index, batch_count = Signal(16, reset_less=True), Signal(3)
+        offset = Signal(17)
+        ahead = Signal(17)
+        desc = Signal(amaranth_layout(DESC), reset_less=True)
+        flags = desc.flags
+        segment = Signal(Segment, reset_less=True)
+        m.d.comb += [
+            offset.eq(index - batch_index),
+            ahead.eq(entries - index),
+            reader.i.payload.function.eq(job.function),
+            reader.i.payload.addr.eq(table + DESC_BYTES * index),
+            reader.i.payload.length.eq(DESC_BYTES * Mux(ahead < BATCH, ahead[:3], BATCH)),
+            self.o.payload.eq(segment),
+        ]
+        limit_end, end = Signal(33), Signal(65)
+        m.d.comb += [
+            limit_end.eq((total + desc.len)[:33]),
+            end.eq(desc.addr + desc.len),
+        ]
+        entry_count = Signal(29)
+        m.d.comb += entry_count.eq(desc.len >> 4)
+
+        def fail(cause: QueueErrorCause) -> None:
+            m.d.sync += [
+                segment.cause.eq(cause),
+                segment.first.eq(~seen),
+                segment.last.eq(1),
+                segment.length.eq(0),
+            ]
+            m.next = "LAST"
+
+        with m.FSM(name="state"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    job.eq(self.i.payload),
+                    table.eq(self.i.payload.desc),
+                    entries.eq(1 << self.i.payload.size_log2),
+                    index.eq(self.i.payload.head),
+                    walked.eq(0),
+                    total.eq(0),
+                    inside.eq(0),
+                    seen.eq(0),
+                    written.eq(0),
+                    batch_count.eq(0),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "INDEX"
+            with m.State("INDEX"):
+                with m.If(index >= entries):
+                    fail(QueueErrorCause.DESC_INDEX)
+                with m.Elif(walked == entries):
+                    fail(QueueErrorCause.DESC_LOOP)
+                with m.Elif((index >= batch_index) & (offset < batch_count)):
+                    m.d.sync += walked.eq(walked + 1)
+                    with m.Switch(offset[:2]):
+                        for i in range(BATCH):
+                            with m.Case(i):
+                                m.d.sync += desc.eq(batch.word_select(i, 8 * DESC_BYTES))
+                    m.next = "CHECK"
+                with m.Else():
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += reader.i.valid.eq(1)
+                m.d.sync += [
+                    batch_index.eq(index),
+                    batch_count.eq(Mux(ahead < BATCH, ahead[:3], BATCH)),
+                ]
+                with m.If(reader.i.ready):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.comb += reader.o.ready.eq(1)
+                m.d.sync += batch.eq(reader.o.payload.data)
+                with m.If(reader.o.valid):
+                    with m.If(reader.o.payload.error):
+                        fail(QueueErrorCause.HOST_READ)
+                    with m.Else():
+                        m.next = "INDEX"
+            with m.State("CHECK"):
+                m.d.sync += segment.eq(
+                    Segment.const({"cause": QueueErrorCause.NONE}),
+                )
+                m.d.sync += [
+                    segment.addr.eq(desc.addr),
+                    segment.length.eq(desc.len),
+                    segment.writable.eq((flags & DescFlags.WRITE) != 0),
+                    segment.first.eq(~seen),
+                    segment.last.eq((flags & DescFlags.NEXT) == 0),
+                ]
+                with m.If((flags & DescFlags.INDIRECT) != 0):
+                    # WRITE is ignored here (2.7.5.3.2).
+                    with m.If(
+                        ~self.indirect
+                        | inside
+                        | ((flags & DescFlags.NEXT) != 0)
+                        | (desc.len[:4] != 0)
+                        | (entry_count == 0)
+                        | (entry_count > MAX_TABLE)
+                    ):
+                        fail(QueueErrorCause.INDIRECT)
+                    with m.Else():
+                        m.d.sync += [
+                            table.eq(desc.addr),
+                            entries.eq(entry_count),
+                            index.eq(0),
+                            walked.eq(0),
+                            inside.eq(1),
+                            batch_count.eq(0),
+                        ]
+                        m.next = "INDEX"
+                with m.Elif(
+                    (desc.len == 0) | (end[64] & (end[:64] != 0)) | (limit_end > job.limit)
+                ):
+                    fail(QueueErrorCause.DESC_LENGTH)
+                with m.Elif((flags & DescFlags.WRITE) != 0):
+                    with m.If(job.writable):
+                        m.next = "GIVE"
+                    with m.Else():
+                        fail(QueueErrorCause.DIRECTION)
+                with m.Elif(written | ~job.readable):
+                    fail(QueueErrorCause.DIRECTION)
+                with m.Else():
+                    m.next = "GIVE"
+            with m.State("GIVE"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.d.sync += [
+                        seen.eq(1),
+                        written.eq(segment.writable),
+                        total.eq(limit_end),
+                        index.eq(desc.next),
+                    ]
+                    with m.If(segment.last):
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.next = "INDEX"
+            with m.State("LAST"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,270 @@
+"""WQEs on their way: a linked list per QP in one shared pool."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.jobs import Oldest
+from hdl.ports.rows import Outstanding
+
+__all__ = ["OutstandingTable", "Append", "Finish", "Fail"]
+
+
+class Append(data.Struct):
+    """Append ``entry`` to the list of ``qp``; answered with its number in the pool."""
+
+    qp: 14
+    entry: Outstanding
+
+
+class Finish(data.Struct):
+    """Every packet of pool entry ``number`` has been sent: its ``complete`` becomes 1."""
+
+    number: 16
+
+
+class Fail(data.Struct):
+    """The entry of ``qp`` at send-queue ``position`` has failed: complete, with ``status``."""
+
+    qp: 14
+    position: 16
+    status: 8
+
+
+class _Slice(data.Struct):
+    used: 1
+    head: 16
+    tail: 16
+
+
+class _Progress(data.Struct):
+    complete: 1
+    status: 8
+
+
+class OutstandingTable(wiring.Component):
+    """Keeps, for each QP, the WQEs that wait for acknowledgement, oldest first.
+
+    The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is free.
+    Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
+    ``head_req`` (QP) -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (QP; removes it).
+    Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
+
+    Latency: each operation takes 2 to 4 cycles, one at a time; ``fail`` and ``drop`` walk the list,
+    2 cycles an entry (both are rare). Throughput: a WQE costs an append, a finish, a look and a pop,
+    12 cycles in all. Errors: an append without ``room`` waits. Reset: empty, cleared row by row.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._entries, self._qps = config.outstanding, config.qps
+        super().__init__(
+            {
+                "append": In(stream.Signature(Append)),
+                "appended": Out(stream.Signature(16)),
+                "finish": In(stream.Signature(Finish)),
+                "fail": In(stream.Signature(Fail)),
+                "head_req": In(stream.Signature(14)),
+                "head_rsp": Out(stream.Signature(Oldest)),
+                "pop": In(stream.Signature(14)),
+                "drop": In(stream.Signature(14)),
+                "room": Out(1),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        entry_bits, qp_bits = ceil_log2(self._entries), ceil_log2(self._qps)
+        m.submodules.rows = rows = Ram(shape=Outstanding, depth=self._entries)
+        m.submodules.progress = progress = Ram(shape=_Progress, depth=self._entries)
+        m.submodules.links = links = Ram(shape=entry_bits, depth=self._entries)
+        m.submodules.free = free = Ram(shape=entry_bits, depth=self._entries)
+        m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps)
+
+        clear = Signal(range(max(self._entries, self._qps) + 1))
+        free_head, free_tail = Signal(entry_bits), Signal(entry_bits)
+        free_count = Signal(range(self._entries + 1))
+        m.d.comb += [
+            free.read0.index.eq(free_head),
+            free.read0.enable.eq(1),
+            self.room.eq(free_count != 0),
+            rows.write.row.eq(self.append.payload.entry),
+        ]
+
+        qp = Signal(qp_bits)
+        number = Signal(entry_bits)  # entry being looked at
+        here = Signal(_Slice)
+        failing, dropping = Signal(), Signal()
+        position, status = Signal(16), Signal(8)
+        free_number = free.read0.row
+
+        def give_back(entry):
+            m.d.comb += [
+                free.write.index.eq(free_tail),
+                free.write.row.eq(entry),
+                free.write.enable.eq(1),
+            ]
+            m.d.sync += [free_tail.eq(free_tail + 1), free_count.eq(free_count + 1)]
+
+        def read_list(index):
+            m.d.comb += [lists.read0.index.eq(index), lists.read0.enable.eq(1)]
+            m.d.sync += qp.eq(index)
+
+        def read_entry(index):
+            m.d.comb += [
+                rows.read0.index.eq(index),
+                rows.read0.enable.eq(1),
+                progress.read0.index.eq(index),
+                progress.read0.enable.eq(1),
+                links.read0.index.eq(index),
+                links.read0.enable.eq(1),
+            ]
+            m.d.sync += number.eq(index)
+
+        head_payload = Signal(Oldest)
+        m.d.comb += [
+            head_payload.entry.eq(rows.read0.row),
+            head_payload.entry.complete.eq(progress.read0.row.complete),
+            head_payload.entry.status.eq(progress.read0.row.status),
+        ]
+
+        with m.FSM(name="operation") as operation:
+            m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    lists.write.index.eq(clear),
+                    lists.write.enable.eq(clear < self._qps),
+                    free.write.index.eq(clear),
+                    free.write.row.eq(clear),
+                    free.write.enable.eq(clear < self._entries),
+                ]
+                m.d.sync += [clear.eq(clear + 1), free_count.eq(self._entries)]
+                with m.If(clear == max(self._entries, self._qps) - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                # The completer first: what it takes off makes room.
+                with m.If(self.pop.valid):
+                    m.d.comb += self.pop.ready.eq(1)
+                    read_list(self.pop.payload)
+                    m.next = "POP"
+                with m.Elif(self.head_req.valid & ~self.head_rsp.valid):
+                    m.d.comb += self.head_req.ready.eq(1)
+                    read_list(self.head_req.payload)
+                    m.next = "HEAD"
+                with m.Elif(self.finish.valid):
+                    m.d.comb += [
+                        self.finish.ready.eq(1),
+                        progress.write.index.eq(self.finish.payload.number),
+                        progress.write.row.complete.eq(1),
+                        progress.write.enable.eq(1),
+                    ]
+                with m.Elif(self.fail.valid | self.drop.valid):
+                    m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
+                    m.d.sync += [
+                        failing.eq(self.fail.valid),
+                        dropping.eq(~self.fail.valid),
+                        position.eq(self.fail.payload.position),
+                        status.eq(self.fail.payload.status),
+                    ]
+                    with m.If(self.fail.valid):
+                        read_list(self.fail.payload.qp)
+                    with m.Else():
+                        read_list(self.drop.payload)
+                    m.next = "WALK"
+                with m.Elif(self.append.valid & self.room & ~self.appended.valid):
+                    read_list(self.append.payload.qp)
+                    m.next = "APPEND"
+            with m.State("APPEND"):
+                m.d.comb += [
+                    self.append.ready.eq(1),
+                    rows.write.index.eq(free_number),
+                    rows.write.enable.eq(1),
+                    progress.write.index.eq(free_number),
+                    progress.write.row.complete.eq(self.append.payload.entry.complete),
+                    progress.write.row.status.eq(self.append.payload.entry.status),
+                    progress.write.enable.eq(1),
+                    links.write.index.eq(lists.read0.row.tail),
+                    links.write.row.eq(free_number),
+                    links.write.enable.eq(lists.read0.row.used),
+                    lists.write.index.eq(qp),
+                    lists.write.row.used.eq(1),
+                    lists.write.row.tail.eq(free_number),
+                    lists.write.enable.eq(1),
+                ]
+                with m.If(lists.read0.row.used):
+                    m.d.comb += lists.write.row.head.eq(lists.read0.row.head)
+                with m.Else():
+                    m.d.comb += lists.write.row.head.eq(free_number)
+                m.d.sync += [
+                    free_head.eq(free_head + 1),
+                    free_count.eq(free_count - 1),
+                    self.appended.payload.eq(free_number),
+                    self.appended.valid.eq(1),
+                ]
+                m.next = "SETTLE"  # the free list's RAM shows the next free entry
+            with m.State("SETTLE"):
+                m.next = "IDLE"
+            with m.State("HEAD"):
+                m.d.sync += self.head_rsp.payload.valid.eq(lists.read0.row.used)
+                read_entry(lists.read0.row.head)
+                m.next = "HEAD-ROW"
+            with m.State("HEAD-ROW"):
+                m.d.sync += [
+                    self.head_rsp.payload.entry.eq(head_payload.entry),
+                    self.head_rsp.valid.eq(1),
+                ]
+                m.next = "IDLE"
+            with m.State("POP"):
+                m.d.sync += here.eq(lists.read0.row)
+                read_entry(lists.read0.row.head)
+                m.next = "UNLINK"
+            with m.State("UNLINK"):
+                with m.If(here.used):
+                    give_back(number)
+                    m.d.comb += [
+                        lists.write.index.eq(qp),
+                        lists.write.row.used.eq(here.head != here.tail),
+                        lists.write.row.head.eq(links.read0.row),
+                        lists.write.row.tail.eq(here.tail),
+                        lists.write.enable.eq(1),
+                    ]
+                m.next = "SETTLE"
+            with m.State("WALK"):
+                m.d.sync += here.eq(lists.read0.row)
+                read_entry(lists.read0.row.head)
+                with m.If(lists.read0.row.used):
+                    m.next = "WALK-ENTRY"
+                with m.Else():
+                    m.next = "IDLE"
+            with m.State("WALK-ENTRY"):
+                with m.If(dropping):
+                    give_back(number)
+                    m.d.comb += [
+                        lists.write.index.eq(qp),
+                        lists.write.enable.eq(1),  # the whole list goes
+                    ]
+                with m.Elif(rows.read0.row.position == position):
+                    m.d.comb += [
+                        progress.write.index.eq(number),
+                        progress.write.row.complete.eq(1),
+                        progress.write.row.status.eq(status),
+                        progress.write.enable.eq(failing),
+                    ]
+                m.d.sync += here.head.eq(links.read0.row)
+                with m.If(number == here.tail):
+                    m.next = "SETTLE"
+                with m.Else():
+                    m.next = "WALK-NEXT"
+            with m.State("WALK-NEXT"):
+                read_entry(here.head)
+                m.next = "WALK-ENTRY"
+
+        # A taken answer gives way; set last above, so that a new answer in this cycle wins.
+        with m.If(self.appended.valid & self.appended.ready):
+            m.d.sync += self.appended.valid.eq(0)
+        with m.If(self.head_rsp.valid & self.head_rsp.ready):
+            m.d.sync += self.head_rsp.valid.eq(0)
+        return m

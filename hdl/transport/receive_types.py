@@ -1,0 +1,119 @@
+"""Rows that the parts of the receive side hand to each other, their events, and opcode classes."""
+
+from amaranth.hdl import Value
+from amaranth.lib import data, enum
+
+from hdl.abi.enums import QpType
+from hdl.ports.headers import RxHeader
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
+from hdl.wire.opcodes import Operation
+
+__all__ = [
+    "COUNTERS",
+    "CompleterWork",
+    "Counters",
+    "Events",
+    "ReceiveFlags",
+    "ResponderWork",
+    "Syndrome",
+    "RC",
+    "SequenceNak",
+    "is_operation",
+]
+
+#: ABI value of the one QP type that is served.
+RC = QpType.RC.value
+
+
+class ReceiveFlags(enum.IntFlag, shape=4):
+    """Why the receive side is poked for a QP."""
+
+    FINISH = 1  # the oldest outstanding WQE may be one to finish without a packet
+    FLUSH = 2  # the QP is, or may be, in error: flush its receive queue
+
+
+class Syndrome(enum.IntEnum, shape=8):
+    """AETH syndromes (IBTA vol 1, 9.7.5.2.1); an RNR NAK carries the timer in its low 5 bits."""
+
+    ACK = 0x1F
+    RNR_NAK = 0x20
+    PSN_SEQUENCE = 0x60
+    INVALID_REQUEST = 0x61
+    REMOTE_ACCESS = 0x62
+    REMOTE_OPERATIONAL = 0x63
+
+
+class ResponderWork(data.Struct):
+    """One request packet with the rows of its QP, or (``flush``) one receive WQE to flush."""
+
+    flush: 1
+    qp: 14
+    header: RxHeader
+    cfg: QpCfg
+    rx: QpRx
+    reply: QpReply
+
+
+class CompleterWork(data.Struct):
+    """One response packet with the rows of its QP, or (``finish``) a look at the oldest WQE."""
+
+    finish: 1
+    qp: 14
+    in_error: 1  # by firmware, or either side of the QP has stopped
+    header: RxHeader
+    cfg: QpCfg
+    ack: QpAck
+
+
+class SequenceNak(data.Struct):
+    """The peer misses packets from ``psn`` on, or this side misses responses from there on."""
+
+    qp: 14
+    psn: 24
+
+
+#: Counter -> what it counts. Names as in rdma-core where it has one.
+COUNTERS = {
+    # Packets dropped before their QP looked at them.
+    "unknown_qp": "no such QP number",
+    "wrong_function": "the QP belongs to another function than the destination address",
+    "wrong_transport": "opcode of another transport than the QP's, or a transport not served",
+    "qp_state": "QP in RESET, INIT or in error, or a response before RTS",
+    "address_mismatch": "addresses are not those of the QP's address vector",
+    "bad_pkey": "P_Key does not match",
+    # Responder.
+    "rx_send_requests": "SEND messages begun",
+    "rx_write_requests": "WRITE messages begun",
+    "rx_read_requests": "READ requests accepted",
+    "duplicate_request": "request packets behind the expected PSN",
+    "duplicate_read_lost": "of these, READs that match no READ held: dropped",
+    "out_of_sequence": "request packets ahead of the expected PSN",
+    "out_of_buffer": "RNR NAKs asked for: no receive WQE",
+    "resp_remote_invalid_request": "NAK 61h asked for",
+    "resp_remote_access_errors": "NAK 62h asked for",
+    "resp_remote_operational_errors": "NAK 63h asked for",
+    "resp_local_length_error": "receive WQEs too small for the message",
+    "resp_cqe_error": "receive CQEs with an error, flushed ones too",
+    "resp_cqe_flush_error": "of these, flushed ones",
+    # Completer.
+    "packet_seq_err": "NAK 60h received",
+    "rnr_nak": "RNR NAKs received",
+    "req_remote_invalid_request": "NAK 61h received",
+    "req_remote_access_errors": "NAK 62h received",
+    "req_remote_operational_errors": "NAK 63h received",
+    "implied_nak_seq_err": "responses that show an earlier READ response to be lost",
+    "unexpected_response": "responses that answer nothing outstanding: dropped",
+    "bad_response": "READ responses of a wrong length or opcode order",
+    "req_cqe_error": "send CQEs with an error, flushed ones too",
+    "req_cqe_flush_error": "of these, flushed ones",
+}
+
+#: Seen by the host: 32 bits each, wrapping.
+Counters = data.StructLayout({name: 32 for name in COUNTERS})
+#: One bit each, for one cycle when it happens.
+Events = data.StructLayout({name: 1 for name in COUNTERS})
+
+
+def is_operation(operation: Value, *operations: Operation) -> Value:
+    """Whether the low five bits of an opcode are one of ``operations``."""
+    return operation.matches(*(int(one) for one in operations))

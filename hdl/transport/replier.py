@@ -1,0 +1,213 @@
+"""The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.activation import ActivationList
+from hdl.config import NicConfig
+from hdl.ports.jobs import Activation, ReplyFlags, TxChecked, TxJob, TxSource
+from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
+from hdl.ports.tables import TableRead, TableWrite
+from hdl.wire.constants import NAK_REMOTE_ACCESS, SYNDROME_ACK_NO_LIMIT
+from hdl.wire.opcodes import Operation
+
+from .segment import message_offset, mtu_bytes, packet_count
+
+__all__ = ["Replier"]
+
+
+class Replier(wiring.Component):
+    """Answers the requests that the responder has accepted.
+
+    Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes), 9.7.4.1.1 (READ responses).
+
+    Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits), ``job``/``checked``
+    to the gather, copies of the QP's rows, ``resource`` (the pool of accepted READs).
+
+    READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
+    expected PSN, so acknowledgements merge while they wait. A READ response that the gather refuses
+    (its key went away after the request was accepted) becomes NAK 62h and the QP's READs are dropped.
+    A QP in RESET, INIT or ERR says nothing.
+
+    Latency: 6 cycles from the list to the job. Throughput: an ACK takes 9 cycles and the gather's check,
+    a READ response packet 2 and the check, while the previous one's data moves. Reset: nothing is due.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "activate": In(stream.Signature(Activation)),
+                "cfg": Out(TableRead(14, QpCfg)),
+                "rx": Out(TableRead(14, QpRx)),
+                "row": Out(TableRead(14, QpReply)),
+                "row_write": Out(TableWrite(14, QpReply)),
+                "resource": Out(TableRead(16, ReadResource)),
+                "job": Out(stream.Signature(TxJob)),
+                "checked": In(stream.Signature(TxChecked)),
+                "waiting": Out(range(config.qps + 1)),
+                "acks": Out(32),
+                "naks": Out(32),
+                "read_packets": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=2)
+        wiring.connect(m, wiring.flipped(self.activate), active.set0)
+        m.d.comb += self.waiting.eq(active.level)
+
+        cfg, rx, resource = self.cfg.row, self.rx.row, self.resource.row
+        qp, flags, row = Signal(14), Signal(ReplyFlags), Signal(QpReply)
+        sent = Signal(range(self._config.quantum + 1))
+        again = active.set1
+        m.d.comb += [again.payload.qp.eq(qp), again.payload.flags.eq(flags)]
+
+        def read_rows(index):
+            for table in (self.cfg, self.rx):
+                m.d.comb += [table.index.eq(index), table.enable.eq(1)]
+
+        mask = Signal(8)
+        m.d.comb += [
+            mask.eq(cfg.max_dest_rd_atomic - 1),
+            self.resource.index.eq(cfg.read_base + (row.read_head & mask)),
+            self.row.index.eq(active.o.payload.qp),
+            self.row_write.index.eq(qp),
+            self.row_write.row.eq(row),
+        ]
+
+        # The next response packet of the READ at the head.
+        mtu = mtu_bytes(m, cfg.path_mtu)
+        packets = packet_count(m, cfg.path_mtu, resource.length)
+        offset = message_offset(m, cfg.path_mtu, row.packet)
+        left, first, last = Signal(32), Signal(), Signal()
+        m.d.comb += [
+            left.eq(resource.length - offset),
+            first.eq(row.packet == 0),
+            last.eq(row.packet + 1 == packets),
+        ]
+
+        job, header = self.job.payload, self.job.payload.header
+        reading = Signal()
+        m.d.comb += [
+            header.pkey.eq(cfg.pkey),
+            header.dest_qp.eq(cfg.dest_qpn),
+            header.av.eq(cfg.av),
+            header.opcode.eq(Operation.ACKNOWLEDGE),
+            header.msn.eq(rx.msn),
+            job.function.eq(cfg.function),
+            job.pd.eq(cfg.pd),
+            job.key.eq(resource.rkey),
+            job.va.eq(resource.va + offset),
+            job.source.eq(TxSource.NONE),
+        ]
+        refused = Signal()
+        nak_due = Signal()
+        # A gap that has closed while the NAK waited is no longer worth one.
+        m.d.comb += nak_due.eq(flags.nak & (rx.nak_sent | rx.error))
+        with m.If(reading):
+            m.d.comb += [
+                header.opcode.eq(
+                    Mux(
+                        first,
+                        Mux(last, Operation.READ_RESP_ONLY, Operation.READ_RESP_FIRST),
+                        Mux(last, Operation.READ_RESP_LAST, Operation.READ_RESP_MIDDLE),
+                    )
+                ),
+                header.psn.eq(resource.psn + row.packet),
+                header.msn.eq(resource.msn),
+                header.syndrome.eq(SYNDROME_ACK_NO_LIMIT),
+                header.length.eq(Mux(last, left, mtu)),
+                job.source.eq(Mux(resource.length == 0, TxSource.NONE, TxSource.KEY)),
+            ]
+        with m.Elif(refused):
+            m.d.comb += [
+                header.psn.eq(resource.psn + row.packet),
+                header.msn.eq(resource.msn - 1),
+                header.syndrome.eq(NAK_REMOTE_ACCESS),
+            ]
+        with m.Elif(nak_due):
+            m.d.comb += [header.psn.eq(rx.psn), header.syndrome.eq(rx.syndrome)]
+        with m.Else():
+            m.d.comb += [header.psn.eq(rx.psn - 1), header.syndrome.eq(SYNDROME_ACK_NO_LIMIT)]
+
+        quiet = Signal()
+        m.d.comb += quiet.eq(
+            (cfg.state == QpState.RESET) | (cfg.state == QpState.INIT) | (cfg.state == QpState.ERR)
+        )
+        with m.FSM(name="reply"):
+            with m.State("IDLE"):
+                m.d.sync += [sent.eq(0), refused.eq(0)]
+                with m.If(active.o.valid):
+                    read_rows(active.o.payload.qp)
+                    m.d.comb += [self.row.enable.eq(1), active.o.ready.eq(1)]
+                    m.d.sync += [qp.eq(active.o.payload.qp), flags.eq(active.o.payload.flags)]
+                    m.next = "ROWS"
+            with m.State("ROWS"):
+                m.d.sync += row.eq(self.row.row)
+                with m.If(flags.replay):
+                    m.d.sync += [
+                        row.read_head.eq(rx.replay),
+                        row.packet.eq(rx.replay_skip),
+                        flags.replay.eq(0),
+                    ]
+                with m.If(quiet):
+                    m.next = "IDLE"
+                with m.Else():
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                # Once more: the responder may have gone on since the rows were read.
+                read_rows(qp)
+                m.d.comb += self.resource.enable.eq(1)
+                m.next = "CHOOSE"
+            with m.State("CHOOSE"):
+                with m.If(row.read_head != rx.read_tail):
+                    m.next = "READ"
+                with m.Elif(flags.nak | flags.ack):
+                    m.next = "ANSWER"
+                with m.Else():
+                    m.next = "WRITE"
+            with m.State("READ"):
+                m.d.comb += [reading.eq(1), self.job.valid.eq(1)]
+                with m.If(self.job.ready):
+                    m.next = "READ-CHECKED"
+            with m.State("READ-CHECKED"):
+                m.d.comb += self.checked.ready.eq(1)
+                with m.If(self.checked.valid):
+                    m.d.sync += [sent.eq(sent + 1), self.read_packets.eq(self.read_packets + 1)]
+                    m.next = "READ"
+                    with m.If(self.checked.payload.status != 0):
+                        m.d.sync += refused.eq(1)
+                        m.next = "ANSWER"
+                    with m.Else():
+                        m.d.sync += row.packet.eq(row.packet + 1)
+                        with m.If(last):
+                            m.d.sync += [row.packet.eq(0), row.read_head.eq(row.read_head + 1)]
+                            m.next = "LOOK"
+                        # The quantum counts even between READs, or one QP's many small READs
+                        # would hold everybody else's answers back.
+                        with m.If(sent == self._config.quantum - 1):
+                            m.d.sync += flags.read.eq(1)
+                            m.next = "YIELD"
+            with m.State("ANSWER"):
+                m.d.comb += self.job.valid.eq(1)
+                with m.If(self.job.ready):
+                    m.next = "ANSWERED"
+            with m.State("ANSWERED"):
+                m.d.comb += self.checked.ready.eq(1)
+                with m.If(self.checked.valid):
+                    nak = nak_due | refused
+                    m.d.sync += [self.naks.eq(self.naks + nak), self.acks.eq(self.acks + ~nak)]
+                    with m.If(refused):
+                        m.d.sync += [row.read_head.eq(rx.read_tail), row.packet.eq(0)]
+                    m.next = "WRITE"
+            with m.State("YIELD"):
+                m.d.comb += again.valid.eq(1)
+                with m.If(again.ready):
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                m.d.comb += self.row_write.enable.eq(1)
+                m.next = "IDLE"
+        return m

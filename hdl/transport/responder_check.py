@@ -1,0 +1,147 @@
+"""What the responder wants to know of a request packet: combinational, for one register stage."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data
+
+from hdl.ports.rows import RxMessage
+from hdl.wire.opcodes import Operation as Op
+
+from .receive_types import ResponderWork, is_operation
+from .segment import mtu_bytes, packet_count
+
+__all__ = ["RequestFacts", "request_facts"]
+
+#: RETH length above this is an invalid request.
+LARGEST_MESSAGE = 1 << 31
+
+_SENDS = (Op.SEND_FIRST, Op.SEND_MIDDLE, Op.SEND_LAST, Op.SEND_LAST_IMM, Op.SEND_ONLY, Op.SEND_ONLY_IMM)
+_INVALIDATES = (Op.SEND_LAST_INV, Op.SEND_ONLY_INV)
+_WRITES = (
+    Op.WRITE_FIRST,
+    Op.WRITE_MIDDLE,
+    Op.WRITE_LAST,
+    Op.WRITE_LAST_IMM,
+    Op.WRITE_ONLY,
+    Op.WRITE_ONLY_IMM,
+)
+_IMMEDIATES = (Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM)
+_FIRSTS = (Op.SEND_FIRST, Op.WRITE_FIRST)
+_MIDDLES = (Op.SEND_MIDDLE, Op.WRITE_MIDDLE)
+_LASTS = (Op.SEND_LAST, Op.SEND_LAST_IMM, Op.WRITE_LAST, Op.WRITE_LAST_IMM)
+_ONLIES = (Op.SEND_ONLY, Op.SEND_ONLY_IMM, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM)
+
+
+class RequestFacts(data.Struct):
+    """Facts of a request packet, given the rows of its QP."""
+
+    behind: 1  # PSN before the expected one
+    ahead: 1
+    send: 1
+    write: 1
+    read: 1
+    atomic: 1
+    first: 1  # FIRST or ONLY
+    last: 1  # LAST or ONLY
+    immediate: 1
+    invalid: 1  # to be answered 61h
+    read_full: 1  # no resource is free for a READ
+    replaying: 1  # because an old READ is being answered again
+    packets: 24  # PSNs it takes
+    after: 33  # bytes of the message up to and with this packet
+    va: 64  # where its payload, or its response, begins
+    key: 32
+    allow: 32  # bytes from there that the key must allow
+
+
+def request_facts(m: Module, work: ResponderWork) -> Signal:
+    """Facts of ``work`` as a combinational signal; the rules are those of IBTA vol 1, 9.7.4.1."""
+    header, cfg, rx, reply = work.header, work.cfg, work.rx, work.reply
+    facts = Signal(RequestFacts, name="facts_now")
+    operation = header.opcode[:5]
+    send, write = is_operation(operation, *_SENDS), is_operation(operation, *_WRITES)
+    read = operation == Op.READ_REQUEST
+    first, middle = is_operation(operation, *_FIRSTS), is_operation(operation, *_MIDDLES)
+    last, only = is_operation(operation, *_LASTS), is_operation(operation, *_ONLIES)
+    reth = read | (write & (first | only))
+
+    distance = Signal(24, name="psn_distance")
+    mtu = mtu_bytes(m, cfg.path_mtu)
+    after = Signal(33, name="after_now")
+    m.d.comb += [
+        distance.eq(header.psn - rx.psn),
+        after.eq(Mux(first | only, 0, rx.offset) + header.length),
+    ]
+
+    # Opcode order: in mid-message only the same kind goes on, otherwise only a beginning may come.
+    order = Signal(name="order_error")
+    with m.Switch(rx.message):
+        with m.Case(RxMessage.SEND):
+            m.d.comb += order.eq(~(send & (middle | last)))
+        with m.Case(RxMessage.WRITE):
+            m.d.comb += order.eq(~(write & (middle | last)))
+        with m.Default():
+            m.d.comb += order.eq(middle | last)
+
+    length = Signal(name="length_error")
+    with m.If(first | middle):
+        m.d.comb += length.eq(header.length != mtu)
+    with m.Elif(last):
+        m.d.comb += length.eq((header.length == 0) | (header.length > mtu))
+    with m.Elif(only):
+        m.d.comb += length.eq(header.length > mtu)
+    with m.Else():
+        m.d.comb += length.eq(header.length != 0)
+
+    message = Signal(name="message_length_error")  # against the RETH's length
+    with m.If(reth & (header.dma_length > LARGEST_MESSAGE)):
+        m.d.comb += message.eq(1)
+    with m.Elif(write & first):
+        m.d.comb += message.eq(header.dma_length <= mtu)
+    with m.Elif(write & middle):
+        m.d.comb += message.eq(after >= rx.dma_length)
+    with m.Elif(write & last):
+        m.d.comb += message.eq(after != rx.dma_length)
+    with m.Elif(write):
+        m.d.comb += message.eq(header.length != header.dma_length)
+
+    # Resources in use: those not answered yet, and those which an answer asked for again goes back to.
+    unanswered, replayed = Signal(8, name="unanswered"), Signal(8, name="replayed")
+    asked, full, replaying = Signal(name="asked"), Signal(name="full"), Signal(name="replaying")
+    m.d.comb += [
+        unanswered.eq(rx.read_tail - reply.read_head),
+        replayed.eq(rx.read_tail - rx.replay),
+        asked.eq(rx.replay_seq != reply.replay_seq),
+        full.eq(
+            (unanswered >= cfg.max_dest_rd_atomic)
+            | (asked & (replayed >= cfg.max_dest_rd_atomic))
+        ),
+        replaying.eq(
+            (rx.replay_seq != 0)
+            & (cfg.max_dest_rd_atomic != 0)
+            & (replayed <= cfg.max_dest_rd_atomic)
+            & (replayed >= unanswered)
+        ),
+    ]
+    forbidden = (write & ~cfg.remote_write) | (read & ~cfg.remote_read)
+    m.d.comb += [
+        facts.behind.eq(distance[23]),
+        facts.ahead.eq(~distance[23] & (distance != 0)),
+        facts.send.eq(send | is_operation(operation, *_INVALIDATES)),
+        facts.write.eq(write),
+        facts.read.eq(read),
+        facts.atomic.eq(is_operation(operation, Op.CMP_SWAP, Op.FETCH_ADD)),
+        facts.first.eq(first | only),
+        facts.last.eq(last | only),
+        facts.immediate.eq(is_operation(operation, *_IMMEDIATES)),
+        facts.invalid.eq(
+            ~(send | write | read) | order | length | message | forbidden | (read & full & ~replaying)
+        ),
+        facts.read_full.eq(read & full),
+        facts.replaying.eq(replaying),
+        facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),
+        facts.after.eq(after),
+        facts.va.eq(Mux(reth, header.va, rx.va + rx.offset)),
+        facts.key.eq(Mux(reth, header.rkey, rx.rkey)),
+        facts.allow.eq(Mux(reth, header.dma_length, rx.dma_length - rx.offset)),
+    ]
+    return facts

@@ -1,0 +1,133 @@
+"""Finds the READ request that a duplicate asks for again."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.ports.rows import ReadResource
+from hdl.ports.tables import TableRead
+
+from .segment import MTU_CODES
+
+__all__ = ["ReadSearch", "SearchFound", "SearchRequest"]
+
+
+class SearchRequest(data.Struct):
+    """A duplicate READ request, and where its QP's resources lie."""
+
+    psn: 24
+    va: 64
+    rkey: 32
+    length: 32
+    path_mtu: 3
+    base: 16
+    slots: 8  # power of two
+    tail: 8
+    held: 8  # resources to look at, back from ``tail``
+
+
+class SearchFound(data.Struct):
+    """``number`` (modulo 256) is the resource that contains it, ``skip`` packets before it."""
+
+    found: 1
+    number: 8
+    skip: 24
+
+
+class ReadSearch(wiring.Component):
+    """Looks through the last resources of a QP, newest first, for one of which a READ is a part.
+
+    A part: same R_Key, PSN and VA advanced by the same packets, and no byte beyond the original.
+    Spec: IBTA vol 1, 9.7.5.1.4 (duplicate RDMA READ).
+    Members: ``i`` SearchRequest, ``o`` SearchFound, ``resource`` the pool.
+    Latency: 5 cycles, and one for each resource looked at (at most max_dest_rd_atomic).
+    Throughput: one search at a time; duplicates are rare. Reset: idle.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "i": In(stream.Signature(SearchRequest)),
+                "o": Out(stream.Signature(SearchFound)),
+                "resource": Out(TableRead(16, ReadResource)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        wanted = Signal(SearchRequest, reset_less=True)
+        result = Signal(SearchFound, reset_less=True)
+        number, left = Signal(8), Signal(8)  # the next to read, and how many remain
+        m.d.comb += [
+            self.resource.index.eq(wanted.base + (number & (wanted.slots - 1))),
+            self.o.payload.eq(result),
+        ]
+
+        # Three stages behind the RAM's read: its output registered, differences, comparison.
+        reading, held, compared = Signal(), Signal(), Signal()
+        read_number, held_number, number_now = Signal(8), Signal(8), Signal(8)
+        row = Signal(ReadResource, reset_less=True)
+        packets, distance = Signal(24, reset_less=True), Signal(64, reset_less=True)
+        length, same_key = Signal(32, reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
+            reading.eq(self.resource.enable),
+            read_number.eq(number),
+            held_number.eq(read_number),
+            number_now.eq(held_number),
+            held.eq(reading),
+            compared.eq(held),
+            row.eq(self.resource.row),
+            packets.eq(wanted.psn - row.psn),
+            distance.eq(wanted.va - row.va),
+            same_key.eq(wanted.rkey == row.rkey),
+            length.eq(row.length),
+        ]
+        aligned = Signal()  # the VA is as many packets on as the PSN
+        m.d.comb += aligned.eq((distance[8:32] == packets) & (distance[:8] == 0))
+        with m.Switch(wanted.path_mtu):
+            for code in MTU_CODES:
+                with m.Case(code):
+                    log2 = code + 7
+                    whole, rest = distance[log2:32], distance[:log2]
+                    m.d.comb += aligned.eq((whole == packets) & (rest == 0))
+        match = Signal()
+        m.d.comb += match.eq(
+            same_key
+            & aligned
+            & (distance[32:] == 0)
+            & (distance[:32] + wanted.length <= length)
+            & ((wanted.length != 0) | (length == 0))
+        )
+
+        with m.FSM(name="search"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [
+                    wanted.eq(self.i.payload),
+                    number.eq(self.i.payload.tail - 1),
+                    left.eq(self.i.payload.held),
+                    result.found.eq(0),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "SEARCH"
+            with m.State("SEARCH"):
+                with m.If(left != 0):
+                    m.d.comb += self.resource.enable.eq(1)
+                    m.d.sync += [number.eq(number - 1), left.eq(left - 1)]
+                with m.If(compared & match):
+                    m.d.sync += [
+                        result.found.eq(1),
+                        result.number.eq(number_now),
+                        result.skip.eq(packets),
+                    ]
+                    m.next = "DRAIN"
+                with m.Elif((left == 0) & ~reading & ~held & ~compared):
+                    m.next = "ANSWER"
+            with m.State("DRAIN"):
+                with m.If(~reading & ~held & ~compared):
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,95 @@
+"""What commands share: terminal output, progress of long steps, common options, errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from sim.env import ToolError
+
+out = Console()
+err = Console(stderr=True)
+
+width_option = click.option(
+    "--width",
+    type=click.Choice(["64", "128", "256", "512"]),
+    default="512",
+    show_default=True,
+    callback=lambda _context, _option, value: int(value),
+    help="Data path width in bits.",
+)
+json_option = click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the same figures as JSON; - is standard output.",
+)
+waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
+
+
+class UsageStop(click.ClickException):
+    """Ends a command with one line on standard error and exit status 2."""
+
+    exit_code = 2
+
+
+@contextmanager
+def stops() -> Iterator[None]:
+    """Turn a missing tool or a bad value into one line and exit status 2."""
+    try:
+        yield
+    except (ToolError, ValueError) as error:
+        raise UsageStop(str(error)) from error
+
+
+def write_json(target: Path | None, data: Any) -> None:
+    """Write ``data`` to the file of ``--json`` (``-``: standard output), if one was given."""
+    if target is None:
+        return
+    text = json.dumps(data, indent=2)
+    if str(target) == "-":
+        click.echo(text)
+    else:
+        target.write_text(text + "\n")
+
+
+class _Progress(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Show that something is under way: a spinner on a terminal, plain lines elsewhere.
+
+    Yields a function that says what is going on now. Steps of ``sim.build`` say so themselves.
+    """
+    log = logging.getLogger("rocinante")
+    level = log.level
+    with err.status(title) as status:
+
+        def show(text: str) -> None:
+            status.update(f"{title}: {text}")
+            if not err.is_terminal:
+                err.print(f"{title}: {text}", markup=False, highlight=False)
+
+        handler = _Progress(show)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        try:
+            yield show
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)

@@ -1,0 +1,42 @@
+"""Verbs for the simulated guest, with the names of rdma-core's pyverbs.
+
+    ctx = await Context.open(platform)
+    pd = await PD.create(ctx)
+    mr = await MR.create(pd, 8192, Access.LOCAL_WRITE)
+    cq = await CQ.create(ctx, 64)
+    qp = await QP.create(pd, QPInitAttr(qp_type=QpType.RC, scq=cq, rcq=cq))
+
+What asks the device is awaited. Every failure is an RdmaError, an OSError with an errno.
+"""
+
+from sim.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
+from sim.verbs.attr import AHAttr, GlobalRoute, QPAttr, QPCap, QPInitAttr, gid_bytes
+from sim.verbs.context import AH, PD, Context
+from sim.verbs.cq import CQ
+from sim.verbs.mr import MR, DmaMR
+from sim.verbs.qp import QP
+from sim.verbs.wr import SGE, WC, RecvWR, SendWR
+
+__all__ = [
+    "AH",
+    "CQ",
+    "MR",
+    "PD",
+    "QP",
+    "SGE",
+    "WC",
+    "AHAttr",
+    "CommandError",
+    "Context",
+    "DeviceError",
+    "DmaMR",
+    "DriverTimeout",
+    "GlobalRoute",
+    "QPAttr",
+    "QPCap",
+    "QPInitAttr",
+    "RdmaError",
+    "RecvWR",
+    "SendWR",
+    "gid_bytes",
+]

@@ -1,0 +1,167 @@
+"""An open device, its ports and addresses, and protection domains."""
+
+from __future__ import annotations
+
+import errno
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from hdl.abi.enums import ControlCommand, GidType
+from hdl.abi.layout import Values
+from sim.driver.device import DriverOptions
+from sim.driver.errors import RdmaError
+from sim.driver.platform import Memory, Platform
+from sim.driver.rdma import RdmaDevice
+from sim.verbs.attr import AHAttr, gid_bytes
+
+if TYPE_CHECKING:
+    from sim.verbs.cq import CQ
+    from sim.verbs.mr import MR
+    from sim.verbs.qp import QP
+
+
+class Resource:
+    """Something with a ``close`` that asks the device; usable with ``async with``."""
+
+    async def close(self) -> None:
+        """Destroys the object on the device; afterwards it is of no use."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Context(Resource):
+    """An open virtio-rdma device.
+
+    ``wqe_align``: alignment in bytes of the work requests that the driver writes.
+    """
+
+    def __init__(self, device: RdmaDevice, wqe_align: int):
+        self.device = device
+        self.wqe_align = wqe_align
+        self.cqs: dict[int, CQ] = {}
+        self.qps: dict[int, QP] = {}
+        #: User memory regions by lkey, for inline data that is given as SGEs.
+        self.mrs: dict[int, MR] = {}
+        self._gids: dict[tuple[int, int], bytes] = {}
+        device.on_interrupt.append(self._interrupt)
+
+    @classmethod
+    async def open(
+        cls,
+        platform: Platform,
+        function: int = 1,
+        options: DriverOptions | None = None,
+        *,
+        wqe_align: int = 64,
+    ) -> Context:
+        """Starts the driver on ``function`` of the device."""
+        return cls(await RdmaDevice.start_up(platform, function, options), wqe_align)
+
+    async def close(self) -> None:
+        """Resets the device; every object made with this context is gone."""
+        await self.device.close()
+        self.cqs.clear()
+        self.qps.clear()
+        self.mrs.clear()
+
+    @property
+    def memory(self) -> Memory:
+        """The guest's memory."""
+        return self.device.platform.memory
+
+    async def command(self, command: ControlCommand, /, **fields: Any) -> Values:
+        """One control command; CommandError when refused."""
+        return await self.device.command(command, fields)
+
+    def query_device(self) -> Values:
+        """Limits and capabilities: the device configuration."""
+        return self.device.config
+
+    async def query_port(self, port_num: int = 1) -> Values:
+        """State and properties of a port."""
+        return await self.command(ControlCommand.QUERY_PORT, port=port_num)
+
+    async def query_pkey(self, port_num: int = 1, index: int = 0) -> int:
+        """An entry of the partition key table."""
+        result = await self.command(ControlCommand.QUERY_PKEY, port=port_num, index=index)
+        return int(result.pkey)
+
+    async def add_gid(
+        self, index: int, gid: str | bytes, port_num: int = 1, gid_type: int = GidType.ROCE_V2
+    ) -> None:
+        """Sets an entry of the port's address table."""
+        raw = gid_bytes(gid)
+        await self.command(
+            ControlCommand.ADD_GID, gid=raw, gid_type=gid_type, index=index, port_num=port_num
+        )
+        self._gids[port_num, index] = raw
+
+    async def del_gid(self, index: int, port_num: int = 1) -> None:
+        """Removes an entry of the port's address table."""
+        await self.command(ControlCommand.DEL_GID, index=index, port=port_num)
+        self._gids.pop((port_num, index), None)
+
+    def query_gid(self, port_num: int, index: int) -> bytes:
+        """The GID that this context has set; RdmaError(ENODATA) when there is none."""
+        try:
+            return self._gids[port_num, index]
+        except KeyError:
+            raise RdmaError(errno.ENODATA, f"Port {port_num} has no GID {index}") from None
+
+    async def alloc_pd(self) -> PD:
+        """A protection domain."""
+        return await PD.create(self)
+
+    def _interrupt(self, vector: int) -> None:
+        for cq in self.cqs.values():
+            cq.interrupted(vector)
+
+
+class PD(Resource):
+    """A protection domain."""
+
+    def __init__(self, ctx: Context, pdn: int):
+        self.ctx, self.pdn = ctx, pdn
+
+    @classmethod
+    async def create(cls, ctx: Context) -> PD:
+        """Allocates a protection domain."""
+        result = await ctx.command(ControlCommand.CREATE_PD)
+        return cls(ctx, result.pdn)
+
+    async def close(self) -> None:
+        """Deallocates it; refused while something uses it."""
+        await self.ctx.command(ControlCommand.DESTROY_PD, pdn=self.pdn)
+
+
+class AH:
+    """An address handle: lives in the driver only (VR-2.6)."""
+
+    def __init__(self, pd: PD, attr: AHAttr):
+        self.pd, self.attr = pd, attr
+
+    def to_av(self) -> dict[str, Any]:
+        """The fields of ``virtio_rdma_av`` (VR-4.7 for the packed word)."""
+        route = self.attr.gr
+        return {
+            "port": self.attr.port_num,
+            "pdn": self.pd.pdn,
+            "sl_tclass_flowlabel": route.flow_label & 0xFFFFF
+            | route.traffic_class << 20
+            | self.attr.sl << 28,
+            "dgid": gid_bytes(route.dgid),
+            "gid_index": route.sgid_index,
+            "static_rate": self.attr.static_rate,
+            "hop_limit": route.hop_limit,
+            "dmac": self.attr.roce_dmac,
+        }

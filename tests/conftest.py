@@ -1,0 +1,28 @@
+"""Options and settings of the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# The same examples every time, as with simulations (seed 1); ``rocinante test --seed`` asks for
+# others. Building a model inside a test takes longer than any sensible deadline.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("seeded", deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seeded = config.getoption("--hypothesis-seed", None) is not None
+    settings.load_profile("seeded" if seeded else "steady")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: needs --slow"))

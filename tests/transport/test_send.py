@@ -1,0 +1,269 @@
+"""Scheduler, requester and outstanding table together."""
+
+import pytest
+
+from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.ports.rows import QpState
+from hdl.wire.opcodes import Operation
+from tests.simulate import simulate
+from tests.transport.send_side import SendSide, World, wqe
+
+MTU = 256
+
+
+def run(scenario, deadline=40_000):
+    world = World(SendSide())
+
+    async def bench(ctx):
+        await world.start(ctx)
+        await scenario(ctx, world)
+
+    simulate(world.dut, bench, deadline=deadline, background=world.models)
+
+
+def packets(world, qp=None):
+    jobs = [j for j in world.jobs if qp is None or j.header.dest_qp == 0x4000 + qp]
+    return [(j.header.opcode, j.header.psn, j.offset, j.header.length) for j in jobs]
+
+
+@pytest.mark.parametrize(
+    "opcode,length,operations",
+    [
+        (WrOpcode.SEND, 0, [Operation.SEND_ONLY]),
+        (WrOpcode.SEND, MTU, [Operation.SEND_ONLY]),
+        (WrOpcode.SEND_WITH_IMM, MTU + 1, [Operation.SEND_FIRST, Operation.SEND_LAST_IMM]),
+        (WrOpcode.RDMA_WRITE_WITH_IMM, 3, [Operation.WRITE_ONLY_IMM]),
+        (
+            WrOpcode.RDMA_WRITE,
+            3 * MTU,
+            [Operation.WRITE_FIRST, Operation.WRITE_MIDDLE, Operation.WRITE_LAST],
+        ),
+        (WrOpcode.RDMA_READ, 3 * MTU, [Operation.READ_REQUEST]),
+    ],
+)
+def test_message_is_cut_into_packets(opcode, length, operations):
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2, psn=0xFFFFFE)
+        world.queues[2].append(wqe(opcode, length, remote_addr=0x1000, rkey=7, solicited=1))
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == len(operations))
+        await ctx.tick().repeat(60)
+        assert [p[0] for p in packets(world)] == operations
+        assert [p[1] for p in packets(world)] == [
+            (0xFFFFFE + n) & 0xFFFFFF for n in range(len(operations))
+        ]
+        read = opcode == WrOpcode.RDMA_READ
+        assert sum(p[3] for p in packets(world)) == (0 if read else length)
+        first, last = world.jobs[0].header, world.jobs[-1].header
+        assert first.va == 0x1000 and first.rkey == 7 and first.dma_length == length
+        assert last.ack_request
+        silent = opcode in (WrOpcode.RDMA_READ, WrOpcode.RDMA_WRITE)
+        assert last.solicited == (not silent)
+        entry = await world.oldest(ctx, 2)
+        assert entry.complete and entry.status == 0 and entry.first_psn == 0xFFFFFE
+        count = max(1, -(-length // MTU))
+        assert entry.last_psn == (0xFFFFFE + count - 1) & 0xFFFFFF
+
+    run(scenario)
+
+
+def test_qps_take_turns_and_keep_their_own_order():
+    async def scenario(ctx, world):
+        for qp in (2, 3):
+            await world.connect(ctx, qp)
+            world.queues[qp] = [wqe(length=10 * MTU), wqe(length=2 * MTU), wqe(length=1)]
+            await world.ring(ctx, qp)
+        await world.until(ctx, lambda: len(world.jobs) == 26)
+        for qp in (2, 3):
+            assert [p[1] for p in packets(world, qp)] == [0x100 + n for n in range(13)]
+            assert [p[2] for p in packets(world, qp)] == [
+                *(MTU * n for n in range(10)),
+                0,
+                MTU,
+                0,
+            ]
+        order = [j.header.dest_qp for j in world.jobs]
+        changes = sum(a != b for a, b in zip(order, order[1:], strict=False))
+        assert changes >= 4, "one QP held the other back"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_restart_at_any_packet(at):
+    async def scenario(ctx, world):
+        await world.connect(ctx, 5)
+        world.queues[5] = [wqe(WrOpcode.RDMA_WRITE, 5 * MTU - 3), wqe(length=9)]
+        await world.ring(ctx, 5)
+        await world.until(ctx, lambda: len(world.jobs) == 6)
+        await ctx.tick().repeat(100)
+        before = packets(world)
+        world.jobs.clear()
+        restart = world.dut.requester.restart
+        ctx.set(restart.payload, {"qp": 5, "position": 0, "offset": at * MTU, "psn": 0x100 + at})
+        ctx.set(restart.valid, 1)
+        await ctx.tick().until(restart.ready)
+        ctx.set(restart.valid, 0)
+        await world.until(ctx, lambda: len(world.jobs) == 6 - at)
+        await ctx.tick().repeat(200)
+        assert packets(world) == before[at:]
+        # No second entries: two WQEs, then none.
+        for head in (100, 101):
+            assert (await world.oldest(ctx, 5)).head == head
+            await world.pop(ctx, 5)
+        assert await world.oldest(ctx, 5) is None
+
+    run(scenario)
+
+
+def test_reads_wait_for_the_limit_and_wake():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 1, max_rd_atomic=2)
+        world.queues[1] = [wqe(WrOpcode.RDMA_READ, MTU * n) for n in (1, 2, 3, 4)]
+        await world.ring(ctx, 1)
+        await world.until(ctx, lambda: len(world.jobs) == 2)
+        await ctx.tick().repeat(300)
+        assert len(world.jobs) == 2
+        await world.wake(ctx, 1, reads=1, wakes=1)
+        await world.until(ctx, lambda: len(world.jobs) == 3)
+        await ctx.tick().repeat(300)
+        assert len(world.jobs) == 3
+        await world.wake(ctx, 1, reads=3, wakes=3)
+        await world.until(ctx, lambda: len(world.jobs) == 4)
+        assert [j.header.psn for j in world.jobs] == [0x100, 0x101, 0x103, 0x106]
+
+    run(scenario)
+
+
+def test_fence_waits_for_reads_only():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 1)
+        world.queues[1] = [wqe(length=1), wqe(WrOpcode.RDMA_READ, 9), wqe(length=2, fence=1)]
+        await world.ring(ctx, 1)
+        await world.until(ctx, lambda: len(world.jobs) == 2)
+        await ctx.tick().repeat(300)
+        assert len(world.jobs) == 2
+        await world.wake(ctx, 1, reads=1, wakes=1)
+        await world.until(ctx, lambda: len(world.jobs) == 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "element,status",
+    [
+        ({"error": int(WcStatus.LOC_LEN_ERR)}, WcStatus.LOC_LEN_ERR),
+        ({"opcode": 5}, WcStatus.LOC_QP_OP_ERR),
+        ({"opcode": 0x20}, WcStatus.LOC_QP_OP_ERR),
+        ({"num_sge": 5}, WcStatus.LOC_QP_OP_ERR),
+        ({"inline": 1, "length": 65}, WcStatus.LOC_QP_OP_ERR),
+        ({"inline": 1, "opcode": int(WrOpcode.RDMA_READ)}, WcStatus.LOC_QP_OP_ERR),
+    ],
+)
+def test_bad_wqe_ends_in_order_and_flushes_the_rest(element, status):
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        await world.connect(ctx, 3)
+        world.queues[2] = [wqe(length=5), wqe() | element, wqe(), wqe()]
+        world.queues[3] = [wqe(length=6)]
+        await world.ring(ctx, 2)
+        await world.ring(ctx, 3)
+        await world.until(ctx, lambda: len(world.pokes) == 3)
+        assert len(packets(world, 2)) == 1 and len(packets(world, 3)) == 1
+        for want in (0, status, WcStatus.WR_FLUSH_ERR, WcStatus.WR_FLUSH_ERR):
+            entry = await world.oldest(ctx, 2)
+            assert entry.complete and entry.status == want
+            await world.pop(ctx, 2)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_refused_packet_fails_its_own_wqe(at):
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=3 * MTU), wqe(length=3)]
+        world.refuse = lambda job: WcStatus.LOC_PROT_ERR if job.offset == at * MTU else 0
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.pokes) == 2)
+        assert len(world.jobs) == at
+        for want in (WcStatus.LOC_PROT_ERR, WcStatus.WR_FLUSH_ERR):
+            entry = await world.oldest(ctx, 2)
+            assert entry.complete and entry.status == want
+            await world.pop(ctx, 2)
+
+    run(scenario)
+
+
+def test_error_of_the_peer_stops_a_message_on_its_way():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=40 * MTU), wqe(length=3)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 6)
+        await world.wake(ctx, 2, error=1, wakes=1)
+        await world.until(ctx, lambda: len(world.pokes) == 2)
+        assert len(world.jobs) < 10
+        for _ in range(2):
+            entry = await world.oldest(ctx, 2)
+            assert entry.complete and entry.status == WcStatus.WR_FLUSH_ERR
+            await world.pop(ctx, 2)
+
+    run(scenario)
+
+
+def test_full_pool_waits_for_room_without_losing_anyone():
+    async def scenario(ctx, world):
+        for qp in (1, 2):
+            await world.connect(ctx, qp)
+            world.queues[qp] = [wqe(length=1) for _ in range(7)]
+            await world.ring(ctx, qp)
+        await world.until(ctx, lambda: len(world.jobs) == 8)
+        done = {1: 0, 2: 0}
+        for _ in range(400):
+            for qp in (1, 2):
+                if await world.oldest(ctx, qp) is not None:
+                    await world.pop(ctx, qp)
+                    done[qp] += 1
+            if sum(done.values()) == 14:
+                break
+            await ctx.tick().repeat(20)
+        assert done == {1: 7, 2: 7}
+        for qp in (1, 2):
+            assert [p[1] for p in packets(world, qp)] == [0x100 + n for n in range(7)]
+
+    run(scenario)
+
+
+def test_told_index_saves_reading_it_and_stale_ones_do_no_harm():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 4)
+        world.queues[4] = [wqe(length=n) for n in (1, 2, 3)]
+        await world.ring(ctx, 4, next_index=3)
+        await world.until(ctx, lambda: len(world.jobs) == 3)
+        await world.ring(ctx, 4, next_index=1)
+        await world.ring(ctx, 4, next_index=0x9000)
+        world.queues[4].append(wqe(length=4))
+        await world.ring(ctx, 4, next_index=4)
+        await world.until(ctx, lambda: len(world.jobs) == 4)
+        assert [j.header.length for j in world.jobs] == [1, 2, 3, 4]
+
+    run(scenario)
+
+
+def test_work_posted_before_the_qp_is_ready_goes_out_when_it_is():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 6, state=QpState.INIT)
+        world.queues[6] = [wqe(length=1)]
+        await world.ring(ctx, 6)
+        await ctx.tick().repeat(200)
+        assert not world.jobs
+        await world.connect(ctx, 6)
+        port = world.dut.scheduler.activate
+        ctx.set(port.payload, {"qp": 6, "flags": 3, "data": 0})
+        ctx.set(port.valid, 1)
+        await ctx.tick().until(port.ready)
+        ctx.set(port.valid, 0)
+        await world.until(ctx, lambda: len(world.jobs) == 1)
+
+    run(scenario)
