@@ -289,6 +289,7 @@ class QueueErrorCause(enum.Enum, shape=4):
     DIRECTION = 6  # readable after writable, or the wrong kind of buffer
     HOST_READ = 7  # host memory did not answer
     DISABLED = 8  # queue not enabled
+    ALIGNMENT = 9  # the driver enabled a queue with a misaligned ring
 
 
 class QueueError(data.Struct):

@@ -215,3 +215,4 @@ class QueueRow(data.Struct):
     driver: 64  # avail ring
     device: 64  # used ring
     vector: 16  # 0xFFFF = none
+    fresh: 1  # reset since the firmware last cleared this bit: ring positions start at 0

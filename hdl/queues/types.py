@@ -13,6 +13,7 @@ __all__ = [
     "RingJob",
     "RingResult",
     "Word",
+    "UsedRing",
     "avail_event",
     "used_event",
     "used_element",
@@ -102,3 +103,13 @@ class Word(data.Struct):
     data: 64
     count: 4
     last: 1
+
+
+class UsedRing(data.Struct):
+    """What returning a buffer to its queue needs of the queue."""
+
+    queue: 16
+    size_log2: 4
+    driver: 64
+    device: 64
+    vector: 16

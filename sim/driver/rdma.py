@@ -136,14 +136,13 @@ class RdmaDevice(VirtioPciDevice):
                 Segment(addr + len(request), response_size, writable=True),
             ]
         token = _Command(name, addr)
-        used_policy, queue.policy = queue.policy, self._policy(policy or queue.policy)
         try:
-            queue.add([segment for segment in segments if segment.size > 0], token)
-        except RdmaError:
+            await self._add_control(
+                [segment for segment in segments if segment.size > 0], token, policy
+            )
+        except BaseException:
             memory.free(addr)
             raise
-        finally:
-            queue.policy = used_policy
         queue.enable_interrupts()
         await queue.kick()
         await self.wait_until(lambda: self._reap_control(token), f"{name} answered")
@@ -151,6 +150,27 @@ class RdmaDevice(VirtioPciDevice):
         data = view(memory, addr + len(request), response_size)[:written].tobytes()
         memory.free(addr)
         return CommandResult(written, data)
+
+    async def _add_control(
+        self, segments: list[Segment], token: _Command, policy: RingPolicy | None
+    ) -> None:
+        """Adds a request, after others have made room for it if need be."""
+        queue = self.control
+        while True:
+            usual, queue.policy = queue.policy, self._policy(policy or queue.policy)
+            try:
+                queue.add(segments, token)
+                return
+            except RdmaError as error:
+                if error.errno != errno.ENOSPC or not queue.outstanding:
+                    raise
+            finally:
+                queue.policy = usual
+            before = queue.free_descriptors
+            await self.wait_until(
+                lambda before=before: self._reap_control(token) or queue.free_descriptors > before,
+                f"{token.name}: room in the control queue",
+            )
 
     def _reap_control(self, token: _Command) -> bool:
         while self.control.has_used():

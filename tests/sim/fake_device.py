@@ -328,9 +328,10 @@ class FakeRdma(FakePci):
             place = self._remote(peer, *where, Access.REMOTE_WRITE)
             if place is None:
                 return WcStatus.REM_ACCESS_ERR
-        if wqe.opcode != WrOpcode.RDMA_WRITE:
-            if not self._receive(pair, peer, wqe, None if write else payload, len(payload)):
-                return None
+        placed = None if write else payload
+        consumes = wqe.opcode != WrOpcode.RDMA_WRITE
+        if consumes and not self._receive(pair, peer, wqe, placed, len(payload)):
+            return None
         if write:
             self.put(place, payload)
         return WcStatus.SUCCESS

@@ -1,0 +1,259 @@
+"""The virtqueues' registers: one row per queue, and the reset of a single queue.
+
+Spec: Virtio 1.2, 2.6.1 (queue reset), 4.1.4.3 (common configuration), 4.1.5.1.3 (set-up).
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi import virtio_pci as abi
+from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.jobs import QueueErrorCause
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableProgram, TableRead
+
+from .local import LocalPort, lanes, merge
+
+__all__ = ["VirtioQueues"]
+
+#: Queue resets that may wait for their turn.
+RESETS = 16
+COMMON = abi.COMMON_CFG.offset
+
+
+class VirtioQueues(wiring.Component):
+    """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
+
+    Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In, the
+    feature was negotiated; ``clear`` In, held until ``cleared`` (one cycle): every row back to its
+    reset value; ``clearing`` Out; ``misaligned`` Out, one cycle, with ``misaligned_queue``;
+    ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` (one cycle)
+    before the next; ``program`` In (``TableProgram``): the firmware's view, whose writes change
+    ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the engines.
+    Latency: 3 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
+    engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are answered
+    at once with 0.
+    Errors: a queue that does not exist has size 0. A size that is no power of two, is 0 or is above
+    the maximum, and any change of size or addresses of an enabled queue, is ignored. A vector that
+    does not exist becomes 0xFFFF. Enabling a queue with a misaligned ring is refused and reported
+    (``misaligned``). A queue reset of a queue that is not enabled is ignored, and so is one while
+    16 others wait.
+    Reset: rows are cleared as with ``clear``.
+    """
+
+    def __init__(self, *, config: NicConfig, reads: int = 1):
+        if reads < 1:
+            raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
+        self._config, self._reads = config, reads
+        super().__init__(
+            {
+                "port": In(LocalPort(12)),
+                "select": In(16),
+                "ring_reset": In(1),
+                "clear": In(1),
+                "cleared": Out(1),
+                "clearing": Out(1),
+                "misaligned": Out(1),
+                "misaligned_queue": Out(16),
+                "queue_reset": Out(stream.Signature(16)),
+                "queue_reset_done": In(1),
+                "program": In(TableProgram(16, QueueRow)),
+            }
+            | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        queues = self._config.queues
+        stored = data.StructLayout({"row": QueueRow, "resetting": 1})
+        m.submodules.rows = rows = Ram(shape=stored, depth=queues, reads=self._reads + 1)
+        m.submodules.resets = resets = StreamFifo(shape=16, depth=RESETS)
+        for i in range(self._reads):
+            port, copy = getattr(self, f"queue_read{i}"), getattr(rows, f"read{i}")
+            m.d.comb += [
+                copy.index.eq(port.index),
+                copy.enable.eq(port.enable),
+                port.row.eq(copy.row.row),
+            ]
+        own = getattr(rows, f"read{self._reads}")
+        empty = Signal(stored)
+        m.d.comb += [
+            empty.row.size_log2.eq(self._config.queue_size.bit_length() - 1),
+            empty.row.vector.eq(abi.NO_VECTOR),
+            empty.row.fresh.eq(1),
+        ]
+
+        waiting = Signal()  # an access has begun and is not answered
+        exists = Signal()
+        index = Signal(range(queues))
+        m.d.comb += exists.eq(self.select < queues)
+        m.d.sync += self.port.done.eq(0)
+        with m.If(self.port.start):
+            m.d.sync += waiting.eq(1)
+
+        # One queue at a time is reset; the next one waits in the FIFO.
+        offered, under_reset, reset_done = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.queue_reset.valid.eq(offered),
+            self.queue_reset.payload.eq(resets.o.payload),
+            resets.i.payload.eq(self.select),
+        ]
+        with m.If(offered & self.queue_reset.ready):
+            m.d.sync += [offered.eq(0), under_reset.eq(1)]
+        with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done & ~resets.o.ready):
+            m.d.sync += offered.eq(1)
+        with m.If(under_reset & self.queue_reset_done):
+            m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
+
+        changed = Signal(stored)
+        value = Signal(32)
+        self._registers(m, own.row, changed, value, resets)
+        acting = Signal()  # the row of the access is at the RAM's output
+        with m.FSM(name="rows", init="CLEAR"):
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    self.clearing.eq(1),
+                    rows.write.index.eq(index),
+                    rows.write.row.eq(empty),
+                    rows.write.enable.eq(1),
+                    resets.o.ready.eq(1),
+                ]
+                m.d.sync += [index.eq(index + 1), offered.eq(0), under_reset.eq(0), reset_done.eq(0)]
+                with m.If(index == queues - 1):
+                    m.d.comb += self.cleared.eq(1)
+                    m.next = "IDLE"
+                with m.If(waiting):
+                    m.d.sync += [
+                        waiting.eq(0),
+                        self.port.done.eq(1),
+                        self.port.read_data.eq(0),
+                    ]
+            with m.State("IDLE"):
+                m.d.sync += index.eq(0)
+                with m.If(self.clear):
+                    m.next = "CLEAR"
+                with m.Elif(waiting):
+                    m.d.comb += [own.index.eq(self.select), own.enable.eq(1)]
+                    m.next = "ACCESS"
+                with m.Elif(reset_done):
+                    m.d.comb += [
+                        rows.write.index.eq(resets.o.payload),
+                        rows.write.row.eq(empty),
+                        rows.write.enable.eq(1),
+                        resets.o.ready.eq(1),
+                    ]
+                    m.d.sync += reset_done.eq(0)
+                with m.Elif((self.program.read | self.program.write) & ~self.program.done):
+                    m.d.comb += [own.index.eq(self.program.index), own.enable.eq(1)]
+                    m.next = "PROGRAM"
+            with m.State("ACCESS"):
+                m.d.comb += [
+                    acting.eq(self.port.write & exists),
+                    rows.write.index.eq(self.select),
+                    rows.write.row.eq(changed),
+                    rows.write.enable.eq(acting),
+                ]
+                m.d.sync += [
+                    waiting.eq(0),
+                    self.port.done.eq(1),
+                    self.port.read_data.eq(Mux(exists, value, 0)),
+                ]
+                m.next = "IDLE"
+            with m.State("PROGRAM"):
+                m.d.comb += [
+                    self.program.done.eq(1),
+                    rows.write.index.eq(self.program.index),
+                    rows.write.row.eq(own.row),
+                    rows.write.row.row.fresh.eq(self.program.row.fresh),
+                    rows.write.enable.eq(self.program.write),
+                ]
+                m.next = "IDLE"
+        m.d.comb += self.program.read_row.eq(own.row.row)
+
+        # Side effects of an access, apart from the row itself.
+        enabling, restarting = Signal(), Signal()
+        m.d.comb += [
+            enabling.eq(acting & self._written(COMMON("queue_enable"), 1) & ~own.row.row.enabled),
+            restarting.eq(
+                acting
+                & self._written(COMMON("queue_reset"), 1)
+                & self.ring_reset
+                & own.row.row.enabled
+                & ~own.row.resetting
+            ),
+            resets.i.valid.eq(restarting),
+            self.misaligned.eq(enabling & self._misaligned(own.row.row)),
+            self.misaligned_queue.eq(self.select),
+        ]
+        with m.If(restarting & resets.i.ready):
+            m.d.comb += changed.resetting.eq(1)
+        with m.If(enabling & ~self._misaligned(own.row.row)):
+            m.d.comb += changed.row.enabled.eq(1)
+        return m
+
+    def _written(self, offset: int, value: int):
+        """The access writes ``value`` to the 16-bit field at ``offset``."""
+        word, low = lanes(offset)
+        return (
+            (self.port.addr == word)
+            & self.port.strb[low // 8]
+            & self.port.strb[low // 8 + 1]
+            & (self.port.data[low : low + 16] == value)
+        )
+
+    @staticmethod
+    def _misaligned(row):
+        """A ring of the queue does not start where the split ring demands (2.7)."""
+        bits = (abi.DESC_ALIGN, row.desc), (abi.AVAIL_ALIGN, row.driver), (abi.USED_ALIGN, row.device)
+        return Cat(address[: align.bit_length() - 1] for align, address in bits).any()
+
+    def _registers(self, m: Module, old, changed, value, resets) -> None:
+        """Drive ``value`` with the word read and ``changed`` with the row after a write."""
+        row, port = old.row, self.port
+        halves = {
+            "queue_size": Const(1, 16) << row.size_log2,
+            "queue_msix_vector": row.vector,
+            "queue_enable": row.enabled,
+            "queue_notify_off": self.select,
+            "queue_notify_data": 0,
+            "queue_reset": old.resetting,
+        }
+        words = {}
+        for name, half in halves.items():
+            word, low = lanes(COMMON(name))
+            part = Signal(16, name=f"{name}_shown")
+            m.d.comb += part.eq(half)
+            words.setdefault(word, {})[low] = part
+        addresses = {"queue_desc": row.desc, "queue_driver": row.driver, "queue_device": row.device}
+        with m.Switch(port.addr):
+            for word, parts in words.items():
+                with m.Case(word):
+                    m.d.comb += value.eq(Cat(parts[low] for low in sorted(parts)))
+            for name, address in addresses.items():
+                for half in range(2):
+                    with m.Case(COMMON(name) + 4 * half):
+                        m.d.comb += value.eq(address[32 * half : 32 * half + 32])
+
+        merged = Signal(32)
+        m.d.comb += [merged.eq(merge(value, port)), changed.eq(old)]
+        size_word, size_low = lanes(COMMON("queue_size"))
+        vector_word, vector_low = lanes(COMMON("queue_msix_vector"))
+        with m.If((port.addr == vector_word) & port.strb[vector_low // 8 : vector_low // 8 + 2].any()):
+            vector = merged[vector_low : vector_low + 16]
+            m.d.comb += changed.row.vector.eq(
+                Mux(vector < self._config.vectors, vector, abi.NO_VECTOR)
+            )
+        with m.If(~row.enabled):
+            with m.If(port.addr == size_word):
+                with m.Switch(merged[size_low : size_low + 16]):
+                    for log2 in range(self._config.queue_size.bit_length()):
+                        with m.Case(1 << log2):
+                            m.d.comb += changed.row.size_log2.eq(log2)
+            for name in addresses:
+                field = getattr(changed.row, name.removeprefix("queue_"))
+                for half in range(2):
+                    with m.If(port.addr == COMMON(name) + 4 * half):
+                        m.d.comb += field[32 * half : 32 * half + 32].eq(merged)
