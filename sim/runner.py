@@ -30,7 +30,7 @@ class Options:
 
     top: str
     waves: bool
-    public: bool
+    visible: str
     cxx: bool
     defines: dict[str, object] = field(default_factory=dict)
 
@@ -164,8 +164,10 @@ class _Build(cocotb_tools.runner.Verilator):
         verilate, make = super()._build_command()
         real = str(env.cocotb_root())
         verilate = [argument.replace(real, str(self._tools.cocotb)) for argument in verilate]
-        if not self._options.public:
+        if self._options.visible != "all":
             verilate.remove("--public-flat-rw")  # sim.build's control file names the ports
+        if self._options.visible == "top":
+            verilate += ["--public-depth", "1"]
         if self.waves:
             verilate[verilate.index("--trace")] = "--trace-fst"
         make[make.index("-j") + 1] = str(env.compile_jobs())

@@ -8,7 +8,7 @@ nothing is elaborated for that.
 Ports: a ``wiring.Component``'s members come out flat, path elements joined with two underscores
 (``i__payload``, ``i__valid``); a structure is one flat vector, first field in the lowest bits.
 Clock domains that the design leaves undeclared become inputs ``clk``/``rst`` (``sync``) or
-``<domain>_clk``/``<domain>_rst``.
+``<domain>_clk``/``<domain>_rst``. The text is SystemVerilog (``always_comb``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Rtl:
 
 
 def verilog(rtl: Rtl) -> Path:
-    """Return the Verilog file of ``rtl``; generates it when it or a source of it has changed.
+    """Return the SystemVerilog file of ``rtl``; generates it when it or a source of it has changed.
 
     Raises BuildError with the elaboration's own traceback, and when the output has a clock that
     nothing drives.
@@ -92,14 +92,29 @@ def verilog(rtl: Rtl) -> Path:
         if (found := _cached(manifest)) is not None:
             return found
         started = time.time()
-        text, sources = _elaborate(rtl)
+        text, imported = _elaborate(rtl)
         _check(rtl, text)
-        output = folder / f"{rtl.name}-{digest(text)}.v"
+        output = folder / f"{rtl.name}-{digest(text)}.sv"
         _write(output, text)
         # A source saved while it was read may be hashed as what it was not: leave that uncached.
-        if all((REPO / name).stat().st_mtime < started for name in sources):
-            _write(manifest, json.dumps({"output": output.name, "sources": sources}, indent=1))
+        if all((REPO / name).stat().st_mtime < started for name in imported):
+            _write(manifest, json.dumps({"output": output.name, "sources": imported}, indent=1))
         return output
+
+
+def sources(rtl: Rtl) -> list[Path]:
+    """Return all Verilog of ``rtl``: the generated file, then the hand-written modules it uses.
+
+    Those are the ``.v`` and ``.sv`` files below ``hdl/``, chosen by the module names they define.
+    """
+    generated = verilog(rtl)
+    words = set(re.findall(r"\w+", generated.read_text()))
+    written = sorted(path for path in (REPO / "hdl").rglob("*.*v") if path.suffix in (".v", ".sv"))
+    return [generated, *(path for path in written if words & _modules(path))]
+
+
+def _modules(path: Path) -> set[str]:
+    return set(re.findall(r"^\s*module\s+(\w+)", path.read_text(), re.MULTILINE))
 
 
 def _cached(manifest: Path) -> Path | None:
@@ -142,7 +157,9 @@ def _elaborate(rtl: Rtl) -> tuple[str, dict[str, str]]:
         if done.returncode:
             raise BuildError(f"{rtl.factory} did not elaborate:\n{done.stderr[-6000:]}")
         text, modules = json.loads(answer.read_text())
-    return text, _hashes(modules)
+    # Yosys writes "always @*" around a constant too, and by the language that never runs: the
+    # signal keeps its start value, in Verilator as well. always_comb runs once in any case.
+    return re.sub(r"\balways @\*", "always_comb", text), _hashes(modules)
 
 
 def _check(rtl: Rtl, text: str) -> None:
@@ -201,12 +218,12 @@ def _worker(job: Path, answer: Path) -> None:
     origins = (getattr(sys.modules[module], "__file__", None) for module in {*sys.modules} - own)
     paths = (Path(origin).resolve() for origin in origins if origin)
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib")]
-    sources = [
+    imported = [
         path.relative_to(REPO).as_posix() if path.is_relative_to(REPO) else str(path)
         for path in paths
         if not any(path.is_relative_to(folder) for folder in installed)
     ]
-    answer.write_text(json.dumps([text, sources]))
+    answer.write_text(json.dumps([text, imported]))
 
 
 if __name__ == "__main__":

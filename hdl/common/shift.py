@@ -1,6 +1,6 @@
 """Moving bytes between lanes: masks, counts and a pipelined rotator."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,7 +10,8 @@ __all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask"]
 def keep_mask(count, lanes: int) -> Value:
     """Return ``lanes`` bits of which the lowest ``count`` are set (``count`` 0 to ``lanes``)."""
     count = Value.cast(count)
-    return Cat(count > lane for lane in range(lanes))
+    most = (1 << len(count)) - 1
+    return Cat(count > lane if lane < most else Const(0, 1) for lane in range(lanes))
 
 
 def keep_count(keep) -> Value:

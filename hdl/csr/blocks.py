@@ -193,6 +193,7 @@ def command() -> Block:
         "activate_receive",
         "activate_reply",
         "restart",
+        "drop",
         "drain",
         "invalidate",
     )
@@ -203,7 +204,7 @@ def command() -> Block:
             Register(
                 "busy",
                 tuple(ro(name, 1) for name in busy),
-                "a command that is not taken (first five) or not done (last two); a write of its "
+                "a command that is not taken (first six) or not done (last two); a write of its "
                 "register meanwhile is ignored",
             ),
             Register("ignored", (w1c("commands", len(busy), "bits as in busy"),)),
@@ -233,6 +234,7 @@ def command() -> Block:
                 "starts the requester at the position, offset and PSN; write this one last",
                 strobe=True,
             ),
+            Register("drop", (rw("qp", 14),), "gives back all its outstanding WQEs", strobe=True),
             Register("drain", (pulse("start", 1),), "waits for all DMA admitted before"),
             Register(
                 "invalidate",

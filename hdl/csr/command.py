@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.ports.jobs import Activation, Restart
+from hdl.ports.jobs import Activation, DropList, Restart
 
 from .block import BlockBus, CsrBlock
 from .blocks import command
@@ -34,7 +34,7 @@ class Commands(wiring.Component):
     """Turns register writes into streams and start/done handshakes.
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
-    ``activate_reply`` (Activation), ``restart`` (Restart); ``drain`` and ``invalidate``
+    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (QP number); ``drain`` and ``invalidate``
     (``Operation``; the argument of the latter is the MR index).
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
@@ -50,6 +50,7 @@ class Commands(wiring.Component):
                 "activate_receive": activation,
                 "activate_reply": activation,
                 "restart": Out(stream.Signature(Restart)),
+                "drop": Out(stream.Signature(DropList)),
                 "drain": Out(Operation(0)),
                 "invalidate": Out(Operation(16)),
             }
@@ -65,6 +66,7 @@ class Commands(wiring.Component):
         m.d.comb += registers.ignored_commands.eq(Cat(ignored[name] for name in order))
 
         arguments = {
+            "drop": {"qp": registers.drop_qp},
             "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
             "restart": {
                 "qp": registers.restart_qp,

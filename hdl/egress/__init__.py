@@ -1,1 +1,1 @@
-"""Room ``egress``: headers and payload to ICRC and MAC beats."""
+"""Room ``egress``: headers and payload -> MAC beats with pad and ICRC."""

@@ -52,13 +52,17 @@ def notify_bytes(config: NicConfig) -> int:
 class ConfigImage:
     """Contents after reset and the bits a driver may change, of the first 256 bytes.
 
-    ``msix`` and ``window`` are the addresses of the MSI-X and of the PCI_CFG capability, 0 for none.
+    ``msix`` and ``window`` are the addresses of the MSI-X and PCI_CFG capabilities, 0 for none.
     """
 
     data: bytearray
     mask: bytearray
     msix: int = 0
     window: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.data) != IMAGE_BYTES or len(self.mask) != IMAGE_BYTES:
+            raise ValueError(f"An image has {IMAGE_BYTES} bytes, not {len(self.data)}")
 
     def _allow(self, start: int, struct: Struct, path: str, bits: int) -> None:
         place = struct.place(path)
@@ -168,8 +172,6 @@ class ConfigSpace(wiring.Component):
     """
 
     def __init__(self, *, image: ConfigImage):
-        if len(image.data) != IMAGE_BYTES or len(image.mask) != IMAGE_BYTES:
-            raise ValueError(f"An image has {IMAGE_BYTES} bytes, not {len(image.data)}")
         self._image = image
         super().__init__(
             {

@@ -33,9 +33,9 @@ class FunctionBus(Signature):
 
 
 class LocalPort(Signature):
-    """Seen from the master: ``start`` is one cycle; the other outputs stay until ``done`` (one cycle,
-    at least one after ``start``). ``read_data`` is valid with ``done``. ``addr`` is a byte offset, a
-    multiple of 4; ``strb`` marks the bytes accessed, for reads too."""
+    """Seen from the master: ``start`` is one cycle; the other outputs stay until ``done`` (one
+    cycle, at least one after ``start``). ``read_data`` is valid with ``done``. ``addr`` is a byte
+    offset, a multiple of 4; ``strb`` marks the bytes accessed, for reads too."""
 
     def __init__(self, addr_width: int):
         super().__init__(

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA
 from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
@@ -20,10 +20,12 @@ class MmioRouter(wiring.Component):
     """Sends each access to its function; the function number alone opens the management registers.
 
     Members: ``mmio`` (card's edge); ``guest``: the RDMA function, all of its BARs and its
-    configuration space; ``csr``: BAR 0 of the management function, whose configuration space is here.
-    Latency: 2 cycles to a function and 1 back. Throughput: one access at a time, one write in 3
-    cycles. Errors: no such function or BAR, and a register address beyond 20 bits: reads answer
-    0xFFFFFFFF, writes are lost; so are writes of less than a word to the management registers.
+    configuration space; ``csr``: BAR 0 of the management function, whose configuration space is
+    here.
+    Latency: 2 cycles to a function and 2 back. Throughput: one access at a time, a write at most
+    every 2 cycles.
+    Errors: no such function or BAR, and a register address beyond 20 bits: reads answer 0xFFFFFFFF,
+    writes are lost; so are writes of less than a word to the management registers.
     A read waits for nothing but its own function, which answers within a bounded time.
     """
 

@@ -77,10 +77,10 @@ class ReadEngine(wiring.Component):
 
         piece = data.StructLayout(
             {
-                "client": range(self._clients),
+                "client": range(max(2, self._clients)),
                 "offset": lanes,  # lane of the request's byte 0
                 "end": lanes,  # (request length - 1) modulo a beat
-                "beats": range(slot_beats),  # of this piece, less one
+                "beats": range(max(2, slot_beats)),  # of this piece, less one
                 "first": 1,  # piece of its request
                 "last": 1,
             }
@@ -91,7 +91,7 @@ class ReadEngine(wiring.Component):
 
         # Completions: how far each slot has been filled. ``done`` holds the round the slot is
         # complete for, so that a tag needs no clearing when it is taken again.
-        fill = data.StructLayout({"count": range(slot_beats), "done": 1, "error": 1})
+        fill = data.StructLayout({"count": range(max(2, slot_beats)), "done": 1, "error": 1})
         fills = memory.Memory(shape=fill, depth=tags, init=[])
         m.submodules.fills = fills
         fill_write = fills.write_port()
@@ -129,7 +129,7 @@ class ReadEngine(wiring.Component):
 
         # Delivery: the oldest slot, beat by beat, as soon as it is complete.
         delivered = pieces.read_port(domain="comb")
-        position = Signal(range(slot_beats))
+        position = Signal(range(max(2, slot_beats)))
         deliver = Signal()
         m.submodules.align = align = ReadAlign(width=config.width, clients=self._clients)
         m.d.comb += [
@@ -186,14 +186,14 @@ class ReadEngine(wiring.Component):
             ]
             requests.append(skid.o)
         waiting = Signal(self._clients)
-        last, chosen = Signal(range(self._clients)), Signal(range(self._clients))
+        last, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
         m.d.comb += waiting.eq(Cat(request.valid for request in requests))
         round_robin(m, waiting, last, chosen)
 
         busy = Signal()  # a request is being cut
         function, addr = Signal(8, reset_less=True), Signal(64, reset_less=True)
         remaining = Signal(13, reset_less=True)
-        client = Signal(range(self._clients), reset_less=True)
+        client = Signal.like(chosen, reset_less=True)
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         room, length = Signal(low + 1), Signal(low + 1)

@@ -1,6 +1,6 @@
 """Turns a request's address-aligned beats into beats whose byte 0 is in lane 0."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -15,7 +15,7 @@ def slot_beat(width: int, clients: int) -> data.StructLayout:
     lanes = ceil_log2(width // 8)
     return data.StructLayout(
         {
-            "client": range(clients),
+            "client": range(max(2, clients)),
             "offset": lanes,  # lane of the request's byte 0
             "end": lanes,  # (request length - 1) modulo a beat
             "first": 1,  # of the request
@@ -83,7 +83,7 @@ class ReadAlign(wiring.Component):
             beat.eq(half),
             rotated.eq(rotate_right(m, half_data, half.offset, range(split), "fine")),
             spare.eq(half.last & ~half.first & (half.offset + half.end >= count)),
-            joined.eq(Cat(half.offset + lane >= count for lane in range(count))),
+            joined.eq(Cat(Const(0, 1), (half.offset >= count - lane for lane in range(1, count)))),
         ]
 
         # ``held`` goes out when it is its request's last, or joined with the beat that follows it.
@@ -111,7 +111,7 @@ class ReadAlign(wiring.Component):
         m.d.sync += [
             self.o_valid.eq(0),
             self.o.data.eq((rotated & masks) | (held_data & ~masks)),
-            self.o.keep.eq(Cat(~ends | (end >= lane) for lane in range(count))),
+            self.o.keep.eq(Cat(Const(1, 1), (~ends | (end >= lane) for lane in range(1, count)))),
             self.o.first.eq(held.first),
             self.o.last.eq(ends),
             self.o.error.eq(ends & (error | (~held.last & beat.error))),

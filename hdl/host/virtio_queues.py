@@ -11,7 +11,6 @@ from hdl.abi import virtio_pci as abi
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.jobs import QueueErrorCause
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -34,8 +33,8 @@ class VirtioQueues(wiring.Component):
     before the next; ``program`` In (``TableProgram``): the firmware's view, whose writes change
     ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the engines.
     Latency: 3 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
-    engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are answered
-    at once with 0.
+    engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
+    answered at once with 0.
     Errors: a queue that does not exist has size 0. A size that is no power of two, is 0 or is above
     the maximum, and any change of size or addresses of an enabled queue, is ignored. A vector that
     does not exist becomes 0xFFFF. Enabling a queue with a misaligned ring is refused and reported
@@ -103,7 +102,7 @@ class VirtioQueues(wiring.Component):
         ]
         with m.If(offered & self.queue_reset.ready):
             m.d.sync += [offered.eq(0), under_reset.eq(1)]
-        with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done & ~resets.o.ready):
+        with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done):
             m.d.sync += offered.eq(1)
         with m.If(under_reset & self.queue_reset_done):
             m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
@@ -121,8 +120,10 @@ class VirtioQueues(wiring.Component):
                     rows.write.enable.eq(1),
                     resets.o.ready.eq(1),
                 ]
-                m.d.sync += [index.eq(index + 1), offered.eq(0), under_reset.eq(0), reset_done.eq(0)]
-                with m.If(index == queues - 1):
+                m.d.sync += [offered.eq(0), under_reset.eq(0), reset_done.eq(0)]
+                with m.If(index != queues - 1):
+                    m.d.sync += index.eq(index + 1)
+                with m.Elif(resets.level == 0):
                     m.d.comb += self.cleared.eq(1)
                     m.next = "IDLE"
                 with m.If(waiting):
@@ -207,8 +208,12 @@ class VirtioQueues(wiring.Component):
     @staticmethod
     def _misaligned(row):
         """A ring of the queue does not start where the split ring demands (2.7)."""
-        bits = (abi.DESC_ALIGN, row.desc), (abi.AVAIL_ALIGN, row.driver), (abi.USED_ALIGN, row.device)
-        return Cat(address[: align.bit_length() - 1] for align, address in bits).any()
+        rings = (
+            (abi.DESC_ALIGN, row.desc),
+            (abi.AVAIL_ALIGN, row.driver),
+            (abi.USED_ALIGN, row.device),
+        )
+        return Cat(address[: align.bit_length() - 1] for align, address in rings).any()
 
     def _registers(self, m: Module, old, changed, value, resets) -> None:
         """Drive ``value`` with the word read and ``changed`` with the row after a write."""
@@ -221,7 +226,7 @@ class VirtioQueues(wiring.Component):
             "queue_notify_data": 0,
             "queue_reset": old.resetting,
         }
-        words = {}
+        words: dict[int, dict[int, Signal]] = {}
         for name, half in halves.items():
             word, low = lanes(COMMON(name))
             part = Signal(16, name=f"{name}_shown")
@@ -241,7 +246,8 @@ class VirtioQueues(wiring.Component):
         m.d.comb += [merged.eq(merge(value, port)), changed.eq(old)]
         size_word, size_low = lanes(COMMON("queue_size"))
         vector_word, vector_low = lanes(COMMON("queue_msix_vector"))
-        with m.If((port.addr == vector_word) & port.strb[vector_low // 8 : vector_low // 8 + 2].any()):
+        touched = port.strb[vector_low // 8 : vector_low // 8 + 2].any()
+        with m.If((port.addr == vector_word) & touched):
             vector = merged[vector_low : vector_low + 16]
             m.d.comb += changed.row.vector.eq(
                 Mux(vector < self._config.vectors, vector, abi.NO_VECTOR)

@@ -63,7 +63,7 @@ class WriteEngine(wiring.Component):
         # The turn stays with a client for a whole burst. It depends on registers only, so ``ready``
         # does too.
         clients = [getattr(self, f"client{i}").beat for i in range(self._clients)]
-        turn, chosen = Signal(range(self._clients)), Signal(range(self._clients))
+        turn, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
         waiting = Signal(self._clients)
         inside = Signal()  # a burst has begun and not ended
         offered, taken, chosen_beat = Signal(), Signal(), Signal(write_beat(width))

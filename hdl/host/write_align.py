@@ -119,7 +119,7 @@ class WriteAlign(wiring.Component):
                 now.eq(half),
                 rotated.eq(rotate_left(m, half_data, half_lanes, range(split), 8, "fine_data")),
                 keep.eq(rotate_left(m, half_keep, half_lanes, range(split), 1, "fine_keep")),
-                low.eq(Cat(half_lanes > lane for lane in range(count))),
+                low.eq(Cat((half_lanes > lane for lane in range(count - 1)), Const(0, 1))),
                 shift.eq(half_lanes),
             ]
 

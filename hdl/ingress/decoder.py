@@ -1,8 +1,8 @@
 """Finds, beat by beat, what of a frame is IP packet and what of that is payload."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -18,7 +18,7 @@ from hdl.wire.constants import (
     ip_offset,
 )
 from hdl.wire.gateware import get
-from hdl.wire.headers import BTH, ETHERNET, IPV4, IPV6, VLAN
+from hdl.wire.headers import BTH, ETHERNET, IPV4, IPV6, VLAN, Header
 from hdl.wire.opcodes import CNP, OPCODES, ROCE_OPCODES, Payload
 
 from .collector import LENGTH_BITS, collected
@@ -68,6 +68,19 @@ def is_ipv6(headers: Value) -> Value:
     return ethertype(headers) == ETHERTYPE_IPV6
 
 
+#: Where a field is: (header, field, byte of the frame at which the header starts).
+_Places = Callable[..., tuple[Header, str, int]]
+
+
+def _total_length(*, vlan: bool, ipv6: bool) -> tuple[Header, str, int]:
+    at = ip_offset(vlan=vlan)
+    return (IPV6, "payload_length", at) if ipv6 else (IPV4, "total_length", at)
+
+
+def _bth(field: str) -> _Places:
+    return lambda *, vlan, ipv6: (BTH, field, bth_offset(vlan=vlan, ipv6=ipv6))
+
+
 class Decoder(wiring.Component):
     """Decodes lengths and opcode as the beats pass and cuts the frame accordingly.
 
@@ -113,9 +126,9 @@ class Decoder(wiring.Component):
         # 1: what the headers say. Each is used for beats from its own position on only.
         headers = self.i.headers
         vlan, ipv6 = is_vlan(headers), is_ipv6(headers)
-        total = self._choose(headers, IPV4, "total_length", IPV6, "payload_length", ip_offset)
-        opcode = self._choose(headers, BTH, "opcode", BTH, "opcode", bth_offset)
-        pad = self._choose(headers, BTH, "pad_count", BTH, "pad_count", bth_offset)
+        total = self._choose(headers, _total_length)
+        opcode = self._choose(headers, _bth("opcode"))
+        pad = self._choose(headers, _bth("pad_count"))
         vlan1, ipv6_1 = register(vlan, "vlan1"), register(ipv6, "ipv61")
         total1, opcode1 = register(total, "total1"), register(opcode, "opcode1")
         pad1, number1 = register(pad, "pad1"), register(self.i.number, "number1")
@@ -148,15 +161,16 @@ class Decoder(wiring.Component):
         pad2, number2 = register(pad1, "pad2"), register(number1, "number2")
 
         # 3: bytes of this beat in the IP packet; first and last byte of the payload.
-        start = Cat(0).replicate(lane_bits) if lane_bits else Cat()
         left = Signal(LENGTH_BITS + 2)
-        m.d.comb += left.eq(end2 - Cat(start, number2))
-        negative = left[-1]
+        m.d.comb += left.eq(end2 - Cat(Const(0, lane_bits), number2))
         lanes = Signal(lane_bits + 1)
-        with m.If(negative):
-            m.d.comb += lanes.eq(0)
-        with m.Elif(left[lane_bits:] != 0):
+        # The length is not there yet in the first beats; an IP packet is longer than they are.
+        known = (ip_offset(vlan=True) + IPV6["payload_length"].byte + 2) // size
+        unknown = number2 < known if known else Const(0)
+        with m.If((left[lane_bits:-1] != 0) & ~left[-1] | unknown):
             m.d.comb += lanes.eq(size)
+        with m.Elif(left[-1]):
+            m.d.comb += lanes.eq(0)
         with m.Else():
             m.d.comb += lanes.eq(left)
         lanes3 = register(lanes, "lanes3")
@@ -207,25 +221,17 @@ class Decoder(wiring.Component):
         ]
         return m
 
-    def _choose(self, headers, header4, field4, header6, field6, offset) -> Value:
-        """A field out of the four places it can be in."""
-
-        def place(header, field, *, ipv6: bool) -> Value:
-            plain, tagged = (
-                get(headers, header, field, at=self._offset(offset, vlan=vlan, ipv6=ipv6))
-                for vlan in (False, True)
-            )
-            return Mux(is_vlan(headers), tagged, plain)
-
-        return Mux(
-            is_ipv6(headers),
-            place(header6, field6, ipv6=True),
-            place(header4, field4, ipv6=False),
-        )
-
     @staticmethod
-    def _offset(offset, *, vlan: bool, ipv6: bool) -> int:
-        return offset(vlan=vlan) if offset is ip_offset else offset(vlan=vlan, ipv6=ipv6)
+    def _choose(headers: Value, places: _Places) -> Value:
+        """A field out of the four places it can be in."""
+        four = [
+            get(headers, header, field, at=at)
+            for header, field, at in (
+                places(vlan=vlan, ipv6=ipv6) for ipv6 in (False, True) for vlan in (False, True)
+            )
+        ]
+        vlan = is_vlan(headers)
+        return Mux(is_ipv6(headers), Mux(vlan, four[3], four[2]), Mux(vlan, four[1], four[0]))
 
     def _from_source(self, m: Module, number: Value, vlan: Value, ipv6: Value) -> Signal:
         """Ones from the IP source address on."""

@@ -66,9 +66,7 @@ class PageCache(wiring.Component):
         m.submodules.sweep = sweep = Sweep(lines=lines, row=tag)
         m.submodules.fill = fill = LineFill(width=self._config.width, depth=MISSES)
         m.submodules.pages = pages = Ram(shape=page_line(), depth=lines)
-        waiting = data.StructLayout(
-            {"lookup": Lookup, "index": index_bits, "miss": 1}
-        )
+        waiting = data.StructLayout({"lookup": Lookup, "index": index_bits, "miss": 1})
         waiting_bits = Shape.cast(waiting).width
         m.submodules.queue = queue = SyncFIFO(width=waiting_bits, depth=WAITING)
         m.d.comb += [
@@ -228,9 +226,7 @@ class PageCache(wiring.Component):
                 with m.Case(n):
                     m.d.comb += found.eq(line.entries[53 * n : 53 * n + 53])
         bad = lookup.paged & (line.error | found[52])
-        failure = Mux(
-            lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value
-        )
+        failure = Mux(lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
         m.d.comb += [
             self.o.p.addr.eq(
                 Mux(lookup.paged, Cat(lookup.addr[:PAGE_BITS], found[:52]), lookup.addr)

@@ -120,7 +120,9 @@ class KeyCheck(wiring.Component):
                     Mux(
                         ok,
                         WcStatus.SUCCESS.value,
-                        Mux(last.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value),
+                        Mux(
+                            last.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value
+                        ),
                     )
                 ),
             ]

@@ -44,13 +44,13 @@ class TranslateRequest(data.Struct):
 
 
 class TranslateChunk(data.Struct):
-    """A contiguous piece at a bus address, within one page; or (status not 0) the request failed."""
+    """A contiguous piece at a bus address, within one page."""
 
     addr: 64
     length: 13
     last: 1  # of its request
     end: 1  # the request's own, on its last chunk
-    status: 8  # WC status; not 0 only with ``last``
+    status: 8  # WC status; not 0: the request failed (chunks up to ``last`` still come)
 
 
 class Region(data.Struct):

@@ -27,6 +27,7 @@ __all__ = [
     "Oldest",
     "Rewind",
     "Restart",
+    "DropList",
     "Doorbell",
     "QueueError",
     "QueueErrorCause",
@@ -267,6 +268,12 @@ class Restart(data.Struct):
     position: 16
     offset: 32
     psn: 24
+
+
+class DropList(data.Struct):
+    """Give back every outstanding entry of a QP (it goes to RESET)."""
+
+    qp: 14
 
 
 class Doorbell(data.Struct):

@@ -97,6 +97,7 @@ class QpTx(data.Struct):
     psn: 24  # PSN of the next packet
     entry: 16  # outstanding-table entry of the WQE before ``high``
     reads: 8  # READs started, modulo 256
+    unasked: 7  # packets since the last that asked for an acknowledgement
     error: 1  # a WQE failed here: everything later is flushed
 
 

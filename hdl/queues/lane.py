@@ -1,100 +1,162 @@
-"""One WQE: from the head of its chain to its decoded form."""
+"""One WQE: from a position of its queue to its decoded form."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient
-from hdl.ports.jobs import QueueErrorCause
+from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendWqe
+from hdl.ports.rows import QueueRow
 
-from .decode import Slot, WqeDecode, WqeResult, element_limit
+from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
+from .ring import AvailRing
 from .walker import Walker
 
-__all__ = ["WqeLane", "WqeJob", "WqeAnswer", "MAX_CHAIN"]
+__all__ = ["FetchLane", "FetchJob", "FetchAnswer", "MAX_CHAIN"]
 
 #: Bytes of the longest chain that is taken for a (bad) WQE; a longer one is a broken ring. It also
 #: bounds the descriptors a bad chain can make the lane read.
 MAX_CHAIN = 4096
 
 
-class WqeJob(data.Struct):
-    """The chain of one WQE."""
+class FetchJob(data.Struct):
+    """A request and the row of its queue."""
 
-    function: 8
-    desc: 64
-    size_log2: 4
-    head: 16
-    receive: 1
+    request: FetchRequest
+    row: QueueRow
+    receive: 1  # a receive WQE
 
 
-class WqeAnswer(data.Struct):
-    """``cause`` not NONE: the chain is broken. Otherwise ``result``, which has an error of its own."""
+class FetchAnswer(data.Struct):
+    """``cause`` with QUEUE_ERROR, ``error`` (a WC status) with WQE_ERROR; ``wqe`` with both OK and
+    WQE_ERROR (what could be read of it). A receive WQE is ``num_sge``, ``wr_id`` and ``length``."""
 
+    status: FetchStatus
     cause: QueueErrorCause
-    result: WqeResult
+    error: 8
+    available: 16
+    head: 16
+    wqe: SendWqe
 
 
-class WqeLane(wiring.Component):
+class FetchLane(wiring.Component):
     """Fetches and decodes one WQE at a time; lanes side by side hide the host's latency.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last slot has
-    been taken; ``read_client0`` descriptors, ``read_client1`` buffers.
-    Latency: a host read for the descriptors and one for the bytes, plus about 20 cycles and one cycle
-    per eight bytes. Errors: of Walker, ElementReader (HOST_READ) and WqeDecode.
+    been taken; ``flush`` forgets ring entries read ahead; ``event_idx``, ``indirect``;
+    ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` buffers; ``write_client``
+    avail_event.
+    Latency: host reads for avail index, ring entries (neither when at hand), descriptors and bytes, one
+    after the other, plus about 25 cycles and one cycle per eight bytes.
+    Errors: of AvailRing, Walker, ElementReader and WqeDecode.
     """
 
     def __init__(self, *, config: NicConfig):
         self._config = config
+        read = Out(ReadClient(config.width))
         super().__init__(
             {
-                "i": In(stream.Signature(WqeJob)),
+                "i": In(stream.Signature(FetchJob)),
                 "slot": Out(stream.Signature(Slot)),
-                "o": Out(stream.Signature(WqeAnswer)),
+                "o": Out(stream.Signature(FetchAnswer)),
+                "flush": In(1),
+                "event_idx": In(1),
                 "indirect": In(1),
-                "read_client0": Out(ReadClient(config.width)),
-                "read_client1": Out(ReadClient(config.width)),
+                "read_client0": read,
+                "read_client1": read,
+                "read_client2": read,
+                "write_client": Out(WriteClient(config.width)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.ring = ring = AvailRing(config=self._config)
         m.submodules.walker = walker = Walker(config=self._config)
         m.submodules.element = element = ElementReader(
             config=self._config, limit=element_limit(self._config)
         )
         m.submodules.decode = decode = WqeDecode(config=self._config)
-        connect(m, walker.read_client, flipped(self.read_client0))
-        connect(m, element.read_client, flipped(self.read_client1))
+        connect(m, ring.read_client, flipped(self.read_client0))
+        connect(m, walker.read_client, flipped(self.read_client1))
+        connect(m, element.read_client, flipped(self.read_client2))
+        connect(m, ring.write_client, flipped(self.write_client))
         connect(m, walker.o, element.i)
         connect(m, element.o, decode.i)
         connect(m, decode.slot, flipped(self.slot))
 
-        busy = Signal()
-        job, cause = Signal(WqeJob, reset_less=True), Signal(QueueErrorCause, reset_less=True)
+        job, answer = Signal(FetchJob, reset_less=True), Signal(FetchAnswer, reset_less=True)
+        request, row = job.request, job.row
         m.d.comb += [
-            self.i.ready.eq(~busy & walker.i.ready),
-            walker.i.valid.eq(self.i.valid & ~busy),
-            walker.i.payload.function.eq(self.i.payload.function),
-            walker.i.payload.desc.eq(self.i.payload.desc),
-            walker.i.payload.size_log2.eq(self.i.payload.size_log2),
-            walker.i.payload.head.eq(self.i.payload.head),
+            ring.flush.eq(self.flush),
+            ring.event_idx.eq(self.event_idx),
+            ring.i.payload.function.eq(request.function),
+            ring.i.payload.queue.eq(request.queue),
+            ring.i.payload.row.eq(row),
+            ring.i.payload.position.eq(request.position),
+            ring.i.payload.known.eq(request.known),
+            walker.indirect.eq(self.indirect),
+            walker.i.payload.function.eq(request.function),
+            walker.i.payload.desc.eq(row.desc),
+            walker.i.payload.size_log2.eq(row.size_log2),
+            walker.i.payload.head.eq(answer.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(1),
-            walker.indirect.eq(self.indirect),
-            element.function.eq(job.function),
+            element.function.eq(request.function),
             decode.receive.eq(job.receive),
             decode.length.eq(element.length),
-            self.o.valid.eq(decode.o.valid),
-            self.o.payload.cause.eq(cause),
-            self.o.payload.result.eq(decode.o.payload),
-            decode.o.ready.eq(self.o.ready),
+            self.o.payload.eq(answer),
         ]
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [job.eq(self.i.payload), busy.eq(1)]
+        cause = Signal(QueueErrorCause, reset_less=True)
         with m.If(element.o.valid & element.o.payload.last):
             m.d.sync += cause.eq(element.cause)
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += busy.eq(0)
+
+        with m.FSM(name="state"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [job.eq(self.i.payload), answer.error.eq(0)]
+                with m.If(self.i.valid):
+                    m.next = "RING"
+            with m.State("RING"):
+                m.d.comb += ring.i.valid.eq(1)
+                with m.If(ring.i.ready):
+                    m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.comb += ring.o.ready.eq(1)
+                m.d.sync += [
+                    answer.status.eq(ring.o.payload.status),
+                    answer.cause.eq(ring.o.payload.cause),
+                    answer.available.eq(ring.o.payload.available),
+                    answer.head.eq(ring.o.payload.head),
+                ]
+                with m.If(ring.o.valid):
+                    with m.If(ring.o.payload.status == FetchStatus.OK):
+                        m.next = "WALK"
+                    with m.Else():
+                        m.next = "ANSWER"
+            with m.State("WALK"):
+                m.d.comb += walker.i.valid.eq(1)
+                with m.If(walker.i.ready):
+                    m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.comb += decode.o.ready.eq(1)
+                m.d.sync += answer.wqe.eq(decode.o.payload.wqe)
+                with m.If(decode.o.valid):
+                    with m.If(cause != QueueErrorCause.NONE):
+                        m.d.sync += [
+                            answer.status.eq(FetchStatus.QUEUE_ERROR),
+                            answer.cause.eq(cause),
+                        ]
+                    with m.Elif(decode.o.payload.error != 0):
+                        m.d.sync += [
+                            answer.status.eq(FetchStatus.WQE_ERROR),
+                            answer.error.eq(decode.o.payload.error),
+                        ]
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
         return m

@@ -20,9 +20,8 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .lane import WqeLane
+from .lane import FetchLane
 from .read import ReadShare
-from .ring import AvailRing
 
 __all__ = ["RecvFetch"]
 
@@ -70,6 +69,7 @@ class RecvFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
+                "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
@@ -79,16 +79,15 @@ class RecvFetch(wiring.Component):
         m = Module()
         config = self._config
         bits = ceil_log2(config.recv_lines)
-        m.submodules.ring = ring = AvailRing(config=config)
-        m.submodules.lane = lane = WqeLane(config=config)
+        m.submodules.lane = lane = FetchLane(config=config)
         m.submodules.share = share = ReadShare(width=config.width, clients=3)
         m.submodules.tags = tags = Ram(shape=_Tag, depth=config.recv_lines)
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.recv_lines)
         connect(m, share.read_client, flipped(self.read_client))
-        connect(m, ring.read_client, share.client0)
-        connect(m, lane.read_client0, share.client1)
-        connect(m, lane.read_client1, share.client2)
-        connect(m, ring.write_client, flipped(self.write_client))
+        connect(m, lane.read_client0, share.client0)
+        connect(m, lane.read_client1, share.client1)
+        connect(m, lane.read_client2, share.client2)
+        connect(m, lane.write_client, flipped(self.write_client))
 
         request = Signal(FetchRequest, reset_less=True)
         answer = Signal(RecvFetched, reset_less=True)
@@ -124,17 +123,10 @@ class RecvFetch(wiring.Component):
                 & (tag.position == request.position)
             ),
             self.queue_read.index.eq(arriving.queue),
-            ring.event_idx.eq(self.event_idx),
-            ring.i.payload.function.eq(request.function),
-            ring.i.payload.queue.eq(request.queue),
-            ring.i.payload.row.eq(row),
-            ring.i.payload.position.eq(request.position),
-            ring.i.payload.known.eq(request.known),
+            lane.event_idx.eq(self.event_idx),
             lane.indirect.eq(self.indirect),
-            lane.i.payload.function.eq(request.function),
-            lane.i.payload.desc.eq(row.desc),
-            lane.i.payload.size_log2.eq(row.size_log2),
-            lane.i.payload.head.eq(answer.head),
+            lane.i.payload.request.eq(request),
+            lane.i.payload.row.eq(row),
             lane.i.payload.receive.eq(~request.send),
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
@@ -142,11 +134,12 @@ class RecvFetch(wiring.Component):
         ]
 
         with m.If(epoch):
-            m.d.comb += ring.flush.eq(1)
+            m.d.comb += lane.flush.eq(1)
         with m.FSM(name="state"):
             with m.State("IDLE"):
+                m.d.comb += self.idle.eq(1)
                 with m.If(self.queue_reset.valid):
-                    m.d.comb += [self.queue_reset.ready.eq(1), ring.flush.eq(1), clear.eq(1)]
+                    m.d.comb += [self.queue_reset.ready.eq(1), lane.flush.eq(1), clear.eq(1)]
                 with m.Else():
                     m.d.comb += self.req.ready.eq(1)
                     m.d.sync += [request.eq(arriving), line.eq(incoming)]
@@ -166,50 +159,32 @@ class RecvFetch(wiring.Component):
                     m.d.comb += touch.eq(1)
                     m.next = "ANSWER"
                 with m.Else():
-                    m.next = "RING"
-            with m.State("RING"):
-                m.d.comb += ring.i.valid.eq(1)
-                with m.If(ring.i.ready):
-                    m.next = "HEAD"
-            with m.State("HEAD"):
-                m.d.comb += ring.o.ready.eq(1)
-                m.d.sync += [
-                    answer.status.eq(ring.o.payload.status),
-                    answer.available.eq(ring.o.payload.available),
-                    answer.head.eq(ring.o.payload.head),
-                    cause.eq(ring.o.payload.cause),
-                ]
-                with m.If(ring.o.valid):
-                    with m.If(ring.o.payload.status == FetchStatus.OK):
-                        m.next = "START"
-                    with m.Elif(ring.o.payload.status == FetchStatus.QUEUE_ERROR):
-                        m.next = "ERROR"
-                    with m.Else():
-                        m.next = "ANSWER"
+                    m.next = "START"
             with m.State("START"):
                 # The line is overwritten from here on: it must not answer for its old WQE.
                 m.d.comb += [lane.i.valid.eq(1), drop.eq(1)]
                 with m.If(lane.i.ready):
                     m.next = "LANE"
             with m.State("LANE"):
-                result = lane.o.payload.result
+                found = lane.o.payload
                 m.d.comb += lane.o.ready.eq(1)
                 m.d.sync += [
-                    cause.eq(lane.o.payload.cause),
-                    answer.error.eq(result.error),
-                    answer.wqe.num_sge.eq(result.wqe.num_sge),
-                    answer.wqe.wr_id.eq(result.wqe.wr_id),
-                    answer.wqe.length.eq(result.wqe.length),
+                    cause.eq(found.cause),
+                    answer.status.eq(found.status),
+                    answer.error.eq(found.error),
+                    answer.available.eq(found.available),
+                    answer.head.eq(found.head),
+                    answer.wqe.num_sge.eq(found.wqe.num_sge),
+                    answer.wqe.wr_id.eq(found.wqe.wr_id),
+                    answer.wqe.length.eq(found.wqe.length),
                 ]
                 with m.If(lane.o.valid):
-                    with m.If(lane.o.payload.cause != QueueErrorCause.NONE):
-                        m.d.sync += [answer.status.eq(FetchStatus.QUEUE_ERROR), answer.error.eq(0)]
-                        m.next = "ERROR"
-                    with m.Elif(result.error != 0):
-                        m.d.sync += answer.status.eq(FetchStatus.WQE_ERROR)
-                        m.next = "ANSWER"
-                    with m.Else():
+                    with m.If(found.status == FetchStatus.OK):
                         m.next = "KEEP"
+                    with m.Elif(found.status == FetchStatus.QUEUE_ERROR):
+                        m.next = "ERROR"
+                    with m.Else():
+                        m.next = "ANSWER"
             with m.State("KEEP"):
                 m.d.comb += [tags.write.enable.eq(1), keep.eq(1)]
                 m.next = "ANSWER"

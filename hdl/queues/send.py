@@ -1,19 +1,19 @@
 """Send WQEs: from a position of a send queue to a decoded WQE in its line."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.arbiter import StreamArbiter
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.host import ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import (
     FetchRequest,
     FetchStatus,
     QueueError,
-    QueueErrorCause,
     SendFetched,
     WqeRead,
 )
@@ -21,26 +21,13 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
 from .decode import Slot
-from .lane import WqeJob, WqeLane
+from .lane import FetchAnswer, FetchJob, FetchLane
 from .lines import FreeLines
 from .read import ReadShare
-from .ring import AvailRing
-from .types import RingResult
 
 __all__ = ["SendFetch"]
 
 SLOTS = 32
-
-
-class _Ticket(data.Struct):
-    """A request behind the front: with ``fetch`` a lane works for it, else the answer is known."""
-
-    fetch: 1
-    qp: 14
-    queue: 16
-    position: 16
-    ring: RingResult
-    line: 8
 
 
 class SendFetch(wiring.Component):
@@ -51,10 +38,11 @@ class SendFetch(wiring.Component):
     cycle, data stays until the next enabled read); ``release`` lines that are done with (status OK
     gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken rings;
     ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead (while it waits
-    no request is taken); ``event_idx``, ``indirect``: negotiated features.
-    Front: row (2 cycles), ring position to head (AvailRing), a free line; one request at a time,
-    7 cycles when the entry is at hand. Then a lane: descriptors and bytes (WqeLane).
-    Throughput: ``lanes`` WQEs per two host reads. Waits for a free line.
+    no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated features.
+    Each request gets a free line and the next lane in turn (3 cycles), which looks up ring, descriptors
+    and bytes (FetchLane).
+    Latency: two to four host reads, see FetchLane. Throughput: ``lanes`` WQEs in that time.
+    Waits for a free line, also when the queue turns out to be empty.
     Errors: QUEUE_ERROR and a row in ``error`` for a broken ring; WQE_ERROR with a WC status for an
     element that is no WQE. A queue that is not enabled is EMPTY.
     Reset: all lines free; contents of lines kept.
@@ -71,12 +59,13 @@ class SendFetch(wiring.Component):
                 "slot": In(WqeRead),
                 "slot_enable": In(1),
                 "slot_data": Out(128),
-                "release": In(stream.Signature(data.StructLayout({"line": 8}))),
+                "release": In(stream.Signature(8)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(16)),
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
+                "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
@@ -86,92 +75,73 @@ class SendFetch(wiring.Component):
         m = Module()
         config, count = self._config, self._lanes
         line_bits, lane_bits = ceil_log2(config.send_lines), max(1, ceil_log2(count))
-        m.submodules.ring = ring = AvailRing(config=config)
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
-        m.submodules.share = share = ReadShare(width=config.width, clients=1 + 2 * count)
-        m.submodules.tickets = tickets = StreamFifo(shape=_Ticket, depth=16)
+        m.submodules.share = share = ReadShare(width=config.width, clients=3 * count)
+        m.submodules.writes = writes = StreamArbiter(shape=write_beat(config.width), inputs=count)
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.send_lines)
         connect(m, share.read_client, flipped(self.read_client))
-        connect(m, ring.read_client, share.client0)
-        connect(m, ring.write_client, flipped(self.write_client))
+        # Every write is a burst of one beat (avail_event), so beats may be merged.
+        connect(m, writes.o, flipped(self.write_client.beat))
+        flush = Signal()
         lanes = []
         for i in range(count):
-            m.submodules[f"lane{i}"] = lane = WqeLane(config=config)
-            connect(m, lane.read_client0, getattr(share, f"client{1 + 2 * i}"))
-            connect(m, lane.read_client1, getattr(share, f"client{2 + 2 * i}"))
-            m.d.comb += lane.indirect.eq(self.indirect)
+            m.submodules[f"lane{i}"] = lane = FetchLane(config=config)
+            for k in range(3):
+                connect(m, getattr(lane, f"read_client{k}"), getattr(share, f"client{3 * i + k}"))
+            connect(m, lane.write_client.beat, getattr(writes, f"i{i}"))
+            m.d.comb += [
+                lane.indirect.eq(self.indirect),
+                lane.event_idx.eq(self.event_idx),
+                lane.flush.eq(flush),
+            ]
             lanes.append(lane)
-        m.d.comb += ring.event_idx.eq(self.event_idx)
 
         under_way = Signal(range(32))  # requests whose answer has not been taken
         taken, answered = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + taken - answered)
+        m.d.comb += self.idle.eq(under_way == 0)
 
-        # Front.
+        # A line and a lane for each request.
+        job = Signal(FetchJob)
         request = Signal(FetchRequest, reset_less=True)
-        result = Signal(RingResult, reset_less=True)
-        row = self.queue_read.row
         to_lane, from_lane = Signal(lane_bits), Signal(lane_bits)
-        lane_ready = Signal()
-        lane_job = Signal(WqeJob)
+        lane_requests = [
+            Signal(FetchRequest, reset_less=True, name=f"request{i}") for i in range(count)
+        ]
         lane_lines = [Signal(line_bits, reset_less=True, name=f"line{i}") for i in range(count)]
         m.d.comb += [
             self.queue_read.index.eq(self.req.payload.queue),
-            ring.i.payload.function.eq(request.function),
-            ring.i.payload.queue.eq(request.queue),
-            ring.i.payload.row.eq(row),
-            ring.i.payload.position.eq(request.position),
-            ring.i.payload.known.eq(request.known),
-            lane_job.function.eq(request.function),
-            lane_job.desc.eq(row.desc),
-            lane_job.size_log2.eq(row.size_log2),
-            lane_job.head.eq(result.head),
-            lane_ready.eq(Array(lane.i.ready for lane in lanes)[to_lane]),
-            tickets.i.payload.qp.eq(request.qp),
-            tickets.i.payload.queue.eq(request.queue),
-            tickets.i.payload.position.eq(request.position),
-            tickets.i.payload.ring.eq(result),
-            tickets.i.payload.line.eq(lines.o.payload),
+            job.request.eq(request),
+            job.row.eq(self.queue_read.row),
         ]
-        for i, lane in enumerate(lanes):
-            m.d.comb += lane.i.payload.eq(lane_job)
+        for lane in lanes:
+            m.d.comb += lane.i.payload.eq(job)
         with m.FSM(name="front"):
             with m.State("IDLE"):
                 with m.If(self.queue_reset.valid):
                     with m.If(under_way == 0):
-                        m.d.comb += [self.queue_reset.ready.eq(1), ring.flush.eq(1)]
+                        m.d.comb += [self.queue_reset.ready.eq(1), flush.eq(1)]
                 with m.Else():
                     m.d.comb += self.req.ready.eq(1)
                     m.d.sync += request.eq(self.req.payload)
                     with m.If(self.req.valid):
                         m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
-                        m.next = "RING"
-            with m.State("RING"):
-                m.d.comb += ring.i.valid.eq(1)
-                with m.If(ring.i.ready):
-                    m.next = "HEAD"
-            with m.State("HEAD"):
-                m.d.comb += ring.o.ready.eq(1)
-                m.d.sync += result.eq(ring.o.payload)
-                with m.If(ring.o.valid):
-                    m.next = "SEND"
-            with m.State("SEND"):
-                with m.If(result.status != FetchStatus.OK):
-                    m.d.comb += tickets.i.valid.eq(1)
-                    with m.If(tickets.i.ready):
-                        m.next = "IDLE"
-                with m.Elif(lines.o.valid & lane_ready & tickets.i.ready):
-                    m.d.comb += [
-                        tickets.i.valid.eq(1),
-                        tickets.i.payload.fetch.eq(1),
-                        lines.o.ready.eq(1),
-                    ]
+                        m.next = "START"
+            with m.State("START"):
+                with m.Switch(to_lane):
+                    for i, lane in enumerate(lanes):
+                        with m.Case(i):
+                            m.d.comb += [
+                                lane.i.valid.eq(lines.o.valid),
+                                lines.o.ready.eq(lane.i.ready),
+                            ]
+                            with m.If(lane.i.ready & lines.o.valid):
+                                m.d.sync += [
+                                    lane_requests[i].eq(request),
+                                    lane_lines[i].eq(lines.o.payload),
+                                ]
+                with m.If(lines.o.valid & lines.o.ready):
                     m.d.sync += to_lane.eq(Mux(to_lane == count - 1, 0, to_lane + 1))
-                    with m.Switch(to_lane):
-                        for i, lane in enumerate(lanes):
-                            with m.Case(i):
-                                m.d.comb += lane.i.valid.eq(1)
-                                m.d.sync += lane_lines[i].eq(lines.o.payload)
                     m.next = "IDLE"
 
         # Slots into the lines: one lane a cycle, in turn.
@@ -194,35 +164,24 @@ class SendFetch(wiring.Component):
             self.slot_data.eq(slots.read0.row),
         ]
 
-        # Answers, in order.
-        ticket = Signal(_Ticket)
+        # Answers, in the order in which the lanes were given their jobs.
+        found, found_valid = Signal(FetchAnswer), Signal()
+        asked, line = Signal(FetchRequest), Signal(line_bits)
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
         broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
-        lane_valid, lane_answer = Signal(), Signal(lanes[0].o.payload.shape())
-        cause = Signal(QueueErrorCause)
-        free = Signal()  # the answer's register can take another, the error's too
         collect = Signal()
-        status = Signal(FetchStatus)
         m.d.comb += [
-            ticket.eq(tickets.o.payload),
-            lane_valid.eq(Array(lane.o.valid for lane in lanes)[from_lane]),
-            lane_answer.eq(Array(lane.o.payload for lane in lanes)[from_lane]),
-            free.eq(~answer_valid & ~broken_valid),
-            collect.eq(tickets.o.valid & free & (~ticket.fetch | lane_valid)),
-            tickets.o.ready.eq(collect),
+            found_valid.eq(Array(lane.o.valid for lane in lanes)[from_lane]),
+            found.eq(Array(lane.o.payload for lane in lanes)[from_lane]),
+            asked.eq(Array(lane_requests)[from_lane]),
+            line.eq(Array(lane_lines)[from_lane]),
+            collect.eq(found_valid & ~answer_valid & ~broken_valid),
             self.rsp.valid.eq(answer_valid),
             self.rsp.payload.eq(answer),
             self.error.valid.eq(broken_valid),
             self.error.payload.eq(broken),
             answered.eq(self.rsp.valid & self.rsp.ready),
-            cause.eq(Mux(ticket.fetch, lane_answer.cause, ticket.ring.cause)),
         ]
-        with m.If(cause != QueueErrorCause.NONE):
-            m.d.comb += status.eq(FetchStatus.QUEUE_ERROR)
-        with m.Elif(ticket.fetch & (lane_answer.result.error != 0)):
-            m.d.comb += status.eq(FetchStatus.WQE_ERROR)
-        with m.Else():
-            m.d.comb += status.eq(ticket.ring.status)
         with m.If(answered):
             m.d.sync += answer_valid.eq(0)
         with m.If(self.error.ready):
@@ -230,31 +189,29 @@ class SendFetch(wiring.Component):
         with m.If(collect):
             m.d.sync += [
                 answer_valid.eq(1),
-                answer.status.eq(status),
-                answer.error.eq(Mux(ticket.fetch, lane_answer.result.error, 0)),
-                answer.qp.eq(ticket.qp),
-                answer.position.eq(ticket.position),
-                answer.available.eq(ticket.ring.available),
-                answer.head.eq(ticket.ring.head),
-                answer.line.eq(ticket.line),
-                answer.wqe.eq(lane_answer.result.wqe),
-                broken_valid.eq(cause != QueueErrorCause.NONE),
-                broken.queue.eq(ticket.queue),
-                broken.cause.eq(cause),
+                answer.qp.eq(asked.qp),
+                answer.position.eq(asked.position),
+                answer.line.eq(line),
+                broken_valid.eq(found.status == FetchStatus.QUEUE_ERROR),
+                broken.queue.eq(asked.queue),
+                broken.cause.eq(found.cause),
+                from_lane.eq(Mux(from_lane == count - 1, 0, from_lane + 1)),
             ]
-            with m.If(ticket.fetch):
-                m.d.sync += from_lane.eq(Mux(from_lane == count - 1, 0, from_lane + 1))
-                with m.Switch(from_lane):
-                    for i, lane in enumerate(lanes):
-                        with m.Case(i):
-                            m.d.comb += lane.o.ready.eq(1)
+            m.d.sync += [
+                getattr(answer, name).eq(getattr(found, name))
+                for name in ("status", "error", "available", "head", "wqe")
+            ]
+            with m.Switch(from_lane):
+                for i, lane in enumerate(lanes):
+                    with m.Case(i):
+                        m.d.comb += lane.o.ready.eq(1)
 
         # A line whose fetch failed goes back at once; released ones wait a cycle for it.
         unused = Signal()
         m.d.comb += [
-            unused.eq(collect & ticket.fetch & (status != FetchStatus.OK)),
+            unused.eq(collect & (found.status != FetchStatus.OK)),
             self.release.ready.eq(lines.i.ready & ~unused),
             lines.i.valid.eq(unused | self.release.valid),
-            lines.i.payload.eq(Mux(unused, ticket.line, self.release.payload.line)),
+            lines.i.payload.eq(Mux(unused, line, self.release.payload)),
         ]
         return m

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.jobs import Oldest
+from hdl.ports.jobs import DropList, Oldest
 from hdl.ports.rows import Outstanding
 
 __all__ = ["OutstandingTable", "Append", "Finish", "Fail"]
@@ -69,7 +69,7 @@ class OutstandingTable(wiring.Component):
                 "head_req": In(stream.Signature(14)),
                 "head_rsp": Out(stream.Signature(Oldest)),
                 "pop": In(stream.Signature(14)),
-                "drop": In(stream.Signature(14)),
+                "drop": In(stream.Signature(DropList)),
                 "room": Out(1),
                 "ready": Out(1),
             }
@@ -172,7 +172,7 @@ class OutstandingTable(wiring.Component):
                     with m.If(self.fail.valid):
                         read_list(self.fail.payload.qp)
                     with m.Else():
-                        read_list(self.drop.payload)
+                        read_list(self.drop.payload.qp)
                     m.next = "WALK"
                 with m.Elif(self.append.valid & self.room & ~self.appended.valid):
                     read_list(self.append.payload.qp)

@@ -25,9 +25,9 @@ from .segment import mtu_bytes, packet_count
 
 __all__ = ["Requester"]
 
-#: An acknowledgement is asked for on the last packet of a message and on each packet whose PSN ends
-#: in this many ones: peers stop at a limited number of unacknowledged packets.
-ACK_EVERY_BITS = 5
+#: An acknowledgement is asked for on the last packet of a message and after this many packets
+#: without: peers stop at a limited number of unacknowledged packets (Soft-RoCE at 129).
+ACK_AFTER = 65
 
 #: Poke of the receive side: the oldest outstanding WQE may be finishable (Receive.poke).
 POKE_FINISH = 1
@@ -286,6 +286,7 @@ class Requester(wiring.Component):
                             self.packets.eq(self.packets + 1),
                             row.psn.eq(row.psn + Mux(is_read, read_packets, 1)),
                             row.offset.eq(row.offset + payload),
+                            row.unasked.eq(Mux(header.ack_request, 0, row.unasked + 1)),
                         ]
                         with m.If(last):
                             m.next = "FINISH"
@@ -375,7 +376,7 @@ class Requester(wiring.Component):
             m.d.comb += header.opcode.eq(Operation.READ_REQUEST)
         m.d.comb += [
             header.solicited.eq(wqe.wqe.solicited & last & ~is_read & (~is_write | with_imm)),
-            header.ack_request.eq(last | row.psn[:ACK_EVERY_BITS].all()),
+            header.ack_request.eq(last | (row.unasked == ACK_AFTER)),
             header.pkey.eq(cfg.pkey),
             header.dest_qp.eq(cfg.dest_qpn),
             header.psn.eq(row.psn),

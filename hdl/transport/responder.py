@@ -45,11 +45,11 @@ class Responder(wiring.Component):
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, the packet's
     ``effects`` and a wish to be called again (``repoke``) are handed over. One ``job`` and one
     ``effects`` for each packet; for a flush only when there was a WQE.
-    Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what Linux
-    does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer that is
-    too small is NAK 63h, a QP without the permission NAK 61h.
-    Latency: 5 cycles, 3 more with a receive WQE, and the waits for fetch and check; a duplicate READ
-    6 more and one for each resource held. Throughput: one packet at a time.
+    Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
+    Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
+    that is too small is NAK 63h, a QP without the permission NAK 61h.
+    Latency: 6 cycles, 3 more with a receive WQE, and the waits for fetch and check; a duplicate
+    READ 8 more and one for each resource held. Throughput: one packet at a time.
     Errors: all answers are in ``events``; a QP that fails here gets ``error`` in its row.
     Reset: idle.
     """
@@ -186,9 +186,7 @@ class Responder(wiring.Component):
                             with m.Else():
                                 m.d.sync += [
                                     consume.eq(facts.last),
-                                    kind.eq(
-                                        Mux(facts.send, ScatterKind.LINE, ScatterKind.KEY)
-                                    ),
+                                    kind.eq(Mux(facts.send, ScatterKind.LINE, ScatterKind.KEY)),
                                 ]
                                 with m.If(header.length == 0):
                                     m.d.sync += kind.eq(ScatterKind.NONE)
@@ -252,9 +250,7 @@ class Responder(wiring.Component):
             search.i.payload.base.eq(cfg.read_base),
             search.i.payload.slots.eq(cfg.max_dest_rd_atomic),
             search.i.payload.tail.eq(rx.read_tail),
-            search.i.payload.held.eq(
-                Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)
-            ),
+            search.i.payload.held.eq(Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)),
             self.fetch_req.payload.function.eq(cfg.function),
             self.fetch_req.payload.qp.eq(work.qp),
             self.fetch_req.payload.queue.eq(receive_queue),
@@ -278,7 +274,7 @@ class Responder(wiring.Component):
         return m
 
     def _replay_needed(self, m, work, replay, skip):
-        """Whether the replier must go back: not if it will come there anyway, or go further back."""
+        """Whether the replier must go back: not if it comes there anyway, or goes further."""
         rx, reply = work.rx, work.reply
         back, head, asked = Signal(8), Signal(8), Signal(8)  # resources back from the newest
         pending, covered, earlier = Signal(), Signal(), Signal()
@@ -288,9 +284,7 @@ class Responder(wiring.Component):
             asked.eq(rx.read_tail - rx.replay),
             pending.eq(rx.replay_seq != reply.replay_seq),
             covered.eq(back < head),
-            earlier.eq(
-                pending & ((asked > back) | ((asked == back) & (rx.replay_skip <= skip)))
-            ),
+            earlier.eq(pending & ((asked > back) | ((asked == back) & (rx.replay_skip <= skip)))),
         ]
         return ~covered & ~earlier
 
@@ -368,9 +362,7 @@ class Responder(wiring.Component):
             row.va.eq(Mux(begins, header.va, rx.va)),
             row.rkey.eq(Mux(begins, header.rkey, rx.rkey)),
             row.dma_length.eq(Mux(begins, header.dma_length, rx.dma_length)),
-            row.nak_sent.eq(
-                gap | (outcome == _Outcome.RNR) | (rx.nak_sent & ~accepted)
-            ),
+            row.nak_sent.eq(gap | (outcome == _Outcome.RNR) | (rx.nak_sent & ~accepted)),
             row.syndrome.eq(
                 Mux(
                     (outcome == _Outcome.RNR) | (outcome == _Outcome.FAIL),
@@ -438,9 +430,7 @@ class Responder(wiring.Component):
                     m.d.comb += events.out_of_buffer.eq(1)
                 with m.Case(_Outcome.FAIL):
                     m.d.comb += [
-                        events.resp_remote_invalid_request.eq(
-                            syndrome == Syndrome.INVALID_REQUEST
-                        ),
+                        events.resp_remote_invalid_request.eq(syndrome == Syndrome.INVALID_REQUEST),
                         events.resp_remote_access_errors.eq(syndrome == Syndrome.REMOTE_ACCESS),
                         events.resp_remote_operational_errors.eq(
                             syndrome == Syndrome.REMOTE_OPERATIONAL

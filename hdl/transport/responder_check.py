@@ -14,7 +14,14 @@ __all__ = ["RequestFacts", "request_facts"]
 #: RETH length above this is an invalid request.
 LARGEST_MESSAGE = 1 << 31
 
-_SENDS = (Op.SEND_FIRST, Op.SEND_MIDDLE, Op.SEND_LAST, Op.SEND_LAST_IMM, Op.SEND_ONLY, Op.SEND_ONLY_IMM)
+_SENDS = (
+    Op.SEND_FIRST,
+    Op.SEND_MIDDLE,
+    Op.SEND_LAST,
+    Op.SEND_LAST_IMM,
+    Op.SEND_ONLY,
+    Op.SEND_ONLY_IMM,
+)
 _INVALIDATES = (Op.SEND_LAST_INV, Op.SEND_ONLY_INV)
 _WRITES = (
     Op.WRITE_FIRST,
@@ -104,7 +111,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     with m.Elif(write):
         m.d.comb += message.eq(header.length != header.dma_length)
 
-    # Resources in use: those not answered yet, and those which an answer asked for again goes back to.
+    # Resources in use: not answered yet, or to be answered again.
     unanswered, replayed = Signal(8, name="unanswered"), Signal(8, name="replayed")
     asked, full, replaying = Signal(name="asked"), Signal(name="full"), Signal(name="replaying")
     m.d.comb += [
@@ -112,8 +119,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
         replayed.eq(rx.read_tail - rx.replay),
         asked.eq(rx.replay_seq != reply.replay_seq),
         full.eq(
-            (unanswered >= cfg.max_dest_rd_atomic)
-            | (asked & (replayed >= cfg.max_dest_rd_atomic))
+            (unanswered >= cfg.max_dest_rd_atomic) | (asked & (replayed >= cfg.max_dest_rd_atomic))
         ),
         replaying.eq(
             (rx.replay_seq != 0)
@@ -134,7 +140,12 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
         facts.last.eq(last | only),
         facts.immediate.eq(is_operation(operation, *_IMMEDIATES)),
         facts.invalid.eq(
-            ~(send | write | read) | order | length | message | forbidden | (read & full & ~replaying)
+            ~(send | write | read)
+            | order
+            | length
+            | message
+            | forbidden
+            | (read & full & ~replaying)
         ),
         facts.read_full.eq(read & full),
         facts.replaying.eq(replaying),

@@ -167,10 +167,11 @@ class RdmaDevice(VirtioPciDevice):
             finally:
                 queue.policy = usual
             before = queue.free_descriptors
-            await self.wait_until(
-                lambda before=before: self._reap_control(token) or queue.free_descriptors > before,
-                f"{token.name}: room in the control queue",
-            )
+
+            def room(before: int = before) -> bool:
+                return self._reap_control(token) or queue.free_descriptors > before
+
+            await self.wait_until(room, f"{token.name}: room in the control queue")
 
     def _reap_control(self, token: _Command) -> bool:
         while self.control.has_used():

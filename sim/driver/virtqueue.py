@@ -132,6 +132,7 @@ class SplitQueue:
         self._chains: dict[int, _Chain] = {}
         self._order: deque[int] = deque()
         self._next_avail = self._kicked = self._last_used = 0
+        self._must_kick = False
 
     @property
     def free_descriptors(self) -> int:
@@ -210,6 +211,9 @@ class SplitQueue:
     def kick_due(self) -> bool:
         """Whether the device wants a doorbell for what was published since the last call."""
         old, self._kicked = self._kicked, self._next_avail
+        if self._must_kick and self._chains:
+            self._must_kick = False
+            return True
         if self._next_avail == old:
             return False
         if self.policy.event_idx:  # Virtio 1.2, 2.7.10
@@ -302,12 +306,14 @@ class SplitQueue:
     def abandon(self) -> list[Hashable]:
         """Forgets all outstanding chains, for a device that has dropped them too.
 
-        Both sides then go on at their current indices (virtio-rdma E-18). Returns the tokens.
+        Both sides then go on at the device's used index (virtio-rdma E-18). Returns the tokens.
         """
         tokens = [self._chains[head].token for head in self._order]
         for head in list(self._order):
             self._forget(head)
-        self._last_used = int(self._used_idx[0])
+        self._last_used = self._next_avail = self._kicked = int(self._used_idx[0])
+        self._must_kick = True  # avail_event may be ahead of the index that was taken back
+        self.publish()
         return tokens
 
     def close(self) -> None:

@@ -99,6 +99,8 @@ class CQ(Resource):
                 )
             completions.append(WC.unpack(view(self.ctx.memory, addr, used.size).tobytes()))
             self._add(addr)
+        if self._armed:
+            self.queue.enable_interrupts()  # used_event follows what was seen
         if done:
             await self.queue.kick()
         return completions

@@ -51,6 +51,12 @@ async def hangs(dut):
         await Timer(1, "ns")
 
 
+@cocotb.test(skip="sees" not in os.environ.get("ECHO", ""))
+async def sees_inner_signal(dut):
+    assert str(hasattr(dut, "inner")) in os.environ["ECHO"]
+    assert hasattr(dut, "o")
+
+
 @cocotb.test(skip="dpi" not in os.environ.get("ECHO", ""))
 async def shares_memory(dut):
     """The C++ side counts clock edges in memory that Python reads."""

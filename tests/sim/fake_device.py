@@ -248,9 +248,8 @@ class FakeRdma(FakePci):
             self._drop(index)
 
     def _drop(self, index):
-        """Forgets what a queue holds: it goes on at the driver's current index (E-18)."""
-        queue = self.queues[index]
-        queue.seen = (queue.seen + self.waiting(index)) & 0xFFFF
+        """Forgets what a queue holds: it goes on at its used index (E-18)."""
+        self.queues[index].seen = self.queues[index].used
 
     # Data ---------------------------------------------------------------------------------------
 

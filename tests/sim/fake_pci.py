@@ -37,9 +37,10 @@ class FakePlatform:
         return self.time
 
     async def wait_event(self, timeout_ns):
-        self.time += timeout_ns
-        self.device.step()
+        until = self.time + timeout_ns
         await asyncio.sleep(0)
+        self.time = max(self.time, until)
+        self.device.step()
 
     async def read(self, function, bar, addr, size):
         assert size in (1, 2, 4)
@@ -275,7 +276,7 @@ class FakePci:
         queue = self.queues[index]
         if self.has(Feature.NOTIFICATION_DATA):
             assert size == 4 and value & 0xFFFF == index
-            assert value >> 16 == self.avail_idx(queue)
+            assert (self.avail_idx(queue) - (value >> 16)) & 0xFFFF < queue.largest
         else:
             assert size == 2 and value == index
         queue.doorbells.append(value)

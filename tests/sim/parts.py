@@ -1,6 +1,6 @@
 """Small gateware for the tests of sim.build."""
 
-from amaranth.hdl import ClockDomain, Module
+from amaranth.hdl import ClockDomain, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -35,15 +35,14 @@ class Undriven(wiring.Component):
         return m
 
 
-class Loop(wiring.Component):
-    """One part of a port computed from another: no loop, but Verilator's UNOPTFLAT."""
+class Hidden(wiring.Component):
+    """Counts inside; ``o`` is the highest bit of ``inner``."""
 
-    i: In(8)
-    o: Out(16)
+    o: Out(1)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.comb += self.o[:8].eq(self.i)
-        with m.If(self.o[:8] == 3):
-            m.d.comb += self.o[8:].eq(self.o[:8] + 1)
+        inner = Signal(8)
+        m.d.sync += inner.eq(inner + 3)
+        m.d.comb += self.o.eq(inner[-1])
         return m

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sim import env
-from sim.build import BuildError, Rtl, bench, build_model, lint, run, verilog
+from sim.build import BuildError, Rtl, Visible, bench, build_model, lint, run, sources, verilog
 from tests.sim.parts import Echo
 
 ECHO = Rtl(Echo, {"width": 24})
@@ -104,17 +104,37 @@ def test_undriven_clock_is_refused() -> None:
         verilog(Rtl("tests.sim.parts:Undriven"))
 
 
-def test_lint_passes_good_and_shows_loops() -> None:
+def test_lint_adds_hand_written_modules() -> None:
+    big = Rtl("hdl.common.ram:Ram", {"shape": 512, "depth": 16384})
+    assert [path.name for path in sources(big)[1:]] == ["ram.v"]
+    lint(big)
+
+
+def test_lint_keeps_loops_visible() -> None:
     lint(ECHO)
-    with pytest.raises(BuildError, match="UNOPTFLAT"):
-        lint(Rtl("tests.sim.parts:Loop"))
     with pytest.raises(ValueError, match="UNOPTFLAT"):
         lint(ECHO, waive=["UNOPTFLAT"])
 
 
-def test_loop_stops_the_build() -> None:
+LOOP = """\
+module looped(input clk, input a, b, output c);
+  wire d = c ^ a;
+  assign c = d & b;
+endmodule
+"""
+
+
+def test_loop_stops_the_build(tmp_path: Path) -> None:
+    (tmp_path / "looped.sv").write_text(LOOP)
     with pytest.raises(BuildError, match="UNOPTFLAT"):
-        build_model(Rtl("tests.sim.parts:Loop"))
+        build_model([], top="looped", extra_sources=[tmp_path / "looped.sv"])
+
+
+@pytest.mark.parametrize(("visible", "seen"), [("ports", False), ("top", True), ("all", True)])
+def test_visible_signals(visible: Visible, seen: bool) -> None:
+    piece = Rtl("tests.sim.parts:Hidden")
+    model = build_model(piece, visible=visible)
+    run(model, test_module=MODULE, testcase="sees_inner_signal", extra_env={"ECHO": f"sees {seen}"})
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test_raw_requests(split):
 
 def test_commands_of_many_tasks():
     device = FakeRdma(queue_size=4)
-    driver = start(device, vectors=1)
+    driver = run(RdmaDevice.start_up(device.platform, 1, DriverOptions(vectors=1)))
 
     async def everything():
         add = ControlCommand.ADD_GID

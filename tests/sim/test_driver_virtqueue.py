@@ -57,9 +57,9 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize("size", [1, 2, 4, 256, 4096, 32768])
+@pytest.mark.parametrize("size", [1, 2, 4, 256, 4096])
 def test_wrap(size, policy):
-    """Around the ring as full as it gets, past 65536 chains where that is quick."""
+    """Around the ring as full as it gets."""
     bench = Bench(size, policy)
     pieces = 4 if policy.split else 2
     per_chain = 1 if policy.indirect else pieces
@@ -87,6 +87,10 @@ def test_wrap(size, policy):
         assert bench.device.take(0) is None
         assert bench.queue.reap() == [Used(i, 4) for i in range(first, token)]
         assert bench.queue.outstanding == 0 and bench.queue.free_descriptors == size
+
+
+def test_largest_ring():
+    test_wrap(32768, RingPolicy())
 
 
 @pytest.mark.parametrize("policy", [RingPolicy(), RingPolicy(event_idx=True)], ids=str)
@@ -290,11 +294,13 @@ def test_abandon_and_go_on():
         bench.queue.add([Segment(addr, 8)], token)
     bench.queue.publish()
     bench.device.give_back(0, bench.device.take(0).head, 0)
-    bench.device.queues[0].seen = 4
+    bench.device.queues[0].seen = 1
     assert bench.queue.abandon() == [0, 1, 2, 3]
     assert bench.queue.free_descriptors == 4 and not bench.queue.has_used()
+    assert not bench.queue.kick_due()
     bench.queue.add([Segment(addr, 8)], "later")
     bench.queue.publish()
+    assert bench.queue.kick_due()
     bench.device.give_back(0, bench.device.take(0).head, 0)
     assert bench.queue.reap() == [Used("later", 0)]
 

@@ -1,0 +1,69 @@
+"""Rows inside the room: a packet's headers ready to send, and a beat on its way to the ICRC."""
+
+from amaranth.lib import data
+from amaranth.utils import ceil_log2
+
+from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
+from hdl.wire.headers import BTH
+from hdl.wire.opcodes import ROCE_OPCODES
+
+__all__ = ["HEAD_BYTES", "SENT_OPCODES", "head", "sealed_beat"]
+
+#: Opcodes whose headers a ``TxHeader`` can fill: no datagrams, no atomics.
+SENT_OPCODES = {
+    code: opcode
+    for code, opcode in ROCE_OPCODES.items()
+    if not {"DETH", "AtomicETH", "AtomicAckETH"} & {header.name for header in opcode.headers}
+}
+#: Bytes of the longest headers.
+HEAD_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + max(
+    opcode.extended for opcode in SENT_OPCODES.values()
+)
+FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
+
+
+def head(width: int) -> data.StructLayout:
+    """All headers of one packet as bytes, and the lengths that follow from them.
+
+    ``size`` of the headers; ``length`` of the payload; ``check``: bytes the ICRC covers, which is
+    where it goes; ``frame``: bytes of the frame without FCS. ``error``: send it spoiled.
+    """
+    size = width // 8
+    count = ceil_log2(FRAME_BYTES + 1)
+    return data.StructLayout(
+        {
+            "bytes": 8 * size * -(-HEAD_BYTES // size),
+            "size": 7,
+            "length": 13,
+            "check": count,
+            "frame": count,
+            "vlan": 1,
+            "ipv6": 1,
+            "error": 1,
+        }
+    )
+
+
+def sealed_beat(width: int) -> data.StructLayout:
+    """A beat of a frame with zeros in place of its ICRC, and what the ICRC needs to know.
+
+    ``error`` is final where the ICRC starts; ``frame`` is the frame's length in bytes; ``number`` counts beats of the frame; ``ends``: the ICRC starts in this beat, at byte ``place``;
+    ``skip``: this beat lies behind it; ``tail``: the ICRC's second half starts this beat.
+    """
+    lane_bits = ceil_log2(width // 8)
+    return data.StructLayout(
+        {
+            "data": width,
+            "first": 1,
+            "last": 1,
+            "error": 1,
+            "frame": ceil_log2(FRAME_BYTES + 1),
+            "number": ceil_log2(FRAME_BYTES) - lane_bits + 1,
+            "vlan": 1,
+            "ipv6": 1,
+            "ends": 1,
+            "skip": 1,
+            "tail": 1,
+            "place": lane_bits,
+        }
+    )

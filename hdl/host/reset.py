@@ -1,0 +1,57 @@
+"""Device reset: the rooms start anew while the host keeps what it was promised."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["ResetSequence"]
+
+
+class ResetSequence(wiring.Component):
+    """Holds the rooms in reset until the host port is quiet, then waits for their tables to clear.
+
+    ``request`` (held until ``done``): ``room_reset`` resets the rooms, ``hold`` keeps the read engine
+    from taking requests, ``abort`` makes the write engine forget a burst that its source had not
+    finished. When no read is outstanding (``reads_idle``) and every promised write has been handed
+    to the host (``writes_idle``) the rooms run again; when ``tables_ready``, ``done`` (one cycle).
+    Spec: Virtio 1.2, 2.4 (status reads 0 once the reset is complete). Latency: the host's longest
+    read, and a cycle for each row of the largest table. Reset: the rooms run.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "request": In(1),
+                "done": Out(1),
+                "reads_idle": In(1),
+                "writes_idle": In(1),
+                "tables_ready": In(1),
+                "room_reset": Out(1),
+                "hold": Out(1),
+                "abort": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        with m.FSM(name="reset"):
+            with m.State("RUN"):
+                with m.If(self.request):
+                    m.d.sync += self.room_reset.eq(1)
+                    m.next = "STOP"
+            with m.State("STOP"):
+                m.d.comb += [self.hold.eq(1), self.abort.eq(1)]
+                with m.If(self.reads_idle & self.writes_idle):
+                    m.d.sync += self.room_reset.eq(0)
+                    m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.comb += [self.hold.eq(1), self.abort.eq(1)]
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(self.tables_ready):
+                    m.d.comb += self.done.eq(1)
+                    m.next = "DONE"
+            with m.State("DONE"):
+                with m.If(~self.request):
+                    m.next = "RUN"
+        return m

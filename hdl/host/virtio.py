@@ -1,0 +1,292 @@
+"""The RDMA function as a virtio driver sees it over PCI.
+
+Spec: Virtio 1.2, 4.1 (PCI), 2.9 (notification data); VR-1.1, VR-1.2.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi import virtio_pci as abi
+from hdl.abi.virtio_pci import Feature
+from hdl.abi.virtio_rdma import CONFIG
+from hdl.common.fifo import StreamFifo
+from hdl.config import NicConfig
+from hdl.ports.host import BAR_CONFIG, WriteClient
+from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableProgram, TableRead
+
+from . import config_space as space
+from .config_space import ConfigSpace, rdma_image
+from .local import NOTHING_THERE, FunctionBus, FunctionRequest
+from .msix import Msix
+from .virtio_common import CommonConfig
+from .virtio_device_config import DeviceConfig
+from .virtio_queues import VirtioQueues
+
+__all__ = ["VirtioFunction"]
+
+#: Doorbells that may wait for the router; fewer than the cycles of any reset, which empties them.
+DOORBELLS = 8
+FIRST_QUEUE_REGISTER = abi.COMMON_CFG.offset("queue_size")
+#: Members named after the feature each one tells of.
+FEATURES = {
+    "event_idx": Feature.EVENT_IDX,
+    "in_order": Feature.IN_ORDER,
+    "indirect_desc": Feature.INDIRECT_DESC,
+    "notification_data": Feature.NOTIFICATION_DATA,
+}
+
+
+class VirtioFunction(wiring.Component):
+    """Configuration space, virtio structures and interrupts of the RDMA function.
+
+    Members: ``bus``: all accesses of the function; ``doorbell`` Out; ``interrupt`` In and ``write``
+    Out: MSI-X, or ``intx`` Out (level) with the ISR while MSI-X is off; ``queue_error`` In;
+    ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
+    cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
+    virtqueues; ``program`` In: the firmware's view of them; ``mac`` In (48, first wire byte in bits
+    7:0). Status, Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset``
+    with ``needs_reset_cause`` and ``needs_reset_queue``, and the negotiated features ``event_idx``,
+    ``in_order``, ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
+    Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
+    vectors). Throughput: one access at a time, a doorbell in 4 cycles.
+    Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
+    queues that do not exist, of less than two bytes, or before DRIVER_OK are lost.
+    Reset: power-on state; a device reset (status 0) keeps configuration space and MSI-X table. With
+    its beginning, doorbells that still wait and a queue reset under way are withdrawn.
+    """
+
+    def __init__(self, *, config: NicConfig, reads: int = 1):
+        self._config, self._reads = config, reads
+        super().__init__(
+            {
+                "bus": In(FunctionBus()),
+                "doorbell": Out(stream.Signature(Doorbell)),
+                "interrupt": In(stream.Signature(Interrupt)),
+                "write": Out(WriteClient(config.width)),
+                "intx": Out(1),
+                "queue_error": In(stream.Signature(QueueError)),
+                "queue_reset": Out(stream.Signature(16)),
+                "queue_reset_done": In(1),
+                "reset_request": Out(1),
+                "reset_done": In(1),
+                "program": In(TableProgram(16, QueueRow)),
+                "mac": In(48),
+                "driver_ok": Out(1),
+                "status": Out(8),
+                "resetting": Out(1),
+                "reset_count": Out(32),
+                "needs_reset": Out(1),
+                "needs_reset_cause": Out(QueueErrorCause),
+                "needs_reset_queue": Out(16),
+            }
+            | {name: Out(1) for name in FEATURES}
+            | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        image = rdma_image(config)
+        m.submodules.space = pci = ConfigSpace(image=image)
+        m.submodules.common = common = CommonConfig(config=config)
+        m.submodules.queues = queues = VirtioQueues(config=config, reads=self._reads)
+        m.submodules.device = device = DeviceConfig(config=config)
+        m.submodules.msix = msix = Msix(config=config)
+        m.submodules.doorbells = doorbells = StreamFifo(shape=Doorbell, depth=DOORBELLS)
+
+        for i in range(self._reads):
+            name = f"queue_read{i}"
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(queues, name))
+        wiring.connect(m, wiring.flipped(self.program), queues.program)
+        wiring.connect(m, wiring.flipped(self.queue_reset), queues.queue_reset)
+        wiring.connect(m, wiring.flipped(self.queue_error), common.queue_error)
+        wiring.connect(m, wiring.flipped(self.write), msix.write)
+        was_resetting = Signal()
+        m.d.sync += was_resetting.eq(common.resetting)
+        m.d.comb += [
+            self.doorbell.valid.eq(doorbells.o.valid & ~common.resetting),
+            self.doorbell.payload.eq(doorbells.o.payload),
+            doorbells.o.ready.eq(self.doorbell.ready | common.resetting),
+            queues.select.eq(common.queue_select),
+            queues.ring_reset.eq(common.features[Feature.RING_RESET]),
+            queues.queue_reset_done.eq(self.queue_reset_done),
+            queues.clear.eq(common.clear),
+            common.cleared.eq(queues.cleared & common.clear),
+            common.misaligned.eq(queues.misaligned),
+            common.misaligned_queue.eq(queues.misaligned_queue),
+            common.contents_changed.eq(device.changed),
+            common.reset_done.eq(self.reset_done),
+            device.mac.eq(self.mac),
+            self.reset_request.eq(common.reset_request),
+            self.driver_ok.eq(common.driver_ok),
+            self.status.eq(common.status),
+            self.resetting.eq(common.resetting),
+            self.reset_count.eq(common.reset_count),
+            self.needs_reset.eq(common.needs_reset),
+            self.needs_reset_cause.eq(common.needs_reset_cause),
+            self.needs_reset_queue.eq(common.needs_reset_queue),
+            msix.enable.eq(pci.msix_enable),
+            msix.mask.eq(pci.msix_mask | ~pci.bus_master),
+            msix.flush.eq(was_resetting & ~common.resetting),
+        ]
+        for name, feature in FEATURES.items():
+            m.d.comb += getattr(self, name).eq(common.features[feature])
+
+        isr = Signal(2)
+        isr_read = Signal()  # an access reads the ISR in this cycle
+        self._interrupts(m, pci, common, msix, isr, isr_read)
+        self._accesses(m, image, pci, common, queues, device, msix, doorbells, isr, isr_read)
+        return m
+
+    def _interrupts(self, m, pci, common, msix, isr, isr_read) -> None:
+        """Queue interrupts and configuration changes to MSI-X, or to the ISR and INTx."""
+        change_waits = Signal()
+        raised = Signal(2)
+        vectored = pci.msix_enable & change_waits & (common.config_vector != abi.NO_VECTOR)
+        m.d.comb += [
+            self.interrupt.ready.eq(~pci.msix_enable | (msix.i.ready & ~vectored)),
+            msix.i.valid.eq(vectored | (pci.msix_enable & self.interrupt.valid)),
+            msix.i.payload.function.eq(self.interrupt.payload.function),
+            msix.i.payload.vector.eq(
+                Mux(vectored, common.config_vector, self.interrupt.payload.vector)
+            ),
+            raised[0].eq(self.interrupt.valid & ~pci.msix_enable),
+            raised[1].eq(common.config_changed),
+            pci.interrupt.eq((isr != 0) & ~pci.msix_enable),
+            self.intx.eq((isr != 0) & ~pci.msix_enable & ~pci.intx_disable),
+        ]
+        with m.If(common.config_changed):
+            m.d.sync += change_waits.eq(1)
+        with m.Elif(~vectored | msix.i.ready):
+            m.d.sync += change_waits.eq(0)
+        with m.If(isr_read):
+            m.d.sync += isr.eq(raised)
+        with m.Elif(common.resetting):
+            m.d.sync += isr.eq(0)
+        with m.Else():
+            m.d.sync += isr.eq(isr | raised)
+
+    def _accesses(self, m, image, pci, common, queues, device, msix, doorbells, isr, isr_read):
+        """Bring each access of the bus to the register it means, and the answer back."""
+        bus = self.bus
+        request = Signal(FunctionRequest, reset_less=True)
+        answer = Signal(32, reset_less=True)
+        through = Signal()  # the access came through the PCI_CFG window
+        ports = {
+            "space": pci.port,
+            "common": common.port,
+            "queues": queues.port,
+            "device": device.port,
+            "msix": msix.table,
+            "pending": msix.pending,
+        }
+        for port in ports.values():
+            m.d.comb += [
+                port.addr.eq(request.addr),
+                port.write.eq(request.write),
+                port.strb.eq(request.strb),
+                port.data.eq(request.data),
+            ]
+
+        registers = (request.bar == space.BAR_REGISTERS) & (request.addr < space.REGISTERS_BYTES)
+
+        def within(offset: int, length: int):
+            """The access is to a structure in the register BAR."""
+            return registers & (request.addr >= offset) & (request.addr < offset + length)
+
+        is_isr, is_doorbell, is_window = Signal(), Signal(), Signal()
+        common_range = within(space.COMMON_OFFSET, abi.COMMON_CFG.size)
+        to = {
+            "space": request.bar == BAR_CONFIG,
+            "common": common_range & (request.addr < FIRST_QUEUE_REGISTER),
+            "queues": common_range & (request.addr >= FIRST_QUEUE_REGISTER),
+            "device": within(space.DEVICE_OFFSET, CONFIG.size),
+            "msix": within(space.MSIX_OFFSET, 16 * self._config.vectors),
+            "pending": within(space.PBA_OFFSET, 8 * -(-self._config.vectors // 64)),
+        }
+        window_data = image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
+        queue = request.addr[2:18]
+        rung = Signal()
+        m.d.comb += [
+            is_isr.eq(within(space.ISR_OFFSET, 4)),
+            is_doorbell.eq(
+                (request.bar == space.BAR_NOTIFY)
+                & (request.addr < space.NOTIFY_MULTIPLIER * self._config.queues)
+            ),
+            is_window.eq((request.bar == BAR_CONFIG) & (request.addr == window_data)),
+            rung.eq(request.write & self.driver_ok & request.strb[:2].all()),
+            doorbells.i.payload.queue.eq(queue),
+            doorbells.i.payload.has_next.eq(self.notification_data & request.strb.all()),
+            doorbells.i.payload.next.eq(request.data[16:]),
+        ]
+
+        # The window's data word holds the bytes of the access from its own byte 0 on.
+        shift = Signal(2)
+        sound = Signal()
+        size_mask, byte_mask = Signal(4), Signal(32)
+        m.d.comb += [
+            shift.eq(pci.window_offset),
+            byte_mask.eq(Cat(bit.replicate(8) for bit in size_mask)),
+        ]
+        with m.Switch(pci.window_length):
+            for size in (1, 2, 4):
+                with m.Case(size):
+                    m.d.comb += [
+                        size_mask.eq((1 << size) - 1),
+                        sound.eq((shift & (size - 1) == 0) & (pci.window_bar <= abi.MAX_BAR)),
+                    ]
+
+        with m.FSM(name="access"):
+            with m.State("IDLE"):
+                m.d.comb += bus.req.ready.eq(1)
+                m.d.sync += through.eq(0)
+                with m.If(bus.req.valid):
+                    m.d.sync += request.eq(bus.req.payload)
+                    m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.sync += answer.eq(NOTHING_THERE)
+                with m.If(is_window):
+                    m.d.sync += [
+                        through.eq(1),
+                        request.bar.eq(pci.window_bar),
+                        request.addr.eq(pci.window_offset & 0xFFFF_FFFC),
+                        request.strb.eq(size_mask << shift),
+                        request.data.eq(request.data << (shift << 3)),
+                    ]
+                    with m.If(~sound | (request.strb == 0)):
+                        m.next = "LEAVE"
+                with m.Elif(is_doorbell):
+                    m.d.sync += answer.eq(0)
+                    m.d.comb += doorbells.i.valid.eq(rung)
+                    with m.If(doorbells.i.ready | ~rung):
+                        m.next = "LEAVE"
+                with m.Elif(is_isr):
+                    m.d.comb += isr_read.eq(~request.write & request.strb[0])
+                    m.d.sync += answer.eq(isr)
+                    m.next = "LEAVE"
+                for name, port in ports.items():
+                    with m.Elif(to[name]):
+                        m.d.comb += port.start.eq(1)
+                        m.next = name.upper()
+                with m.Else():
+                    m.next = "LEAVE"
+            for name, port in ports.items():
+                with m.State(name.upper()):
+                    with m.If(port.done):
+                        m.d.sync += answer.eq(port.read_data)
+                        m.next = "LEAVE"
+            with m.State("LEAVE"):
+                with m.If(request.write):
+                    m.next = "IDLE"
+                with m.Else():
+                    with m.If(through & sound):
+                        m.d.sync += answer.eq((answer >> (shift << 3)) & byte_mask)
+                    m.next = "RESPOND"
+            with m.State("RESPOND"):
+                m.d.comb += bus.rsp.valid.eq(1)
+                with m.If(bus.rsp.ready):
+                    m.next = "IDLE"
+        m.d.comb += bus.rsp.payload.eq(answer)

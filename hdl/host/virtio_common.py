@@ -1,0 +1,250 @@
+"""Device-wide part of the common configuration: features, status, reset, needs-reset.
+
+Spec: Virtio 1.2, 2.1 (status), 2.2 (features), 2.4 (reset), 4.1.4.3 (common configuration).
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi import virtio_pci as abi
+from hdl.abi.virtio_pci import Feature, Status
+from hdl.config import NicConfig
+from hdl.ports.jobs import QueueError, QueueErrorCause
+
+from .local import LocalPort, lanes, merge
+
+__all__ = ["OFFERED", "CommonConfig"]
+
+#: Feature bits the RDMA function offers.
+OFFERED = sum(
+    feature.mask
+    for feature in (
+        Feature.INDIRECT_DESC,
+        Feature.EVENT_IDX,
+        Feature.VERSION_1,
+        Feature.ACCESS_PLATFORM,
+        Feature.IN_ORDER,
+        Feature.ORDER_PLATFORM,
+        Feature.NOTIFICATION_DATA,
+        Feature.RING_RESET,
+    )
+)
+COMMON = abi.COMMON_CFG.offset
+#: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
+PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED
+
+
+class CommonConfig(wiring.Component):
+    """Serves the registers below ``queue_size``; sequences a device reset; remembers broken queues.
+
+    Members: ``port`` (offsets of the common configuration); Out: ``queue_select``,
+    ``config_vector``, ``features`` (64; 0 until FEATURES_OK), ``status`` (8), ``driver_ok``,
+    ``config_changed`` (one cycle: notify the driver). Reset: ``reset_request`` Out, held until
+    ``reset_done`` In; then ``clear`` Out, held until ``cleared`` In; ``resetting`` Out from the
+    write of 0 to the end, ``reset_count`` Out (32) counts at its beginning. ``contents_changed``
+    In, one cycle, the device configuration is new. ``queue_error`` In (always accepted),
+    ``misaligned`` In with ``misaligned_queue``: the first one sets DEVICE_NEEDS_RESET and stands in ``needs_reset``,
+    ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
+    Latency: ``done`` one cycle after ``start``.
+    Errors: FEATURES_OK is refused (reads back 0) without VERSION_1 or with a bit that was not
+    offered, DRIVER_OK is refused without FEATURES_OK; features cannot change after it; a driver
+    cannot clear status bits except by writing 0. During a reset the status reads
+    DEVICE_NEEDS_RESET alone, so never 0, and writes are lost.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "port": In(LocalPort(12)),
+                "queue_select": Out(16),
+                "config_vector": Out(16, init=abi.NO_VECTOR),
+                "features": Out(64),
+                "status": Out(8),
+                "driver_ok": Out(1),
+                "config_changed": Out(1),
+                "reset_request": Out(1),
+                "reset_done": In(1),
+                "clear": Out(1),
+                "cleared": In(1),
+                "resetting": Out(1),
+                "reset_count": Out(32),
+                "contents_changed": In(1),
+                "queue_error": In(stream.Signature(QueueError)),
+                "misaligned": In(1),
+                "misaligned_queue": In(16),
+                "needs_reset": Out(1),
+                "needs_reset_cause": Out(QueueErrorCause),
+                "needs_reset_queue": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        port = self.port
+        device_select, driver_select = Signal(32), Signal(32)
+        driver_features = Signal(64)
+        generation = Signal(8)
+        status = Signal(8)
+        features_ok = Signal()
+        write = Signal()
+        m.d.comb += [
+            write.eq(port.start & port.write & ~self.resetting),
+            features_ok.eq((status & Status.FEATURES_OK) != 0),
+            self.features.eq(Mux(features_ok, driver_features, 0)),
+            self.status.eq(Mux(self.resetting, int(Status.DEVICE_NEEDS_RESET), status)),
+            self.driver_ok.eq(((status & Status.DRIVER_OK) != 0) & ~self.resetting),
+            self.needs_reset.eq((status & Status.DEVICE_NEEDS_RESET) != 0),
+        ]
+
+        # What each field reads as; words are put together from them.
+        offered = Const(OFFERED, 64)
+        shown = {
+            "device_feature_select": device_select,
+            "device_feature": self._half(offered, device_select),
+            "driver_feature_select": driver_select,
+            "driver_feature": self._half(driver_features, driver_select),
+            "config_msix_vector": self.config_vector,
+            "num_queues": Const(self._config.queues, 16),
+            "device_status": self.status,
+            "config_generation": generation,
+            "queue_select": self.queue_select,
+        }
+        words: dict[int, dict[int, Signal]] = {}
+        for name, value in shown.items():
+            word, low = lanes(COMMON(name))
+            part = Signal(8 * abi.COMMON_CFG.place(name).size, name=f"{name}_shown")
+            m.d.comb += part.eq(value)
+            words.setdefault(word, {})[low] = part
+        current = Signal(32)
+        with m.Switch(port.addr):
+            for word, parts in words.items():
+                with m.Case(word):
+                    m.d.comb += current.eq(Cat(parts[low] for low in sorted(parts)))
+        m.d.sync += port.done.eq(port.start)
+        with m.If(port.start):
+            m.d.sync += port.read_data.eq(current)
+
+        merged = Signal(32)
+        m.d.comb += merged.eq(merge(current, port))
+
+        def written(name: str):
+            """Whether the access writes a byte of the field, and the field's new value."""
+            word, low = lanes(COMMON(name))
+            size = abi.COMMON_CFG.place(name).size
+            touched = port.strb[low // 8 : low // 8 + size].any()
+            return write & (port.addr == word) & touched, merged[low : low + 8 * size]
+
+        self._plain(m, written, device_select, driver_select, driver_features, features_ok)
+        granted = self._status(m, written, status, driver_features)
+        m.d.sync += status.eq(status | granted | self._troubles(m))
+        m.d.sync += self.config_changed.eq(0)
+        with m.If(self.contents_changed):
+            m.d.sync += generation.eq(generation + 1)
+        troubled = self.queue_error.valid | self.misaligned
+        with m.If(self.driver_ok & (self.contents_changed | (troubled & ~self.needs_reset))):
+            m.d.sync += self.config_changed.eq(1)
+
+        with m.FSM(name="reset"):
+            with m.State("IDLE"):
+                touched, value = written("device_status")
+                with m.If(touched & (value == 0)):
+                    m.d.sync += [
+                        self.resetting.eq(1),
+                        self.reset_request.eq(1),
+                        self.reset_count.eq(self.reset_count + 1),
+                    ]
+                    m.next = "QUIESCE"
+            with m.State("QUIESCE"):
+                with m.If(self.reset_done):
+                    m.d.sync += [self.reset_request.eq(0), self.clear.eq(1)]
+                    m.next = "CLEAR"
+            with m.State("CLEAR"):
+                with m.If(self.cleared):
+                    m.d.sync += [
+                        self.clear.eq(0),
+                        self.resetting.eq(0),
+                        status.eq(0),
+                        device_select.eq(0),
+                        driver_select.eq(0),
+                        driver_features.eq(0),
+                        self.queue_select.eq(0),
+                        self.config_vector.eq(abi.NO_VECTOR),
+                        self.needs_reset_cause.eq(QueueErrorCause.NONE),
+                        self.needs_reset_queue.eq(0),
+                    ]
+                    m.next = "IDLE"
+        return m
+
+    @staticmethod
+    def _half(value, select):
+        """The 32 bits of ``value`` that ``select`` names; 0 beyond 64 bits."""
+        return Mux(select == 0, value[:32], Mux(select == 1, value[32:], 0))
+
+    def _plain(self, m, written, device_select, driver_select, driver_features, features_ok):
+        for name, target in (
+            ("device_feature_select", device_select),
+            ("driver_feature_select", driver_select),
+            ("queue_select", self.queue_select),
+        ):
+            touched, value = written(name)
+            with m.If(touched):
+                m.d.sync += target.eq(value)
+        touched, value = written("driver_feature")
+        with m.If(touched & ~features_ok):
+            with m.If(driver_select == 0):
+                m.d.sync += driver_features[:32].eq(value)
+            with m.Elif(driver_select == 1):
+                m.d.sync += driver_features[32:].eq(value)
+        touched, value = written("config_msix_vector")
+        with m.If(touched):
+            m.d.sync += self.config_vector.eq(
+                Mux(value < self._config.vectors, value, abi.NO_VECTOR)
+            )
+
+    def _status(self, m, written, status, driver_features):
+        """The bits that the driver's write of the status is granted."""
+        touched, value = written("device_status")
+        acceptable = (driver_features & (OFFERED ^ ((1 << 64) - 1))) == 0
+        has_version = driver_features[Feature.VERSION_1]
+        grant_features, grant_driver = Signal(), Signal()
+        m.d.comb += [
+            grant_features.eq(((value & Status.FEATURES_OK) != 0) & acceptable & has_version),
+            grant_driver.eq(
+                ((value & Status.DRIVER_OK) != 0)
+                & (grant_features | ((status & Status.FEATURES_OK) != 0))
+            ),
+        ]
+        granted = Signal(8)
+        with m.If(touched & (value != 0)):
+            m.d.comb += granted.eq(
+                (value & int(PLAIN_STATUS))
+                | Mux(grant_features, int(Status.FEATURES_OK), 0)
+                | Mux(grant_driver, int(Status.DRIVER_OK), 0)
+            )
+        return granted
+
+    def _troubles(self, m):
+        """Remember the first broken queue; returns the status bits to set."""
+        m.d.comb += self.queue_error.ready.eq(1)
+        with m.If(~self.resetting & (self.queue_error.valid | self.misaligned)):
+            with m.If(~self.needs_reset):
+                m.d.sync += [
+                    self.needs_reset_cause.eq(
+                        Mux(
+                            self.queue_error.valid,
+                            self.queue_error.payload.cause,
+                            QueueErrorCause.ALIGNMENT,
+                        )
+                    ),
+                    self.needs_reset_queue.eq(
+                        Mux(
+                            self.queue_error.valid,
+                            self.queue_error.payload.queue,
+                            self.misaligned_queue,
+                        )
+                    ),
+                ]
+        troubled = self.queue_error.valid | self.misaligned
+        return Mux(troubled & ~self.resetting, int(Status.DEVICE_NEEDS_RESET), 0)

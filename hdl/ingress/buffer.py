@@ -1,0 +1,140 @@
+"""Receive buffer: payload becomes visible when its packet has turned out good."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
+from hdl.ports.headers import RxHeader
+from hdl.ports.packet import packet_beat, packet_stream
+
+__all__ = ["ReceiveBuffer"]
+
+#: Beats read ahead of the consumer: covers the RAM's latency and the FIFO's.
+AHEAD = 8
+
+
+class ReceiveBuffer(wiring.Component):
+    """Ring of beats with a committed and a speculative end.
+
+    Members: ``write``, ``data``: a payload beat; ``finish``: the packet ends (its last beat comes at
+    the latest in the same cycle), with ``keep`` it becomes visible with ``row``, else it is taken
+    back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back; ``room``: at
+    least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was kept.
+    Latency: 5 cycles to ``payload``, 2 to ``header``. Throughput: one beat per cycle each way, one
+    packet per cycle. Errors: none of its own. Reset: empty.
+    """
+
+    def __init__(self, *, width: int, depth: int, packets: int, reserve: int):
+        if depth < 2 * reserve or depth & (depth - 1):
+            raise ValueError(
+                f"Depth must be a power of two of at least {2 * reserve} beats, not {depth!r}"
+            )
+        if packets < 2 * reserve or packets & (packets - 1):
+            raise ValueError(
+                f"Packets must be a power of two, at least {2 * reserve}, not {packets!r}"
+            )
+        self._width, self._depth, self._packets = width, depth, packets
+        self._reserve = reserve
+        super().__init__(
+            {
+                "write": In(1),
+                "data": In(width),
+                "finish": In(1),
+                "keep": In(1),
+                "row": In(RxHeader),
+                "full": Out(1),
+                "room": Out(1),
+                "header": Out(stream.Signature(RxHeader)),
+                "payload": Out(packet_stream(width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        lane_bits = ceil_log2(self._width // 8)
+        index = ceil_log2(self._depth)
+        m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth)
+        m.submodules.headers = headers = StreamFifo(shape=RxHeader, depth=self._packets)
+        m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
+
+        # Writing. Ends and start count one bit more than the index, so that full is not empty.
+        end, committed, start = (Signal(index + 1, name=n) for n in ("end", "committed", "start"))
+        used = Signal(index + 1)
+        overflow, lost, enable, kept = Signal(), Signal(), Signal(), Signal()
+        after = Signal.like(end)
+        m.d.comb += [
+            used.eq(end - start),
+            enable.eq(self.write & ~used[-1]),
+            lost.eq(overflow | (self.write & used[-1])),
+            after.eq(end + enable),
+            ram.write.index.eq(end),
+            ram.write.row.eq(self.data),
+            ram.write.enable.eq(enable),
+            self.full.eq(lost | ~headers.i.ready | ~lengths.i.ready),
+            kept.eq(self.finish & self.keep & ~self.full),
+            headers.i.payload.eq(self.row),
+            headers.i.valid.eq(kept),
+            lengths.i.payload.eq(self.row.length),
+            lengths.i.valid.eq(kept & (self.row.length != 0)),
+            self.header.valid.eq(headers.o.valid),
+            self.header.payload.eq(headers.o.payload),
+            headers.o.ready.eq(self.header.ready),
+        ]
+        m.d.sync += [
+            end.eq(Mux(self.finish & ~kept, committed, after)),
+            overflow.eq(lost & ~self.finish),
+            self.room.eq(
+                (used <= self._depth - self._reserve)
+                & (headers.level <= self._packets - self._reserve)
+                & (lengths.level <= self._packets - self._reserve)
+            ),
+        ]
+        with m.If(kept):
+            m.d.sync += committed.eq(after)
+
+        # Reading: a beat is asked for when the output FIFO has a place reserved for it.
+        m.submodules.ahead = ahead = StreamFifo(shape=packet_beat(self._width), depth=AHEAD)
+        credit = Signal(range(AHEAD + 1), init=AHEAD)
+        number = Signal(13 - lane_bits)
+        ask, last, popped = Signal(), Signal(), Signal()
+        tail = Signal(13)
+        m.d.comb += [
+            tail.eq(lengths.o.payload - 1),
+            ask.eq(lengths.o.valid & (credit != 0)),
+            last.eq(number == tail[lane_bits:]),
+            lengths.o.ready.eq(ask & last),
+            ram.read0.index.eq(start),
+            ram.read0.enable.eq(ask),
+            popped.eq(self.payload.valid & self.payload.ready),
+        ]
+        asked = Signal()
+        beat = Signal(packet_beat(self._width), reset_less=True)
+        m.d.sync += [
+            asked.eq(ask),
+            credit.eq(credit - ask + popped),
+            beat.first.eq(number == 0),
+            beat.last.eq(last),
+            beat.keep.eq(
+                Mux(
+                    last,
+                    Cat(1, (tail[:lane_bits] >= n for n in range(1, self._width // 8))),
+                    Const(-1, self._width // 8),
+                )
+            ),
+        ]
+        with m.If(ask):
+            m.d.sync += [start.eq(start + 1), number.eq(Mux(last, 0, number + 1))]
+        m.d.comb += [
+            ahead.i.valid.eq(asked),
+            ahead.i.p.data.eq(ram.read0.row),
+            ahead.i.p.keep.eq(beat.keep),
+            ahead.i.p.first.eq(beat.first),
+            ahead.i.p.last.eq(beat.last),
+            self.payload.valid.eq(ahead.o.valid),
+            self.payload.payload.eq(ahead.o.payload),
+            ahead.o.ready.eq(self.payload.ready),
+        ]
+        return m

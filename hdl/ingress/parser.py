@@ -1,0 +1,260 @@
+"""Header word of a whole frame -> ``RxHeader`` and the checks that need no other byte."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.checksum import WordSum
+from hdl.common.delay import delayed
+from hdl.ports.headers import GidRow, RxHeader
+from hdl.wire.constants import (
+    ETHERTYPE_IPV4,
+    ICRC_BYTES,
+    IP_PROTOCOL_UDP,
+    PKEY_DEFAULT,
+    PKEY_MASK,
+    ROCE_PORT,
+    ip_offset,
+    mapped_gid,
+)
+from hdl.wire.gateware import get, raw
+from hdl.wire.headers import (
+    AETH,
+    ATOMIC_ACK_ETH,
+    ATOMIC_ETH,
+    BTH,
+    DETH,
+    ETHERNET,
+    IETH,
+    IMM_DT,
+    IPV4,
+    IPV6,
+    RETH,
+    UDP,
+    Header,
+)
+from hdl.wire.opcodes import CNP, MAX_EXTENDED, ROCE_OPCODES
+
+from .address import AddressMatch
+from .collector import LENGTH_BITS
+from .decoder import ethertype, is_ipv6, is_vlan
+
+__all__ = ["HeaderChecks", "HeaderParser"]
+
+L4_BYTES = UDP.size + BTH.size + MAX_EXTENDED
+EXTENDED_AT = UDP.size + BTH.size
+
+
+class HeaderChecks(data.Struct):
+    """Each bit a check failed, in the order in which checks count (docs/ingress.md)."""
+
+    short_ethernet: 1
+    ethertype: 1
+    short_ip: 1
+    ip_version: 1
+    ipv4_checksum: 1
+    fragment: 1
+    ip_length: 1
+    short_packet: 1
+    protocol: 1
+    udp_room: 1
+    port: 1
+    udp_length: 1
+    bth_room: 1
+    tver: 1
+    opcode: 1
+    pkey: 1
+    address: 1
+
+
+class HeaderParser(wiring.Component):
+    """Takes all headers of a frame at once and takes them apart.
+
+    Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
+    Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes, needed
+    2 cycles later; ``o`` without ``length``; ``checks``; ``cnp``: a congestion notification;
+    ``udp_pseudo``: protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP
+    checksum. Latency: ``LATENCY`` cycles. Throughput: one frame per cycle, no stall. Reset: none
+    needed (valid bits go beside it).
+    """
+
+    LATENCY = 6
+
+    def __init__(self, *, bits: int, gids: int):
+        self._bits, self._gids = bits, gids
+        super().__init__(
+            {
+                "gids": In(data.ArrayLayout(GidRow, gids)),
+                "headers": In(bits),
+                "frame_length": In(LENGTH_BITS),
+                "o": Out(RxHeader),
+                "checks": Out(HeaderChecks),
+                "cnp": Out(1),
+                "udp_pseudo": Out(17),
+                "udp_sum": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        headers = Cat(self.headers, Const(0, 8 * 128))
+
+        # 1: without the VLAN tag.
+        vlan = is_vlan(headers)
+        l3_size = IPV6.size + L4_BYTES
+        plain, tagged = (
+            headers[8 * ip_offset(vlan=tag) :][: 8 * l3_size] for tag in (False, True)
+        )
+        l3 = Signal(8 * l3_size, reset_less=True)
+        kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
+        m.d.sync += [
+            l3.eq(Mux(vlan, tagged, plain)),
+            kind1.vlan.eq(vlan),
+            kind1.ipv4.eq(ethertype(headers) == ETHERTYPE_IPV4),
+            kind1.ipv6.eq(is_ipv6(headers)),
+        ]
+        src_mac = delayed(m, raw(headers, ETHERNET, "source"), 3, name="src_mac")
+
+        # 2: the IP header apart from what follows it.
+        ip = Signal(8 * IPV6.size, reset_less=True)
+        l4 = Signal(8 * L4_BYTES, reset_less=True)
+        kind2 = Signal.like(kind1)
+        m.d.sync += [
+            ip.eq(l3[: 8 * IPV6.size]),
+            l4.eq(Mux(kind1.ipv6, l3[8 * IPV6.size :], l3[8 * IPV4.size :])),
+            kind2.eq(kind1),
+        ]
+        m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)  # from 1 to 5
+        m.d.comb += header_sum.data.eq(l3[: 8 * IPV4.size])
+
+        # 3: checks and fields.
+        v6 = kind2.ipv6
+        checks3 = self._checks(m, ip, l4, kind2)
+        row3, gid3 = Signal(RxHeader, reset_less=True), Signal(128, reset_less=True)
+        m.d.sync += self._fields(m, row3, ip, l4, v6)
+        m.d.sync += gid3.eq(self._gid(ip, "destination", v6))
+        m.submodules.address = address = AddressMatch(rows=self._gids)  # from 3 to 6
+        m.d.comb += [address.gids.eq(self.gids), address.gid.eq(gid3)]
+
+        # 6: together.
+        stages = self.LATENCY - 3
+        row6 = data.View(RxHeader, delayed(m, Value.cast(row3), stages, name="row"))
+        checks6 = data.View(HeaderChecks, delayed(m, Value.cast(checks3), stages, name="checks"))
+        ipv4 = delayed(m, kind2.ipv4, stages + 1, name="ipv4")
+        wrong_sum = delayed(m, header_sum.sum != 0xFFFF, 1, name="wrong_sum")
+        udp = {
+            name: delayed(m, raw(l4, UDP, name), stages + 1, name=f"udp_{name}")
+            for name in ("length", "checksum")
+        }
+        # RFC 768: zero, protocol, UDP length. As raw words a number in the low byte is shifted.
+        protocol = Const(IP_PROTOCOL_UDP << 8, 16)
+        m.d.comb += [
+            self.o.eq(row6),
+            self.o.src_mac.eq(delayed(m, src_mac, stages, name="src_mac_late")),
+            self.o.gid_index.eq(address.index),
+            self.o.function.eq(address.function),
+            self.checks.eq(checks6),
+            self.checks.ipv4_checksum.eq(ipv4 & wrong_sum),
+            self.checks.address.eq(~address.hit),
+            self.cnp.eq(row6.opcode == CNP),
+            self.udp_sum.eq(udp["checksum"] != 0),
+            self.udp_pseudo.eq(udp["length"] + protocol),
+        ]
+        return m
+
+    def _checks(self, m: Module, ip: Value, l4: Value, kind) -> Signal:
+        """Stage 3: the checks made on headers and lengths alone."""
+        v6, header = kind.ipv6, Signal(6)
+        before = Signal(range(ip_offset(vlan=True) + 1))
+        payload, end = Signal(17), Signal(LENGTH_BITS)
+        total = get(ip, IPV4, "total_length")
+        m.d.comb += [
+            header.eq(Mux(v6, IPV6.size, IPV4.size)),
+            before.eq(Mux(kind.vlan, ip_offset(vlan=True), ip_offset(vlan=False))),
+            payload.eq(Mux(v6, get(ip, IPV6, "payload_length"), total - IPV4.size)),
+            end.eq(before + Mux(v6, get(ip, IPV6, "payload_length") + IPV6.size, total)),
+        ]
+        checks = Signal(HeaderChecks, reset_less=True, name="checks3")
+        frame = self.frame_length
+        fragment = Cat(get(ip, IPV4, "more_fragments"), get(ip, IPV4, "fragment_offset")).any()
+        version = get(ip, IPV4, "version")
+        known = Signal()
+        with m.Switch(get(l4, BTH, "opcode", at=UDP.size)):
+            with m.Case(*ROCE_OPCODES, CNP):
+                m.d.comb += known.eq(1)
+        protocol = Mux(v6, get(ip, IPV6, "next_header"), get(ip, IPV4, "protocol"))
+        smallest = UDP.size + BTH.size + ICRC_BYTES
+        m.d.sync += [
+            checks.short_ethernet.eq(frame < before),
+            checks.ethertype.eq(~kind.ipv4 & ~kind.ipv6),
+            checks.short_ip.eq(frame < before + header),
+            checks.ip_version.eq(
+                Mux(v6, version != 6, (version != 4) | (get(ip, IPV4, "ihl") != 5))
+            ),
+            checks.fragment.eq(~v6 & fragment),
+            checks.ip_length.eq(~v6 & (total < IPV4.size)),
+            checks.short_packet.eq(frame < end),
+            checks.protocol.eq(protocol != IP_PROTOCOL_UDP),
+            checks.udp_room.eq(payload < UDP.size),
+            checks.port.eq(get(l4, UDP, "destination_port") != ROCE_PORT),
+            checks.udp_length.eq(get(l4, UDP, "length") != payload),
+            checks.bth_room.eq(payload < smallest),
+            checks.tver.eq(get(l4, BTH, "tver", at=UDP.size) != 0),
+            checks.opcode.eq(~known),
+            checks.pkey.eq(
+                (get(l4, BTH, "pkey", at=UDP.size) & PKEY_MASK) != PKEY_DEFAULT & PKEY_MASK
+            ),
+        ]
+        return checks
+
+    @staticmethod
+    def _gid(ip: Value, field: str, v6: Value) -> Value:
+        prefix = Const(int.from_bytes(mapped_gid(bytes(4)), "little"), 96)
+        return Mux(v6, raw(ip, IPV6, field), Cat(prefix, raw(ip, IPV4, field)))
+
+    def _fields(self, m: Module, row, ip: Value, l4: Value, v6: Value) -> list:
+        def bth(field: str) -> Value:
+            return get(l4, BTH, field, at=UDP.size)
+
+        def extended(header: Header, field: str, after: int = 0) -> Value:
+            return get(l4, header, field, at=EXTENDED_AT + after)
+
+        imm = Signal(unsigned(32))
+        aeth = Signal()
+        m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
+        with m.Switch(bth("opcode")):
+            for code, opcode in ROCE_OPCODES.items():
+                names = opcode.headers
+                with m.Case(code):
+                    m.d.comb += aeth.eq(AETH in names)
+                    if IETH in names:
+                        m.d.comb += imm.eq(extended(IETH, "rkey"))
+                    elif IMM_DT in names:
+                        after = sum(h.size for h in names[: names.index(IMM_DT)])
+                        m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT + after))
+        swap_add = extended(ATOMIC_ETH, "swap_add")
+        original = extended(ATOMIC_ACK_ETH, "original", AETH.size)
+        return [
+            row.opcode.eq(bth("opcode")),
+            row.solicited.eq(bth("solicited")),
+            row.ack_request.eq(bth("ack_request")),
+            row.pkey.eq(bth("pkey")),
+            row.dest_qp.eq(bth("dest_qp")),
+            row.psn.eq(bth("psn")),
+            row.va.eq(extended(RETH, "va")),
+            row.rkey.eq(extended(RETH, "rkey")),
+            row.dma_length.eq(extended(RETH, "dma_length")),
+            row.imm.eq(imm),
+            row.syndrome.eq(extended(AETH, "syndrome")),
+            row.msn.eq(extended(AETH, "msn")),
+            row.qkey.eq(extended(DETH, "qkey")),
+            row.src_qp.eq(extended(DETH, "src_qp")),
+            row.swap_add.eq(Mux(aeth, original, swap_add)),
+            row.compare.eq(extended(ATOMIC_ETH, "compare")),
+            row.ipv6.eq(v6),
+            row.src_gid.eq(self._gid(ip, "source", v6)),
+            row.traffic_class.eq(
+                Mux(v6, get(ip, IPV6, "traffic_class"), get(ip, IPV4, "traffic_class"))
+            ),
+            row.hop_limit.eq(Mux(v6, get(ip, IPV6, "hop_limit"), get(ip, IPV4, "ttl"))),
+        ]

@@ -1,0 +1,181 @@
+"""Checks and translates one packet's bytes in host memory."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import WqeRead
+from hdl.ports.rows import MrRow
+from hdl.ports.tables import TableRead
+
+from .translate import Translate
+from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
+from .walk import SgeWalk
+
+__all__ = ["Checker", "translate_members"]
+
+
+def translate_members(width: int) -> dict:
+    """Members that Gather, Scatter and Checker have on behalf of the Translate inside."""
+    return {
+        "mr": Out(TableRead(16, MrRow)),
+        "table_client": Out(ReadClient(width)),
+        "invalidate_mr": In(16),
+        "invalidate_start": In(1),
+        "invalidate_done": Out(1),
+        "hits": Out(32),
+        "misses": Out(32),
+        "key_errors": Out(32),
+    }
+
+
+class Checker(wiring.Component):
+    """From a packet's place in memory to its chunks and one verdict.
+
+    Parameters: ``access``: MrRow.access bits that SGEs need (keys are local; errors LOC_PROT_ERR).
+    Members: ``job`` stream of CheckJob, one at a time: the next is taken in the cycle in which
+    ``result`` is; ``chunks`` stream of Chunk, in order; they may come before the result, which says
+    whether they may be used, and whether there are any (then the last has ``end``).
+    Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0), then
+    ``length`` bytes translated (unless 0), with the access bits ``key_access`` (valid with ``job``);
+    errors are REM_ACCESS_ERR. ``slot*`` as in SgeWalk, the rest as in Translate.
+    Latency: cached, one SGE: result 10 cycles after the job, with KEY 9; one more per further chunk.
+    Errors: the first one found is the result. Reset: empty.
+    """
+
+    def __init__(self, *, config: NicConfig, access: int):
+        self._config, self._access = config, access
+        # All chunks of a packet come before its verdict: each SGE and each page boundary is one.
+        self._depth = 1 << ceil_log2(4 * max(config.max_sge, 4))
+        super().__init__(
+            {
+                "job": In(stream.Signature(CheckJob)),
+                "key_access": In(4),
+                "result": Out(stream.Signature(CheckResult)),
+                "chunks": Out(stream.Signature(Chunk)),
+                "slot": Out(WqeRead),
+                "slot_enable": Out(1),
+                "slot_data": In(128),
+                **translate_members(config.width),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.translate = translate = Translate(config=self._config)
+        m.submodules.walk = walk = SgeWalk(access=self._access)
+        m.submodules.fifo = fifo = StreamFifo(shape=Chunk, depth=self._depth)
+        connect(m, fifo.o, flipped(self.chunks))
+        connect(m, translate.mr, flipped(self.mr))
+        connect(m, translate.read_client, flipped(self.table_client))
+        m.d.comb += [
+            translate.invalidate_mr.eq(self.invalidate_mr),
+            translate.invalidate_start.eq(self.invalidate_start),
+            self.invalidate_done.eq(translate.invalidate_done),
+            self.hits.eq(translate.hits),
+            self.misses.eq(translate.misses),
+            self.key_errors.eq(translate.key_errors),
+            self.slot.eq(walk.slot),
+            self.slot_enable.eq(walk.slot_enable),
+            walk.slot_data.eq(self.slot_data),
+        ]
+
+        # Requests: of the walk, or of the key (its whole range, then the bytes of this packet).
+        request, key = Signal(TranslateRequest), Signal(TranslateRequest, reset_less=True)
+        range_left, bytes_left = Signal(), Signal()
+        key_offset, key_length = Signal(32, reset_less=True), Signal(13, reset_less=True)
+        asking = Signal()
+        sent = Signal()
+        with m.If(range_left | bytes_left):
+            m.d.comb += [
+                request.eq(key),
+                request.length.eq(key_length),
+                request.check_only.eq(range_left),
+                request.end.eq(~range_left),
+                asking.eq(1),
+            ]
+            with m.If(range_left):
+                m.d.comb += request.length.eq(key_offset)
+        with m.Else():
+            m.d.comb += [request.eq(walk.request.payload), asking.eq(walk.request.valid)]
+        m.d.comb += [
+            translate.i.valid.eq(asking),
+            translate.i.payload.eq(request),
+            sent.eq(asking & translate.i.ready),
+            walk.request.ready.eq(translate.i.ready & ~range_left & ~bytes_left),
+        ]
+        with m.If(sent):
+            m.d.sync += range_left.eq(0)
+            with m.If(~range_left):
+                m.d.sync += bytes_left.eq(0)
+
+        # Answers.
+        busy, marking = Signal(), Signal()
+        result = Signal(CheckResult)
+        pending = Signal(8)  # requests without their last chunk
+        answer, taken, ended = translate.o.payload, Signal(), Signal()
+        failed = result.status != 0
+        m.d.comb += [
+            translate.o.ready.eq(fifo.i.ready & ~marking),
+            taken.eq(translate.o.valid & translate.o.ready),
+            ended.eq(taken & answer.last),
+            fifo.i.valid.eq(
+                marking
+                | (translate.o.valid & ~failed & (answer.status == 0) & (answer.length != 0))
+            ),
+            fifo.i.payload.addr.eq(answer.addr),
+            fifo.i.payload.length.eq(answer.length),
+            fifo.i.payload.end.eq(marking | answer.end),
+            walk.stop.eq(failed),
+        ]
+        m.d.sync += pending.eq(pending + sent - ended)
+        with m.If(taken):
+            with m.If(~failed & (answer.status != 0)):
+                m.d.sync += result.status.eq(answer.status)
+            with m.If(fifo.i.valid):
+                m.d.sync += result.listed.eq(1)
+
+        # The verdict: all asked and all answered; then the mark that ends a failed packet's chunks.
+        asked_all = ~walk.busy & ~range_left & ~bytes_left
+        answered_all = (pending == 0) | ((pending == 1) & ended & (answer.status == 0) & ~failed)
+        complete = Signal()
+        with m.If(busy & ~self.result.valid & ~marking & asked_all & answered_all & ~sent):
+            with m.If(~failed & (walk.status != 0)):
+                m.d.sync += result.status.eq(walk.status)
+            with m.Elif(failed & result.listed):
+                m.d.sync += marking.eq(1)
+            with m.Else():
+                m.d.comb += complete.eq(1)
+        with m.If(marking & fifo.i.ready):
+            m.d.sync += marking.eq(0)
+            m.d.comb += complete.eq(1)
+        with m.If(complete):
+            m.d.sync += self.result.valid.eq(1)
+        with m.If(self.result.valid & self.result.ready):
+            m.d.sync += [self.result.valid.eq(0), busy.eq(0)]
+        m.d.comb += self.result.payload.eq(result)
+
+        job = self.job.payload
+        m.d.comb += [self.job.ready.eq(~busy), walk.job.eq(job)]
+        with m.If(self.job.valid & self.job.ready):
+            m.d.sync += [busy.eq(1), result.eq(0)]
+            with m.If(job.source == CheckSource.LINE):
+                m.d.comb += walk.start.eq(1)
+            with m.Else():
+                m.d.sync += [
+                    range_left.eq(job.offset != 0),
+                    bytes_left.eq(job.length != 0),
+                    key_offset.eq(job.offset),
+                    key_length.eq(job.length),
+                    key.function.eq(job.function),
+                    key.pd.eq(job.pd),
+                    key.key.eq(job.key),
+                    key.va.eq(job.va),
+                    key.access.eq(self.key_access),
+                    key.remote.eq(1),
+                ]
+        return m

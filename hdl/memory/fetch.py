@@ -1,0 +1,143 @@
+"""Fetches the payload of packets and packs it."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.common.pack import Packer, chunk_beat
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.packet import packet_stream
+
+from .types import Chunk
+
+__all__ = ["PayloadFetch", "PayloadPacket"]
+
+#: Packets, and host reads, on their way.
+PACKETS = 64
+READS = 128
+
+
+class PayloadPacket(data.Struct):
+    """A packet with payload: from the inline stream, or of the next chunks up to ``end``."""
+
+    inline: 1
+    good: 1  # else its chunks are thrown away
+    function: 8
+    epoch: 1
+
+
+class PayloadFetch(wiring.Component):
+    """Reads each packet's chunks from the host and joins them into a packet.
+
+    Room for every beat of a read is reserved in the payload buffer before the read is issued; it
+    comes free as the beats leave towards egress.
+    Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
+    ``finished`` with ``finished_epoch``: all host reads of a (not inline) good packet have returned;
+    ``read_errors``: reads that failed (32 bit, wraps).
+    Latency: from chunk and packet to the read 2 cycles; from response to output Packer and 4.
+    Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
+    place of the buffer, however few bytes it holds.
+    Errors: a failed read: ``error`` on the packet's last beat. Reset: empty; no read in flight.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._width = config.width
+        self._beats = config.gather_bytes // config.bytes_per_beat
+        super().__init__(
+            {
+                "packet": In(stream.Signature(PayloadPacket)),
+                "chunks": In(stream.Signature(Chunk)),
+                "inline": In(stream.Signature(chunk_beat(config.width))),
+                "read_client": Out(ReadClient(config.width)),
+                "o": Out(packet_stream(config.width)),
+                "finished": Out(1),
+                "finished_epoch": Out(1),
+                "read_errors": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width, lanes = self._width, self._width // 8
+        sent = data.StructLayout({"end": 1, "epoch": 1})
+        m.submodules.packets = packets = StreamFifo(shape=PayloadPacket, depth=PACKETS)
+        m.submodules.sources = sources = StreamFifo(shape=1, depth=PACKETS)
+        m.submodules.reads = reads = StreamFifo(shape=sent, depth=READS)
+        m.submodules.buffer = buffer = StreamFifo(shape=chunk_beat(width), depth=self._beats)
+        m.submodules.packer = packer = Packer(width=width)
+        connect(m, packer.o, flipped(self.o))
+
+        # Both lists of packets take a packet together (inline ones are no business of the reads).
+        new = self.packet.payload
+        m.d.comb += [
+            self.packet.ready.eq(packets.i.ready & sources.i.ready),
+            packets.i.valid.eq(self.packet.valid & self.packet.ready & ~new.inline),
+            packets.i.payload.eq(new),
+            sources.i.valid.eq(self.packet.valid & self.packet.ready & new.good),
+            sources.i.payload.eq(new.inline),
+        ]
+
+        # Ask for a chunk when its beats have room.
+        packet, chunk = packets.o.payload, self.chunks.payload
+        request = self.read_client.req
+        room = Signal(range(self._beats + 1), init=self._beats)
+        beats = Signal(range(4096 // lanes + 1))
+        asked, popped, taken = Signal(), Signal(), Signal()
+        present = packets.o.valid & self.chunks.valid
+        m.d.comb += [
+            beats.eq((chunk.length + (lanes - 1)) >> ceil_log2(lanes)),
+            request.valid.eq(present & packet.good & reads.i.ready & (room >= beats)),
+            request.payload.function.eq(packet.function),
+            request.payload.addr.eq(chunk.addr),
+            request.payload.length.eq(chunk.length),
+            asked.eq(request.valid & request.ready),
+            taken.eq(asked | (present & ~packet.good)),
+            self.chunks.ready.eq(taken),
+            packets.o.ready.eq(taken & chunk.end),
+            reads.i.valid.eq(asked),
+            reads.i.payload.end.eq(chunk.end),
+            reads.i.payload.epoch.eq(packet.epoch),
+        ]
+        m.d.sync += room.eq(room - Mux(asked, beats, 0) + popped)
+
+        # Responses.
+        beat, beat_valid = Signal(self.read_client.rsp.payload.shape(), reset_less=True), Signal()
+        ends = beat_valid & beat.last
+        m.d.sync += [
+            beat.eq(self.read_client.rsp.payload),
+            beat_valid.eq(self.read_client.rsp.valid),
+        ]
+        m.d.comb += [
+            buffer.i.valid.eq(beat_valid),
+            buffer.i.payload.data.eq(beat.data),
+            buffer.i.payload.keep.eq(beat.keep),
+            buffer.i.payload.end.eq(beat.last & reads.o.payload.end),
+            buffer.i.payload.error.eq(beat.last & beat.error),
+            reads.o.ready.eq(ends),
+            self.finished.eq(ends & reads.o.payload.end),
+            self.finished_epoch.eq(reads.o.payload.epoch),
+        ]
+        with m.If(ends & beat.error):
+            m.d.sync += self.read_errors.eq(self.read_errors + 1)
+
+        # Join, packet by packet.
+        with m.If(sources.o.payload):
+            m.d.comb += [
+                packer.i.payload.eq(self.inline.payload),
+                packer.i.valid.eq(self.inline.valid & sources.o.valid),
+                self.inline.ready.eq(packer.i.ready & sources.o.valid),
+            ]
+        with m.Else():
+            m.d.comb += [
+                packer.i.payload.eq(buffer.o.payload),
+                packer.i.valid.eq(buffer.o.valid & sources.o.valid),
+                buffer.o.ready.eq(packer.i.ready & sources.o.valid),
+            ]
+        m.d.comb += [
+            popped.eq(buffer.o.valid & buffer.o.ready),
+            sources.o.ready.eq(packer.i.valid & packer.i.ready & packer.i.payload.end),
+        ]
+        return m

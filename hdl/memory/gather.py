@@ -1,0 +1,176 @@
+"""The sending side's memory: from jobs to headers and payload for egress."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.fifo import StreamFifo
+from hdl.common.skid import Skid
+from hdl.config import NicConfig
+from hdl.ports.headers import TxHeader
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import TxChecked, TxJob, TxSource, WqeRead
+from hdl.ports.packet import packet_beat, packet_stream
+
+from .check import Checker, translate_members
+from .drain import Drain
+from .fetch import PayloadFetch
+from .inline import InlineReader
+from .types import ACCESS_REMOTE_READ, CheckSource
+
+__all__ = ["Gather"]
+
+#: Headers on their way to egress.
+HEADERS = 16
+
+
+class Gather(wiring.Component):
+    """Checks each packet's payload, answers, hands its header on, fetches the payload.
+
+    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
+    Members: ``job``, ``checked`` (one per job, in order); ``header`` and ``payload`` to egress, the
+    header once the job is found good, the payload in the order of the headers, no packet when
+    ``header.length`` is 0; ``slot``, ``slot_enable``, ``slot_data``: read port of SendFetch's lines
+    (latency 1); ``read_client`` payload; ``table_client`` page lists; ``mr`` regions;
+    ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
+    reads of jobs taken before are finished; counters (32 bit, wrap) ``hits``, ``misses``,
+    ``key_errors``, ``read_errors`` (payload reads that failed).
+    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 10 with KEY, one
+    more per further page; INLINE 4 and one per 16 bytes; NONE 1. Payload reads begin 2 cycles
+    later.
+    Throughput: one job at a time up to its answer; payload, of earlier jobs, streams meanwhile, a
+    host beat per cycle: 4096 bytes at a page offset cost one beat more than aligned ones.
+    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY:
+    REM_ACCESS_ERR. Nothing is sent then. A payload read that fails: ``error`` on the packet.
+    INLINE packets begin at multiples of 16 bytes of the message.
+    Reset: everything is forgotten; no host read may be in flight.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "job": In(stream.Signature(TxJob)),
+                "checked": Out(stream.Signature(TxChecked)),
+                "header": Out(stream.Signature(TxHeader)),
+                "payload": Out(packet_stream(config.width)),
+                "read_client": Out(ReadClient(config.width)),
+                "slot": Out(WqeRead),
+                "slot_enable": Out(1),
+                "slot_data": In(128),
+                **translate_members(config.width),
+                "drain_start": In(1),
+                "drain_done": Out(1),
+                "read_errors": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self._config.width
+        m.submodules.checker = checker = Checker(config=self._config, access=0)
+        m.submodules.inline = inline = InlineReader(width=width)
+        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=HEADERS)
+        m.submodules.fetch = fetch = PayloadFetch(config=self._config)
+        m.submodules.out = out = Skid(shape=packet_beat(width))
+        m.submodules.drain = drain = Drain()
+        connect(m, headers.o, flipped(self.header))
+        connect(m, checker.mr, flipped(self.mr))
+        connect(m, checker.table_client, flipped(self.table_client))
+        connect(m, checker.chunks, fetch.chunks)
+        connect(m, inline.o, fetch.inline)
+        connect(m, fetch.read_client, flipped(self.read_client))
+        connect(m, fetch.o, out.i)
+        connect(m, out.o, flipped(self.payload))
+        m.d.comb += [
+            checker.invalidate_mr.eq(self.invalidate_mr),
+            checker.invalidate_start.eq(self.invalidate_start),
+            self.invalidate_done.eq(checker.invalidate_done),
+            self.hits.eq(checker.hits),
+            self.misses.eq(checker.misses),
+            self.key_errors.eq(checker.key_errors),
+            self.read_errors.eq(fetch.read_errors),
+            checker.slot_data.eq(self.slot_data),
+            inline.slot_data.eq(self.slot_data),
+            drain.start.eq(self.drain_start),
+            self.drain_done.eq(drain.done),
+            drain.leave1.eq(fetch.finished),
+            drain.epoch1.eq(fetch.finished_epoch),
+        ]
+        with m.If(inline.slot_enable):
+            m.d.comb += [self.slot.eq(inline.slot), self.slot_enable.eq(1)]
+        with m.Else():
+            m.d.comb += [self.slot.eq(checker.slot), self.slot_enable.eq(checker.slot_enable)]
+
+        # Take a job: the checker takes those it is for at the same time.
+        job, taken = self.job.payload, Signal()
+        check, copy = Signal(), Signal()
+        header = Signal(TxHeader, reset_less=True)
+        function, epoch = Signal(8, reset_less=True), Signal(reset_less=True)
+        by_key = job.source == TxSource.KEY
+        filled = job.header.length != 0
+        m.d.comb += [
+            taken.eq(self.job.valid & self.job.ready),
+            check.eq(
+                (by_key & filled) | ((job.source == TxSource.LINE) & (filled | job.check_sink))
+            ),
+            copy.eq((job.source == TxSource.INLINE) & filled),
+            checker.job.valid.eq(taken & check),
+            checker.key_access.eq(ACCESS_REMOTE_READ),
+            checker.job.payload.source.eq(Mux(by_key, CheckSource.KEY, CheckSource.LINE)),
+            checker.job.payload.check_sink.eq(job.check_sink & ~by_key),
+            checker.job.payload.resume.eq(job.resume),
+            checker.job.payload.function.eq(job.function),
+            checker.job.payload.pd.eq(job.pd),
+            checker.job.payload.line.eq(job.line),
+            checker.job.payload.num_sge.eq(job.num_sge),
+            checker.job.payload.offset.eq(Mux(by_key, 0, job.offset)),
+            checker.job.payload.length.eq(job.header.length),
+            checker.job.payload.va.eq(job.va),
+            checker.job.payload.key.eq(job.key),
+            drain.enter.eq(taken),
+            inline.line.eq(job.line),
+            inline.offset.eq(job.offset),
+            inline.length.eq(job.header.length),
+            inline.start.eq(taken & copy),
+        ]
+
+        # Answer: header, payload order and answer leave in one cycle.
+        checked, copied = Signal(), Signal()
+        good, reads, room, answered = Signal(), Signal(), Signal(), Signal()
+        plain = Signal()
+        result = checker.result.payload
+        m.d.comb += [
+            good.eq(plain | copied | (result.status == 0)),
+            reads.eq(checked & result.listed),
+            room.eq(headers.i.ready & fetch.packet.ready),
+            checked.eq(checker.result.valid),
+            self.checked.valid.eq(room & (plain | copied | checked)),
+            self.checked.payload.status.eq(Mux(plain | copied, 0, result.status)),
+            answered.eq(self.checked.valid & self.checked.ready),
+            checker.result.ready.eq(answered),
+            headers.i.valid.eq(answered & good),
+            headers.i.payload.eq(header),
+            fetch.packet.valid.eq(answered & (reads | copied)),
+            fetch.packet.payload.inline.eq(copied),
+            fetch.packet.payload.good.eq(good),
+            fetch.packet.payload.function.eq(function),
+            fetch.packet.payload.epoch.eq(epoch),
+            drain.leave0.eq(answered & ~(reads & good)),
+            drain.epoch0.eq(epoch),
+        ]
+        busy = Signal()
+        m.d.comb += self.job.ready.eq(~busy & inline.ready & checker.job.ready)
+        with m.If(answered):
+            m.d.sync += [busy.eq(0), plain.eq(0), copied.eq(0)]
+        with m.If(taken):
+            m.d.sync += [
+                busy.eq(1),
+                plain.eq(~check & ~copy),
+                header.eq(job.header),
+                function.eq(job.function),
+                epoch.eq(drain.epoch),
+            ]
+        with m.If(inline.done):
+            m.d.sync += copied.eq(1)
+        return m

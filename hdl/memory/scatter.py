@@ -1,0 +1,201 @@
+"""The receiving side's memory: payload to its place, then the packet's effects."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.fifo import StreamFifo
+from hdl.common.skid import Skid
+from hdl.config import NicConfig
+from hdl.ports.host import WriteClient
+from hdl.ports.jobs import (
+    Activation,
+    Completion,
+    Effects,
+    ScatterChecked,
+    ScatterJob,
+    ScatterKind,
+    WqeRead,
+)
+from hdl.ports.packet import packet_stream
+
+from .check import Checker, translate_members
+from .cut import Cutter, PayloadUse, cut_beat
+from .drain import Drain
+from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
+
+__all__ = ["Scatter"]
+
+#: Effects that wait for their packets, and packets without their effects.
+EFFECTS = 32
+
+
+class Scatter(wiring.Component):
+    """Checks each packet's place, answers, writes the payload, then lets its effects go.
+
+    Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
+    Members: ``job``, ``checked`` (one per job, in order, before anything is written); ``payload``
+    from ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job,
+    in order, and what comes of them when the packet's last beat was accepted by the write engine:
+    ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
+    ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client`` page lists; ``mr``
+    regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
+    writes of all jobs taken before are issued; counters (32 bit, wrap) ``hits``, ``misses``,
+    ``key_errors``.
+    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 10 with KEY, one
+    more per further page; others 1. First write beat 8 cycles after that at 64 bit, 9 at 512.
+    Throughput: one job at a time up to its answer; payload of earlier jobs is written meanwhile,
+    one beat per cycle, no gap between packets.
+    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
+    REM_ACCESS_ERR. The payload is discarded then; the effects follow as ever.
+    Reset: everything is forgotten; the write engine must end its burst by itself.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "job": In(stream.Signature(ScatterJob)),
+                "checked": Out(stream.Signature(ScatterChecked)),
+                "payload": In(packet_stream(config.width)),
+                "effects": In(stream.Signature(Effects)),
+                "completion": Out(stream.Signature(Completion)),
+                "reply": Out(stream.Signature(Activation)),
+                "write_client": Out(WriteClient(config.width)),
+                "slot": Out(WqeRead),
+                "slot_enable": Out(1),
+                "slot_data": In(128),
+                **translate_members(config.width),
+                "drain_start": In(1),
+                "drain_done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self._config.width
+        m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
+        m.submodules.cutter = cutter = Cutter(config=self._config)
+        m.submodules.out = out = Skid(shape=cut_beat(width))
+        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=EFFECTS)
+        m.submodules.drain = drain = Drain()
+        connect(m, checker.mr, flipped(self.mr))
+        connect(m, checker.table_client, flipped(self.table_client))
+        connect(m, checker.chunks, cutter.chunks)
+        connect(m, flipped(self.payload), cutter.payload)
+        connect(m, cutter.o, out.i)
+        connect(m, flipped(self.effects), effects.i)
+        m.d.comb += [
+            checker.invalidate_mr.eq(self.invalidate_mr),
+            checker.invalidate_start.eq(self.invalidate_start),
+            self.invalidate_done.eq(checker.invalidate_done),
+            self.hits.eq(checker.hits),
+            self.misses.eq(checker.misses),
+            self.key_errors.eq(checker.key_errors),
+            self.slot.eq(checker.slot),
+            self.slot_enable.eq(checker.slot_enable),
+            checker.slot_data.eq(self.slot_data),
+            drain.start.eq(self.drain_start),
+            self.drain_done.eq(drain.done),
+        ]
+
+        # Take a job: the checker takes those it is for at the same time.
+        job, taken, check = self.job.payload, Signal(), Signal()
+        line = job.kind == ScatterKind.LINE
+        read = job.kind == ScatterKind.CHECK_READ
+        bears = (job.kind != ScatterKind.NONE) & ~read & (job.length != 0)
+        busy, plain, bearing = Signal(), Signal(), Signal()
+        discard = Signal()
+        function, epoch = Signal(8, reset_less=True), Signal(reset_less=True)
+        unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects
+        paired = Signal()
+        m.d.comb += [
+            self.job.ready.eq(~busy & checker.job.ready & (unpaired != EFFECTS)),
+            taken.eq(self.job.valid & self.job.ready),
+            check.eq(read | (bears & (job.kind != ScatterKind.DISCARD))),
+            checker.job.valid.eq(taken & check),
+            checker.key_access.eq(Mux(read, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE)),
+            checker.job.payload.source.eq(Mux(line, CheckSource.LINE, CheckSource.KEY)),
+            checker.job.payload.resume.eq(job.resume),
+            checker.job.payload.function.eq(job.function),
+            checker.job.payload.pd.eq(job.pd),
+            checker.job.payload.line.eq(job.line),
+            checker.job.payload.num_sge.eq(job.num_sge),
+            checker.job.payload.offset.eq(job.offset),
+            checker.job.payload.length.eq(Mux(read, 0, job.length)),
+            checker.job.payload.va.eq(job.va),
+            checker.job.payload.key.eq(job.key),
+            drain.enter.eq(taken),
+        ]
+        m.d.sync += unpaired.eq(unpaired + taken - paired)
+
+        # Answer, and say what becomes of the payload.
+        result, answered = checker.result.payload, Signal()
+        plan = cutter.plan.payload
+        good = plain | (result.status == 0)
+        m.d.comb += [
+            self.checked.valid.eq((plain | checker.result.valid) & cutter.plan.ready),
+            self.checked.payload.status.eq(Mux(plain, 0, result.status)),
+            answered.eq(self.checked.valid & self.checked.ready),
+            checker.result.ready.eq(answered),
+            cutter.plan.valid.eq(answered),
+            plan.listed.eq(~plain & result.listed),
+            plan.function.eq(function),
+            plan.epoch.eq(epoch),
+        ]
+        with m.If(~bearing):
+            m.d.comb += plan.use.eq(PayloadUse.NONE)
+        with m.Elif(good & ~discard):
+            m.d.comb += plan.use.eq(PayloadUse.WRITE)
+        with m.Else():
+            m.d.comb += plan.use.eq(PayloadUse.DISCARD)
+        with m.If(answered):
+            m.d.sync += [busy.eq(0), plain.eq(0)]
+        with m.If(taken):
+            m.d.sync += [
+                busy.eq(1),
+                plain.eq(~check),
+                bearing.eq(bears),
+                discard.eq(job.kind == ScatterKind.DISCARD),
+                function.eq(job.function),
+                epoch.eq(drain.epoch),
+            ]
+
+        # Writes; a packet is through when its last beat was accepted.
+        through = Signal()
+        m.d.comb += [
+            self.write_client.beat.valid.eq(out.o.valid & ~out.o.p.void),
+            self.write_client.beat.payload.eq(out.o.p.beat),
+            out.o.ready.eq(out.o.p.void | self.write_client.beat.ready),
+            through.eq(out.o.valid & out.o.ready & out.o.p.end),
+            drain.leave0.eq(through),
+            drain.epoch0.eq(out.o.p.epoch),
+        ]
+
+        # Effects, each when its packet is through. The two outputs wait for nobody but their own.
+        written = Signal(range(EFFECTS + 1))  # packets through, effects not yet gone
+        completed, replied = Signal(), Signal()
+        effect, due = effects.o.payload, Signal()
+        m.d.comb += [
+            due.eq(effects.o.valid & (written != 0)),
+            self.completion.valid.eq(due & effect.complete & ~completed),
+            self.completion.payload.eq(effect.completion),
+            self.reply.valid.eq(due & effect.reply & ~replied),
+            self.reply.payload.qp.eq(effect.qp),
+            self.reply.payload.flags.eq(effect.flags),
+            paired.eq(
+                due
+                & (~self.completion.valid | self.completion.ready)
+                & (~self.reply.valid | self.reply.ready)
+            ),
+            effects.o.ready.eq(paired),
+        ]
+        with m.If(paired):
+            m.d.sync += [completed.eq(0), replied.eq(0)]
+        with m.Else():
+            with m.If(self.completion.valid & self.completion.ready):
+                m.d.sync += completed.eq(1)
+            with m.If(self.reply.valid & self.reply.ready):
+                m.d.sync += replied.eq(1)
+        m.d.sync += written.eq(written + through - paired)
+        return m

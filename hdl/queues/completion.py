@@ -1,0 +1,347 @@
+"""Completions: buffers back to their rings, CQEs into completion queues, interrupts."""
+
+from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.jobs import Completion, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.rows import CqRow, QueueRow
+from hdl.ports.tables import TableProgram, TableRead
+
+from .buffers import CompletionJob, CqBuffers
+from .cqe import CqeWriter
+from .read import ReadShare
+from .types import NO_VECTOR, Segment, UsedRing
+from .used import UsedWriter
+from .walker import Walker
+
+__all__ = ["CompletionEngine", "ArmCq", "CqError"]
+
+CQE_BYTES = 38
+SOLICITED, NEXT = 1, 2
+
+
+class ArmCq(data.Struct):
+    """REQ_NOTIFY_CQ (VR-3.34): ``flags`` solicited 1, next 2; added to what was asked before."""
+
+    cq: 14
+    flags: 2
+
+
+class CqError(data.Struct):
+    """A CQE of QP ``qp`` was lost: the CQ has no buffer for it, or is in error since then."""
+
+    cq: 14
+    qp: 24
+
+
+class CompletionEngine(wiring.Component):
+    """Carries out completions, one after the other, in the order in which they came.
+
+    For each: (a) with ``ring`` a used element {head, 0} and the used index of its queue; (b) with
+    ``emit`` the CQE over the CQ's next buffer, its used element {head, 38}, the used index; (c) the
+    interrupt when the CQ is armed for it. All writes leave by ``write_client``, on STREAM_DATA.
+
+    Spec: Virtio 1.2, 2.7.7, 2.7.8; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
+    Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error`` one
+    row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when nothing is under
+    way, sets the used index of the queue to 0; ``cq_program`` and ``used_program``, the firmware's
+    windows on the CQ rows and the used indices; ``idle``; counters ``completions`` (CQEs written),
+    ``overflows`` (CQEs lost), ``interrupts``.
+    The buffers of up to ``lanes`` CQEs are looked up ahead. A queue that is not enabled gets nothing.
+    Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in error,
+    once per arming; for SQ and RQ whenever the queue has a vector; all of them subject to NO_INTERRUPT
+    or used_event. Latency and throughput: docs/queues.md.
+    Errors: CQ without a buffer: its ``error`` is set, this and later CQEs are lost (VR-4.11); a
+    broken CQ ring likewise, with a QueueError. The WQE's buffer goes back all the same.
+    Reset: CQ rows and used indices are cleared, one a cycle; nothing is accepted meanwhile.
+    """
+
+    def __init__(self, *, config: NicConfig, lanes: int = 8):
+        if not 1 <= lanes <= 16:
+            raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
+        self._config, self._lanes = config, lanes
+        super().__init__(
+            {
+                "i": In(stream.Signature(Completion)),
+                "arm": In(stream.Signature(ArmCq)),
+                "interrupt": Out(stream.Signature(Interrupt)),
+                "cq_error": Out(stream.Signature(CqError)),
+                "error": Out(stream.Signature(QueueError)),
+                "queue_read": Out(TableRead(16, QueueRow)),
+                "queue_reset": In(stream.Signature(16)),
+                "cq_program": In(TableProgram(14, CqRow)),
+                "used_program": In(TableProgram(16, 16)),
+                "event_idx": In(1),
+                "indirect": In(1),
+                "idle": Out(1),
+                "completions": Out(32),
+                "overflows": Out(32),
+                "interrupts": Out(32),
+                "read_client": Out(ReadClient(config.width)),
+                "write_client": Out(WriteClient(config.width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config, count = self._config, self._lanes
+        lane_bits, cq_bits = max(1, ceil_log2(count)), max(1, ceil_log2(config.cqs))
+        used_bits = ceil_log2(config.queues)
+        m.submodules.buffers = buffers = CqBuffers(config=config)
+        m.submodules.jobs = jobs = StreamFifo(shape=CompletionJob, depth=16)
+        m.submodules.share = share = ReadShare(width=config.width, clients=2 + count)
+        m.submodules.cqe = cqe = CqeWriter(config=config)
+        m.submodules.used = used = UsedWriter(config=config)
+        m.submodules.indices = indices = Ram(shape=16, depth=config.queues, reads=2)
+        m.submodules.armed = armed = Ram(shape=2, depth=config.cqs, reads=2)
+        connect(m, share.read_client, flipped(self.read_client))
+        connect(m, buffers.read_client, share.client0)
+        connect(m, used.read_client, share.client1)
+        connect(m, flipped(self.i), buffers.i)
+        connect(m, buffers.queue_read, flipped(self.queue_read))
+        connect(m, buffers.o, jobs.i)
+        connect(m, used.interrupt, flipped(self.interrupt))
+        walkers = []
+        for i in range(count):
+            m.submodules[f"walker{i}"] = walker = Walker(config=config)
+            connect(m, walker.read_client, getattr(share, f"client{2 + i}"))
+            m.d.comb += [
+                walker.indirect.eq(self.indirect),
+                walker.i.payload.eq(buffers.chain.payload),
+            ]
+            walkers.append(walker)
+
+        # Chains to the walkers in turn, their segments back in the same turn.
+        to_walker, from_walker = Signal(lane_bits), Signal(lane_bits)
+
+        def following(turn):
+            return Mux(turn == count - 1, 0, turn + 1)
+
+        with m.Switch(to_walker):
+            for i, walker in enumerate(walkers):
+                with m.Case(i):
+                    m.d.comb += [
+                        walker.i.valid.eq(buffers.chain.valid),
+                        buffers.chain.ready.eq(walker.i.ready),
+                    ]
+        with m.If(buffers.chain.valid & buffers.chain.ready):
+            m.d.sync += to_walker.eq(following(to_walker))
+        segment = Signal(Segment)
+        m.d.comb += [
+            segment.eq(Array(walker.o.payload for walker in walkers)[from_walker]),
+            cqe.segment.payload.eq(segment),
+        ]
+        with m.Switch(from_walker):
+            for i, walker in enumerate(walkers):
+                with m.Case(i):
+                    m.d.comb += [
+                        cqe.segment.valid.eq(walker.o.valid),
+                        walker.o.ready.eq(cqe.segment.ready),
+                    ]
+        with m.If(cqe.segment.valid & cqe.segment.ready & segment.last):
+            m.d.sync += from_walker.eq(following(from_walker))
+
+        # One write client: the CQE and the rings never write at the same time.
+        writing_cqe = Signal()
+        with m.If(writing_cqe):
+            connect_stream(m, cqe.write_client.beat, self.write_client.beat)
+        with m.Else():
+            connect_stream(m, used.write_client.beat, self.write_client.beat)
+
+        job = Signal(CompletionJob, reset_less=True)
+        completion = job.completion
+        second = Signal()  # the CQ's ring, not the WQE's
+        ring = Signal(UsedRing)
+        m.d.comb += ring.eq(Mux(second, job.cq_ring.as_value(), job.wqe_ring.as_value()))
+        asked = armed.read0.row
+        wanted = Signal()
+        m.d.comb += [
+            cqe.completion.eq(completion),
+            used.event_idx.eq(self.event_idx),
+            used.i.payload.function.eq(completion.function),
+            used.i.payload.ring.eq(ring),
+            used.i.payload.index.eq(indices.read0.row),
+            used.i.payload.head.eq(Mux(second, job.head, completion.head)),
+            used.i.payload.length.eq(Mux(second, CQE_BYTES, 0)),
+            wanted.eq(
+                ((asked & NEXT) != 0)
+                | (((asked & SOLICITED) != 0) & (completion.solicited | (completion.status != 0)))
+            ),
+            used.i.payload.notify.eq((ring.vector != NO_VECTOR) & (~second | wanted)),
+            indices.read0.index.eq(ring.queue[:used_bits]),
+        ]
+
+        lost, lost_valid = Signal(CqError, reset_less=True), Signal()
+        broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
+        m.d.comb += [
+            self.cq_error.valid.eq(lost_valid),
+            self.cq_error.payload.eq(lost),
+            self.error.valid.eq(broken_valid),
+            self.error.payload.eq(broken),
+            buffers.fault_cq.eq(completion.cq),
+        ]
+        with m.If(self.cq_error.ready):
+            m.d.sync += lost_valid.eq(0)
+        with m.If(self.error.ready):
+            m.d.sync += broken_valid.eq(0)
+        reported = ~lost_valid & ~broken_valid
+
+        def lose(cause) -> None:
+            m.d.sync += [
+                lost_valid.eq(1),
+                lost.cq.eq(completion.cq),
+                lost.qp.eq(completion.qp_num),
+                broken_valid.eq(cause != QueueErrorCause.NONE),
+                broken.queue.eq(job.cq_ring.queue),
+                broken.cause.eq(cause),
+                self.overflows.eq(self.overflows + 1),
+            ]
+
+        clear = Signal(range(config.queues + 1))
+        cause = Signal(QueueErrorCause, reset_less=True)
+        index_write, index_row = Signal(), Signal(16)
+        index_place = Signal(used_bits)
+        arm_write, arm_row, arm_place = Signal(), Signal(2), Signal(cq_bits)
+        cleared = Signal()
+        resetting = Signal()
+        m.d.comb += [
+            cleared.eq(clear == config.queues),
+            resetting.eq(self.queue_reset.valid),
+            buffers.hold.eq(resetting | ~cleared),
+            arm_place.eq(completion.cq),
+            index_place.eq(ring.queue),
+            index_row.eq(indices.read0.row + 1),
+        ]
+        with m.FSM(name="state"):
+            with m.State("CLEAR"):
+                m.d.sync += clear.eq(clear + 1)
+                with m.If(clear == config.queues - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                nothing = buffers.idle & (jobs.level == 0)
+                m.d.comb += self.idle.eq(nothing & ~lost_valid & ~broken_valid)
+                m.d.sync += [job.eq(jobs.o.payload), second.eq(0)]
+                with m.If(self.arm.valid):
+                    m.d.comb += armed.read0.index.eq(self.arm.payload.cq[:cq_bits])
+                    m.d.comb += armed.read0.enable.eq(1)
+                    m.next = "ARM"
+                with m.Elif(jobs.o.valid & reported):
+                    m.d.comb += jobs.o.ready.eq(1)
+                    m.next = "WQE"
+                with m.Elif(resetting & nothing):
+                    m.d.comb += [
+                        index_write.eq(1),
+                        index_place.eq(self.queue_reset.payload),
+                        index_row.eq(0),
+                        buffers.flush.eq(1),
+                        self.queue_reset.ready.eq(1),
+                    ]
+            with m.State("ARM"):
+                m.d.comb += [
+                    arm_write.eq(1),
+                    arm_place.eq(self.arm.payload.cq),
+                    arm_row.eq(asked | self.arm.payload.flags),
+                    self.arm.ready.eq(1),
+                ]
+                m.next = "IDLE"
+            with m.State("WQE"):
+                m.d.comb += indices.read0.enable.eq(1)
+                with m.If(job.ring):
+                    m.next = "RETURN"
+                with m.Else():
+                    m.next = "CQ"
+            with m.State("RETURN"):
+                m.d.comb += [used.i.valid.eq(1), index_write.eq(used.i.ready)]
+                with m.If(used.i.ready):
+                    m.next = "RETURNED"
+            with m.State("RETURNED"):
+                with m.If(used.done):
+                    with m.If(second):
+                        m.d.sync += self.completions.eq(self.completions + 1)
+                        with m.If(used.raised):
+                            # One shot.
+                            m.d.comb += arm_write.eq(1)
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.next = "CQ"
+            with m.State("CQ"):
+                m.d.sync += second.eq(1)
+                with m.If(job.write):
+                    m.d.comb += cqe.start.eq(1)
+                    m.next = "CQE"
+                with m.Else():
+                    with m.If(job.lost):
+                        lose(job.cause)
+                    m.next = "IDLE"
+            with m.State("CQE"):
+                m.d.comb += [
+                    writing_cqe.eq(1),
+                    armed.read0.index.eq(completion.cq[:cq_bits]),
+                    armed.read0.enable.eq(1),
+                    indices.read0.enable.eq(1),
+                ]
+                m.d.sync += cause.eq(cqe.cause)
+                with m.If(cqe.done):
+                    with m.If(cqe.cause == QueueErrorCause.NONE):
+                        m.next = "RETURN"
+                    with m.Else():
+                        m.next = "BROKEN"
+            with m.State("BROKEN"):
+                m.d.comb += buffers.fault.eq(1)
+                lose(cause)
+                m.next = "IDLE"
+        with m.If(used.done & used.raised):
+            m.d.sync += self.interrupts.eq(self.interrupts + 1)
+
+        # The firmware's windows: its writes wait for a cycle without one of ours.
+        program, window = self.used_program, self.cq_program
+        index_read, buffers_window = Signal(), buffers.program
+        m.d.sync += index_read.eq(program.read & ~index_read)
+        m.d.comb += [
+            indices.read1.index.eq(program.index[:used_bits]),
+            indices.read1.enable.eq(program.read),
+            program.read_row.eq(indices.read1.row),
+            program.done.eq(index_read | (program.write & cleared & ~index_write)),
+            indices.write.enable.eq(~cleared | index_write | program.write),
+            armed.read1.index.eq(window.index[:cq_bits]),
+            armed.read1.enable.eq(window.read),
+            buffers_window.index.eq(window.index),
+            buffers_window.row.eq(window.row),
+            buffers_window.read.eq(window.read),
+            buffers_window.write.eq(window.write & cleared & ~arm_write & ~buffers.fault),
+            window.done.eq(buffers_window.done),
+            armed.write.enable.eq(~cleared | arm_write | (window.write & window.done)),
+        ]
+        read_row = Signal(CqRow)
+        m.d.comb += [
+            read_row.position.eq(buffers_window.read_row.position),
+            read_row.available.eq(buffers_window.read_row.available),
+            read_row.error.eq(buffers_window.read_row.error),
+            read_row.armed.eq(armed.read1.row),
+            window.read_row.eq(read_row),
+        ]
+        with m.If(~cleared):
+            m.d.comb += [indices.write.index.eq(clear), armed.write.index.eq(clear)]
+        with m.Else():
+            m.d.comb += [
+                indices.write.index.eq(Mux(index_write, index_place, program.index[:used_bits])),
+                indices.write.row.eq(Mux(index_write, index_row, program.row)),
+                armed.write.index.eq(Mux(arm_write, arm_place, window.index[:cq_bits])),
+                armed.write.row.eq(Mux(arm_write, arm_row, window.row.armed)),
+            ]
+        return m
+
+
+def connect_stream(m: Module, source, sink) -> None:
+    """Join two streams under the condition that holds where this is called."""
+    m.d.comb += [
+        sink.payload.eq(source.payload),
+        sink.valid.eq(source.valid),
+        source.ready.eq(sink.ready),
+    ]

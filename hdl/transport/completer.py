@@ -1,0 +1,371 @@
+"""The sending side's answers: ACKs, NAKs and READ responses finish outstanding WQEs."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import WcStatus
+from hdl.config import NicConfig
+from hdl.ports.jobs import (
+    Activation,
+    Effects,
+    FetchRequest,
+    FetchStatus,
+    Oldest,
+    RecvFetched,
+    ScatterChecked,
+    ScatterJob,
+    ScatterKind,
+)
+from hdl.ports.rows import QpAck
+from hdl.ports.tables import TableWrite
+
+from .completer_check import (
+    EntryFacts,
+    Response,
+    ResponseFacts,
+    entry_facts,
+    response_facts,
+    wc_opcode,
+)
+from .receive_types import CompleterWork, Events, ReceiveFlags, SequenceNak
+
+__all__ = ["Completer"]
+
+
+class Completer(wiring.Component):
+    """Takes one response packet, or one ``finish`` poke, with the rows of its QP.
+
+    Walks the QP's outstanding WQEs, oldest first: those that the packet acknowledges finish, in
+    order, each with a ``job`` and ``effects`` of its own (the first one of an ACK uses the
+    packet's). An entry that is not ``complete`` is never removed: the requester still works on it.
+    ``i`` is taken (ready) when all has been handed over: rows, ``pop``, ``wake``, ``repoke``.
+    A READ finishes by its own responses only; a packet that passes over an unfinished one shows
+    that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
+    Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
+    Latency: an ACK of one WQE 9 cycles and the waits for table and check, each further WQE 8; a
+    READ response 12 and the wait for the fetch. Throughput: one packet at a time.
+    Errors: in ``events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH pokes
+    asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not taken
+    is lost (receive never waits for the send side). Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(CompleterWork)),
+                "job": Out(stream.Signature(ScatterJob)),
+                "checked": In(stream.Signature(ScatterChecked)),
+                "effects": Out(stream.Signature(Effects)),
+                "fetch_req": Out(stream.Signature(FetchRequest)),
+                "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "head_req": Out(stream.Signature(14)),
+                "head_rsp": In(stream.Signature(Oldest)),
+                "pop": Out(stream.Signature(14)),
+                "wake": Out(stream.Signature(14)),
+                "repoke": Out(stream.Signature(Activation)),
+                "sequence_nak": Out(stream.Signature(SequenceNak)),
+                "ack_write": Out(TableWrite(14, QpAck)),
+                "events": Out(Events),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        work = self.i.payload
+        header = work.header
+        ack = Signal(QpAck, reset_less=True)  # working copy
+        changed = Signal()  # ... which differs from the table
+        oldest = Signal(Oldest, reset_less=True)
+        entry = oldest.entry
+        said, facts = Signal(ResponseFacts, reset_less=True), Signal(EntryFacts, reset_less=True)
+        response_now = response_facts(m, work)
+        entry_now = entry_facts(m, work, oldest, ack)
+
+        owes = Signal()  # the packet has not had its job yet
+        finish, status = Signal(), Signal(8, reset_less=True)  # the oldest WQE ends, with status
+        placed = Signal()  # a READ response's payload is where it belongs
+        more = Signal()  # look at the next WQE after this one
+        kind = Signal(ScatterKind)
+        fetched = Signal(RecvFetched, reset_less=True)
+        discard = Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
+        give_effects, give_pop, give_wake = Signal(), Signal(), Signal()
+        poke_flags = Signal(4)  # ReceiveFlags; not 0: poke is given
+        left = [Signal(name=f"{name}_left") for name in ("effects", "pop", "wake", "poke")]
+        is_data = ~work.finish & (said.response == Response.DATA)
+
+        with m.FSM(name="completer") as fsm:
+            with m.State("IDLE"):
+                m.d.sync += [
+                    ack.eq(work.ack),
+                    said.eq(response_now),
+                    owes.eq(~work.finish),
+                    changed.eq(0),
+                    more.eq(0),
+                    poke_flags.eq(0),
+                ]
+                with m.If(self.i.valid):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.d.comb += self.head_req.valid.eq(1)
+                m.d.sync += [finish.eq(0), placed.eq(0), more.eq(0), kind.eq(ScatterKind.NONE)]
+                with m.If(self.head_req.ready):
+                    m.next = "HEAD"
+            with m.State("HEAD"):
+                m.d.comb += self.head_rsp.ready.eq(1)
+                m.d.sync += oldest.eq(self.head_rsp.payload)
+                with m.If(self.head_rsp.valid):
+                    m.next = "COMPARE"
+            with m.State("COMPARE"):
+                m.d.sync += facts.eq(entry_now)
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.next = "END"  # unless something below finishes or places
+                with m.If(work.finish):
+                    self._decide_poke(m, work, ack, oldest, facts, finish, status)
+                with m.Else():
+                    self._decide_packet(
+                        m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags
+                    )
+            with m.State("PLACE"):
+                owes_last = said.last & facts.at_last & (facts.end == entry.length)
+                owes_more = ~said.last & ~facts.at_last & said.full
+                m.d.sync += [owes.eq(0), kind.eq(discard)]
+                with m.If((said.first == ack.read_begun) | ~(owes_last | owes_more)):
+                    m.d.comb += self.events.bad_response.eq(1)
+                    m.d.sync += [finish.eq(1), status.eq(WcStatus.BAD_RESP_ERR)]
+                    m.next = "JOB"
+                with m.Else():
+                    m.d.sync += [placed.eq(1), finish.eq(said.last), status.eq(WcStatus.SUCCESS)]
+                    m.next = "FETCH"
+                    with m.If(header.length == 0):
+                        m.next = "JOB"
+            with m.State("FETCH"):
+                m.d.comb += self.fetch_req.valid.eq(1)
+                with m.If(self.fetch_req.ready):
+                    m.next = "FETCHED"
+            with m.State("FETCHED"):
+                m.d.comb += self.fetch_rsp.ready.eq(1)
+                m.d.sync += fetched.eq(self.fetch_rsp.payload)
+                with m.If(self.fetch_rsp.valid):
+                    m.d.sync += kind.eq(ScatterKind.LINE)
+                    m.next = "JOB"
+                    with m.If(self.fetch_rsp.payload.status != FetchStatus.OK):
+                        # The ring has changed under a WQE that was good when it was sent.
+                        m.d.sync += [
+                            kind.eq(ScatterKind.DISCARD),
+                            finish.eq(1),
+                            status.eq(WcStatus.LOC_QP_OP_ERR),
+                        ]
+
+            with m.State("END"):
+                m.d.sync += owes.eq(0)
+                with m.If(owes):
+                    m.d.sync += kind.eq(discard)
+                    m.next = "JOB"
+                with m.Else():
+                    m.next = "HAND-OVER"
+            with m.State("JOB"):
+                m.d.comb += self.job.valid.eq(1)
+                with m.If(self.job.ready):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.comb += self.checked.ready.eq(1)
+                with m.If(self.checked.valid):
+                    m.next = "UPDATE"
+                    with m.If((kind == ScatterKind.LINE) & (self.checked.payload.status != 0)):
+                        m.d.sync += [finish.eq(1), status.eq(self.checked.payload.status)]
+            with m.State("UPDATE"):
+                m.d.sync += give_effects.eq(1)
+                with m.If(finish):
+                    self._finish(m, work, ack, entry, facts, status, poke_flags)
+                    m.d.sync += [changed.eq(1), give_pop.eq(1), give_wake.eq(1)]
+                    with m.If(~is_data):
+                        m.d.sync += owes.eq(0)
+                with m.Elif(placed):
+                    m.d.sync += [ack.psn.eq(header.psn + 1), ack.read_begun.eq(1), changed.eq(1)]
+                m.next = "HAND-OVER"
+            with m.State("HAND-OVER"):
+                m.d.comb += self.ack_write.enable.eq(changed)
+                m.d.sync += changed.eq(0)
+                with m.If(Cat(left) == 0):
+                    with m.If(more):
+                        m.next = "LOOK"
+                    with m.Elif(owes):
+                        m.next = "END"
+                    with m.Else():
+                        m.d.comb += self.i.ready.eq(1)
+                        m.next = "IDLE"
+
+        # What is handed over, each as soon as its taker is ready.
+        for still, give, port in zip(
+            left,
+            (give_effects, give_pop, give_wake, poke_flags),
+            (self.effects, self.pop, self.wake, self.repoke),
+            strict=True,
+        ):
+            m.d.comb += [
+                port.valid.eq(fsm.ongoing("HAND-OVER") & (give != 0)),
+                still.eq((give != 0) & ~port.ready),
+            ]
+            with m.If(fsm.ongoing("HAND-OVER") & port.ready):
+                m.d.sync += give.eq(0)
+
+        self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
+        failed = fsm.ongoing("UPDATE") & finish
+        m.d.comb += [
+            self.events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
+            self.events.req_cqe_flush_error.eq(failed & (status == WcStatus.WR_FLUSH_ERR)),
+        ]
+        with m.If(self.sequence_nak.valid & self.sequence_nak.ready):
+            m.d.sync += self.sequence_nak.valid.eq(0)
+        return m
+
+    def _ports(self, m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags):
+        header, cfg, job = work.header, work.cfg, self.job.payload
+        done, failed = self.effects.payload.completion, status != WcStatus.SUCCESS
+        send_queue = (work.qp << 1) + self._config.sq_queue(0)
+        m.d.comb += [
+            self.head_req.payload.eq(work.qp),
+            self.pop.payload.eq(work.qp),
+            self.wake.payload.eq(work.qp),
+            self.repoke.payload.qp.eq(work.qp),
+            self.repoke.payload.flags.eq(poke_flags),
+            self.ack_write.index.eq(work.qp),
+            self.ack_write.row.eq(ack),
+            self.fetch_req.payload.function.eq(cfg.function),
+            self.fetch_req.payload.qp.eq(work.qp),
+            self.fetch_req.payload.queue.eq(send_queue),
+            self.fetch_req.payload.position.eq(entry.position),
+            self.fetch_req.payload.known.eq(entry.position + 1),
+            self.fetch_req.payload.send.eq(1),
+            job.kind.eq(kind),
+            job.function.eq(cfg.function),
+            job.pd.eq(cfg.pd),
+            job.line.eq(fetched.line),
+            job.num_sge.eq(fetched.wqe.num_sge),
+            job.offset.eq(facts.offset),
+            job.length.eq(Mux(kind == ScatterKind.NONE, 0, header.length)),
+            self.effects.payload.complete.eq(finish),
+            self.effects.payload.qp.eq(work.qp),
+            done.emit.eq(entry.signaled | failed),
+            done.cq.eq(cfg.send_cq),
+            done.wr_id.eq(entry.wr_id),
+            done.status.eq(status),
+            done.opcode.eq(wc_opcode(entry.opcode)),
+            done.byte_len.eq(Mux(failed, 0, entry.length)),
+            done.qp_num.eq(cfg.qpn),
+            done.src_qp.eq(cfg.dest_qpn),
+            done.solicited.eq(failed),
+            done.ring.eq(1),
+            done.queue.eq(send_queue),
+            done.head.eq(entry.head),
+            done.function.eq(cfg.function),
+        ]
+
+    def _finish(self, m, work, ack, entry, facts, status, poke_flags):
+        """The row behind the oldest WQE, and what must happen next."""
+        m.d.sync += [
+            ack.wakes.eq(ack.wakes + 1),
+            ack.reads.eq(ack.reads + facts.read),
+            ack.read_begun.eq(0),
+            ack.status.eq(0),
+        ]
+        with m.If(work.finish):
+            m.d.sync += poke_flags.eq(ReceiveFlags.FINISH)  # one WQE for each poke
+        with m.If(status != WcStatus.SUCCESS):
+            m.d.sync += [ack.error.eq(1), poke_flags.eq(ReceiveFlags.FINISH)]
+            with m.If(~work.ack.error):
+                m.d.sync += poke_flags.eq(ReceiveFlags.FINISH | ReceiveFlags.FLUSH)
+        with m.Elif(~facts.acknowledged):
+            m.d.sync += ack.psn.eq(entry.last_psn + 1)
+
+    def _decide_poke(self, m, work, ack, oldest, facts, finish, status):
+        entry = oldest.entry
+        acknowledged = facts.acknowledged & ~facts.read
+        with m.If(oldest.valid & entry.complete):
+            m.d.sync += finish.eq(1)
+            m.next = "JOB"
+            with m.If(ack.status != 0):
+                m.d.sync += status.eq(ack.status)
+            with m.Elif(entry.status != 0):
+                m.d.sync += status.eq(entry.status)
+            with m.Elif(acknowledged):
+                m.d.sync += status.eq(WcStatus.SUCCESS)
+            with m.Elif(work.in_error):
+                m.d.sync += status.eq(WcStatus.WR_FLUSH_ERR)
+            with m.Else():
+                m.d.sync += finish.eq(0)
+                m.next = "END"
+
+    def _decide_packet(
+        self, m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags
+    ):
+        entry, events, header = oldest.entry, self.events, work.header
+        is_ack, is_data = said.response == Response.ACK, said.response == Response.DATA
+        reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
+
+        def lost():
+            """READ responses are missing; the retry logic may ask for them again."""
+            m.d.comb += events.implied_nak_seq_err.eq(1)
+            self._sequence_nak(m, work.qp, ack.psn)
+
+        with m.If(said.response == Response.INVALID):
+            m.d.comb += events.unexpected_response.eq(1)
+        with m.Elif(~oldest.valid | facts.behind):
+            # An ACK that says nothing new is no error: duplicates are answered with one.
+            m.d.comb += events.unexpected_response.eq(~(is_ack & facts.behind))
+        with m.Elif(entry.status != 0):
+            m.d.sync += poke_flags.eq(ReceiveFlags.FINISH)  # failed here, and now the oldest
+            m.d.comb += events.unexpected_response.eq(is_data)
+        with m.Elif(~facts.read & reached & entry.complete):
+            m.d.sync += [finish.eq(1), status.eq(WcStatus.SUCCESS), more.eq(facts.past)]
+            m.next = "JOB"
+        with m.Elif(facts.past | (is_data & ~(facts.read & entry.complete))):
+            with m.If(facts.read & entry.complete):
+                lost()
+            with m.Else():
+                m.d.comb += events.unexpected_response.eq(1)
+        with m.Elif(is_data & facts.expected):
+            m.next = "PLACE"
+        with m.Elif(is_data | (is_ack & facts.read)):
+            lost()
+        with m.Elif(is_ack):
+            m.d.sync += [ack.psn.eq(header.psn + 1), changed.eq(1)]
+        with m.Else():
+            self._decide_nak(m, work, ack, oldest, said, facts, finish, status, changed, poke_flags)
+
+    def _decide_nak(self, m, work, ack, oldest, said, facts, finish, status, changed, poke_flags):
+        """A NAK for a packet of the oldest WQE; all before it is acknowledged."""
+        events, header = self.events, work.header
+        fatal = said.response == Response.FATAL
+        rnr = said.response == Response.RNR
+        with m.If(~facts.read):
+            m.d.sync += [ack.psn.eq(header.psn), changed.eq(1)]
+        with m.If(said.response == Response.SEQUENCE):
+            m.d.comb += events.packet_seq_err.eq(1)
+            self._sequence_nak(m, work.qp, Mux(facts.read, ack.psn, header.psn))
+        m.d.comb += [
+            events.rnr_nak.eq(rnr),
+            events.req_remote_invalid_request.eq(fatal & (said.status == WcStatus.REM_INV_REQ_ERR)),
+            events.req_remote_access_errors.eq(fatal & (said.status == WcStatus.REM_ACCESS_ERR)),
+            events.req_remote_operational_errors.eq(fatal & (said.status == WcStatus.REM_OP_ERR)),
+        ]
+        with m.If(fatal | (rnr & (work.cfg.rnr_retry == 0))):
+            with m.If(oldest.entry.complete):
+                m.d.sync += [finish.eq(1), status.eq(said.status)]
+                m.next = "JOB"
+            with m.Else():
+                # The requester still sends it: it finishes with a FINISH poke once it is complete.
+                m.d.sync += [
+                    ack.error.eq(1),
+                    ack.status.eq(said.status),
+                    changed.eq(1),
+                    poke_flags.eq(ReceiveFlags.FINISH | ReceiveFlags.FLUSH),
+                ]
+
+    def _sequence_nak(self, m, qp, psn):
+        port = self.sequence_nak
+        with m.If(~port.valid):
+            m.d.sync += [port.valid.eq(1), port.payload.qp.eq(qp), port.payload.psn.eq(psn)]

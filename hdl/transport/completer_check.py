@@ -1,0 +1,116 @@
+"""What the completer wants to know of a response and of the oldest WQE, for one register stage."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, enum
+
+from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
+from hdl.ports.jobs import Oldest
+from hdl.ports.rows import QpAck
+from hdl.wire.opcodes import Operation as Op
+
+from .receive_types import CompleterWork, Syndrome, is_operation
+from .segment import message_offset, mtu_bytes
+
+__all__ = ["EntryFacts", "Response", "ResponseFacts", "entry_facts", "response_facts", "wc_opcode"]
+
+
+class Response(enum.Enum, shape=3):
+    """What a response packet says."""
+
+    ACK = 0
+    SEQUENCE = 1  # NAK 60h
+    RNR = 2
+    FATAL = 3  # NAK 61h, 62h, 63h
+    DATA = 4  # READ response
+    INVALID = 5  # none of these
+
+
+class ResponseFacts(data.Struct):
+    """The packet alone."""
+
+    response: Response
+    status: 8  # WC status for the WQE that a FATAL answers
+    first: 1  # READ response FIRST or ONLY
+    last: 1  # READ response LAST or ONLY
+    full: 1  # its payload is one path MTU
+
+
+class EntryFacts(data.Struct):
+    """The packet's PSN and the oldest outstanding WQE."""
+
+    behind: 1  # PSN before the oldest unacknowledged one
+    expected: 1  # PSN is the oldest unacknowledged one
+    at_last: 1  # PSN is the last of the WQE
+    past: 1  # PSN lies behind the last of the WQE
+    acknowledged: 1  # every packet of the WQE has been acknowledged before
+    read: 1
+    end: 33  # bytes of the READ up to and with this packet
+    offset: 32  # bytes of the READ before this packet
+
+
+def response_facts(m: Module, work: CompleterWork) -> Signal:
+    """Facts of the packet alone; IBTA vol 1, 9.7.5.2 (syndromes), 9.7.5.1.1 (READ responses)."""
+    header = work.header
+    facts = Signal(ResponseFacts, name="response_now")
+    operation, syndrome = header.opcode[:5], header.syndrome
+    first = is_operation(operation, Op.READ_RESP_FIRST, Op.READ_RESP_ONLY)
+    last = is_operation(operation, Op.READ_RESP_LAST, Op.READ_RESP_ONLY)
+    m.d.comb += [
+        facts.response.eq(Response.INVALID),
+        facts.first.eq(first),
+        facts.last.eq(last),
+        facts.full.eq(header.length == mtu_bytes(m, work.cfg.path_mtu)),
+    ]
+    with m.If(first | last | (operation == Op.READ_RESP_MIDDLE)):
+        m.d.comb += facts.response.eq(Response.DATA)
+    with m.Elif((operation == Op.ACKNOWLEDGE) & (header.length == 0)):
+        with m.Switch(syndrome):
+            with m.Case("000-----"):
+                m.d.comb += facts.response.eq(Response.ACK)
+            with m.Case("001-----"):
+                m.d.comb += [
+                    facts.response.eq(Response.RNR),
+                    facts.status.eq(WcStatus.RNR_RETRY_EXC_ERR),
+                ]
+            with m.Case(Syndrome.PSN_SEQUENCE):
+                m.d.comb += facts.response.eq(Response.SEQUENCE)
+            for code, status in (
+                (Syndrome.INVALID_REQUEST, WcStatus.REM_INV_REQ_ERR),
+                (Syndrome.REMOTE_ACCESS, WcStatus.REM_ACCESS_ERR),
+                (Syndrome.REMOTE_OPERATIONAL, WcStatus.REM_OP_ERR),
+            ):
+                with m.Case(code):
+                    m.d.comb += [facts.response.eq(Response.FATAL), facts.status.eq(status)]
+    return facts
+
+
+def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> Signal:
+    """Facts of the packet against the oldest WQE and the oldest unacknowledged PSN."""
+    facts = Signal(EntryFacts, name="entry_now")
+    header, entry = work.header, oldest.entry
+    behind, past, left = Signal(24), Signal(24), Signal(24)
+    offset = Signal(32, name="read_offset")
+    packets = Signal(24, name="read_packets")
+    m.d.comb += [
+        behind.eq(header.psn - ack.psn),
+        past.eq(entry.last_psn - header.psn),
+        left.eq(entry.last_psn - ack.psn),
+        packets.eq(header.psn - entry.first_psn),
+        offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
+        facts.behind.eq(behind[23]),
+        facts.expected.eq(behind == 0),
+        facts.at_last.eq(past == 0),
+        facts.past.eq(past[23]),
+        facts.acknowledged.eq(left[23]),
+        facts.read.eq(entry.opcode == WrOpcode.RDMA_READ),
+        facts.offset.eq(offset),
+        facts.end.eq(offset + header.length),
+    ]
+    return facts
+
+
+def wc_opcode(opcode):
+    """WC opcode of a WR opcode (VR-4.9)."""
+    is_write = is_operation(opcode, WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
+    is_read = opcode == WrOpcode.RDMA_READ
+    return Mux(is_write, WcOpcode.RDMA_WRITE, Mux(is_read, WcOpcode.RDMA_READ, WcOpcode.SEND))

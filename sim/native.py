@@ -1,0 +1,181 @@
+"""The compiled models' C interface, reached from Python inside a simulation through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint8, c_uint32, c_uint64, c_void_p
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Event",
+    "HostSettings",
+    "HostStats",
+    "LinkSettings",
+    "LinkStats",
+    "MMIO",
+    "INTERRUPT",
+    "READ_FAULT",
+    "WRITE_FAULT",
+    "FRAME",
+    "PROTOCOL",
+    "clear",
+    "events",
+    "library",
+    "memory",
+    "structure",
+]
+
+MMIO, INTERRUPT, READ_FAULT, WRITE_FAULT, FRAME, PROTOCOL = range(1, 7)
+
+
+class Event(ctypes.Structure):
+    """One thing a model has to say (``struct Event`` of ``sim/models/events.hpp``)."""
+
+    _fields_ = [
+        ("kind", c_uint32),
+        ("id", c_uint32),
+        ("value", c_uint64),
+        ("addr", c_uint64),
+        ("time", c_uint64),
+    ]
+
+
+def _words(*names: str) -> list[tuple[str, type]]:
+    return [(name, c_uint64) for name in names]
+
+
+class HostSettings(ctypes.Structure):
+    """Behaviour of a host; may be changed at any time (``struct Settings`` of the host model)."""
+
+    _fields_ = _words(
+        "read_latency_ps",
+        "read_jitter_ps",
+        "write_delay_ps",
+        "write_jitter_ps",
+        "read_ps_per_kib",
+        "write_ps_per_kib",
+        "mmio_latency_ps",
+        "chunk_bytes",
+        "reorder",
+        "stall_read",
+        "stall_write",
+        "stall_completion",
+        "seed",
+    )
+
+
+class HostStats(ctypes.Structure):
+    """What a host has counted (``struct Stats`` of the host model); times in ps."""
+
+    _fields_ = _words(
+        "reads",
+        "read_bytes",
+        "read_beats",
+        "read_faults",
+        "writes",
+        "write_bytes",
+        "write_beats",
+        "write_faults",
+        "interrupts",
+        "mmio_reads",
+        "mmio_writes",
+        "reads_outstanding",
+        "reads_outstanding_max",
+        "writes_pending",
+        "first_read_ps",
+        "last_read_ps",
+        "first_write_ps",
+        "last_write_ps",
+        "cycles",
+    )
+
+
+class LinkSettings(ctypes.Structure):
+    """Behaviour of a link port; may be changed at any time."""
+
+    _fields_ = _words(
+        "ps_per_byte",
+        "delay_ps",
+        "fifo_bytes",
+        "peer",
+        "buffer_bytes",
+        "stall_tx",
+        "stall_rx",
+        "seed",
+    )
+
+
+class LinkStats(ctypes.Structure):
+    """What a link port has counted; times in ps on the line."""
+
+    _fields_ = _words(
+        "tx_frames",
+        "tx_bytes",
+        "tx_bad",
+        "rx_frames",
+        "rx_bytes",
+        "first_tx_ps",
+        "last_tx_ps",
+        "protocol_errors",
+    )
+
+
+_SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
+    "host_memory": (c_void_p, [c_int, c_uint64, c_uint64]),
+    "host_settings": (c_void_p, [c_int]),
+    "host_stats": (c_void_p, [c_int]),
+    "host_reseed": (None, [c_int]),
+    "host_mmio": (None, [c_int, *[c_uint32] * 6, c_uint64]),
+    "host_event": (c_int, [c_int, POINTER(Event)]),
+    "link_settings": (c_void_p, [c_int]),
+    "link_stats": (c_void_p, [c_int]),
+    "link_reseed": (None, [c_int]),
+    "link_event": (c_int, [c_int, POINTER(Event)]),
+    "link_capture": (c_int, [c_char_p]),
+    "link_capture_end": (None, []),
+    "link_inject": (None, [c_int, c_uint64, c_char_p, c_uint64, c_int]),
+    "link_receive": (c_uint64, [c_int, c_void_p, POINTER(c_uint64)]),
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The simulation program itself; a model that was not built in has no functions in it."""
+    program = ctypes.CDLL(None)
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(program, name, None)
+        if function is not None:
+            function.restype, function.argtypes = result, arguments
+    return program
+
+
+def structure(kind: type[ctypes.Structure], function: str, index: int) -> ctypes.Structure:
+    """The structure that a model shares, as a view."""
+    return kind.from_address(getattr(library(), function)(index))
+
+
+def clear(view: ctypes.Structure) -> None:
+    """Set a shared structure to zero."""
+    ctypes.memset(ctypes.addressof(view), 0, ctypes.sizeof(view))
+
+
+def memory(index: int, base: int, size: int) -> NDArray[np.uint8]:
+    """New memory, all zero, of host ``index``; MemoryError if the machine has none."""
+    address = library().host_memory(index, base, size)
+    if not address:
+        raise MemoryError(f"No {size} bytes for the memory of host {index}")
+    return np.ctypeslib.as_array((c_uint8 * size).from_address(address))
+
+
+def events(function: str, index: int) -> list[Event]:
+    """Take all events of a model; only then will its signal change again."""
+    taken = []
+    event = Event()
+    fetch = getattr(library(), function)
+    while fetch(index, byref(event)):
+        taken.append(event)
+        event = Event()
+    return taken

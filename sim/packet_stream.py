@@ -1,0 +1,197 @@
+"""Packets as beats of ``hdl.ports.packet``, and cocotb drivers for streams of plain integers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+__all__ = [
+    "Sink",
+    "Source",
+    "always",
+    "beats",
+    "every",
+    "never",
+    "packets",
+    "pack",
+    "sometimes",
+    "unpack",
+]
+
+
+def beats(packet: bytes, width: int, *, error: bool = False) -> list[int]:
+    """A packet as payload integers of a packet stream."""
+    size = width // 8
+    out = []
+    for at in range(0, len(packet), size):
+        part = packet[at : at + size]
+        last = at + size >= len(packet)
+        beat = int.from_bytes(part, "little")
+        beat |= ((1 << len(part)) - 1) << width
+        beat |= (int(at == 0) | int(last) << 1 | int(last and error) << 2) << (width + size)
+        out.append(beat)
+    return out
+
+
+def packets(words: Iterable[int], width: int) -> Iterator[tuple[bytes, bool]]:
+    """(packet, error) for payload integers; AssertionError where they break the contract."""
+    size = width // 8
+    current: bytearray | None = None
+    for word in words:
+        keep = word >> width & ((1 << size) - 1)
+        flags = word >> (width + size)
+        first, last, error = flags & 1, flags >> 1 & 1, flags >> 2 & 1
+        assert keep and keep & (keep + 1) == 0, f"keep {keep:#x} is not contiguous"
+        assert last or keep + 1 == 1 << size, f"keep {keep:#x} before last"
+        assert bool(first) == (current is None), "first is in the wrong place"
+        current = current or bytearray()
+        current += (word & ((1 << width) - 1)).to_bytes(size, "little")[: keep.bit_length()]
+        if last:
+            yield bytes(current), bool(error)
+            current = None
+    assert current is None, "the last packet has no end"
+
+
+def _layout(row: Any) -> data.Layout:
+    return data.Layout.cast(row)
+
+
+def unpack(row: Any, value: int) -> dict[str, int]:
+    """Fields of a structure (flat ones) from its integer."""
+    return {
+        name: value >> one.offset & ((1 << Shape.cast(one.shape).width) - 1)
+        for name, one in _layout(row)
+    }
+
+
+def pack(row: Any, values: dict[str, Any]) -> int:
+    """A structure's integer; bytes are taken as they lie, mappings as inner structures."""
+    number = 0
+    fields = dict(_layout(row))
+    for name, value in values.items():
+        one = fields[name]
+        if isinstance(value, dict):
+            value = pack(one.shape, value)
+        elif isinstance(value, (bytes, bytearray)):
+            value = int.from_bytes(value, "little")
+        width = Shape.cast(one.shape).width
+        if not 0 <= value < 1 << width:
+            raise ValueError(f"{name} must fit {width} bits, not {value!r}")
+        number |= value << one.offset
+    return number
+
+
+Pattern = Callable[[], bool]
+
+
+def never() -> bool:
+    """No cycle is a gap."""
+    return False
+
+
+def always() -> bool:
+    return True
+
+
+def every(count: int) -> Pattern:
+    """Each ``count``-th cycle is no gap."""
+    state = [0]
+
+    def gap() -> bool:
+        state[0] = (state[0] + 1) % count
+        return state[0] != 0
+
+    return gap
+
+
+def sometimes(share: float, seed: int) -> Pattern:
+    """That share of the cycles, at random, is a gap."""
+    generator = random.Random(seed)
+    return lambda: generator.random() < share
+
+
+class Source:
+    """Drives words into the stream ``name`` of ``dut``; ``run`` returns when all are accepted.
+
+    ``started``, ``ended``: clock cycles of the first and the last word accepted.
+    """
+
+    def __init__(self, dut: Any, name: str, *, idle: Pattern = never):
+        self._clock = dut.clk
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready")
+        self._payload = getattr(dut, f"{name}__payload")
+        self._valid.value = 0
+        self.idle = idle
+        self.sent = 0
+        self.stalls = 0
+
+    async def run(self, words: Iterable[int]) -> None:
+        from cocotb.triggers import RisingEdge
+
+        edge = RisingEdge(self._clock)
+        idle, valid, ready, payload = self.idle, self._valid, self._ready, self._payload
+        driven = False
+        for word in words:
+            while idle():
+                if driven:
+                    valid.value, driven = 0, False
+                await edge
+            payload.value = word
+            if not driven:
+                valid.value, driven = 1, True
+            await edge
+            while not ready.value:
+                self.stalls += 1
+                await edge
+            self.sent += 1
+        valid.value = 0
+
+
+class Sink:
+    """Takes words from the stream ``name``: ``words``, and the clock cycle of each in ``cycles``.
+
+    Checks that a word that waits does not change and does not go away.
+    """
+
+    def __init__(self, dut: Any, name: str, *, stall: Pattern = never):
+        self._clock = dut.clk
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready")
+        self._payload = getattr(dut, f"{name}__payload")
+        self._ready.value = 0
+        self.name = name
+        self.stall = stall
+        self.words: list[int] = []
+        self.cycles: list[int] = []
+        self.cycle = 0
+
+    async def run(self) -> None:
+        from cocotb.triggers import RisingEdge
+
+        edge = RisingEdge(self._clock)
+        valid, ready, payload, clock = self._valid, self._ready, self._payload, self._clock
+        assert clock is not None
+        waiting: int | None = None
+        taking = False
+        while True:
+            want = not self.stall()
+            if want != taking:
+                ready.value, taking = int(want), want
+            await edge
+            self.cycle += 1
+            if valid.value:
+                word = int(payload.value)
+                assert waiting in (None, word), f"{self.name}: a waiting word has changed"
+                if taking:
+                    self.words.append(word)
+                    self.cycles.append(self.cycle)
+                    waiting = None
+                else:
+                    waiting = word
+            else:
+                assert waiting is None, f"{self.name}: a waiting word has gone"

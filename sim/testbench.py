@@ -1,0 +1,176 @@
+"""A simulation of one or two cards: generates the top, builds it, and brings it up inside cocotb.
+
+Outside the simulation: ``build`` (and ``sim.build.run``). Inside: ``Testbench(dut, ...)``, then
+``await testbench.start()``.
+
+The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of the gateware (``nic<i>``), a
+``host_model`` when it has a host port (members ``host``), a ``link_model`` when it has MAC ports
+(``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and ``wire<i>_event``. Further
+ports of the gateware become ports of the top, named ``nic<i>_<port>``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.simtime import get_sim_time
+from cocotb.triggers import RisingEdge, Timer
+
+from hdl.config import NicConfig
+from sim import models
+from sim.build import BuiltModel, Rtl, Visible, build_model, verilog
+from sim.env import build_root
+from sim.platform import Deadline, Host, Management, Wire
+
+__all__ = ["Testbench", "build", "top_source"]
+
+_RESET_CYCLES = 4
+
+
+def _ports(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Ports of module ``name`` in generated Verilog: name -> (direction, width)."""
+    found = re.search(rf"^module \\?{re.escape(name)} ?\(.*?^endmodule", text, re.M | re.S)
+    if found is None:
+        raise ValueError(f"No module {name!r} in the Verilog")
+    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", found[0], re.M)
+    return {port: (direction, int(high or 0) + 1) for direction, high, port in ports}
+
+
+def top_source(ports: dict[str, tuple[str, int]], *, module: str, width: int, nics: int) -> str:
+    """SystemVerilog of the top for ``nics`` instances of ``module``.
+
+    Raises ValueError if a host or MAC port's width does not fit ``width``.
+    """
+    beats = {
+        "host__rd_rsp__payload": width + 10,
+        "host__wr__payload": width + width // 8 + 91,
+        "mac_tx__payload": width + width // 8 + 3,
+    }
+    for port, bits in beats.items():
+        if port in ports and ports[port][1] != bits:
+            raise ValueError(f"{port} must have {bits} bits at width {width}, not {ports[port][1]}")
+    head, body = ["    input logic clk", "    input logic rst"], []
+    for i in range(nics):
+        joined = [".clk(clk)", ".rst(rst)"]
+        host, wire = [], []
+        for port, (direction, bits) in sorted(ports.items()):
+            if port in ("clk", "rst"):
+                continue
+            signal = f"nic{i}_{port}"
+            joined.append(f".{port}({signal})")
+            if port.startswith("host__"):
+                host.append(f".{port.removeprefix('host__')}({signal})")
+            elif port.startswith(("mac_tx__", "mac_rx__")):
+                wire.append(f".{port}({signal})")
+            else:
+                head.append(f"    {direction} logic [{bits - 1}:0] {signal}")
+                continue
+            body.append(f"    logic [{bits - 1}:0] {signal};")
+        body.append(_instance(module, f"nic{i}", joined))
+        for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
+            if pins:
+                head.append(f"    output logic {name}{i}_event")
+                pins = [".clk(clk)", ".rst(rst)", f".event_o({name}{i}_event)", *pins]
+                body.append(_instance(f"{model} #(.WIDTH({width}), .ID({i}))", f"{name}{i}", pins))
+    lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
+    return "\n".join([*lines, "endmodule", ""])
+
+
+def _instance(module: str, name: str, pins: Iterable[str]) -> str:
+    return f"    {module} {name} (\n        " + ",\n        ".join(pins) + "\n    );"
+
+
+def build(
+    rtl: Rtl | None = None,
+    *,
+    config: NicConfig,
+    nics: int = 1,
+    waves: bool = False,
+    visible: Visible = "ports",
+) -> BuiltModel:
+    """Build the simulation of ``nics`` (1 to 4) cards; without ``rtl`` they are the whole NIC."""
+    if not 1 <= nics <= 4:
+        raise ValueError(f"nics must be 1 to 4, not {nics!r}")
+    rtl = rtl or Rtl("hdl.nic:Nic", {"config": config}, "nic")
+    text = verilog(rtl).read_text()
+    ports = _ports(text, rtl.name)
+    folder = build_root() / "testbench" / f"{rtl.name}-{rtl.key}-{nics}"
+    folder.mkdir(parents=True, exist_ok=True)
+    top = folder / "testbench.sv"
+    source = top_source(ports, module=rtl.name, width=config.width, nics=nics)
+    if not top.exists() or top.read_text() != source:
+        top.write_text(source)
+    extra: set[Path] = {top}
+    if "host__rd_req__payload" in ports:
+        extra |= set(models.HOST)
+    if "mac_tx__payload" in ports:
+        extra |= set(models.LINK)
+    return build_model(
+        rtl, top="testbench", extra_sources=sorted(extra), waves=waves, visible=visible
+    )
+
+
+class Testbench:
+    """Clock, reset, hosts and wires of a running simulation.
+
+    dut: the top. memory: bytes of each host. shuffle: seed of the page order, None = ascending.
+    connect: join the cards 0 and 1 by a wire (else the far end of each is Python).
+    Members: ``hosts``, ``wires``, ``management`` (one for each card, as far as it has the port),
+    ``period_ps``.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of its name
+
+    def __init__(
+        self,
+        dut: Any,
+        *,
+        config: NicConfig,
+        memory: int = 256 << 20,
+        shuffle: int | None = 1,
+        connect: bool = True,
+    ):
+        self.dut, self.config = dut, config
+        self.period_ps = 1_000_000_000_000 // config.clock_hz // 2 * 2
+        self.hosts: list[Host] = []
+        self.wires: list[Wire] = []
+        self._memory, self._shuffle, self._connect = memory, shuffle, connect
+
+    async def start(self) -> None:
+        """Start the clock, reset, create hosts and wires."""
+        self.dut.rst.value = 1
+        cocotb.start_soon(Clock(self.dut.clk, self.period_ps, "ps").start())
+        for i in range(4):
+            if (signal := getattr(self.dut, f"host{i}_event", None)) is not None:
+                shuffle = None if self._shuffle is None else self._shuffle + i
+                self.hosts.append(Host(i, signal, size=self._memory, shuffle=shuffle))
+            if (signal := getattr(self.dut, f"wire{i}_event", None)) is not None:
+                self.wires.append(Wire(i, signal))
+        self.management = [Management(host) for host in self.hosts]
+        for wire in self.wires:
+            wire.disconnect()
+        if self._connect and len(self.wires) >= 2:
+            self.wires[0].connect(self.wires[1])
+        await RisingEdge(self.dut.clk)
+        self._first_edge = int(get_sim_time("step"))
+        await self.cycles(_RESET_CYCLES)
+        self.dut.rst.value = 0
+        await self.cycles(1)
+
+    def deadline(self, cycles: int, report: Callable[[], Any] | None = None) -> Deadline:
+        """Fail the test after that many cycles; ``report`` says what was stuck."""
+        return Deadline(cycles, self.period_ps, report)
+
+    async def cycles(self, count: int) -> None:
+        """Wait for ``count`` rising edges of the clock; Python does not wake for each of them."""
+        if count > 1:
+            now = int(get_sim_time("step"))
+            edge = now - (now - self._first_edge) % self.period_ps
+            await Timer(edge + count * self.period_ps - self.period_ps // 4 - now, "step")
+        if count > 0:
+            await RisingEdge(self.dut.clk)

@@ -1,0 +1,81 @@
+"""A card without rooms: router, RDMA function and register blocks, wired as in the NIC."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.config import NicConfig
+from hdl.csr.management import Management
+from hdl.host.mmio import MmioRouter
+from hdl.host.virtio import VirtioFunction
+from hdl.ports.host import MmioPort, WriteClient
+from hdl.ports.jobs import Doorbell, Interrupt, QueueError
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableRead
+
+SMALL = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=2, vectors=5, queue_size=256)
+LARGE = NicConfig(width=64, qps=1024, cqs=256, mrs=2, gids=2, vectors=100, queue_size=32768)
+READS = 2
+
+
+class Card(wiring.Component):
+    """The gateware under test; its members are those of its parts."""
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "mmio": Out(MmioPort()),
+                "doorbell": Out(stream.Signature(Doorbell)),
+                "interrupt": In(stream.Signature(Interrupt)),
+                "write": Out(WriteClient(config.width)),
+                "intx": Out(1),
+                "queue_error": In(stream.Signature(QueueError)),
+                "queue_reset": Out(stream.Signature(16)),
+                "queue_reset_done": In(1),
+                "reset_request": Out(1),
+                "reset_done": In(1),
+                "driver_ok": Out(1),
+                "features": Out(4),
+            }
+            | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(READS)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.router = router = MmioRouter()
+        m.submodules.function = function = VirtioFunction(config=self._config, reads=READS)
+        m.submodules.management = management = Management(config=self._config)
+        wiring.connect(m, router.guest, function.bus)
+        wiring.connect(m, router.csr, management.bus)
+        wiring.connect(m, management.queue.program, function.program)
+        wiring.connect(m, wiring.flipped(self.mmio), router.mmio)
+        for name in ("doorbell", "interrupt", "write", "queue_error", "queue_reset"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(function, name))
+        for i in range(READS):
+            name = f"queue_read{i}"
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(function, name))
+        core = management.core
+        m.d.comb += [
+            self.intx.eq(function.intx),
+            self.reset_request.eq(function.reset_request),
+            self.driver_ok.eq(function.driver_ok),
+            self.features.eq(
+                Cat(
+                    function.event_idx,
+                    function.in_order,
+                    function.indirect_desc,
+                    function.notification_data,
+                )
+            ),
+            function.queue_reset_done.eq(self.queue_reset_done),
+            function.reset_done.eq(self.reset_done),
+            function.mac.eq(Cat(management.port.mac_low, management.port.mac_high)),
+            core.function_resets.eq(function.reset_count),
+            core.function_status_device.eq(function.status),
+            core.function_status_resetting.eq(function.resetting),
+            core.needs_reset_active.eq(function.needs_reset),
+            core.needs_reset_cause.eq(function.needs_reset_cause),
+            core.needs_reset_queue.eq(function.needs_reset_queue),
+        ]
+        return m

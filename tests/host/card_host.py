@@ -1,0 +1,318 @@
+"""The host of a ``Card``: register accesses of any size, and the guest driver's ``Platform``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
+
+from hdl.abi import virtio_pci as abi
+from hdl.abi.layout import Struct
+from hdl.abi.virtio_pci import Status
+from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA, NicConfig
+from hdl.csr.map import CsrMap, row_map
+from sim.driver.platform import Message
+
+#: The features of the device, as in the standard's table.
+OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 1 << 40
+#: No read may take longer, whatever was accessed before.
+READ_CYCLES = 40
+#: Where the structures are in BAR 0; the walk of the capabilities checks it.
+COMMON, ISR, DEVICE, PBA, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x8000
+NOTIFY_BAR = 2
+
+
+@dataclass(frozen=True)
+class Doorbell:
+    """What the doorbell stream carried."""
+
+    queue: int
+    has_next: int
+    next: int
+
+
+class Host:
+    """Runs at the falling edge of the clock: what it reads is stable, what it sets is taken at the
+    next rising edge."""
+
+    def __init__(self, dut, config: NicConfig):
+        self.dut, self.config = dut, config
+        self.csr = CsrMap(config)
+        self.cycles = 0
+        self.slowest = 0
+        self.mmio = self.interrupts = self
+        self.doorbells: list[Doorbell] = []
+        self.writes: list[tuple[int, int]] = []  # (address, data) of each message
+        self.queue_resets: list[int] = []
+        self.rooms = True  # something answers resets
+        self._handlers: dict[Message, object] = {}
+
+    @classmethod
+    async def begin(cls, dut, config: NicConfig, deadline: int = 200_000) -> Host:
+        """Reset the card; the test fails after ``deadline`` cycles."""
+        self = cls(dut, config)
+        for name in [
+            "mmio__req__valid",
+            "interrupt__valid",
+            "queue_error__valid",
+            "queue_reset_done",
+            "reset_done",
+            "queue_read0__enable",
+            "queue_read1__enable",
+        ]:
+            getattr(dut, name).value = 0
+        for name in [
+            "mmio__rsp__ready",
+            "doorbell__ready",
+            "write__beat__ready",
+            "queue_reset__ready",
+        ]:
+            getattr(dut, name).value = 1
+        dut.rst.value = 1
+        cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
+        await self.tick(2)
+        dut.rst.value = 0
+        cocotb.start_soon(self._watch(deadline))
+        cocotb.start_soon(self._answer_resets())
+        cocotb.start_soon(self._answer_queue_resets())
+        return self
+
+    async def tick(self, count: int = 1) -> None:
+        """Let ``count`` cycles pass."""
+        for _ in range(count):
+            await FallingEdge(self.dut.clk)
+
+    async def _watch(self, deadline: int) -> None:
+        """Count cycles and note what the card sends."""
+        dut = self.dut
+        while True:
+            if int(dut.doorbell__valid.value) & int(dut.doorbell__ready.value):
+                word = int(dut.doorbell__payload.value)
+                self.doorbells.append(Doorbell(word & 0xFFFF, word >> 16 & 1, word >> 17))
+            if int(dut.write__beat__valid.value) & int(dut.write__beat__ready.value):
+                self._write(int(dut.write__beat__payload.value))
+            await FallingEdge(dut.clk)
+            self.cycles += 1
+            assert self.cycles < deadline, f"Not finished after {deadline} cycles"
+
+    def _write(self, beat: int) -> None:
+        width = self.config.width
+        low = 0
+        fields = {}
+        for name, bits in (
+            ("stream_id", 4),
+            ("function", 8),
+            ("addr", 64),
+            ("data", width),
+            ("keep", width // 8),
+            ("first", 1),
+            ("last", 1),
+        ):
+            fields[name] = beat >> low & (1 << bits) - 1
+            low += bits
+        expected = {"stream_id": 0, "function": FUNCTION_RDMA, "keep": 0xF, "first": 1, "last": 1}
+        assert {name: fields[name] for name in expected} == expected
+        message = fields["addr"], fields["data"]
+        self.writes.append(message)
+        if (handler := self._handlers.get(Message(*message))) is not None:
+            handler()
+
+    async def _answer_resets(self) -> None:
+        while True:
+            await self.tick()
+            if self.rooms and int(self.dut.reset_request.value):
+                await self.tick(3)
+                await self.pulse(self.dut.reset_done)
+
+    async def _answer_queue_resets(self) -> None:
+        dut = self.dut
+        while True:
+            taken = int(dut.queue_reset__valid.value) & int(dut.queue_reset__ready.value)
+            queue = int(dut.queue_reset__payload.value)
+            await self.tick()
+            if taken:
+                self.queue_resets.append(queue)
+                if self.rooms:
+                    await self.tick(5)
+                    await self.pulse(dut.queue_reset_done)
+
+    async def pulse(self, signal) -> None:
+        """One for a cycle."""
+        signal.value = 1
+        await self.tick()
+        signal.value = 0
+
+    async def send(self, name: str, payload: int, patience: int = READ_CYCLES) -> None:
+        """Offer a beat on an input stream until it is taken."""
+        getattr(self.dut, f"{name}__payload").value = payload
+        getattr(self.dut, f"{name}__valid").value = 1
+        waited = 0
+        while not int(getattr(self.dut, f"{name}__ready").value):
+            await self.tick()
+            waited += 1
+            assert waited < patience, f"{name} not taken"
+        await self.tick()
+        getattr(self.dut, f"{name}__valid").value = 0
+
+    # Single accesses ----------------------------------------------------------------------------
+
+    async def word(
+        self, function: int, bar: int, addr: int, *, strb: int = 0xF, data: int | None = None
+    ) -> int:
+        """One access as the bus brings it; the answer of a read. Fails when it takes too long."""
+        dut = self.dut
+        write = data is not None
+        payload = function | bar << 8 | addr << 11 | write << 43 | strb << 44 | (data or 0) << 48
+        await self.send("mmio__req", payload)
+        if write:
+            return 0
+        waited = 0
+        while not int(dut.mmio__rsp__valid.value):
+            await self.tick()
+            waited += 1
+            assert waited < READ_CYCLES, f"Read of {function}:{bar}:{addr:#x} not answered"
+        self.slowest = max(self.slowest, waited + 1)
+        answer = int(dut.mmio__rsp__payload.value)
+        await self.tick()
+        return answer
+
+    async def read(self, function: int, bar: int, addr: int, size: int) -> int:
+        """``size`` bytes anywhere; a bus splits what crosses a word."""
+        value = 0
+        for at in range(addr & ~3, addr + size, 4):
+            strb = sum(1 << i for i in range(4) if addr <= at + i < addr + size)
+            word = await self.word(function, bar, at, strb=strb)
+            for i in range(4):
+                if strb >> i & 1:
+                    value |= (word >> 8 * i & 0xFF) << 8 * (at + i - addr)
+        return value
+
+    async def write(self, function: int, bar: int, addr: int, size: int, value: int) -> None:
+        """``size`` bytes anywhere."""
+        for at in range(addr & ~3, addr + size, 4):
+            strb = data = 0
+            for i in range(4):
+                if addr <= at + i < addr + size:
+                    strb |= 1 << i
+                    data |= (value >> 8 * (at + i - addr) & 0xFF) << 8 * i
+            await self.word(function, bar, at, strb=strb, data=data)
+
+    # Structures ---------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> int:
+        """A field of the common configuration."""
+        return await self._field(abi.COMMON_CFG, COMMON, path, None)
+
+    async def set(self, path: str, value: int) -> None:
+        """Write a field of the common configuration, 64 bits as two halves."""
+        await self._field(abi.COMMON_CFG, COMMON, path, value)
+
+    async def entry(self, vector: int, path: str, value: int) -> None:
+        """Write a field of the MSI-X table."""
+        await self._field(abi.MSIX_ENTRY, TABLE + abi.MSIX_ENTRY.size * vector, path, value)
+
+    async def entry_of(self, vector: int, path: str) -> int:
+        """A field of the MSI-X table."""
+        return await self._field(abi.MSIX_ENTRY, TABLE + abi.MSIX_ENTRY.size * vector, path, None)
+
+    async def _field(self, struct: Struct, base: int, path: str, value: int | None) -> int:
+        place = struct.place(path)
+        result = 0
+        for i in range(0, place.size, 4):
+            at, size = base + place.offset + i, min(4, place.size)
+            if value is None:
+                result |= await self.read(FUNCTION_RDMA, 0, at, size) << 8 * i
+            else:
+                part = value >> 8 * i & (1 << 8 * size) - 1
+                await self.write(FUNCTION_RDMA, 0, at, size, part)
+        return result
+
+    async def config_read(self, at: int, size: int) -> int:
+        """Bytes of the RDMA function's configuration space."""
+        return await self.read(FUNCTION_RDMA, abi.CONFIG_SPACE, at, size)
+
+    async def config_write(self, at: int, size: int, value: int) -> None:
+        """Write the RDMA function's configuration space."""
+        await self.write(FUNCTION_RDMA, abi.CONFIG_SPACE, at, size, value)
+
+    async def command(self, bits: int) -> None:
+        """Write the PCI command register."""
+        await self.config_write(abi.PCI_HEADER.offset("command"), 2, bits)
+
+    async def csr_read(self, path: str, word: int = 0) -> int:
+        """A management register."""
+        return await self.word(FUNCTION_MANAGEMENT, 0, self.csr.address(path, word))
+
+    async def csr_write(self, path: str, value: int, word: int = 0) -> None:
+        """Write a management register."""
+        await self.word(FUNCTION_MANAGEMENT, 0, self.csr.address(path, word), data=value)
+
+    # What a driver does -------------------------------------------------------------------------
+
+    async def reset(self) -> None:
+        """Device reset, as a driver does it."""
+        await self.set("device_status", 0)
+        while await self.get("device_status"):
+            pass
+
+    async def negotiate(self, features: int) -> int:
+        """Write the features and FEATURES_OK; the status that results."""
+        for half in (0, 1):
+            await self.set("driver_feature_select", half)
+            await self.set("driver_feature", features >> 32 * half & 0xFFFF_FFFF)
+        before = Status.ACKNOWLEDGE | Status.DRIVER
+        await self.set("device_status", before | Status.FEATURES_OK)
+        return await self.get("device_status")
+
+    async def start(self, features: int = OFFERED) -> None:
+        """From reset to DRIVER_OK."""
+        await self.reset()
+        status = await self.negotiate(features)
+        assert status & Status.FEATURES_OK
+        await self.set("device_status", status | Status.DRIVER_OK)
+
+    async def enable_queue(self, queue: int, *, size: int = 64, base: int = 0x1_0000_0000) -> None:
+        """Set up one queue with rings from ``base`` on."""
+        await self.set("queue_select", queue)
+        await self.set("queue_size", size)
+        await self.set("queue_desc", base)
+        await self.set("queue_driver", base + 0x8000)
+        await self.set("queue_device", base + 0xC000)
+        await self.set("queue_enable", 1)
+
+    async def ring(self, queue: int, size: int = 2, data: int = 0) -> None:
+        """A doorbell."""
+        await self.write(FUNCTION_RDMA, NOTIFY_BAR, 4 * queue, size, data)
+
+    async def row(self, queue: int, port: int = 0) -> dict[str, int]:
+        """A queue's row as an engine reads it: one cycle later."""
+        port = f"queue_read{port}"
+        getattr(self.dut, f"{port}__index").value = queue
+        getattr(self.dut, f"{port}__enable").value = 1
+        await self.tick()
+        getattr(self.dut, f"{port}__enable").value = 0
+        number = int(getattr(self.dut, f"{port}__row").value)
+        words = row_map("queue").words
+        return row_map("queue").unpack([number >> 32 * i & 0xFFFF_FFFF for i in range(words)])
+
+    # What the driver's platform needs -----------------------------------------------------------
+
+    def now(self) -> int:
+        """Time in ns."""
+        return 4 * self.cycles
+
+    async def wait_event(self, timeout_ns: int) -> None:
+        """Let time pass."""
+        await self.tick(max(1, min(timeout_ns, 100) // 4))
+
+    def allocate(self, handler) -> Message:
+        """A message of its own for ``handler``."""
+        message = Message(0xFEE0_0000 + 16 * len(self._handlers), 0x4000 + len(self._handlers))
+        self._handlers[message] = handler
+        return message
+
+    def release(self, message: Message) -> None:
+        """End what ``allocate`` began."""
+        del self._handlers[message]

@@ -1,0 +1,149 @@
+"""Plain-integer read and write clients, and what the engines' benches share."""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+from cocotb.triggers import RisingEdge
+
+__all__ = ["Reader", "Writer", "Request"]
+
+
+@dataclass
+class Request:
+    """A client's read and what came back. ``cycles``: when each beat came."""
+
+    addr: int
+    length: int
+    function: int = 1
+    data: bytearray = field(default_factory=bytearray)
+    cycles: list[int] = field(default_factory=list)
+    error: bool = False
+    accepted: int = -1
+
+
+class Reader:
+    """One read client: issues requests in order, takes the beats, checks their form."""
+
+    def __init__(self, dut: Any, index: int, width: int):
+        self._bytes = width // 8
+        self._width = width
+        self._clk = dut.clk
+        prefix = f"nic0_reader{index}__"
+        self._valid, self._ready, self._payload, self._rsp_valid, self._rsp = (
+            getattr(dut, prefix + name)
+            for name in ("req__valid", "req__ready", "req__payload", "rsp__valid", "rsp__payload")
+        )
+        self._valid.value = 0
+        self.waiting: deque[tuple[Request, int]] = deque()
+        self.pending: deque[Request] = deque()
+        self.done: list[Request] = []
+        self.cycle = 0
+        cocotb.start_soon(self._send())
+        cocotb.start_soon(self._watch())
+
+    def read(self, addr: int, length: int, gap: int = 0) -> Request:
+        """Queue a request, to be offered ``gap`` cycles after the one before was accepted."""
+        request = Request(addr, length)
+        self.waiting.append((request, gap))
+        return request
+
+    async def _send(self) -> None:
+        while True:
+            if not self.waiting:
+                await RisingEdge(self._clk)
+                continue
+            request, gap = self.waiting.popleft()
+            for _ in range(gap):
+                await RisingEdge(self._clk)
+            self._payload.value = request.function | request.addr << 8 | request.length << 72
+            self._valid.value = 1
+            self.pending.append(request)
+            while True:
+                await RisingEdge(self._clk)
+                if self._ready.value == 1:
+                    break
+            request.accepted = self.cycle
+            self._valid.value = 0
+
+    async def _watch(self) -> None:
+        count, width = self._bytes, self._width
+        while True:
+            await RisingEdge(self._clk)
+            self.cycle += 1
+            if self._rsp_valid.value == 0:
+                continue
+            beat = int(self._rsp.value)
+            keep = beat >> width & ((1 << count) - 1)
+            first, last, error = (beat >> (width + count + bit) & 1 for bit in range(3))
+            assert self.pending, "a response without a request"
+            request = self.pending[0]
+            left = request.length - len(request.data)
+            assert first == (not request.data), "first"
+            assert last == (left <= count), "last"
+            assert keep == (1 << min(left, count)) - 1, f"keep {keep:#x}, {left} bytes left"
+            assert last or not error, "error before last"
+            size = min(left, count)
+            request.data += (beat & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+            request.cycles.append(self.cycle)
+            if last:
+                request.error = bool(error)
+                self.done.append(self.pending.popleft())
+
+
+class Writer:
+    """One write client: sends bursts in order. Bursts whose last beat went are put into ``log``,
+    which all clients of a bench share: that is the order in which they were issued."""
+
+    def __init__(self, dut: Any, index: int, width: int, log: list[Any]):
+        self._bytes, self._width = width // 8, width
+        self._clk, self._log = dut.clk, log
+        prefix = f"nic0_writer{index}__beat__"
+        self._valid, self._ready, self._payload = (
+            getattr(dut, prefix + name) for name in ("valid", "ready", "payload")
+        )
+        self._valid.value = 0
+        self.waiting: deque[tuple[int, bytes, int, float, int]] = deque()
+        self.busy = False
+        self.beats = 0
+        self._rng = random.Random(index)
+        cocotb.start_soon(self._send())
+
+    def write(self, addr: int, data: bytes, stream: int = 0, idle: float = 0, cut: int = 0) -> None:
+        """Queue a burst; ``idle``: share of cycles without a beat; ``cut``: stop before that beat."""
+        self.waiting.append((addr, data, stream, idle, cut))
+
+    async def _send(self) -> None:
+        rng, count, width = self._rng, self._bytes, self._width
+        while True:
+            self.busy = bool(self.waiting)
+            if not self.waiting:
+                await RisingEdge(self._clk)
+                continue
+            addr, data, stream, idle, cut = self.waiting.popleft()
+            beats = -(-len(data) // count)
+            for i in range(beats):
+                if cut and i == cut:
+                    break
+                while idle and rng.random() < idle:
+                    await RisingEdge(self._clk)
+                piece = data[i * count : (i + 1) * count]
+                first, last = i == 0, i == beats - 1
+                # Addresses are valid on ``first`` only: anything else must not matter.
+                where = addr if first else rng.getrandbits(64)
+                value = (stream if first else rng.getrandbits(4)) | 1 << 4 | where << 12
+                value |= int.from_bytes(piece, "little") << 76
+                value |= ((1 << len(piece)) - 1) << (76 + width)
+                value |= (first | last << 1) << (76 + width + count)
+                self._payload.value = value
+                self._valid.value = 1
+                while True:
+                    await RisingEdge(self._clk)
+                    if self._ready.value == 1:
+                        break
+                self._valid.value = 0
+                self.beats += 1
+            else:
+                self._log.append((addr, data, stream))

@@ -1,0 +1,31 @@
+"""ReadEngine: room tests in Verilator, and its parameters."""
+
+import pytest
+
+from hdl.config import NicConfig
+from hdl.host.read import ReadEngine
+from sim.build import Rtl, run
+from sim.testbench import build
+
+CLIENTS, WRITERS = 3, 3
+
+
+def config(width: int) -> NicConfig:
+    """Small enough for the ring of tags to go round often."""
+    return NicConfig(width=width, read_tags=32, read_bytes=512, write_bytes=256)
+
+
+def model(width: int):
+    """The simulation that the tests of both engines share."""
+    parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS}
+    return build(Rtl("tests.host.dma:Dma", parameters), config=config(width))
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_read_engine(width):
+    run(model(width), test_module="tests.host.bench_read", extra_env={"WIDTH": str(width)})
+
+
+def test_bad_parameters():
+    with pytest.raises(ValueError, match="Clients must be 1 to 16, not 0"):
+        ReadEngine(config=NicConfig(), clients=0)

@@ -1,0 +1,412 @@
+"""Gather against the models (runs inside the simulation)."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import cocotb
+
+from hdl.ports.headers import TxHeader
+from hdl.ports.jobs import TxChecked, TxJob, TxSource
+from hdl.ports.packet import packet_beat
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, unpack
+from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.model import OK, PAGE, REMOTE_READ, LOCAL_WRITE
+
+WIDTH = int(os.environ["WIDTH"])
+MRS = int(os.environ["MRS"])
+LANES = WIDTH // 8
+
+
+class Bench:
+    """One Gather with its world. ``send`` queues a job and what must come of it."""
+
+    def __init__(self, dut, *, seed=1, idle=0.0, stall=0.0, latency=20, deadline=60_000):
+        self.rng = random.Random(seed)
+        self.world = World(seed, MRS)
+        self.memory, self.model = self.world.memory, self.world.model
+        self.dut, self.bus = dut, Bus(dut, deadline)
+        self.settings = (idle, stall, latency)
+        self.expected: list[tuple[int, dict, bytes | None, bool]] = []
+        self.serial = 0
+        self.notes: list[dict] = []
+
+    async def start(self):
+        idle, stall, latency = self.settings
+        bus, rng, name = self.bus, self.rng, "gather__"
+        self.table = Table(bus, f"{name}mr", self.model)
+        self.lines = Lines(bus, f"{name}slot")
+        self.job = Source(bus, f"{name}job", rng, idle)
+        self.checked = Sink(bus, f"{name}checked", rng, stall)
+        self.header = Sink(bus, f"{name}header", rng, stall)
+        self.payload = Sink(bus, f"{name}payload", rng, stall)
+        options = {"latency": latency, "idle": idle, "stall": stall}
+        self.reader = Reader(bus, f"{name}read_client", self.memory, WIDTH, rng, **options)
+        self.tables = Reader(bus, f"{name}table_client", self.memory, WIDTH, rng, **options)
+        self.dut.gather__invalidate_start.value = 0
+        self.dut.gather__drain_start.value = 0
+        await bus.start("gather")
+        return self
+
+    def count(self, name):
+        return int(getattr(self.dut, f"gather__{name}").value)
+
+    def send(self, source, length, *, setup=None, sink=0, **fields):
+        """Queue a job; fields as in TxJob."""
+        self.serial += 1
+        header = {"psn": self.serial, "length": length, "va": self.rng.getrandbits(64)}
+        job = {"header": header, "source": source.value, "function": FUNCTION, "pd": PD}
+        job = job | {"check_sink": sink} | fields
+
+        self.notes.append(job)
+
+        def offer():
+            if setup:
+                setup()
+            return pack(TxJob, job)
+
+        self.job.items.append(offer)
+        return header
+
+    def expect(self, header, status, pieces):
+        content, bad = None, False
+        if status == OK and header["length"]:
+            content = b"".join(self.memory.read(*piece) for piece in pieces)
+            bad = any(self.memory.fails(*piece) for piece in pieces)
+        self.expected.append((status, header, content, bad))
+
+    def send_line(self, line, sges, offset, length, *, sink=0, resume=0, pd=PD):
+        """Queue a packet of a WQE with these SGEs."""
+        header = self.send(
+            TxSource.LINE,
+            length,
+            setup=lambda: self.lines.fill(line, sges),
+            sink=sink,
+            line=line,
+            num_sge=len(sges),
+            offset=offset,
+            resume=resume,
+            pd=pd,
+        )
+        if sink:
+            status = OK
+            for addr, size, key in sges:
+                if not self.model.allowed(FUNCTION, pd, key, addr, size, LOCAL_WRITE):
+                    status = 4
+            self.expect(header, status, [])
+        else:
+            self.expect(header, *self.model.line(FUNCTION, pd, sges, offset, length, 0))
+        return self.expected[-1][0]
+
+    def send_key(self, key, va, length):
+        header = self.send(TxSource.KEY, length, key=key, va=va, offset=0)
+        self.expect(header, *self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_READ))
+
+    def send_inline(self, line, content, offset, length):
+        header = self.send(
+            TxSource.INLINE,
+            length,
+            setup=lambda: self.lines.fill_inline(line, content),
+            line=line,
+            offset=offset,
+        )
+        part = content[offset : offset + length]
+        self.expected.append((OK, header, part if length else None, False))
+
+    def send_none(self):
+        self.expect(self.send(TxSource.NONE, 0), OK, [])
+
+    async def finish(self):
+        """Run until all is out, and compare."""
+        good = [one for one in self.expected if one[0] == OK]
+        packets = sum(one[2] is not None for one in good)
+
+        def done():
+            return (
+                len(self.checked.items) == len(self.expected)
+                and len(self.header.items) == len(good)
+                and self.ends() == packets
+            )
+
+        await self.bus.until(lambda: len(self.checked.items) == len(self.expected))
+        for n, (item, one) in enumerate(zip(self.checked.items, self.expected, strict=True)):
+            status = unpack(TxChecked, item)["status"]
+            assert status == one[0], f"job {n}: status {status}, not {one[0]}: {self.notes[n]}"
+        await self.bus.until(done)
+        for _ in range(30):
+            await self.bus.cycle()
+        for item, (_, header, _, _) in zip(self.header.items, good, strict=True):
+            assert item == pack(TxHeader, header)
+        wanted = [(one[2], one[3]) for one in good if one[2] is not None]
+        got = self.packets()
+        assert len(got) == len(wanted)
+        for n, ((data, error), (content, bad)) in enumerate(zip(got, wanted, strict=True)):
+            assert error == bad, f"packet {n}: error {error}"
+            assert bad or data == content, f"packet {n} of {len(content)} bytes differs"
+            assert len(data) == len(content)
+
+    def ends(self):
+        last = 1 << packet_beat(WIDTH)["last"].offset
+        return sum(bool(item & last) for item in self.payload.items)
+
+    def packets(self):
+        out, packet = [], bytearray()
+        layout = packet_beat(WIDTH)
+        for item in self.payload.items:
+            beat = unpack(layout, item)
+            count = beat["keep"].bit_count()
+            assert count and beat["keep"] == (1 << count) - 1
+            assert beat["first"] == (not packet)
+            assert beat["last"] or count == LANES
+            packet += beat["data"].to_bytes(LANES, "little")[:count]
+            if beat["last"]:
+                out.append((bytes(packet), beat["error"]))
+                packet = bytearray()
+        assert not packet
+        return out
+
+
+def mixed(bench, jobs, mtu=1024):
+    """Queue a random mixture of jobs."""
+    rng, world = bench.rng, bench.world
+    line = 0
+    while len(bench.expected) < jobs:
+        line = (line + 1) % 16
+        kind = rng.randrange(12)
+        if kind < 6:
+            sges = world.sges()
+            if rng.random() < 0.2:
+                n = rng.randrange(len(sges))
+                sges[n] = world.spoil(*sges[n])
+            total = sum(size for _, size, _ in sges)
+            start = rng.choice([0, mtu * rng.randint(0, total // mtu)])
+            resume = 0
+            while start < total and (start == 0 or rng.random() < 0.8):
+                length = min(mtu, total - start)
+                status = bench.send_line(line, sges, start, length, resume=resume)
+                start += length
+                resume = int(status == OK and rng.random() < 0.7)
+                if status != OK:
+                    break
+                if rng.random() < 0.2:
+                    bench.send_key(*one_key(bench))
+            if rng.random() < 0.1:
+                bench.send_line(line, sges, total - total % 7, 8 + total % 7)  # too long
+        elif kind < 8:
+            bench.send_key(*one_key(bench))
+        elif kind < 10:
+            content = rng.randbytes(rng.randint(1, 512))
+            for at in range(0, len(content), 256):
+                bench.send_inline(line, content, at, min(256, len(content) - at))
+        elif kind == 10:
+            bench.send_none()
+        else:
+            sges = world.sges()
+            if rng.random() < 0.3:
+                n = rng.randrange(len(sges))
+                sges[n] = world.spoil(*sges[n])
+            bench.send_line(line, sges, 0, 0, sink=1)
+
+
+def one_key(bench):
+    rng, world = bench.rng, bench.world
+    addr, length, key = world.sge(rng.choice([0, 1, LANES - 1, LANES, LANES + 1, 1024, 4096]))
+    if rng.random() < 0.2:
+        addr, length, key = world.spoil(addr, length, key)
+    return key, addr, length
+
+
+async def grid(dut, idle, stall, seed, jobs=60):
+    bench = await Bench(dut, seed=seed, idle=idle, stall=stall).start()
+    mixed(bench, jobs)
+    await bench.finish()
+    assert bench.count("key_errors") > 0 and bench.count("hits") > 0
+    return bench
+
+
+@cocotb.test()
+async def free_flow(dut):
+    await grid(dut, 0.0, 0.0, 11, 150)
+
+
+@cocotb.test()
+async def idle(dut):
+    await grid(dut, 0.6, 0.0, 12)
+
+
+@cocotb.test()
+async def backpressure(dut):
+    await grid(dut, 0.0, 0.6, 13)
+
+
+@cocotb.test()
+async def both(dut):
+    await grid(dut, 0.4, 0.4, 14)
+
+
+@cocotb.test()
+async def every_restart(dut):
+    """A message of many SGEs begun at every packet, then walked through with ``resume``."""
+    bench = await Bench(dut, seed=21).start()
+    sges = [bench.world.sge(size) for size in [0, 300, 0, 0, 1, 255, 256, 257, 7, 0, 700, 16, 0]]
+    total, mtu = sum(size for _, size, _ in sges), 256
+    for start in range(0, total, mtu):
+        bench.send_line(1, sges, start, min(mtu, total - start))
+    for start in range(0, total, mtu):
+        bench.send_line(1, sges, start, min(mtu, total - start), resume=start != 0)
+    for start in range(0, total, 61):  # any byte
+        bench.send_line(2, sges, start, min(61, total - start))
+    sges = [bench.world.sge(8) for _ in range(32)]
+    for start in range(0, 256, 8):
+        bench.send_line(3, sges, start, 256 - start)
+    await bench.finish()
+
+
+@cocotb.test()
+async def inline_lengths(dut):
+    """Inline messages of every length up to 70 bytes, and the longest."""
+    bench = await Bench(dut, seed=22).start()
+    for length in [*range(0, 70), 255, 256, 257, 511, 512]:
+        content = bench.rng.randbytes(length)
+        bench.send_inline(length % 16, content, 0, length)
+    await bench.finish()
+
+
+@cocotb.test()
+async def host_read_errors(dut):
+    """Page lists that cannot be read or hold no page addresses; payload that cannot be read."""
+    bench = await Bench(dut, seed=23).start()
+    world, rng, memory = bench.world, bench.rng, bench.memory
+    list_bad, entry_bad, page_bad = world.large[0], world.large[1], world.large[2]
+    memory.bad.add(list_bad.table // PAGE)
+    memory.write(entry_bad.table + 8, (memory.fresh() * PAGE + 8).to_bytes(8, "little"))
+    for region in (page_bad,):
+        first = int.from_bytes(memory.read(region.table, 8), "little")
+        memory.bad.add(first // PAGE)
+    for n in range(60):
+        region = rng.choice([list_bad, entry_bad, page_bad, world.large[3]])
+        length = rng.choice([1, 100, 4096])
+        addr = region.va + rng.randrange(0, min(region.length, 3 * PAGE) - length + 1)
+        if rng.random() < 0.5:
+            bench.send_key(region.key, addr, length)
+        else:
+            bench.send_line(n % 16, [(addr, length, region.key)], 0, length)
+    await bench.finish()
+    statuses = {one[0] for one in bench.expected}
+    assert statuses == {0, 4, 10} and any(one[3] for one in bench.expected)
+    assert bench.count("read_errors") > 0
+    # A list that became readable is read again.
+    memory.bad.discard(list_bad.table // PAGE)
+    bench.send_key(list_bad.key, list_bad.va, 64)
+    await bench.finish()
+
+
+@cocotb.test()
+async def invalidation_and_drain(dut):
+    """A region's pages change: after drain and invalidation the new ones are used."""
+    bench = await Bench(dut, seed=24, latency=60).start()
+    memory, region = bench.memory, bench.world.large[1]
+    other = bench.world.large[0]
+    for _ in range(3):
+        bench.send_key(region.key, region.va, min(region.length, 4096))
+        bench.send_key(other.key, other.va, 4096)
+    await bench.bus.until(lambda: len(bench.checked.items) >= 6)
+    dut.gather__drain_start.value = 1
+    await bench.bus.cycle()
+    dut.gather__drain_start.value = 0
+    assert not bench.count("drain_done")
+    for _ in range(4):  # later jobs do not hold it up, and must not be waited for
+        bench.send_key(other.key, other.va + 5, 4000)
+    await bench.bus.until(lambda: bench.count("drain_done"))
+    assert len([one for one in bench.reader.requests]) >= 6
+    memory.write(region.table, (memory.fresh() * PAGE).to_bytes(8, "little"))
+    dut.gather__invalidate_mr.value = region.index
+    dut.gather__invalidate_start.value = 1
+    await bench.bus.cycle()
+    dut.gather__invalidate_start.value = 0
+    await bench.bus.until(lambda: bench.count("invalidate_done"))
+    misses = bench.count("misses")
+    for _ in range(2):
+        bench.send_key(region.key, region.va, 1000)
+    await bench.finish()
+    assert bench.count("misses") > misses
+
+
+@cocotb.test()
+async def drain_waits_for_data(dut):
+    """Drain is not done before the last beat of earlier jobs' reads is back."""
+    bench = await Bench(dut, seed=25, latency=200).start()
+    region = bench.world.large[0]
+    bench.send_key(region.key, region.va, 2000)
+    bench.send_none()
+    await bench.bus.until(lambda: len(bench.checked.items) == 2)
+    dut.gather__drain_start.value = 1
+    await bench.bus.cycle()
+    dut.gather__drain_start.value = 0
+    while not bench.count("drain_done"):
+        await bench.bus.cycle()
+    assert bench.bus.now >= bench.reader.sink.times[-1] + 200
+    await bench.finish()
+
+
+@cocotb.test()
+async def reset_in_mid_packet(dut):
+    bench = await Bench(dut, seed=26).start()
+    region = bench.world.large[0]
+    bench.send_key(region.key, region.va, 4096)
+    await bench.bus.until(lambda: len(bench.payload.items) == 2)
+    dut.rst.value = 1
+    bench.reader.items.clear()
+    bench.tables.items.clear()
+    bench.payload.waiting = bench.header.waiting = bench.checked.waiting = None
+    for _ in range(3):
+        await bench.bus.cycle()
+    bench.reader.items.clear()
+    bench.tables.items.clear()
+    dut.rst.value = 0
+    for sink in (bench.payload, bench.header, bench.checked):
+        sink.items.clear()
+        sink.waiting = None
+    bench.expected.clear()
+    bench.notes.clear()
+    mixed(bench, 20)
+    await bench.finish()
+
+
+@cocotb.test()
+async def measure(dut):
+    """Cycles from job to answer, and the rate of large packets from unaligned buffers."""
+    bench = await Bench(dut, seed=27).start()
+    region = next(one for one in bench.world.large if one.type == 2 and one.length > 60_000)
+    page = -region.first_offset % PAGE + region.va  # an address that is at the start of a page
+    jobs = {
+        "line, 1 page": lambda: bench.send_line(1, [(page, 1024, region.key)], 0, 1024),
+        "line, 2 pages": lambda: bench.send_line(1, [(page + 99, 4096, region.key)], 0, 4096),
+        "line, mid SGE": lambda: bench.send_line(1, [(page, 2048, region.key)], 1024, 1024),
+        "key, 1 page": lambda: bench.send_key(region.key, page, 1024),
+        "key, 2 pages": lambda: bench.send_key(region.key, page + 99, 4096),
+        "inline 64": lambda: bench.send_inline(1, bytes(64), 0, 64),
+        "none": bench.send_none,
+    }
+    for name, job in jobs.items():
+        for _ in range(2):  # the second finds its pages cached
+            job()
+            await bench.bus.until(lambda: len(bench.checked.items) == len(bench.expected))
+            for _ in range(5):
+                await bench.bus.cycle()
+        cycles = bench.checked.times[-1] - bench.job.times[-1]
+        dut._log.info("width %d: %s: %d cycles from job to checked", WIDTH, name, cycles)
+        assert cycles <= 14
+    await bench.finish()
+    bench.reader.latency = 250 if WIDTH == 512 else 100
+    before = len(bench.payload.items)
+    packets = 24 if WIDTH == 512 else 6
+    for n in range(packets):
+        bench.send_line(2, [(page + 1 + 613 * n % 4000, 4096, region.key)], 0, 4096)
+    await bench.finish()
+    times = bench.payload.times[before:]
+    skip = len(times) // 3  # until the pipe has filled
+    rate = (len(times) - 1 - skip) / (times[-1] - times[skip])
+    dut._log.info("width %d: %.3f beats per cycle of 4096-byte packets", WIDTH, rate)
+    assert rate >= 0.97

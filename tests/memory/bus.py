@@ -1,0 +1,255 @@
+"""Drives the ports of the memory room cycle by cycle, with plain integers."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import cocotb
+from amaranth.lib import data
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from hdl.ports.host import ReadRequest, read_beat
+from hdl.ports.jobs import WqeRead
+from hdl.ports.rows import MrRow
+from tests.memory.model import Memory, Model
+
+
+def pack(shape: Any, value: Any) -> int:
+    """Return the bits of ``value`` (a dict for a structure; missing fields are 0)."""
+    if not isinstance(value, dict):
+        return int(value)
+    layout = data.Layout.cast(shape)
+    return sum(pack(layout[name].shape, part) << layout[name].offset for name, part in value.items())
+
+
+def unpack(shape: Any, bits: int) -> Any:
+    """Return the fields of a structure as a dict, anything else as a number."""
+    try:
+        layout = data.Layout.cast(shape)
+    except TypeError:
+        return bits
+    return {
+        name: unpack(field.shape, bits >> field.offset & ((1 << field.width) - 1))
+        for name, field in layout
+    }
+
+
+class Bus:
+    """Runs the clock; in each cycle first all ``drive``, then (all settled) all ``sample``."""
+
+    def __init__(self, dut, deadline: int):
+        self.dut, self.deadline, self.now = dut, deadline, 0
+        self.parts: list[Any] = []
+
+    async def start(self, part: str) -> None:
+        """Reset; the ports of the other direction stay idle."""
+        other = "scatter" if part == "gather" else "gather"
+        for handle in self.dut:
+            name = handle._name
+            if name.startswith(other) and name.endswith(("valid", "ready", "start")):
+                try:
+                    handle.value = 0
+                except Exception:  # an output
+                    continue
+        self.dut.rst.value = 1
+        cocotb.start_soon(Clock(self.dut.clk, 4, "ns").start())
+        for _ in range(4):
+            await FallingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+
+    async def cycle(self) -> None:
+        for part in self.parts:
+            part.drive()
+        await ReadOnly()
+        for part in self.parts:
+            part.sample()
+        await FallingEdge(self.dut.clk)
+        self.now += 1
+        assert self.now < self.deadline, "deadline: " + ", ".join(
+            f"{part.name} {len(part.items)}" for part in self.parts if hasattr(part, "items")
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self.cycle()
+
+
+class Source:
+    """Sends ``items`` (integers or callables that give one) on a stream; ``times`` of acceptance."""
+
+    def __init__(self, bus: Bus, name: str, rng: random.Random, idle: float = 0.0):
+        self.bus, self.name, self.rng, self.idle = bus, name, rng, idle
+        self.valid = getattr(bus.dut, f"{name}__valid")
+        self.ready = getattr(bus.dut, f"{name}__ready")
+        self.payload = getattr(bus.dut, f"{name}__payload")
+        self.items: deque = deque()
+        self.times: list[int] = []
+        self.on = False
+        self.valid.value = 0
+        bus.parts.append(self)
+
+    def drive(self) -> None:
+        if not self.on and self.items and (not self.idle or self.rng.random() >= self.idle):
+            item = self.items[0]
+            self.payload.value = item() if callable(item) else item
+            self.on = True
+        self.valid.value = self.on
+
+    def sample(self) -> None:
+        if self.on and self.ready.value:
+            self.items.popleft()
+            self.times.append(self.bus.now)
+            self.on = False
+
+
+class Sink:
+    """Takes what a stream gives into ``items``, or gives it to ``take``; checks that it is stable."""
+
+    def __init__(
+        self, bus: Bus, name: str, rng: random.Random, stall: float = 0.0, take: Any = None
+    ):
+        self.bus, self.name, self.rng, self.stall = bus, name, rng, stall
+        self.valid = getattr(bus.dut, f"{name}__valid")
+        self.ready = getattr(bus.dut, f"{name}__ready")
+        self.payload = getattr(bus.dut, f"{name}__payload")
+        self.items: list[int] = []
+        self.times: list[int] = []
+        self.take, self.waiting, self.on = take, None, True
+        self.ready.value = 1
+        bus.parts.append(self)
+
+    def drive(self) -> None:
+        self.on = not self.stall or self.rng.random() >= self.stall
+        self.ready.value = self.on
+
+    def sample(self) -> None:
+        if not self.valid.value:
+            assert self.waiting is None, f"{self.name}: valid taken back"
+            return
+        value = int(self.payload.value)
+        assert self.waiting in (None, value), f"{self.name}: payload changed"
+        self.waiting = None if self.on else value
+        if self.on:
+            self.times.append(self.bus.now)
+            if self.take:
+                self.take(value)
+            else:
+                self.items.append(value)
+
+
+class Reader:
+    """Serves a read client from memory, in order, after ``latency`` cycles at least."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        memory: Memory,
+        width: int,
+        rng: random.Random,
+        *,
+        latency: int = 20,
+        idle: float = 0.0,
+        stall: float = 0.0,
+    ):
+        self.bus, self.name, self.memory, self.width, self.rng = bus, name, memory, width, rng
+        self.latency, self.idle = latency, idle
+        self.layout = read_beat(width)
+        self.valid = getattr(bus.dut, f"{name}__rsp__valid")
+        self.payload = getattr(bus.dut, f"{name}__rsp__payload")
+        self.valid.value = 0
+        self.items: deque = deque()
+        self.requests: list[dict] = []
+        self.due = 0
+        bus.parts.append(self)
+        self.sink = Sink(bus, f"{name}__req", rng, stall, self.take)
+
+    def take(self, value: int) -> None:
+        request = unpack(ReadRequest, value)
+        self.requests.append(request)
+        addr, length = request["addr"], request["length"]
+        assert 1 <= length <= 4096 and addr % 4096 + length <= 4096, request
+        lanes = self.width // 8
+        due = self.bus.now + self.latency + (self.rng.randrange(40) if self.idle else 0)
+        content = self.memory.read(addr, length)
+        for at in range(0, length, lanes):
+            part = content[at : at + lanes]
+            last = at + lanes >= length
+            beat = {
+                "data": int.from_bytes(part, "little"),
+                "keep": (1 << len(part)) - 1,
+                "first": at == 0,
+                "last": last,
+                "error": last and self.memory.fails(addr, length),
+            }
+            self.items.append((due, pack(self.layout, beat)))
+
+    def drive(self) -> None:
+        on = bool(self.items) and self.items[0][0] <= self.bus.now
+        on = on and (not self.idle or self.rng.random() >= self.idle)
+        if on:
+            self.payload.value = self.items.popleft()[1]
+        self.valid.value = on
+
+    def sample(self) -> None:
+        pass
+
+
+class Table:
+    """The table of regions on a read port: the row comes a cycle later and stays."""
+
+    def __init__(self, bus: Bus, name: str, model: Model):
+        self.model = model
+        self.index = getattr(bus.dut, f"{name}__index")
+        self.enable = getattr(bus.dut, f"{name}__enable")
+        self.row = getattr(bus.dut, f"{name}__row")
+        self.row.value = 0
+        self.next: int | None = None
+        bus.parts.append(self)
+
+    def drive(self) -> None:
+        if self.next is not None:
+            self.row.value = self.next
+            self.next = None
+
+    def sample(self) -> None:
+        if self.enable.value:
+            # beyond the table there is no memory: what comes is some row
+            region = self.model.regions.get(int(self.index.value) % self.model.mrs)
+            self.next = pack(MrRow, region.row()) if region else 0
+
+
+class Lines:
+    """WQE lines on a read port: ``slots[line, slot]``."""
+
+    def __init__(self, bus: Bus, name: str):
+        self.address = getattr(bus.dut, name)
+        self.enable = getattr(bus.dut, f"{name}_enable")
+        self.data = getattr(bus.dut, f"{name}_data")
+        self.data.value = 0
+        self.slots: dict[tuple[int, int], int] = {}
+        self.next: int | None = None
+        bus.parts.append(self)
+
+    def fill(self, line: int, sges: list[tuple[int, int, int]]) -> None:
+        for slot, (addr, length, key) in enumerate(sges):
+            self.slots[line, slot] = addr | length << 64 | key << 96
+
+    def fill_inline(self, line: int, content: bytes) -> None:
+        for slot in range(0, len(content), 16):
+            part = content[slot : slot + 16].ljust(16, b"\xee")
+            self.slots[line, slot // 16] = int.from_bytes(part, "little")
+
+    def drive(self) -> None:
+        if self.next is not None:
+            self.data.value = self.next
+            self.next = None
+
+    def sample(self) -> None:
+        if self.enable.value:
+            at = unpack(WqeRead, int(self.address.value))
+            self.next = self.slots.get((at["line"], at["slot"]), (1 << 128) - 1)

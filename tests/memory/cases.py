@@ -1,0 +1,76 @@
+"""Random regions, SGE lists and faults, for both directions."""
+
+from __future__ import annotations
+
+import random
+
+from tests.memory.model import PAGE, Memory, Model, Region
+
+FUNCTION, PD = 1, 7
+
+
+class World:
+    """A card's regions: several with pages, one of all the bus, and some to be refused."""
+
+    def __init__(self, seed: int, mrs: int):
+        self.rng = rng = random.Random(seed)
+        self.memory = Memory(seed + 1)
+        self.model = model = Model(self.memory, mrs)
+        own = {"function": FUNCTION, "pd": PD, "access": 15}
+        indices = rng.sample(range(mrs), 11)
+        sizes = (1, 100, PAGE, 3 * PAGE, 70_000, 40 * PAGE)
+        self.good = [model.add_pages(rng, i, size, **own) for i, size in zip(indices, sizes)]
+        self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=(1 << 64) - 8 * PAGE, **own))
+        self.good.append(model.add_dma(rng, indices[7], **own))
+        self.large = [region for region in self.good if region.length >= 3 * PAGE]
+        self.refused = [
+            model.add_pages(rng, indices[8], 9 * PAGE, **own | {"pd": PD + 1}),
+            model.add_pages(rng, indices[9], 9 * PAGE, **own | {"function": FUNCTION + 1}),
+            model.add_pages(rng, indices[10], 9 * PAGE, **own | {"access": 0}),
+        ]
+
+    def place(self, region: Region, length: int) -> int:
+        """Return an address from which ``length`` bytes lie in the region."""
+        rng = self.rng
+        if region.type == 1:
+            page = rng.choice([rng.getrandbits(52), (1 << 52) - 3])
+            return min(page * PAGE + rng.randrange(PAGE), (1 << 64) - 1 - length)
+        room = region.length - length
+        start = region.va + rng.choice([0, room, rng.randint(0, room), rng.randint(0, room)])
+        return start & (1 << 64) - 1  # nothing may lie at the very end
+
+    def sge(self, length: int) -> tuple[int, int, int]:
+        """Return a good SGE of that length."""
+        region = self.rng.choice([one for one in self.good if one.length >= max(length, 1)])
+        return self.place(region, length), length, region.key
+
+    def sges(self, most: int = 32, small: bool = False) -> list[tuple[int, int, int]]:
+        """Return a random list of good SGEs; many are short, some empty."""
+        rng = self.rng
+        count = rng.choice([1, 1, 2, 3, rng.randint(1, most)])
+        sizes = [0, 1, 3, 7, 8, 9, 63, 64, 65, 100, 256, 1000]
+        if not small:
+            sizes += [4095, 4096, 4097, 9000]
+        return [self.sge(rng.choice(sizes)) for _ in range(count)]
+
+    def spoil(self, addr: int, length: int, key: int) -> tuple[int, int, int]:
+        """Return the access changed so that it is refused (most of the time)."""
+        rng = self.rng
+        region = self.model.regions[key >> 8]
+        kind = rng.randrange(7)
+        if kind == 0:
+            return addr, length, key ^ 1 << rng.randrange(8)  # tag
+        if kind == 1:
+            return addr, length, key + (self.model.mrs << 8)  # beyond the table
+        if kind == 2:
+            return region.va - 1 & (1 << 64) - 1, length, key
+        if kind == 3:
+            return region.va + region.length - length + 1 & (1 << 64) - 1, length, key
+        if kind == 4:
+            return (1 << 64) - 1, length, key  # wraps round
+        if kind == 5:
+            used = {one.index for one in self.model.regions.values()}
+            free = next(n for n in range(self.model.mrs) if n not in used)
+            return addr, length, free << 8 | key & 0xFF
+        region = rng.choice(self.refused)
+        return region.va + rng.randrange(PAGE), length, region.key

@@ -1,0 +1,178 @@
+"""Plain Python models: host memory, regions with page lists, protection, and what a job must do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+PAGE = 4096
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
+OK, LOC_LEN_ERR, LOC_PROT_ERR, REM_ACCESS_ERR = 0, 1, 4, 10
+INVALID, DMA, PAGES = 0, 1, 2
+
+
+class Memory:
+    """64 bits of bus address; pages appear with random contents when first touched."""
+
+    def __init__(self, seed: int):
+        self._random = random.Random(seed)
+        self.pages: dict[int, bytearray] = {}
+        self.bad: set[int] = set()  # page numbers whose reads fail
+
+    def page(self, number: int) -> bytearray:
+        if number not in self.pages:
+            self.pages[number] = bytearray(self._random.randbytes(PAGE))
+        return self.pages[number]
+
+    def read(self, addr: int, length: int) -> bytes:
+        out = bytearray()
+        while length:
+            offset = addr % PAGE
+            part = min(length, PAGE - offset)
+            out += self.page(addr // PAGE)[offset : offset + part]
+            addr, length = addr + part, length - part
+        return bytes(out)
+
+    def write(self, addr: int, data: bytes) -> None:
+        for n, byte in enumerate(data):
+            self.page((addr + n) // PAGE)[(addr + n) % PAGE] = byte
+
+    def fails(self, addr: int, length: int) -> bool:
+        return any(n in self.bad for n in range(addr // PAGE, (addr + length - 1) // PAGE + 1))
+
+    def fresh(self) -> int:
+        """Return a page number not in use."""
+        while (number := self._random.getrandbits(52)) in self.pages:
+            pass
+        self.page(number)
+        return number
+
+
+@dataclass
+class Region:
+    """A memory region; ``table`` is the bus address of its page list."""
+
+    index: int
+    tag: int
+    type: int
+    function: int
+    pd: int
+    access: int
+    va: int
+    length: int
+    first_offset: int = 0
+    table: int = 0
+
+    @property
+    def key(self) -> int:
+        return self.index << 8 | self.tag
+
+    def row(self) -> dict:
+        fields = ("type", "function", "pd", "tag", "access", "va", "length", "first_offset", "table")
+        return {name: getattr(self, name) for name in fields}
+
+
+@dataclass
+class Model:
+    """The regions of a card and the memory behind them."""
+
+    memory: Memory
+    mrs: int
+    regions: dict[int, Region] = field(default_factory=dict)
+
+    def add_pages(self, rng: random.Random, index: int, length: int, **fields) -> Region:
+        """Register ``length`` bytes at shuffled pages, the list at any 8-byte aligned address."""
+        offset = rng.randrange(PAGE)
+        count = (offset + length + PAGE - 1) // PAGE
+        table = self.memory.fresh() * PAGE + 8 * rng.randrange(PAGE // 8)
+        region = Region(
+            index=index,
+            tag=rng.randrange(256),
+            type=PAGES,
+            va=fields.pop("va", rng.getrandbits(40)),
+            length=length,
+            first_offset=offset,
+            table=table,
+            **fields,
+        )
+        for n in range(count):
+            self.memory.write(table + 8 * n, (self.memory.fresh() * PAGE).to_bytes(8, "little"))
+        self.regions[index] = region
+        return region
+
+    def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
+        """Register all of the bus."""
+        region = Region(
+            index=index, tag=rng.randrange(256), type=DMA, va=0, length=(1 << 64) - 1, **fields
+        )
+        self.regions[index] = region
+        return region
+
+    def allowed(self, function: int, pd: int, key: int, va: int, length: int, access: int) -> bool:
+        if length == 0:
+            return True
+        region = self.regions.get(key >> 8)
+        return (
+            region is not None
+            and key >> 8 < self.mrs
+            and region.type in (DMA, PAGES)
+            and region.tag == key & 0xFF
+            and region.function == function
+            and region.pd == pd
+            and access & ~region.access == 0
+            and region.va <= va
+            and va + length <= min(region.va + region.length, 1 << 64)
+        )
+
+    def pieces(self, key: int, va: int, length: int) -> list[tuple[int, int]] | None:
+        """Return (bus address, length) of an allowed range, None when a page is not to be had."""
+        region = self.regions[key >> 8]
+        out = []
+        while length:
+            if region.type == DMA:
+                part = min(length, PAGE - va % PAGE)
+                out.append((va, part))
+            else:
+                offset = va - region.va + region.first_offset
+                part = min(length, PAGE - offset % PAGE)
+                entry = region.table + 8 * (offset // PAGE)
+                if self.memory.fails(entry & ~63, 64):
+                    return None
+                page = int.from_bytes(self.memory.read(entry, 8), "little")
+                if page % PAGE:
+                    return None
+                out.append((page + offset % PAGE, part))
+            va, length = va + part, length - part
+        return out
+
+    def line(
+        self, function: int, pd: int, sges: list, offset: int, length: int, access: int
+    ) -> tuple[int, list]:
+        """Status and pieces of ``length`` bytes from ``offset`` of a message."""
+        out = []
+        for addr, size, key in sges:
+            if size <= offset:
+                offset -= size
+                continue
+            part = min(size - offset, length)
+            if part == 0:
+                break
+            if not self.allowed(function, pd, key, addr + offset, part, access):
+                return LOC_PROT_ERR, []
+            pieces = self.pieces(key, addr + offset, part)
+            if pieces is None:
+                return LOC_PROT_ERR, []
+            out += pieces
+            offset, length = 0, length - part
+        return (LOC_LEN_ERR, []) if length else (OK, out)
+
+    def by_key(
+        self, function: int, pd: int, key: int, va: int, length: int, access: int
+    ) -> tuple[int, list]:
+        """Status and pieces of a range under a peer's key."""
+        if not self.allowed(function, pd, key, va, length, access):
+            return REM_ACCESS_ERR, []
+        if length == 0:
+            return OK, []
+        pieces = self.pieces(key, va, length)
+        return (REM_ACCESS_ERR, []) if pieces is None else (OK, pieces)

@@ -1,0 +1,20 @@
+"""The engines in Verilator at the narrowest and the widest data path."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.build import bench
+
+PARTS = ("send", "recv", "completion", "control")
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("part", PARTS)
+def test_engine(part: str, width: int) -> None:
+    bench(
+        factory="tests.queues.top:QueuesTop",
+        params={"width": width},
+        test_module=f"tests.queues.bench_{part}",
+        timeout_s=300,
+    )

@@ -1,0 +1,39 @@
+"""The four engines side by side in one simulation model; they share nothing but the clock."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out, connect, flipped
+
+from hdl.config import NicConfig
+from hdl.queues.completion import CompletionEngine
+from hdl.queues.control import ControlEngine
+from hdl.queues.receive import RecvFetch
+from hdl.queues.send import SendFetch
+
+
+def small_config(width: int) -> NicConfig:
+    """Few queues and lines, full-size WQEs."""
+    return NicConfig(
+        width=width, qps=4, cqs=4, mrs=2, gids=1, vectors=8, send_lines=4, recv_lines=8
+    )
+
+
+class QueuesTop(wiring.Component):
+    """Members ``send``, ``recv``, ``completion``, ``control``: those of the engines."""
+
+    def __init__(self, *, width: int):
+        config = small_config(width)
+        self._engines = {
+            "send": SendFetch(config=config, lanes=2),
+            "recv": RecvFetch(config=config),
+            "completion": CompletionEngine(config=config, lanes=4),
+            "control": ControlEngine(config=config),
+        }
+        super().__init__({name: Out(one.signature) for name, one in self._engines.items()})
+
+    def elaborate(self, platform):
+        m = Module()
+        for name, engine in self._engines.items():
+            m.submodules[name] = engine
+            connect(m, engine, flipped(getattr(self, name)))
+        return m

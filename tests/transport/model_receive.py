@@ -1,0 +1,590 @@
+"""Reference model of the receive side: what RC responder and requester do with each packet.
+
+Plain Python, packet by packet, from IBTA vol 1, chapter 9, and from the observed behaviour of Linux.
+Rows are dictionaries with the names of the hardware's tables; everything else is independent of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+PSN = 1 << 24
+SENDS, WRITES, READ = range(0x00, 0x06), range(0x06, 0x0C), 0x0C
+DATA, ACKNOWLEDGE = range(0x0D, 0x11), 0x11
+RESPONSES = range(0x0D, 0x13)
+REQUESTS = {*range(0x00, 0x0D), 0x13, 0x14, 0x16, 0x17}
+WITH_IMM = {0x03, 0x05, 0x09, 0x0B}
+FIRST, MIDDLE = {0x00, 0x06}, {0x01, 0x07}
+LAST, ONLY = {0x02, 0x03, 0x08, 0x09}, {0x04, 0x05, 0x0A, 0x0B}
+RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
+NONE, DISCARD, LINE, KEY, CHECK_READ = range(5)
+FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
+SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 4, 5, 7
+REM_INV_REQ, REM_ACCESS, REM_OP, RNR_EXCEEDED = 9, 10, 11, 13
+FINISH, FLUSH = 1, 2
+
+
+def sub(a: int, b: int) -> int:
+    """PSN distance from b to a, signed."""
+    distance = (a - b) % PSN
+    return distance - PSN if distance >= PSN // 2 else distance
+
+
+def mtu_of(cfg: Row) -> int:
+    return 128 << cfg["path_mtu"]
+
+
+def packets_of(length: int, mtu: int) -> int:
+    return max(1, -(-length // mtu))
+
+
+@dataclass
+class Element:
+    """A WQE in a ring. ``status``: of the fetch; ``check``: of the scatter's look at its keys."""
+
+    length: int = 0
+    wr_id: int = 0
+    head: int = 0
+    line: int = 0
+    num_sge: int = 1
+    status: int = FETCH_OK
+    error: int = 0
+    check: int = SUCCESS
+
+
+@dataclass
+class Result:
+    """What a packet or poke brings about."""
+
+    jobs: list[Row] = field(default_factory=list)
+    effects: list[Row] = field(default_factory=list)
+    fetches: list[tuple[int, int, int]] = field(default_factory=list)  # queue, position, send
+    pops: int = 0
+    wakes: int = 0
+    repoke: int = 0
+    naks: list[int] = field(default_factory=list)  # sequence_nak PSNs
+
+
+class World:
+    """Rows of all QPs, rings, outstanding WQEs and keys; ``packet`` and ``poke`` move it on."""
+
+    def __init__(self, *, qps: int, cqs: int, blank: dict[str, Row]):
+        self.qps, self.cqs = qps, cqs
+        self.cfg = {i: dict(blank["cfg"]) for i in range(qps)}
+        self.rx = {i: dict(blank["rx"]) for i in range(qps)}
+        self.ack = {i: dict(blank["ack"]) for i in range(qps)}
+        self.reply = {i: dict(blank["reply"]) for i in range(qps)}
+        self.pool: dict[int, Row] = {}
+        self.recv: dict[int, dict[int, Element]] = defaultdict(dict)
+        self.send: dict[int, dict[int, Element]] = defaultdict(dict)
+        self.outstanding: dict[int, list[Row]] = defaultdict(list)
+        self.keys: dict[int, tuple[int, int, int]] = {}  # key -> va, length, access
+        self.counters: Counter[str] = Counter()
+        self._fetched = Element()
+
+    # What the hardware's neighbours answer.
+
+    def fetch(self, qp: int, position: int, *, send: bool) -> tuple[Element, int]:
+        """The element and the avail index."""
+        ring = (self.send if send else self.recv)[qp]
+        ends = [at for at in (position, *ring) if (at - position) % 65536 < 32768]
+        last = max(ends, key=lambda at: (at - position) % 65536)
+        if position not in ring:
+            return Element(status=EMPTY), position
+        return ring[position], (last + 1) % 65536
+
+    def check(self, job: Row, element: Element) -> int:
+        """WC status of a scatter job; ``element`` is the one fetched last."""
+        if job["kind"] == LINE:
+            too_long = job["offset"] + job["length"] > element.length
+            return LOC_LEN_ERR if too_long else element.check
+        if job["kind"] in (KEY, CHECK_READ):
+            va, length, access = self.keys.get(job["key"], (0, 0, 0))
+            inside = va <= job["va"] and job["va"] + job["offset"] <= va + length
+            wanted = 2 if job["kind"] == KEY else 4
+            return SUCCESS if inside and access & wanted else REM_ACCESS
+        return SUCCESS
+
+    # Packets.
+
+    def packet(self, h: Row) -> Result:
+        """A received packet."""
+        out = Result()
+        qp = (h["dest_qp"] & 0x3FFF) % self.qps
+        cfg, rx, ack = self.cfg[qp], self.rx[qp], self.ack[qp]
+        op, is_response = h["opcode"] & 31, h["opcode"] & 31 in RESPONSES
+        states = (RTS, SQD, SQE) if is_response else (RTR, RTS, SQD, SQE)
+        keys = h["pkey"], cfg["pkey"]
+        pkey_fits = keys[0] & 0x7FFF == keys[1] & 0x7FFF != 0 and (keys[0] | keys[1]) & 0x8000
+        if cfg["qpn"] != h["dest_qp"] or not h["dest_qp"] & 0x3FFF:
+            cause = "unknown_qp"
+        elif cfg["function"] != h["function"]:
+            cause = "wrong_function"
+        elif h["opcode"] >> 5 or cfg["type"] != 2 or op not in {*REQUESTS, *RESPONSES}:
+            cause = "wrong_transport"
+        elif cfg["state"] not in states or rx["error"] or ack["error"]:
+            cause = "qp_state"
+        elif (h["src_gid"], h["gid_index"]) != (cfg["av"]["dgid"], cfg["av"]["sgid_index"]):
+            cause = "address_mismatch"
+        elif not pkey_fits:
+            cause = "bad_pkey"
+        elif is_response:
+            self._response(qp, h, out)
+            return out
+        else:
+            self._request(qp, h, out)
+            return out
+        self.counters[cause] += 1
+        self._drop(h, cfg, out)
+        out.effects.append({})
+        return out
+
+    def _drop(self, h: Row, cfg: Row, out: Result) -> None:
+        out.jobs.append({"kind": DISCARD if h["length"] else NONE, "length": h["length"]})
+
+    def _completion(self, qp: int, **fields: Any) -> Row:
+        cfg = self.cfg[qp]
+        base = {"qp_num": cfg["qpn"], "ring": 1, "function": cfg["function"], "emit": 1}
+        return base | fields
+
+    # Responder.
+
+    def _request(self, qp: int, h: Row, out: Result) -> None:
+        rx, cfg = self.rx[qp], self.cfg[qp]
+        op = h["opcode"] & 31
+        distance = sub(h["psn"], rx["psn"])
+        if distance < 0:
+            self.counters["duplicate_request"] += 1
+            self._drop(h, cfg, out)
+            if op == READ:
+                self._read_again(qp, h, out)
+            else:
+                out.effects.append({} if op in (0x13, 0x14) else {"ack": 1})
+            return
+        if distance > 0:
+            self._drop(h, cfg, out)
+            self._gap(qp, out)
+            return
+        if self._invalid(qp, h):
+            self._drop(h, cfg, out)
+            self._fail(qp, 0x61, out)
+            return
+        if op == READ:
+            self._read(qp, h, out)
+        elif op in SENDS:
+            self._send(qp, h, out)
+        else:
+            self._write(qp, h, out)
+
+    def _gap(self, qp: int, out: Result) -> None:
+        rx = self.rx[qp]
+        self.counters["out_of_sequence"] += 1
+        out.effects.append({} if rx["nak_sent"] else {"nak": 1})
+        if not rx["nak_sent"]:
+            rx.update(nak_sent=1, syndrome=0x60)
+
+    def _fail(self, qp: int, syndrome: int, out: Result, **effect: Any) -> None:
+        names = {0x61: "invalid_request", 0x62: "access_errors", 0x63: "operational_errors"}
+        self.counters[f"resp_remote_{names[syndrome]}"] += 1
+        self.rx[qp].update(error=1, syndrome=syndrome)
+        out.effects.append({"nak": 1, **effect})
+        out.repoke = FINISH | FLUSH
+
+    def _invalid(self, qp: int, h: Row) -> bool:
+        """Whether the packet is answered 61h."""
+        rx, cfg, op, length = self.rx[qp], self.cfg[qp], h["opcode"] & 31, h["length"]
+        mtu = mtu_of(cfg)
+        if op not in {*SENDS, *WRITES, READ}:
+            return True
+        going_on = op in MIDDLE | LAST
+        kind = {0: None, 1: SENDS, 2: WRITES}[rx["message"]]
+        if going_on != (kind is not None) or (going_on and op not in kind):
+            return True
+        if op in FIRST | MIDDLE and length != mtu:
+            return True
+        if op in LAST and not 1 <= length <= mtu:
+            return True
+        if (op in ONLY and length > mtu) or (op == READ and length):
+            return True
+        if op in WRITES:
+            if not cfg["remote_write"]:
+                return True
+            total = rx["dma_length"] if going_on else h["dma_length"]
+            placed = (rx["offset"] if going_on else 0) + length
+            if (not going_on and total > 1 << 31) or placed > total:
+                return True
+            return (placed == total) != (op in LAST | ONLY)
+        if op == READ:
+            if not cfg["remote_read"] or h["dma_length"] > 1 << 31:
+                return True
+            return self._reads_full(qp) and not self._replaying(qp)
+        return False
+
+    def _reads_full(self, qp: int) -> bool:
+        rx, reply, most = self.rx[qp], self.reply[qp], self.cfg[qp]["max_dest_rd_atomic"]
+        used = (rx["read_tail"] - reply["read_head"]) % 256
+        if rx["replay_seq"] != reply["replay_seq"]:
+            used = max(used, (rx["read_tail"] - rx["replay"]) % 256)
+        return used >= most
+
+    def _replaying(self, qp: int) -> bool:
+        rx, reply, most = self.rx[qp], self.reply[qp], self.cfg[qp]["max_dest_rd_atomic"]
+        back = (rx["read_tail"] - rx["replay"]) % 256
+        used = (rx["read_tail"] - reply["read_head"]) % 256
+        return bool(rx["replay_seq"] and most and used <= back <= most)
+
+    def _read(self, qp: int, h: Row, out: Result) -> None:
+        rx, cfg = self.rx[qp], self.cfg[qp]
+        if self._reads_full(qp):
+            self._drop(h, cfg, out)
+            self._gap(qp, out)
+            return
+        job = {"kind": NONE, "length": 0}
+        if h["dma_length"]:
+            job = {"kind": CHECK_READ, "length": 0, "va": h["va"], "key": h["rkey"]}
+            job |= {"offset": h["dma_length"], "pd": cfg["pd"], "function": cfg["function"]}
+        out.jobs.append(job)
+        if self.check(job, self._fetched):
+            self._fail(qp, 0x62, out)
+            return
+        slots = cfg["max_dest_rd_atomic"]
+        resource = {name: h[name] for name in ("va", "rkey", "psn")}
+        resource |= {"length": h["dma_length"], "msn": (rx["msn"] + 1) % PSN}
+        self.pool[cfg["read_base"] + rx["read_tail"] % slots] = resource
+        rx["read_tail"] = (rx["read_tail"] + 1) % 256
+        rx["read_wrapped"] |= rx["read_tail"] == slots
+        rx["psn"] = (rx["psn"] + packets_of(h["dma_length"], mtu_of(cfg))) % PSN
+        rx["msn"] = (rx["msn"] + 1) % PSN
+        rx["nak_sent"] = 0
+        self.counters["rx_read_requests"] += 1
+        out.effects.append({"read": 1})
+
+    def _read_again(self, qp: int, h: Row, out: Result) -> None:
+        rx, cfg, reply = self.rx[qp], self.cfg[qp], self.reply[qp]
+        held = cfg["max_dest_rd_atomic"] if rx["read_wrapped"] else rx["read_tail"]
+        mtu = mtu_of(cfg)
+        for back in range(1, held + 1):
+            number = (rx["read_tail"] - back) % 256
+            saved = self.pool[cfg["read_base"] + number % cfg["max_dest_rd_atomic"]]
+            skip = (h["psn"] - saved["psn"]) % PSN
+            offset = skip * mtu
+            inside = offset + h["dma_length"] <= saved["length"]
+            inside &= bool(h["dma_length"]) or not saved["length"]
+            if saved["rkey"] == h["rkey"] and h["va"] == saved["va"] + offset and inside:
+                break
+        else:
+            self.counters["duplicate_read_lost"] += 1
+            out.effects.append({})
+            return
+        ahead = (rx["read_tail"] - reply["read_head"]) % 256  # not answered yet
+        asked = (rx["read_tail"] - rx["replay"]) % 256
+        pending = rx["replay_seq"] != reply["replay_seq"]
+        if back < ahead or (pending and (asked, -rx["replay_skip"]) >= (back, -skip)):
+            out.effects.append({"read": 1})
+            return
+        rx.update(replay=number, replay_skip=skip, replay_seq=rx["replay_seq"] % 15 + 1)
+        out.effects.append({"read": 1, "replay": 1})
+
+    def _receive_wqe(self, qp: int, h: Row, out: Result) -> Element | None:
+        """The receive WQE for the packet; without one the packet has been answered."""
+        rx, cfg = self.rx[qp], self.cfg[qp]
+        queue = 2 + self.cqs + 2 * qp
+        element, available = self.fetch(qp, rx["position"], send=False)
+        out.fetches.append((queue, rx["position"], 0))
+        self._fetched = element
+        if element.status == EMPTY:
+            self._drop(h, cfg, out)
+            self.counters["out_of_buffer"] += 1
+            rx.update(nak_sent=1, syndrome=0x20 | cfg["min_rnr_timer"])
+            out.effects.append({"nak": 1})
+            return None
+        if element.status == QUEUE_ERROR:
+            self._drop(h, cfg, out)
+            self._fail(qp, 0x63, out)
+            return None
+        rx["available"] = available
+        if element.status == WQE_ERROR:
+            self._drop(h, cfg, out)
+            self._receive_failed(qp, element, element.error, out)
+            return None
+        return element
+
+    def _receive_failed(self, qp: int, element: Element, status: int, out: Result) -> None:
+        done = self._receive_cqe(qp, element, status=status, solicited=1)
+        if status == LOC_LEN_ERR:
+            self.counters["resp_local_length_error"] += 1
+        self._fail(qp, 0x63, out, complete=done)
+
+    def _receive_cqe(self, qp: int, element: Element, **fields: Any) -> Row:
+        rx, cfg = self.rx[qp], self.cfg[qp]
+        rx["position"] = (rx["position"] + 1) % 65536
+        if fields["status"]:
+            self.counters["resp_cqe_error"] += 1
+        if fields["status"] == FLUSHED:
+            self.counters["resp_cqe_flush_error"] += 1
+        base = {"cq": cfg["recv_cq"], "wr_id": element.wr_id, "head": element.head}
+        return self._completion(qp, queue=2 + self.cqs + 2 * qp, **base, **fields)
+
+    def _accept(self, qp: int, h: Row, out: Result, element: Element | None) -> None:
+        """The packet's payload is on its way: PSN, MSN, reply, completion."""
+        rx, cfg, op = self.rx[qp], self.cfg[qp], h["opcode"] & 31
+        ends = op in LAST | ONLY
+        effect: Row = {"ack": 1} if h["ack_request"] else {}
+        total = rx["offset"] + h["length"] if op in MIDDLE | LAST else h["length"]
+        if ends and element:
+            fields: Row = {"status": 0, "solicited": h["solicited"], "byte_len": total}
+            fields |= {"opcode": 129 if op in WRITES else 128, "src_qp": cfg["dest_qpn"]}
+            fields["flags"] = 2 if op in WITH_IMM else 0
+            if op in WITH_IMM:
+                fields["imm"] = h["imm"]
+            effect["complete"] = self._receive_cqe(qp, element, **fields)
+        out.effects.append(effect)
+        rx["psn"] = (rx["psn"] + 1) % PSN
+        rx["msn"] = (rx["msn"] + ends) % PSN
+        rx["nak_sent"] = 0
+        rx["offset"] = 0 if ends else total
+        rx["message"] = 0 if ends else 1 if op in SENDS else 2
+        if op in FIRST | ONLY:
+            name = "send" if op in SENDS else "write"
+            self.counters[f"rx_{name}_requests"] += 1
+
+    def _send(self, qp: int, h: Row, out: Result) -> None:
+        rx, cfg = self.rx[qp], self.cfg[qp]
+        element = self._receive_wqe(qp, h, out)
+        if element is None:
+            return
+        offset = rx["offset"] if h["opcode"] & 31 in MIDDLE | LAST else 0
+        if offset + h["length"] > element.length:
+            self._drop(h, cfg, out)
+            self._receive_failed(qp, element, LOC_LEN_ERR, out)
+            return
+        job = {"kind": NONE, "length": 0}
+        if h["length"]:
+            job = {"kind": LINE, "length": h["length"], "line": element.line, "offset": offset}
+            job |= {"num_sge": element.num_sge, "pd": cfg["pd"], "function": cfg["function"]}
+        out.jobs.append(job)
+        if status := self.check(job, element):
+            self._receive_failed(qp, element, status, out)
+            return
+        self._accept(qp, h, out, element)
+
+    def _write(self, qp: int, h: Row, out: Result) -> None:
+        rx, cfg, op = self.rx[qp], self.cfg[qp], h["opcode"] & 31
+        element = None
+        if op in WITH_IMM:
+            element = self._receive_wqe(qp, h, out)
+            if element is None:
+                return
+        source = h if op in FIRST | ONLY else rx
+        offset = 0 if op in FIRST | ONLY else rx["offset"]
+        job = {"kind": NONE, "length": 0}
+        if h["length"]:
+            job = {"kind": KEY, "length": h["length"], "va": source["va"] + offset}
+            job |= {"key": source["rkey"], "offset": source["dma_length"] - offset}
+            job |= {"pd": cfg["pd"], "function": cfg["function"]}
+        out.jobs.append(job)
+        if self.check(job, self._fetched):
+            self._fail(qp, 0x62, out)
+            return
+        if op in FIRST | ONLY:
+            rx.update(va=h["va"], rkey=h["rkey"], dma_length=h["dma_length"])
+        self._accept(qp, h, out, element)
+
+    # Completer.
+
+    def _finish(self, qp: int, status: int, out: Result, *, job: Row | None) -> None:
+        """The oldest WQE ends; ``job``: the packet's own, or an empty one."""
+        cfg, ack, entry = self.cfg[qp], self.ack[qp], self.outstanding[qp].pop(0)
+        out.jobs.append(job or {"kind": NONE, "length": 0})
+        fields: Row = {"status": status, "emit": 1 if entry["signaled"] or status else 0}
+        if status:
+            self.counters["req_cqe_error"] += 1
+            self.counters["req_cqe_flush_error"] += status == FLUSHED
+        else:
+            fields["opcode"] = {0: 1, 1: 1, 2: 0, 3: 0, 4: 2}[entry["opcode"]]
+            fields["byte_len"] = entry["length"]
+        done = self._completion(
+            qp,
+            cq=cfg["send_cq"],
+            wr_id=entry["wr_id"],
+            head=entry["head"],
+            queue=1 + self.cqs + 2 * qp,
+            solicited=1 if status else 0,
+            **fields,
+        )
+        out.effects.append({"complete": done})
+        out.pops += 1
+        out.wakes += 1
+        ack["wakes"] = (ack["wakes"] + 1) % 256
+        ack["reads"] = (ack["reads"] + (entry["opcode"] == 4)) % 256
+        ack["read_begun"] = ack["status"] = 0
+        if status:
+            out.repoke |= FINISH if ack["error"] else FINISH | FLUSH
+            ack["error"] = 1
+        elif sub(entry["last_psn"], ack["psn"]) >= 0:
+            ack["psn"] = (entry["last_psn"] + 1) % PSN
+
+    def _response(self, qp: int, h: Row, out: Result) -> None:
+        op, syndrome = h["opcode"] & 31, h["syndrome"]
+        if op in DATA:
+            kind = "data"
+        elif op != ACKNOWLEDGE or h["length"]:
+            kind = ""
+        else:
+            kind = {0: "ack", 1: "rnr", 3: "nak"}.get(syndrome >> 5, "")
+            if kind == "nak" and syndrome > 0x63:
+                kind = ""
+        if kind:
+            self._answer(qp, h, kind, out)
+        else:
+            self.counters["unexpected_response"] += 1
+        if not out.jobs or (op in DATA and not any(job.get("own") for job in out.jobs)):
+            self._drop(h, self.cfg[qp], out)
+            out.effects.append({})
+
+    def _answer(self, qp: int, h: Row, kind: str, out: Result) -> None:
+        ack, psn = self.ack[qp], h["psn"]
+        # Everything up to this PSN is acknowledged.
+        upto = psn if kind == "ack" else (psn - 1) % PSN
+        while True:
+            entry = self.outstanding[qp][0] if self.outstanding[qp] else None
+            if entry is None or sub(psn, ack["psn"]) < 0:
+                stale = kind == "ack" and sub(psn, ack["psn"]) < 0
+                self.counters["unexpected_response"] += not stale
+                return
+            if entry["status"]:
+                out.repoke |= FINISH
+                self.counters["unexpected_response"] += kind == "data"
+                return
+            if entry["opcode"] == 4 or not entry["complete"]:
+                break
+            if sub(upto, entry["last_psn"]) < 0:
+                break
+            last = entry["last_psn"]
+            self._finish(qp, SUCCESS, out, job=None)
+            if kind == "ack" and last == psn:
+                return
+        is_read, inside = entry["opcode"] == 4, sub(psn, entry["last_psn"]) <= 0
+        if kind == "data":
+            if not (is_read and entry["complete"]):
+                self.counters["unexpected_response"] += 1
+            elif not inside or psn != ack["psn"]:
+                self._lost(qp, out)
+            else:
+                self._read_data(qp, h, entry, out)
+        elif not inside:
+            if is_read and entry["complete"]:
+                self._lost(qp, out)
+            else:
+                self.counters["unexpected_response"] += 1
+        elif kind == "ack":
+            if is_read:
+                self._lost(qp, out)
+            else:
+                ack["psn"] = (psn + 1) % PSN
+        else:
+            self._nak(qp, h, entry, out)
+
+    def _lost(self, qp: int, out: Result) -> None:
+        self.counters["implied_nak_seq_err"] += 1
+        out.naks.append(self.ack[qp]["psn"])
+
+    def _nak(self, qp: int, h: Row, entry: Row, out: Result) -> None:
+        ack, syndrome = self.ack[qp], h["syndrome"]
+        if entry["opcode"] != 4:
+            ack["psn"] = h["psn"]
+        if syndrome == 0x60:
+            self.counters["packet_seq_err"] += 1
+            out.naks.append(ack["psn"])
+            return
+        if syndrome >> 5 == 1:
+            self.counters["rnr_nak"] += 1
+            if self.cfg[qp]["rnr_retry"]:
+                return
+            status = RNR_EXCEEDED
+        else:
+            name = {1: "invalid_request", 2: "access_errors", 3: "operational_errors"}
+            self.counters[f"req_remote_{name[syndrome & 31]}"] += 1
+            status = {1: REM_INV_REQ, 2: REM_ACCESS, 3: REM_OP}[syndrome & 31]
+        if entry["complete"]:
+            self._finish(qp, status, out, job=None)
+        else:
+            ack.update(error=1, status=status)
+            out.repoke = FINISH | FLUSH
+
+    def _read_data(self, qp: int, h: Row, entry: Row, out: Result) -> None:
+        cfg, ack, op = self.cfg[qp], self.ack[qp], h["opcode"] & 31
+        mtu = mtu_of(cfg)
+        offset = (h["psn"] - entry["first_psn"]) % PSN * mtu
+        final = h["psn"] == entry["last_psn"]
+        expected = {(0, 0): 0x0E, (0, 1): 0x0F, (1, 0): 0x0D, (1, 1): 0x10}
+        length = entry["length"] - offset if final else mtu
+        drop = {"kind": DISCARD if h["length"] else NONE, "length": h["length"], "own": 1}
+        if op != expected[not ack["read_begun"], final] or h["length"] != length:
+            self.counters["bad_response"] += 1
+            self._finish(qp, BAD_RESP, out, job=drop)
+            return
+        status, job = SUCCESS, drop
+        if length:
+            element, _ = self.fetch(qp, entry["position"], send=True)
+            out.fetches.append((1 + self.cqs + 2 * qp, entry["position"], 1))
+            self._fetched = element
+            if element.status == FETCH_OK:
+                job = {"kind": LINE, "length": length, "line": element.line, "offset": offset}
+                job |= {"num_sge": element.num_sge, "pd": cfg["pd"], "own": 1}
+                job["function"] = cfg["function"]
+                status = self.check(job, element)
+            else:
+                status = LOC_QP_OP_ERR
+        if status or final:
+            self._finish(qp, status, out, job=job)
+            return
+        out.jobs.append(job)
+        out.effects.append({})
+        ack.update(psn=(h["psn"] + 1) % PSN, read_begun=1)
+
+    # Pokes.
+
+    def poke(self, qp: int, flags: int) -> list[Result]:
+        """A poke: one result for each half of it that did something."""
+        results = []
+        if flags & FINISH:
+            results.append(Result())
+            self._poke_finish(qp, results[-1])
+        if flags & FLUSH and self.in_error(qp):
+            results.append(Result())
+            self._poke_flush(qp, results[-1])
+        return results
+
+    def in_error(self, qp: int) -> bool:
+        return self.cfg[qp]["state"] == ERR or bool(self.rx[qp]["error"] or self.ack[qp]["error"])
+
+    def _poke_finish(self, qp: int, out: Result) -> None:
+        ack = self.ack[qp]
+        entry = self.outstanding[qp][0] if self.outstanding[qp] else None
+        if entry is None or not entry["complete"]:
+            return
+        acknowledged = entry["opcode"] != 4 and sub(entry["last_psn"], ack["psn"]) < 0
+        status = ack["status"] or entry["status"]
+        if not status and not acknowledged:
+            if not self.in_error(qp):
+                return
+            status = FLUSHED
+        self._finish(qp, status, out, job=None)
+        out.repoke |= FINISH
+
+    def _poke_flush(self, qp: int, out: Result) -> None:
+        rx = self.rx[qp]
+        element, available = self.fetch(qp, rx["position"], send=False)
+        out.fetches.append((2 + self.cqs + 2 * qp, rx["position"], 0))
+        if element.status in (EMPTY, QUEUE_ERROR):
+            return
+        rx["available"] = available
+        out.jobs.append({"kind": NONE, "length": 0})
+        done = self._receive_cqe(qp, element, status=FLUSHED, solicited=1)
+        out.effects.append({"complete": done})
+        out.repoke = FLUSH

@@ -1,0 +1,348 @@
+"""Drives ``ReceiveSide`` in lockstep with the reference model, and plays all its neighbours.
+
+Every packet or poke the hardware takes goes through the model in the same order; when the hardware
+is idle again, jobs, effects, fetches, pops, wakes, pokes and rows must be the model's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, ReadOnly
+
+from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import (
+    Activation,
+    Effects,
+    FetchRequest,
+    FetchStatus,
+    Oldest,
+    RecvFetched,
+    ScatterChecked,
+    ScatterJob,
+)
+from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
+from hdl.transport.receive_types import Counters, SequenceNak
+
+from .model_receive import Element, Result, Row, World
+from .receive_side import CONFIG, INPUTS, OUTPUTS, TABLES, WRITES
+from .rows import pack, unpack, zero
+
+Mutation = Callable[[World], Any]
+
+_SHAPES = {
+    "repoke": Activation,
+    "fetch_req": FetchRequest,
+    "scatter_job": ScatterJob,
+    "effects": Effects,
+    "sequence_nak": SequenceNak,
+    "rx_write": QpRx,
+    "ack_write": QpAck,
+    "resource_write": ReadResource,
+}
+_FLAGS_OUT = (*INPUTS, *OUTPUTS, *TABLES, *WRITES)
+_REPLIES = ("ack", "nak", "read", "replay")
+
+
+@dataclass
+class Seen:
+    """What the hardware did with one packet or poke; ``cycles`` until it was idle again."""
+
+    what: str
+    qp: int
+    jobs: list[Row] = field(default_factory=list)
+    effects: list[Row] = field(default_factory=list)
+    fetches: list[tuple[int, int, int]] = field(default_factory=list)
+    pops: int = 0
+    wakes: int = 0
+    repokes: list[int] = field(default_factory=list)
+    naks: list[int] = field(default_factory=list)
+    cycles: int = 0
+    expected: list[Result] = field(default_factory=list)
+
+
+class Harness:
+    """delays: neighbours answer and accept at random times (else at once). limit: cycles in all."""
+
+    def __init__(self, dut: Any, *, seed: int = 1, delays: bool = False, limit: int = 20_000):
+        self.dut, self.delays, self.limit = dut, delays, limit
+        self.rng = random.Random(seed)
+        blank = {"cfg": zero(QpCfg), "rx": zero(QpRx), "ack": zero(QpAck), "reply": zero(QpReply)}
+        self.world = World(qps=CONFIG.qps, cqs=CONFIG.cqs, blank=blank)
+        self.rx = {i: zero(QpRx) for i in range(CONFIG.qps)}
+        self.ack = {i: zero(QpAck) for i in range(CONFIG.qps)}
+        self.pool: dict[int, Row] = {}
+        self.outstanding: dict[int, list[Row]] = {i: [] for i in range(CONFIG.qps)}
+        self.pokes: OrderedDict[int, int] = OrderedDict()
+        self.auto_poke = True  # repokes come back, as through the activation list
+        self.cycle = 0
+        self._header: tuple[Row, Mutation | None] | None = None
+        self._offered: tuple[int, int] | None = None
+        self._seen: Seen | None = None
+        self.done: list[Seen] = []
+        self._started = self._wakes = 0
+        self._rows: dict[str, int] = {}
+        self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
+        self._element = Element()
+        self._in = {name: 0 for name in INPUTS}
+
+    async def start(self) -> None:
+        """Clock and reset."""
+        for name in (*INPUTS, *TABLES, "flags_in"):
+            getattr(self.dut, name).value = 0
+        self.dut.rst.value = 1
+        cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
+        for _ in range(3):
+            await FallingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+
+    def sync(self) -> None:
+        """Take the model's rows as the hardware's (after they were changed from outside)."""
+        self.rx = {i: dict(row) for i, row in self.world.rx.items()}
+        self.ack = {i: dict(row) for i, row in self.world.ack.items()}
+        self.pool = {i: dict(row) for i, row in self.world.pool.items()}
+        self.outstanding = {i: [dict(e) for e in self.world.outstanding[i]] for i in self.rx}
+
+    def poke(self, qp: int, flags: int) -> None:
+        """Activate the receive side for a QP; merges with one that waits."""
+        self.pokes[qp] = self.pokes.get(qp, 0) | flags
+
+    async def packet(self, header: Row, mutation: Mutation | None = None) -> Seen:
+        """Feed one packet and wait until it has been handled (and pokes that came of it)."""
+        self._header = (header, mutation)
+        await self._until(lambda: self._header is None and self.idle)
+        return next(seen for seen in reversed(self.done) if seen.what == "packet")
+
+    async def drain(self) -> list[Seen]:
+        """Run until nothing is left to do; returns what was done."""
+        first = len(self.done)
+        await self._until(lambda: self.idle)
+        return self.done[first:]
+
+    @property
+    def idle(self) -> bool:
+        waiting = self._header or self._offered or self.pokes
+        return self._seen is None and not waiting
+
+    async def _until(self, over: Callable[[], bool]) -> None:
+        while not over():
+            await self.step()
+
+    async def feed(self, source: Callable[[], tuple[Row, Mutation | None] | None]) -> None:
+        """Packets from ``source`` back to back until it returns None, then drain."""
+        while True:
+            if self._header is None:
+                self._header = source()
+                if self._header is None:
+                    break
+            await self.step()
+        await self.drain()
+
+    async def step(self) -> None:
+        """One clock cycle."""
+        await FallingEdge(self.dut.clk)
+        self.cycle += 1
+        assert self.cycle < self.limit, f"not finished after {self.limit} cycles: {self._seen}"
+        flags = self._drive()
+        await ReadOnly()
+        out = int(self.dut.flags_out.value)
+        active = {name for bit, name in enumerate(_FLAGS_OUT) if out >> bit & 1}
+        self._sample(flags, active)
+
+    def _drive(self) -> int:
+        for name, row in self._rows.items():
+            getattr(self.dut, name).value = row
+        self._rows.clear()
+        if not self._in["header"] and self._header is not None and self._chance():
+            self._in["header"] = 1
+            self.dut.header.value = pack(RxHeader, self._header[0])
+        if not self._in["poke"] and self.pokes and self._chance():
+            self._in["poke"] = 1
+            self._offered = qp, flags = self.pokes.popitem(last=False)
+            self.dut.poke.value = pack(Activation, {"qp": qp, "flags": flags})
+        for name in INPUTS[2:]:
+            if name in self._answers and self.cycle >= self._answers[name][0]:
+                self._in[name] = 1
+                getattr(self.dut, name).value = self._answers[name][1]
+        flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
+        for bit, name in enumerate(OUTPUTS, len(INPUTS)):
+            flags |= (name == "sequence_nak" or self._chance()) << bit
+        self.dut.flags_in.value = flags
+        return flags
+
+    def _chance(self) -> bool:
+        return not self.delays or self.rng.random() < 0.6
+
+    def _answer(self, name: str, payload: int) -> None:
+        assert name not in self._answers, f"a second request before the answer of {name}"
+        wait = self.rng.choice((0, 0, 1, 2, 7, 20)) if self.delays else 0
+        self._answers[name] = (self.cycle + 1 + wait, payload)
+
+    def _read(self, name: str) -> Row:
+        return unpack(_SHAPES[name], int(getattr(self.dut, name).value))
+
+    def _sample(self, flags: int, active: set[str]) -> None:
+        if self._seen and active & {"header", "poke"}:
+            self._finish()
+        for name in WRITES:
+            if name in active:
+                index, row = int(getattr(self.dut, f"{name}_index").value), self._read(name)
+                table = {"rx_write": self.rx, "ack_write": self.ack, "resource_write": self.pool}
+                table[name][index] = row
+        offered = {name for bit, name in enumerate(INPUTS) if flags >> bit & 1}
+        for name in offered & active:
+            self._in[name] = 0
+            self._answers.pop(name, None)
+            if name in ("header", "poke"):
+                self._begin(name)
+        for name in TABLES:
+            if name in active:
+                self._table(name, int(getattr(self.dut, f"{name}_index").value))
+        for bit, name in enumerate(OUTPUTS, len(INPUTS)):
+            if name in active and flags >> bit & 1:
+                self._output(name)
+
+    def _begin(self, what: str) -> None:
+        if what == "header":
+            assert self._header is not None
+            header, mutation = self._header
+            self._header = None
+            if mutation:
+                mutation(self.world)
+                self.sync()
+            qp = (header["dest_qp"] & 0x3FFF) % CONFIG.qps
+            self._seen = Seen("packet", qp)
+            self._seen.expected = [self.world.packet(header)]
+        else:
+            assert self._offered is not None
+            qp, flags = self._offered
+            self._offered = None
+            self._seen = Seen("poke", qp)
+            self._seen.expected = self.world.poke(qp, flags)
+        self._started = self.cycle
+        self._wakes = self.ack[qp]["wakes"]
+
+    def _table(self, name: str, index: int) -> None:
+        if name == "resource_read":
+            self._rows[name] = pack(ReadResource, self.pool.get(index, {}))
+            return
+        index %= CONFIG.qps
+        tables: dict[str, tuple[Any, dict[int, Row]]] = {
+            "cfg": (QpCfg, self.world.cfg),
+            "reply": (QpReply, self.world.reply),
+            "rx_read": (QpRx, self.rx),
+            "ack_read": (QpAck, self.ack),
+        }
+        shape, rows = tables[name]
+        self._rows[name] = pack(shape, rows[index])
+
+    def _output(self, name: str) -> None:
+        seen = self._seen
+        assert seen is not None, f"{name} while nothing is being handled"
+        if name == "repoke":
+            row = self._read(name)
+            assert row["qp"] == seen.qp
+            seen.repokes.append(row["flags"])
+            if self.auto_poke:
+                self.poke(row["qp"], row["flags"])
+        elif name == "fetch_req":
+            row = self._read(name)
+            assert (row["qp"], row["function"]) == (seen.qp, self.world.cfg[seen.qp]["function"])
+            seen.fetches.append((row["queue"], row["position"], row["send"]))
+            element, available = self.world.fetch(
+                seen.qp, row["position"], send=bool(row["send"])
+            )
+            assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
+            self._element = element
+            wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
+            answer = {"status": element.status, "error": element.error, "line": element.line}
+            answer |= {"available": available, "head": element.head, "wqe": wqe}
+            self._answer("fetch_rsp", pack(RecvFetched, answer))
+        elif name == "scatter_job":
+            row = self._read(name)
+            seen.jobs.append(row)
+            status = self.world.check(row, self._element)
+            self._answer("scatter_checked", pack(ScatterChecked, {"status": status}))
+        elif name == "effects":
+            seen.effects.append(self._read(name))
+        elif name == "sequence_nak":
+            row = self._read(name)
+            assert row["qp"] == seen.qp
+            seen.naks.append(row["psn"])
+        else:
+            assert int(getattr(self.dut, name).value) == seen.qp
+            if name == "head_req":
+                entries = self.outstanding[seen.qp]
+                oldest = {"valid": 1, "entry": entries[0]} if entries else {}
+                self._answer("head_rsp", pack(Oldest, oldest))
+            elif name == "pop":
+                self.outstanding[seen.qp].pop(0)
+                seen.pops += 1
+            else:
+                seen.wakes += 1
+                told = (self._wakes + seen.wakes) % 256
+                assert self.ack[seen.qp]["wakes"] == told, "the row must be written with the wake"
+
+    def _finish(self) -> None:
+        """The hardware is idle: compare."""
+        seen, world = self._seen, self.world
+        assert seen is not None
+        self._seen = None
+        seen.cycles = self.cycle - self._started
+        results = seen.expected
+        jobs = [job for result in results for job in result.jobs]
+        effects = [effect for result in results for effect in result.effects]
+        assert len(seen.jobs) == len(jobs), (seen, jobs)
+        assert len(seen.effects) == len(effects), (seen, effects)
+        for got, job in zip(seen.jobs, jobs, strict=True):
+            differs = {k: (got[k], v) for k, v in job.items() if k != "own" and got[k] != v}
+            assert not differs, f"job (got, expected): {differs} in {seen}"
+        for got, effect in zip(seen.effects, effects, strict=True):
+            self._compare_effect(got, effect, seen)
+        for name in ("pops", "wakes"):
+            assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
+        assert seen.fetches == [f for r in results for f in r.fetches], seen
+        assert seen.naks == [nak for r in results for nak in r.naks], seen
+        assert seen.repokes == [r.repoke for r in results if r.repoke], seen
+        for name in ("rx", "ack"):
+            got, row = getattr(self, name)[seen.qp], getattr(world, name)[seen.qp]
+            differs = {k: (got[k], v) for k, v in row.items() if got[k] != v}
+            assert not differs, f"{name} row (got, expected): {differs} in {seen}"
+        assert self.pool == world.pool, (self.pool, world.pool)
+        assert self.outstanding[seen.qp] == world.outstanding[seen.qp]
+        self.done.append(seen)
+
+    @staticmethod
+    def _compare_effect(got: Row, effect: Row, seen: Seen) -> None:
+        flags = {name: effect.get(name, 0) for name in _REPLIES}
+        assert got["flags"] == flags, f"reply flags {got['flags']}, expected {flags}: {seen}"
+        assert got["reply"] == any(flags.values()), seen
+        assert not got["reply"] or got["qp"] == seen.qp
+        assert got["complete"] == ("complete" in effect), (got, effect, seen)
+        done, wanted = got["completion"], effect.get("complete", {})
+        differs = {k: (done[k], v) for k, v in wanted.items() if done[k] != v}
+        assert not differs, f"completion (got, expected): {differs} in {seen}"
+
+    def counters(self) -> dict[str, int]:
+        """The hardware's counters, which must be the model's."""
+        got = unpack(Counters, int(self.dut.counters.value))
+        expected = {name: self.world.counters.get(name, 0) for name in got}
+        assert got == expected, {k: (got[k], v) for k, v in expected.items() if got[k] != v}
+        assert set(self.world.counters) <= set(got)
+        return got
+
+
+def status_of(name: str) -> int:
+    """Number of a FetchStatus."""
+    return FetchStatus[name].value
+
+
+def entry(**fields: Any) -> Row:
+    """An outstanding WQE."""
+    return zero(Outstanding) | {"signaled": 1, "complete": 1} | fields

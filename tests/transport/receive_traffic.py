@@ -1,0 +1,323 @@
+"""Packets for ``Receive``: one QP's view of its peer, and random traffic of several QPs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from .model_receive import (
+    ACKNOWLEDGE,
+    FETCH_OK,
+    QUEUE_ERROR,
+    READ,
+    RTS,
+    WQE_ERROR,
+    Element,
+    Row,
+    World,
+    mtu_of,
+    packets_of,
+    sub,
+)
+
+__all__ = ["GID", "KEY_ALL", "PEER_GID", "Peer", "Traffic", "make_qp"]
+
+PEER_GID = int.from_bytes(b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", "little")
+GID = 2  # row of the GID table
+KEY_ALL = 0x1234_5601
+KEY_READ_ONLY = 0x1234_5702
+BUFFER, BUFFER_BYTES = 0x7F00_0000_1003, 1 << 20
+PSN = 1 << 24
+
+
+def make_qp(world: World, qp: int, **fields: Any) -> None:
+    """A QP in RTS between this NIC and its peer, MTU 256; rows as firmware leaves them."""
+    slots = fields.get("max_dest_rd_atomic", 4)
+    cfg = {
+        "state": RTS,
+        "type": 2,
+        "function": 1,
+        "pd": 0x100 + qp,
+        "send_cq": 1,
+        "recv_cq": 2,
+        "path_mtu": 1,
+        "qpn": 0x5A0000 + qp,
+        "dest_qpn": 0xABC000 + qp,
+        "pkey": 0xFFFF,
+        "remote_write": 1,
+        "remote_read": 1,
+        "max_rd_atomic": 4,
+        "max_dest_rd_atomic": slots,
+        "read_base": 8 * qp,
+        "min_rnr_timer": 12,
+        "rnr_retry": 7,
+    }
+    psn = fields.pop("psn", 0x100)
+    sq_psn = fields.pop("sq_psn", 0x200)
+    position = fields.pop("position", 0)
+    world.cfg[qp] = _zero(world.cfg[qp]) | cfg
+    world.cfg[qp]["av"] = _zero(world.cfg[qp]["av"]) | {"dgid": PEER_GID, "sgid_index": GID}
+    world.cfg[qp] |= fields
+    world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn, "position": position, "available": position}
+    world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn}
+    world.reply[qp] = _zero(world.reply[qp])
+    world.recv[qp].clear()
+    world.send[qp].clear()
+    world.outstanding[qp].clear()
+    world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 7)
+    world.keys[KEY_READ_ONLY] = (BUFFER, BUFFER_BYTES, 4)
+
+
+def _zero(row: Row) -> Row:
+    return {k: _zero(v) if isinstance(v, dict) else 0 for k, v in row.items()}
+
+
+class Peer:
+    """Builds the packets that the QP's peer would send."""
+
+    def __init__(self, world: World, qp: int):
+        self.world, self.qp = world, qp
+
+    def packet(self, opcode: int, *, ahead: int = 0, **fields: Any) -> Row:
+        """A request with the expected PSN plus ``ahead``."""
+        cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
+        header = {
+            "opcode": opcode,
+            "dest_qp": cfg["qpn"],
+            "psn": (rx["psn"] + ahead) % PSN,
+            "pkey": 0xFFFF,
+            "function": cfg["function"],
+            "gid_index": GID,
+            "src_gid": PEER_GID,
+        }
+        if opcode in (0x06, 0x0A, 0x0B, READ):
+            header |= {"va": BUFFER, "rkey": KEY_ALL}
+        return header | fields
+
+    def answer(self, opcode: int = ACKNOWLEDGE, *, ahead: int = 0, **fields: Any) -> Row:
+        """A response with the oldest unacknowledged PSN plus ``ahead``; an ACK by default."""
+        psn = (self.world.ack[self.qp]["psn"] + ahead) % PSN
+        return self.packet(opcode, **({"psn": psn, "syndrome": 0x1F, "msn": 1} | fields))
+
+    def post_recv(self, length: int = 1000, **fields: Any) -> Element:
+        """A receive WQE behind those that are there."""
+        ring, start = self.world.recv[self.qp], self.world.rx[self.qp]["position"]
+        position = start
+        while position in ring:
+            position = (position + 1) % 65536
+        for old in [at for at in ring if (at - start) % 65536 > 40000]:
+            del ring[old]
+        ring[position] = self._element(position, length, **fields)
+        return ring[position]
+
+    def _element(self, position: int, length: int, **fields: Any) -> Element:
+        base = {"wr_id": 0xFEED_0000_0000_0000 + position, "head": position * 7 % 256}
+        return Element(length=length, line=position % 64, **(base | fields))
+
+    def post_send(self, opcode: int, length: int, *, sink: Row | None = None, **fields: Any) -> Row:
+        """An outstanding WQE, all packets sent. Opcodes: WR opcodes of the ABI."""
+        entries, cfg = self.world.outstanding[self.qp], self.world.cfg[self.qp]
+        first = self.world.ack[self.qp]["psn"]
+        position = 0
+        if entries:
+            first = (entries[-1]["last_psn"] + 1) % PSN
+            position = (entries[-1]["position"] + 1) % 65536
+        last = (first + packets_of(length, mtu_of(cfg)) - 1) % PSN
+        entry = {
+            "position": position,
+            "head": position * 3 % 256,
+            "wr_id": 0xBEEF_0000_0000_0000 + position,
+            "opcode": opcode,
+            "signaled": 1,
+            "length": length,
+            "first_psn": first,
+            "last_psn": last,
+            "complete": 1,
+            "status": 0,
+            "function": cfg["function"],
+        } | fields
+        entries.append(entry)
+        self.world.send[self.qp][position] = self._element(position, length, **(sink or {}))
+        return entry
+
+
+class Traffic:
+    """Random packets for the QPs ``qps``; called once for each, with ``left`` in all.
+
+    Mostly what a good peer sends, with duplicates, gaps and errors among it; a QP that has stopped
+    is set up again after a while.
+    """
+
+    def __init__(self, world: World, qps: list[int], *, seed: int, left: int, errors: float):
+        self.world, self.left, self.errors = world, left, errors
+        self.rng = random.Random(seed)
+        self.peers = [Peer(world, qp) for qp in qps]
+        self.history: dict[int, list[Row]] = {qp: [] for qp in qps}
+        self.dead: dict[int, int] = {qp: 0 for qp in qps}
+        for peer in self.peers:
+            self._set_up(peer)
+
+    def _set_up(self, peer: Peer) -> None:
+        rng, near = self.rng, PSN - self.rng.randrange(20)
+        make_qp(
+            self.world,
+            peer.qp,
+            psn=near,
+            sq_psn=near,
+            position=65536 - rng.randrange(1, 6),
+            rnr_retry=rng.choice((0, 7)),
+            max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
+            path_mtu=rng.choice((1, 1, 2)),
+        )
+        self.history[peer.qp].clear()
+
+    def __call__(self):
+        if not self.left:
+            return None
+        self.left -= 1
+        rng, peer = self.rng, self.rng.choice(self.peers)
+        world, qp = self.world, peer.qp
+        if world.in_error(qp):
+            self.dead[qp] += 1
+            if self.dead[qp] > 6:
+                self.dead[qp] = 0
+                return self._blind(peer), lambda _: self._set_up(peer)
+        header = self._response(peer) if rng.random() < 0.4 else self._request(peer)
+        if rng.random() < self.errors:
+            header = self._spoil(header)
+        return header, lambda _: self._outside(peer)
+
+    def _blind(self, peer: Peer) -> Row:
+        return peer.packet(0x04, length=1, psn=self.rng.randrange(PSN))
+
+    def _outside(self, peer: Peer) -> None:
+        """What others do meanwhile: driver, requester, replier."""
+        rng, world, qp = self.rng, self.world, peer.qp
+        while rng.random() < 0.4 and len(world.recv[qp]) < 100:
+            kind = {}
+            if rng.random() < self.errors:
+                kind = rng.choice(
+                    ({"status": WQE_ERROR, "error": 2}, {"status": QUEUE_ERROR}, {"check": 4})
+                )
+            peer.post_recv(rng.choice((0, 100, 600, 2000)), **kind)
+        entries = world.outstanding[qp]
+        for one in entries:
+            if not one["complete"] and rng.random() < 0.5:
+                one["complete"] = 1
+        stopped = entries and (entries[-1]["status"] or not entries[-1]["complete"])
+        if rng.random() < 0.5 and len(entries) < 5 and not stopped and not world.in_error(qp):
+            fields: Row = {"signaled": rng.randrange(2), "complete": int(rng.random() < 0.9)}
+            sink = {}
+            if rng.random() < self.errors:
+                fields |= {"status": 4, "complete": 1}
+            if rng.random() < self.errors:
+                sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
+            length = rng.choice((0, 1, 255, 256, 257, 1500))
+            peer.post_send(rng.choice((0, 1, 2, 3, 4, 4)), length, sink=sink, **fields)
+        rx, reply = world.rx[qp], world.reply[qp]
+        if rng.random() < 0.5:
+            if rx["replay_seq"] != reply["replay_seq"]:
+                reply["replay_seq"], reply["read_head"] = rx["replay_seq"], rx["replay"]
+                reply["packet"] = rx["replay_skip"]
+            elif reply["read_head"] != rx["read_tail"]:
+                reply["read_head"] = (reply["read_head"] + 1) % 256
+                reply["packet"] = 0
+
+    def _request(self, peer: Peer) -> Row:
+        rng, history = self.rng, self.history[peer.qp]
+        choice = rng.random()
+        if choice < 0.12 and history:
+            header = dict(rng.choice(history[-12:]))
+            if header["opcode"] == READ and rng.random() < 0.7:
+                self._part(header, mtu_of(self.world.cfg[peer.qp]))
+            return header
+        header = self._next(peer)
+        if choice < 0.2:
+            header["psn"] = (header["psn"] + rng.randrange(1, 6)) % PSN
+        else:
+            history.append(dict(header))
+        return header
+
+    def _part(self, header: Row, mtu: int) -> None:
+        skip = self.rng.randrange(packets_of(header["dma_length"], mtu))
+        header["psn"] = (header["psn"] + skip) % PSN
+        header["va"] += skip * mtu
+        header["dma_length"] -= skip * mtu
+
+    def _next(self, peer: Peer) -> Row:
+        """The next packet of a good peer."""
+        rng, world = self.rng, self.world
+        rx, mtu = world.rx[peer.qp], mtu_of(world.cfg[peer.qp])
+        fields: Row = {"ack_request": rng.randrange(2), "imm": rng.getrandbits(32)}
+        fields["solicited"] = rng.randrange(2)
+        if rx["message"] == 1:
+            if rng.random() < 0.5:
+                return peer.packet(0x01, length=mtu, **fields)
+            return peer.packet(rng.choice((2, 3)), length=rng.choice((1, mtu)), **fields)
+        if rx["message"] == 2:
+            rest = rx["dma_length"] - rx["offset"]
+            if rest > mtu:
+                return peer.packet(0x07, length=mtu, **fields)
+            return peer.packet(rng.choice((8, 9)), length=rest, **fields)
+        opcode = rng.choice((0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
+        if opcode == 0x00:
+            return peer.packet(opcode, length=mtu, **fields)
+        if opcode in (0x04, 0x05):
+            return peer.packet(opcode, length=rng.choice((0, 1, 50, mtu)), **fields)
+        if opcode == 0x06:
+            total = mtu + rng.choice((1, mtu, 3 * mtu - 1))
+            return peer.packet(opcode, length=mtu, dma_length=total, **fields)
+        length = rng.choice((0, 1, mtu))
+        if opcode == READ:
+            return peer.packet(opcode, dma_length=rng.choice((0, 1, mtu, 5 * mtu - 3)), **fields)
+        return peer.packet(opcode, length=length, dma_length=length, **fields)
+
+    def _response(self, peer: Peer) -> Row:
+        rng, world = self.rng, self.world
+        entries, ack = world.outstanding[peer.qp], world.ack[peer.qp]
+        if not entries:
+            return peer.answer(ahead=rng.choice((-1, 0, 3)))
+        choice = rng.random()
+        if choice < 0.05:
+            return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x60, 0x60, 0x2C)))
+        if choice < 0.05 + self.errors:
+            return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x61, 0x62, 0x63)))
+        reads = [one for one in entries if one["opcode"] == 4]
+        if reads and choice < 0.8:
+            return self._data(peer, reads[0], ack)
+        one = rng.choice(entries)
+        span = max(0, sub(one["last_psn"], ack["psn"]))
+        return peer.answer(ahead=rng.choice((span, span, rng.randint(0, span))))
+
+    def _data(self, peer: Peer, read: Row, ack: Row) -> Row:
+        mtu, psn = mtu_of(self.world.cfg[peer.qp]), read["first_psn"]
+        begun = ack["read_begun"] and self.world.outstanding[peer.qp][0] is read
+        if begun:
+            psn = ack["psn"]
+        if self.rng.random() < 0.05:
+            psn = (psn + 1) % PSN
+        final = psn == read["last_psn"]
+        rest = read["length"] - (psn - read["first_psn"]) % PSN * mtu
+        opcode = {(0, 0): 0x0D, (0, 1): 0x10, (1, 0): 0x0E, (1, 1): 0x0F}[int(begun), int(final)]
+        return peer.answer(opcode, psn=psn, length=rest % (mtu + 1) if final else mtu)
+
+    def _spoil(self, header: Row) -> Row:
+        """One field of the header is not what it should be."""
+        rng = self.rng
+        name, value = rng.choice(
+            (
+                ("opcode", rng.choice((*range(0x18), 0x24, 0x64, 0x1F))),
+                ("length", rng.choice((0, 1, 255, 256, 257, 300))),
+                ("dma_length", rng.choice((0, 1, 257, 1 << 31, (1 << 31) + 1))),
+                ("rkey", rng.choice((KEY_READ_ONLY, 0))),
+                ("va", header.get("va", 0) + rng.choice((1, BUFFER_BYTES, -1))),
+                ("psn", rng.randrange(PSN)),
+                ("dest_qp", header["dest_qp"] ^ rng.choice((1 << 20, 7))),
+                ("function", 2),
+                ("gid_index", 1),
+                ("src_gid", 1),
+                ("pkey", rng.choice((0x7FFF, 0xFFFE, 0x8000))),
+                ("syndrome", rng.randrange(256)),
+            )
+        )
+        return header | {name: value % (1 << 64) if name == "va" else value}
