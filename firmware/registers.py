@@ -1,152 +1,160 @@
-"""The card's registers: tables, commands, mailbox, counters, over an abstract register bus.
-
-Everything here knows names only; addresses and fields come from ``hdl/csr``.
-"""
+"""``Hardware`` on the register bus of the management function. Registers: docs/registers.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from hdl.config import NicConfig
-from hdl.csr.map import MAGIC, CsrMap, row_map
+from firmware.device import FunctionState, HardwareError, Request, Row
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
+from hdl.csr.map import CsrMap, row_map
 
-__all__ = ["HardwareError", "RegisterBus", "Registers"]
+#: Reads of a busy register before the hardware counts as dead.
+PATIENCE = 100_000
+#: Answer of an address without a register.
+NOTHING = 0xFFFF_FFFF
+#: Flags of an activation of the send side (doorbell, wake) and of the receive side (finish, flush).
+_SEND_CHANGED = 3
+_RECEIVE_CHANGED = 3
 
-#: Reads of a busy flag before the hardware counts as dead: far more than a sweep of the largest table.
-BUSY_POLLS = 20_000
 
-
-class HardwareError(RuntimeError):
-    """The card does not do what its registers promise."""
-
-
-class RegisterBus(Protocol):
-    """32-bit registers of the management function: a simulated bus, a BAR or a UIO mapping."""
+class Bus(Protocol):
+    """32-bit registers; ``addr`` is a byte address in the management function's space."""
 
     async def read(self, addr: int) -> int:
-        """The register at byte address ``addr``."""
+        """Reads a register; later than every write before it."""
 
     async def write(self, addr: int, value: int) -> None:
-        """Posted write; arrives before any later access."""
+        """Writes a register."""
 
 
 class Registers:
-    """Named access to everything the firmware uses.
+    """The hardware's operations as register accesses.
 
-    Only one task uses the windows of the tables at a time; the firmware is one task.
+    One command at a time: callers do not overlap calls. Errors: HardwareError when a register
+    stays busy or the bus does not lead to this NIC.
     """
 
-    def __init__(self, bus: RegisterBus, config: NicConfig):
-        self.bus, self.config = bus, config
-        self.map = CsrMap(config)
+    def __init__(self, bus: Bus, config: NicConfig):
+        self._bus = bus
+        self._map = CsrMap(config)
+        self._config = config
+        self._beats = 0
+
+    async def _read(self, path: str, word: int = 0) -> int:
+        return await self._bus.read(self._map.address(path, word))
+
+    async def _fields(self, path: str) -> dict[str, int]:
+        return self._map.decode(path, await self._read(path))
+
+    async def _write(self, path: str, **values: int) -> None:
+        await self._bus.write(self._map.address(path), self._map.encode(path, **values))
+
+    async def _wait(self, path: str, field: str, what: str) -> dict[str, int]:
+        """The register's fields once ``field`` is 0."""
+        for _ in range(PATIENCE):
+            fields = await self._fields(path)
+            if not fields[field]:
+                return fields
+        raise HardwareError(f"{what}: {path}.{field} stays set")
 
     async def check(self) -> None:
-        """HardwareError unless this is a card of ours with the configuration the firmware expects."""
-        magic = await self.get("core.magic")
+        """Raises HardwareError unless the bus leads to a NIC of this configuration."""
+        magic = await self._read("core.magic")
         if magic != MAGIC:
-            raise HardwareError(f"No Rocinante here: magic is {magic:#x}, not {MAGIC:#x}")
-        for name in ("width", "qps", "cqs", "mrs", "gids"):
-            found, want = await self.get(f"core.config_{name}"), getattr(self.config, name)
-            if found != want:
-                raise HardwareError(f"The card has {name} {found}, the firmware expects {want}")
+            raise HardwareError(f"core.magic is {magic:#010x}, not {MAGIC:#010x}")
+        for name in self._map.names("core"):
+            if name.startswith("config_"):
+                wanted = getattr(self._config, name.removeprefix("config_"))
+                found = await self._read(f"core.{name}")
+                if found != wanted:
+                    raise HardwareError(f"core.{name} is {found}, not {wanted}")
 
-    # Registers.
+    # Mailbox ------------------------------------------------------------------------------------
 
-    async def get(self, path: str, word: int = 0) -> int:
-        """A whole register, or one word of a window."""
-        return await self.bus.read(self.map.address(path, word))
+    async def function_state(self, function: int) -> FunctionState:
+        """Resets of the RDMA function, the only guest function."""
+        resets = await self._read("core.function_resets")
+        status = await self._fields("core.function_status")
+        return FunctionState(resets, bool(status["resetting"]))
 
-    async def set(self, path: str, value: int, word: int = 0) -> None:
-        """Write a whole register."""
-        await self.bus.write(self.map.address(path, word), value)
-
-    async def get_fields(self, path: str) -> dict[str, int]:
-        """A register's fields by name."""
-        return self.map.decode(path, await self.get(path))
-
-    async def set_fields(self, path: str, **values: int) -> None:
-        """Write a register; fields that are not named become 0."""
-        await self.set(path, self.map.encode(path, **values))
-
-    # Tables.
-
-    async def read_row(self, table: str, index: int) -> dict[str, int]:
-        """A row's fields (dotted for nested ones)."""
-        await self._table_command(table, index, read=1)
-        row = row_map(table)
-        return row.unpack([await self.get(f"{table}.row", word) for word in range(row.words)])
-
-    async def write_row(
-        self, table: str, index: int, values: Mapping[str, int] | None = None, /, **more: Any
-    ) -> None:
-        """Replace a row in one step; fields that are not named become 0."""
-        for word, value in enumerate(row_map(table).pack(values, **more)):
-            await self.set(f"{table}.row", value, word)
-        await self._table_command(table, index, commit=1)
-
-    async def change_row(self, table: str, index: int, **changes: Any) -> None:
-        """Read a row, change the named fields, write it back."""
-        row = await self.read_row(table, index)
-        await self.write_row(table, index, row | changes)
-
-    async def _table_command(self, table: str, index: int, **command: int) -> None:
-        await self.set(f"{table}.index", index)
-        await self.set_fields(f"{table}.command", **command)
-        for _ in range(BUSY_POLLS):
-            status = await self.get_fields(f"{table}.status")
-            if not status["busy"]:
-                break
-        else:
-            raise HardwareError(f"Table {table} stays busy with row {index}")
-        if status["error"]:
-            raise IndexError(f"Table {table} has no row {index}")
-
-    # Commands to the rooms.
-
-    async def command(self, name: str, **arguments: int) -> None:
-        """Give a command and wait until it has been taken (streams) or done (drain, invalidate)."""
-        await self.set_fields(f"command.{name}", **arguments)
-        for _ in range(BUSY_POLLS):
-            if not (await self.get_fields("command.busy"))[name]:
-                return
-        raise HardwareError(f"Command {name} {arguments} stays busy")
-
-    # Mailbox.
-
-    async def request(self) -> tuple[bytes, int] | None:
-        """The waiting control request and the bytes its driver made writable; None if there is none."""
-        if not (await self.get_fields("mailbox.status"))["pending"]:
+    async def request(self) -> Request | None:
+        """The request in the mailbox."""
+        if not (await self._fields("mailbox.status"))["pending"]:
             return None
-        length = await self.get("mailbox.request_length")
-        writable = await self.get("mailbox.writable_length")
-        words = -(-min(length, self._mailbox_bytes) // 4)
-        raw = b"".join(
-            [(await self.get("mailbox.request", word)).to_bytes(4, "little") for word in range(words)]
-        )
-        return raw[:length], writable
+        length = await self._read("mailbox.request_length")
+        writable = await self._read("mailbox.writable_length")
+        kept = min(length, 4 * MAILBOX_WORDS)
+        words = [await self._read("mailbox.request", i) for i in range(-(-kept // 4))]
+        data = b"".join(word.to_bytes(4, "little") for word in words)[:kept]
+        return Request(FUNCTION_RDMA, data, length, writable)
 
     async def respond(self, response: bytes) -> None:
-        """Complete the waiting request."""
-        if len(response) > self._mailbox_bytes:
-            raise ValueError(f"Response must fit {self._mailbox_bytes} bytes, not {len(response)}")
-        padded = response + bytes(-len(response) % 4)
-        for word in range(len(padded) // 4):
-            value = int.from_bytes(padded[4 * word : 4 * word + 4], "little")
-            await self.set("mailbox.response", value, word)
-        await self.set("mailbox.response_length", len(response))
-        await self.set_fields("mailbox.control", done=1)
+        """Writes the response and says that it is complete."""
+        if len(response) > 4 * MAILBOX_WORDS:
+            raise HardwareError(f"A response of {len(response)} bytes does not fit the mailbox")
+        for i in range(0, len(response), 4):
+            word = int.from_bytes(response[i : i + 4], "little")
+            await self._bus.write(self._map.address("mailbox.response", i // 4), word)
+        await self._write("mailbox.response_length", value=len(response))
+        await self._write("mailbox.control", done=1)
 
-    @property
-    def _mailbox_bytes(self) -> int:
-        block = self.map.blocks["mailbox"]
-        return 4 * next(item.words for item in block.items if item.name == "request")
+    async def beat(self) -> None:
+        """Counts up the heartbeat register."""
+        self._beats = self._beats + 1 & 0xFFFF_FFFF
+        await self._write("core.heartbeat", value=self._beats)
 
-    # Counters.
+    async def link_up(self) -> bool:
+        """The port's link state."""
+        return bool((await self._fields("port.status"))["link_up"])
 
-    async def counters(self, block: str = "counters") -> dict[str, int]:
-        """All counters of ``counters`` or ``port`` by name."""
-        from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+    # Tables -------------------------------------------------------------------------------------
 
-        names = PORT_COUNTERS if block == "port" else COUNTERS
-        return {name: await self.get(f"{block}.{name}") for name in names}
+    async def read_row(self, table: str, index: int) -> dict[str, int]:
+        """Reads a row through its window."""
+        await self._table_command(table, index, read=1)
+        row = row_map(table)
+        return row.unpack([await self._read(f"{table}.row", i) for i in range(row.words)])
+
+    async def write_row(self, table: str, index: int, row: Row) -> None:
+        """Fills the window's shadow and commits it."""
+        for i, word in enumerate(row_map(table).pack(row)):
+            await self._bus.write(self._map.address(f"{table}.row", i), word)
+        await self._table_command(table, index, commit=1)
+
+    async def _table_command(self, table: str, index: int, **command: int) -> None:
+        await self._write(f"{table}.index", value=index)
+        await self._write(f"{table}.command", **command)
+        status = await self._wait(f"{table}.status", "busy", f"{table} row {index}")
+        if status["error"]:
+            raise HardwareError(f"{table} has no row {index}")
+
+    # Commands -----------------------------------------------------------------------------------
+
+    async def _command(self, name: str, field: str | None = None, **values: int) -> None:
+        """Gives a command and waits until it has been taken, or done."""
+        busy = field or name
+        await self._wait("command.busy", busy, name)
+        await self._write(f"command.{name}", **values)
+        await self._wait("command.busy", busy, name)
+
+    async def arm_cq(self, cqn: int, flags: int) -> None:
+        """Arms a completion queue."""
+        await self._command("arm_cq", cq=cqn, flags=flags)
+
+    async def wake(self, pair: int) -> None:
+        """Activates the send and the receive side of a QP."""
+        await self._command("activate_send", qp=pair, flags=_SEND_CHANGED)
+        await self._command("activate_receive", qp=pair, flags=_RECEIVE_CHANGED)
+
+    async def drop(self, pair: int) -> None:
+        """Gives back a QP's outstanding requests."""
+        await self._command("drop", qp=pair)
+
+    async def drain(self) -> None:
+        """Waits for all DMA admitted so far."""
+        await self._command("drain", start=1)
+
+    async def invalidate(self, mrn: int) -> None:
+        """Drops a region's translations and waits for its DMA."""
+        await self._command("invalidate", mr=mrn)

@@ -357,8 +357,8 @@ class Nic(wiring.Component):
             ingress.counters,
             receive.counters,
             {
-                "tx_packets": egress.packets,
-                "tx_bytes": egress.bytes,
+                "tx_packets": egress.counters.packets,
+                "tx_bytes": egress.counters.bytes,
                 "requests_sent": requester.packets,
                 "acks_sent": replier.acks,
                 "naks_sent": replier.naks,

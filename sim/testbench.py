@@ -3,10 +3,10 @@
 Outside the simulation: ``build`` (and ``sim.build.run``). Inside: ``Testbench(dut, ...)``, then
 ``await testbench.start()``.
 
-The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of the gateware (``nic<i>``), a
-``host_model`` when it has a host port (members ``host``), a ``link_model`` when it has MAC ports
-(``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and ``wire<i>_event``. Further
-ports of the gateware become ports of the top, named ``nic<i>_<port>``.
+The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of the gateware
+(``nic<i>``), a ``host_model`` when it has a host port (members ``host``), a ``link_model`` when it
+has MAC ports (``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and
+``wire<i>_event``. Further ports of the gateware become ports of the top, named ``nic<i>_<port>``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import cocotb
 from cocotb.clock import Clock
 from cocotb.simtime import get_sim_time
 from cocotb.triggers import RisingEdge, Timer
@@ -75,8 +74,9 @@ def top_source(ports: dict[str, tuple[str, int]], *, module: str, width: int, ni
         for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
             if pins:
                 head.append(f"    output logic {name}{i}_event")
-                pins = [".clk(clk)", ".rst(rst)", f".event_o({name}{i}_event)", *pins]
-                body.append(_instance(f"{model} #(.WIDTH({width}), .ID({i}))", f"{name}{i}", pins))
+                own = [".clk(clk)", ".rst(rst)", f".event_o({name}{i}_event)"]
+                kind = f"{model} #(.WIDTH({width}), .ID({i}))"
+                body.append(_instance(kind, f"{name}{i}", own + pins))
     lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
     return "\n".join([*lines, "endmodule", ""])
 
@@ -144,7 +144,7 @@ class Testbench:
     async def start(self) -> None:
         """Start the clock, reset, create hosts and wires."""
         self.dut.rst.value = 1
-        cocotb.start_soon(Clock(self.dut.clk, self.period_ps, "ps").start())
+        Clock(self.dut.clk, self.period_ps, "ps").start()
         for i in range(4):
             if (signal := getattr(self.dut, f"host{i}_event", None)) is not None:
                 shuffle = None if self._shuffle is None else self._shuffle + i

@@ -44,7 +44,9 @@ class ActivationList(wiring.Component):
             raise ValueError(f"Sets must be at least 1 port, not {sets!r}")
         self._qps, self._sets = qps, sets
         self._payload = activation_layout(data_width)
-        self._row = data.StructLayout({"flags": FLAGS, "data": data_width})
+        # No field of 0 bits: Verilog has none, and prints it as two.
+        row = {"flags": FLAGS} | ({"data": data_width} if data_width else {})
+        self._row = data.StructLayout(row)
         payloads = stream.Signature(self._payload)
         members = {f"set{i}": In(payloads) for i in range(sets)}
         super().__init__(

@@ -47,8 +47,8 @@ def head(width: int) -> data.StructLayout:
 def sealed_beat(width: int) -> data.StructLayout:
     """A beat of a frame with zeros in place of its ICRC, and what the ICRC needs to know.
 
-    ``error`` is final where the ICRC starts; ``frame`` is the frame's length in bytes; ``number`` counts beats of the frame; ``ends``: the ICRC starts in this beat, at byte ``place``;
-    ``skip``: this beat lies behind it; ``tail``: the ICRC's second half starts this beat.
+    ``error`` is final where the ICRC starts; ``frame`` is the frame's length in bytes; ``number``
+    counts its beats; ``ends``: the ICRC starts in this beat, at byte ``place``; ``skip``: this beat lies behind it; ``tail``: the ICRC's second half starts this beat.
     """
     lane_bits = ceil_log2(width // 8)
     return data.StructLayout(

@@ -114,7 +114,7 @@ class Checker(wiring.Component):
                 m.d.sync += bytes_left.eq(0)
 
         # Answers.
-        busy, marking = Signal(), Signal()
+        busy, marking, lined = Signal(), Signal(), Signal()
         result = Signal(CheckResult)
         pending = Signal(8)  # requests without their last chunk
         answer, taken, ended = translate.o.payload, Signal(), Signal()
@@ -144,7 +144,7 @@ class Checker(wiring.Component):
         answered_all = (pending == 0) | ((pending == 1) & ended & (answer.status == 0) & ~failed)
         complete = Signal()
         with m.If(busy & ~self.result.valid & ~marking & asked_all & answered_all & ~sent):
-            with m.If(~failed & (walk.status != 0)):
+            with m.If(~failed & lined & (walk.status != 0)):
                 m.d.sync += result.status.eq(walk.status)
             with m.Elif(failed & result.listed):
                 m.d.sync += marking.eq(1)
@@ -162,7 +162,7 @@ class Checker(wiring.Component):
         job = self.job.payload
         m.d.comb += [self.job.ready.eq(~busy), walk.job.eq(job)]
         with m.If(self.job.valid & self.job.ready):
-            m.d.sync += [busy.eq(1), result.eq(0)]
+            m.d.sync += [busy.eq(1), result.eq(0), lined.eq(job.source == CheckSource.LINE)]
             with m.If(job.source == CheckSource.LINE):
                 m.d.comb += walk.start.eq(1)
             with m.Else():

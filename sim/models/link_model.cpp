@@ -1,8 +1,9 @@
 // The wire between two MAC ports, or between a MAC port and Python; link_model.sv calls it every
 // cycle. Frames carry no FCS at the ports; its time, the preamble and the gap are accounted for.
 //
-// A port hands its beats over as fast as the line takes them, plus a small FIFO's worth. A frame
-// arrives whole: its first beat is offered when its last bit has arrived, then one beat a cycle.
+// A card's beats are taken as fast as the line sends them, plus a small FIFO's worth. A frame is
+// offered one beat a cycle, such that its last beat coincides with its last bit, but not before the
+// sender has handed it over whole: until then it may still turn out to be a bad one.
 
 #include <algorithm>
 #include <cstdio>
@@ -41,7 +42,8 @@ struct LinkStats {
 
 struct Frame {
     std::vector<std::uint8_t> bytes;
-    std::uint64_t arrival = 0;
+    std::uint64_t arrival = 0;  // of the last bit
+    std::uint64_t offer = 0;    // when its first beat may be offered
     bool error = false;
 };
 
@@ -134,15 +136,22 @@ class Port {
     void take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep, unsigned beat,
               bool first, bool last, bool error);
 
-    // A frame from the far end: from Python, or from the peer. Returns its beginning on the line.
-    void arrive(Frame &&frame) {
+    // A frame from the far end, Python or the peer; ``begin``: of its data, at the far end.
+    void arrive(Frame &&frame, std::uint64_t begin, const LinkSettings &line) {
+        const std::uint64_t beats = (frame.bytes.size() + beat_ - 1) / beat_;
+        const std::uint64_t burst = std::min((beats - 1) * period_, frame.arrival);
+        const std::uint64_t first = std::min<std::uint64_t>(beat_, frame.bytes.size());
+        frame.offer = std::max(frame.arrival - burst,
+                               begin + first * line.ps_per_byte + line.delay_ps);
         arriving_bytes_ += frame.bytes.size();
         arriving_.push_back(std::move(frame));
     }
 
     // Python's frames take the line towards this port one after the other.
     void inject(std::uint64_t earliest, const std::uint8_t *bytes, std::size_t size, bool error) {
-        Frame frame{{bytes, bytes + size}, 0, error};
+        Frame frame;
+        frame.bytes.assign(bytes, bytes + size);
+        frame.error = error;
         frame.bytes.resize(std::max<std::size_t>(size, kShortest));
         const std::uint64_t ps = settings.ps_per_byte;
         const std::uint64_t begin = std::max({now_, earliest, inject_free_}) + kPreamble * ps;
@@ -150,7 +159,7 @@ class Port {
         inject_free_ = end + kGap * ps;
         frame.arrival = end + settings.delay_ps;
         capture.add(begin, frame.bytes);
-        arrive(std::move(frame));
+        arrive(std::move(frame), begin, settings);
     }
 
     void step(std::uint64_t now, unsigned beat, bool rx_fire);
@@ -168,6 +177,8 @@ class Port {
     std::uint64_t arriving_bytes_ = 0;
     std::size_t offset_ = 0;
     std::uint64_t inject_free_ = 0;
+    std::uint64_t period_ = 0;  // of the clock
+    unsigned beat_ = 64;        // bytes
 };
 
 Port ports[kPorts];
@@ -212,13 +223,15 @@ void Port::take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep
     capture.add(begin, sending_.bytes);
     sending_.arrival = end + settings.delay_ps;
     if (settings.peer < kPorts) {
-        ports[settings.peer].arrive(std::move(sending_));
+        ports[settings.peer].arrive(std::move(sending_), begin, settings);
     } else {
         leaving_.push_back(std::move(sending_));
     }
 }
 
 void Port::step(std::uint64_t now, unsigned beat, bool rx_fire) {
+    period_ = now - now_;
+    beat_ = beat;
     now_ = now;
     if (rx_fire && !arriving_.empty()) {
         offset_ += beat;
@@ -232,7 +245,7 @@ void Port::step(std::uint64_t now, unsigned beat, bool rx_fire) {
         }
         rx_valid = false;
     }
-    if (!rx_valid && !arriving_.empty() && arriving_.front().arrival <= now &&
+    if (!rx_valid && !arriving_.empty() && arriving_.front().offer <= now &&
         !(settings.stall_rx && random_.below(256) < settings.stall_rx)) {
         const Frame &frame = arriving_.front();
         const std::size_t left = frame.bytes.size() - offset_;

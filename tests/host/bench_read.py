@@ -174,5 +174,3 @@ async def hold(dut):
     for reader in readers:
         for request in reader.done:
             assert bytes(request.data) == expected(host, request)
-
-

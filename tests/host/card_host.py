@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import FallingEdge, Timer
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.layout import Struct
@@ -22,6 +22,17 @@ READ_CYCLES = 40
 #: Where the structures are in BAR 0; the walk of the capabilities checks it.
 COMMON, ISR, DEVICE, PBA, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x8000
 NOTIFY_BAR = 2
+#: Inputs that start at 0, streams that are taken at once.
+QUIET = (
+    "mmio__req__valid",
+    "interrupt__valid",
+    "queue_error__valid",
+    "queue_reset_done",
+    "reset_done",
+    "queue_read0__enable",
+    "queue_read1__enable",
+)
+ALWAYS_READY = ("mmio__rsp", "doorbell", "write__beat", "queue_reset")
 
 
 @dataclass(frozen=True)
@@ -47,29 +58,17 @@ class Host:
         self.writes: list[tuple[int, int]] = []  # (address, data) of each message
         self.queue_resets: list[int] = []
         self.rooms = True  # something answers resets
+        self.gap = 8  # cycles after a posted write until it has reached its register
         self._handlers: dict[Message, object] = {}
 
     @classmethod
     async def begin(cls, dut, config: NicConfig, deadline: int = 200_000) -> Host:
         """Reset the card; the test fails after ``deadline`` cycles."""
         self = cls(dut, config)
-        for name in [
-            "mmio__req__valid",
-            "interrupt__valid",
-            "queue_error__valid",
-            "queue_reset_done",
-            "reset_done",
-            "queue_read0__enable",
-            "queue_read1__enable",
-        ]:
+        for name in QUIET:
             getattr(dut, name).value = 0
-        for name in [
-            "mmio__rsp__ready",
-            "doorbell__ready",
-            "write__beat__ready",
-            "queue_reset__ready",
-        ]:
-            getattr(dut, name).value = 1
+        for name in ALWAYS_READY:
+            getattr(dut, f"{name}__ready").value = 1
         dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
         await self.tick(2)
@@ -88,14 +87,15 @@ class Host:
         """Count cycles and note what the card sends."""
         dut = self.dut
         while True:
+            await FallingEdge(dut.clk)
+            await Timer(1, "ns")  # all inputs of this cycle are set
+            self.cycles += 1
+            assert self.cycles < deadline, f"Not finished after {deadline} cycles"
             if int(dut.doorbell__valid.value) & int(dut.doorbell__ready.value):
                 word = int(dut.doorbell__payload.value)
                 self.doorbells.append(Doorbell(word & 0xFFFF, word >> 16 & 1, word >> 17))
             if int(dut.write__beat__valid.value) & int(dut.write__beat__ready.value):
                 self._write(int(dut.write__beat__payload.value))
-            await FallingEdge(dut.clk)
-            self.cycles += 1
-            assert self.cycles < deadline, f"Not finished after {deadline} cycles"
 
     def _write(self, beat: int) -> None:
         width = self.config.width
@@ -167,6 +167,7 @@ class Host:
         payload = function | bar << 8 | addr << 11 | write << 43 | strb << 44 | (data or 0) << 48
         await self.send("mmio__req", payload)
         if write:
+            await self.tick(self.gap)
             return 0
         waited = 0
         while not int(dut.mmio__rsp__valid.value):

@@ -112,7 +112,7 @@ class Writer:
         cocotb.start_soon(self._send())
 
     def write(self, addr: int, data: bytes, stream: int = 0, idle: float = 0, cut: int = 0) -> None:
-        """Queue a burst; ``idle``: share of cycles without a beat; ``cut``: stop before that beat."""
+        """Queue a burst; ``idle``: share of cycles without a beat; ``cut``: stop before it."""
         self.waiting.append((addr, data, stream, idle, cut))
 
     async def _send(self) -> None:

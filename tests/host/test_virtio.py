@@ -3,19 +3,26 @@
 import pytest
 
 from hdl.host.config_space import ConfigImage
+from hdl.host.virtio_queues import VirtioQueues
 from sim.build import Rtl, build_model, run
-from tests.host.card import SMALL
+from tests.host.card import LARGE, SMALL
 
 
 def model(config):
     return build_model(Rtl("tests.host.card:Card", {"config": config}))
 
 
-@pytest.mark.parametrize("part", ["config"])
+@pytest.mark.parametrize("part", ["config", "setup", "events", "garbage"])
 def test_small_card(part):
     run(model(SMALL), test_module=f"tests.host.bench_virtio_{part}")
 
 
+def test_guest_driver_on_a_large_card():
+    run(model(LARGE), test_module="tests.host.bench_virtio_driver")
+
+
 def test_bad_parameters():
+    with pytest.raises(ValueError, match="at least 1 port, not 0"):
+        VirtioQueues(config=SMALL, reads=0)
     with pytest.raises(ValueError, match="256 bytes, not 3"):
         ConfigImage(bytearray(3), bytearray(3))

@@ -23,7 +23,9 @@ def pack(shape: Any, value: Any) -> int:
     if not isinstance(value, dict):
         return int(value)
     layout = data.Layout.cast(shape)
-    return sum(pack(layout[name].shape, part) << layout[name].offset for name, part in value.items())
+    return sum(
+        pack(layout[name].shape, part) << layout[name].offset for name, part in value.items()
+    )
 
 
 def unpack(shape: Any, bits: int) -> Any:

@@ -17,7 +17,7 @@ class World:
         self.memory = Memory(seed + 1)
         self.model = model = Model(self.memory, mrs)
         own = {"function": FUNCTION, "pd": PD, "access": 15}
-        indices = rng.sample(range(mrs), 11)
+        indices = rng.sample(range(mrs), 12)
         sizes = (1, 100, PAGE, 3 * PAGE, 70_000, 40 * PAGE)
         self.good = [model.add_pages(rng, i, size, **own) for i, size in zip(indices, sizes)]
         self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=(1 << 64) - 8 * PAGE, **own))
@@ -27,6 +27,8 @@ class World:
             model.add_pages(rng, indices[8], 9 * PAGE, **own | {"pd": PD + 1}),
             model.add_pages(rng, indices[9], 9 * PAGE, **own | {"function": FUNCTION + 1}),
             model.add_pages(rng, indices[10], 9 * PAGE, **own | {"access": 0}),
+            # runs over the end of the address space: only what lies before it may be used
+            model.add_pages(rng, indices[11], 9 * PAGE, va=(1 << 64) - 3000, **own),
         ]
 
     def place(self, region: Region, length: int) -> int:
@@ -73,4 +75,4 @@ class World:
             free = next(n for n in range(self.model.mrs) if n not in used)
             return addr, length, free << 8 | key & 0xFF
         region = rng.choice(self.refused)
-        return region.va + rng.randrange(PAGE), length, region.key
+        return region.va + rng.randrange(PAGE) & (1 << 64) - 1, length, region.key

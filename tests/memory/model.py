@@ -68,7 +68,17 @@ class Region:
         return self.index << 8 | self.tag
 
     def row(self) -> dict:
-        fields = ("type", "function", "pd", "tag", "access", "va", "length", "first_offset", "table")
+        fields = (
+            "type",
+            "function",
+            "pd",
+            "tag",
+            "access",
+            "va",
+            "length",
+            "first_offset",
+            "table",
+        )
         return {name: getattr(self, name) for name in fields}
 
 

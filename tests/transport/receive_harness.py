@@ -92,12 +92,14 @@ class Harness:
         self._element = Element()
         self._in = {name: 0 for name in INPUTS}
 
-    async def start(self) -> None:
-        """Clock and reset."""
+    async def start(self, *, clock: bool = True) -> None:
+        """Clock (unless it runs already) and reset."""
+        if clock:
+            cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
+        await FallingEdge(self.dut.clk)
         for name in (*INPUTS, *TABLES, "flags_in"):
             getattr(self.dut, name).value = 0
         self.dut.rst.value = 1
-        cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
         for _ in range(3):
             await FallingEdge(self.dut.clk)
         self.dut.rst.value = 0
@@ -115,9 +117,13 @@ class Harness:
 
     async def packet(self, header: Row, mutation: Mutation | None = None) -> Seen:
         """Feed one packet and wait until it has been handled (and pokes that came of it)."""
-        self._header = (header, mutation)
-        await self._until(lambda: self._header is None and self.idle)
+        self.offer(header, mutation)
+        await self._until(lambda: self.idle)
         return next(seen for seen in reversed(self.done) if seen.what == "packet")
+
+    def offer(self, header: Row, mutation: Mutation | None = None) -> None:
+        """The next packet."""
+        self._header = (header, mutation)
 
     async def drain(self) -> list[Seen]:
         """Run until nothing is left to do; returns what was done."""
@@ -255,9 +261,7 @@ class Harness:
             row = self._read(name)
             assert (row["qp"], row["function"]) == (seen.qp, self.world.cfg[seen.qp]["function"])
             seen.fetches.append((row["queue"], row["position"], row["send"]))
-            element, available = self.world.fetch(
-                seen.qp, row["position"], send=bool(row["send"])
-            )
+            element, available = self.world.fetch(seen.qp, row["position"], send=bool(row["send"]))
             assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
             self._element = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}

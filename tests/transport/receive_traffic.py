@@ -81,7 +81,8 @@ class Peer:
     def packet(self, opcode: int, *, ahead: int = 0, **fields: Any) -> Row:
         """A request with the expected PSN plus ``ahead``."""
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
-        header = {
+        names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
+        header = dict.fromkeys((*names, "syndrome", "msn"), 0) | {
             "opcode": opcode,
             "dest_qp": cfg["qpn"],
             "psn": (rx["psn"] + ahead) % PSN,
@@ -158,7 +159,7 @@ class Traffic:
             self._set_up(peer)
 
     def _set_up(self, peer: Peer) -> None:
-        rng, near = self.rng, PSN - self.rng.randrange(20)
+        rng, near = self.rng, PSN - self.rng.randrange(1, 20)
         make_qp(
             self.world,
             peer.qp,
@@ -199,7 +200,8 @@ class Traffic:
                 kind = rng.choice(
                     ({"status": WQE_ERROR, "error": 2}, {"status": QUEUE_ERROR}, {"check": 4})
                 )
-            peer.post_recv(rng.choice((0, 100, 600, 2000)), **kind)
+            small = rng.random() < self.errors * 2
+            peer.post_recv(rng.choice((0, 100, 600)) if small else 9000, **kind)
         entries = world.outstanding[qp]
         for one in entries:
             if not one["complete"] and rng.random() < 0.5:

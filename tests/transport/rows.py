@@ -14,16 +14,14 @@ __all__ = ["pack", "unpack", "zero"]
 @cache
 def _fields(shape: Any) -> tuple[tuple[str, int, int, Any], ...]:
     """(name, offset, width, inner shape or None) of each field."""
-    layout = shape.as_shape()
+    layout = shape if isinstance(shape, data.StructLayout) else shape.as_shape()
     found = []
     for name, field in layout:
         inner = field.shape
         nested = isinstance(inner, data.StructLayout) or (
             isinstance(inner, type) and issubclass(inner, data.Struct)
         )
-        found.append(
-            (name, field.offset, Shape.cast(inner).width, inner if nested else None)
-        )
+        found.append((name, field.offset, Shape.cast(inner).width, inner if nested else None))
     return tuple(found)
 
 

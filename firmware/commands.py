@@ -1,0 +1,257 @@
+"""The control commands: parsing, checks, effects.
+
+A command is checked completely before anything changes, so one that is refused changes nothing
+(virtio-rdma VR-3.5). Spec: virtio-rdma section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from firmware.device import Hardware, Request
+from firmware.objects import Cq, Hints, Limits, Mr, Objects, Pd, Refused
+from firmware.qp import raw
+from firmware.qp_commands import QpCommands
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import (
+    Access,
+    ControlCommand,
+    GidType,
+    NotifyFlags,
+    PhysState,
+    PortCap,
+    PortSpeed,
+    PortState,
+    PortWidth,
+    Response,
+)
+from hdl.abi.layout import Values
+from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
+
+Handler = Callable[[int, Values], Awaitable[dict[str, Any] | None]]
+
+#: The one entry of the partition key table: default partition, full member (VR-3.32).
+DEFAULT_PKEY = 0xFFFF
+#: Largest message in bytes: the limit of RETH.
+MAX_MESSAGE = 1 << 31
+
+_REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+_NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+#: Access flags that a region may ask for; bits 20 to 29 are optional and may be ignored.
+_REGION_ACCESS = 0x3FF0_0000 | (
+    Access.LOCAL_WRITE | _REMOTE | Access.MW_BIND | Access.ZERO_BASED | Access.HUGETLB
+)
+#: Access bits that a row holds.
+_ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
+
+#: Values of ``MrRow.type``.
+_MR_DMA, _MR_PAGES = 1, 2
+
+
+class Commands:
+    """Serves control requests for all guest functions of a device.
+
+    ``refusal`` says why the last command was refused, for logs and tests.
+    """
+
+    def __init__(self, hardware: Hardware, limits: Limits, hints: Hints):
+        self.hardware, self.limits, self.hints = hardware, limits, hints
+        self.objects = Objects(limits)
+        self.refusal = ""
+        qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
+        self._handlers: dict[ControlCommand, Handler] = {
+            ControlCommand.QUERY_PORT: self._query_port,
+            ControlCommand.CREATE_CQ: self._create_cq,
+            ControlCommand.DESTROY_CQ: self._destroy_cq,
+            ControlCommand.CREATE_PD: self._create_pd,
+            ControlCommand.DESTROY_PD: self._destroy_pd,
+            ControlCommand.GET_DMA_MR: self._get_dma_mr,
+            ControlCommand.CREATE_MR: self._unsupported,
+            ControlCommand.MAP_MR_SG: self._unsupported,
+            ControlCommand.REG_USER_MR: self._reg_user_mr,
+            ControlCommand.DEREG_MR: self._dereg_mr,
+            ControlCommand.CREATE_QP: qp.create,
+            ControlCommand.MODIFY_QP: qp.modify,
+            ControlCommand.QUERY_QP: qp.query,
+            ControlCommand.DESTROY_QP: qp.destroy,
+            ControlCommand.QUERY_PKEY: self._query_pkey,
+            ControlCommand.ADD_GID: self._add_gid,
+            ControlCommand.DEL_GID: self._del_gid,
+            ControlCommand.REQ_NOTIFY_CQ: self._req_notify_cq,
+        }
+
+    async def serve(self, request: Request) -> bytes:
+        """The response to one request: OK and its data, or ERR; nothing without room for a byte."""
+        if request.writable < abi.RESPONSE_HEADER.size:
+            self.refusal = "no room for a response"
+            return b""
+        try:
+            self.refusal = ""
+            return await self._serve(request)
+        except Refused as refused:
+            self.refusal = str(refused)
+            return abi.RESPONSE_HEADER.pack(response=Response.ERR)
+
+    async def _serve(self, request: Request) -> bytes:
+        if not request.data:
+            raise Refused("empty request")
+        number, body = request.data[0], request.data[abi.REQUEST_HEADER.size :]
+        if number not in list(ControlCommand):
+            raise Refused(f"unknown command {number}")
+        command = ControlCommand(number)
+        asked, answered = abi.COMMANDS[command]
+        if len(body) < asked.size:
+            raise Refused(f"{command.name} needs {asked.size} bytes, not {len(body)}")
+        room = request.writable - abi.RESPONSE_HEADER.size
+        if room < answered.size:
+            raise Refused(f"{command.name} answers {answered.size} bytes, there is room for {room}")
+        result = await self._handlers[command](request.function, asked.unpack(body))
+        return abi.RESPONSE_HEADER.pack(response=Response.OK) + answered.pack(result or {})
+
+    async def _unsupported(self, owner: int, v: Values) -> None:
+        raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
+
+    # Port ---------------------------------------------------------------------------------------
+
+    async def _query_port(self, owner: int, v: Values) -> dict[str, Any]:
+        self.limits.check("phys_port_cnt", v.port, 1)
+        up = await self.hardware.link_up()
+        return {
+            "state": PortState.ACTIVE if up else PortState.DOWN,
+            "max_mtu": self.limits.mtu,
+            "active_mtu": self.limits.mtu,
+            "phys_mtu": self.limits.mtu.octets,
+            "gid_tbl_len": self.limits.config.gids,
+            "port_cap_flags": PortCap.CM_SUP,
+            "max_msg_sz": MAX_MESSAGE,
+            "pkey_tbl_len": self.limits.device["max_pkeys"],
+            "active_width": PortWidth.X4,
+            "active_speed": PortSpeed.EDR,
+            "phys_state": PhysState.LINK_UP if up else PhysState.DISABLED,
+        }
+
+    async def _query_pkey(self, owner: int, v: Values) -> dict[str, Any]:
+        self.limits.check("phys_port_cnt", v.port, 1)
+        if v.index >= self.limits.device["max_pkeys"]:
+            raise Refused(f"no P_Key {v.index}")
+        return {"pkey": DEFAULT_PKEY}
+
+    def _gid_index(self, owner: int, index: int, port: int) -> None:
+        self.limits.check("phys_port_cnt", port, 1)
+        if index >= self.limits.config.gids or self.objects.gids.get(index, owner) != owner:
+            raise Refused(f"no GID {index}")
+
+    async def _add_gid(self, owner: int, v: Values) -> None:
+        self._gid_index(owner, v.index, v.port_num)
+        if v.gid_type != GidType.ROCE_V2:
+            raise Refused(f"GID type {v.gid_type} is not RoCE v2")
+        if not any(v.gid):
+            raise Refused("the GID is zero")
+        row = {"valid": 1, "function": owner, "gid": raw(v.gid)}
+        self.objects.gids[v.index] = owner
+        await self.hardware.write_row("gid", v.index, row)
+
+    async def _del_gid(self, owner: int, v: Values) -> None:
+        self._gid_index(owner, v.index, v.port)
+        await self.hardware.write_row("gid", v.index, {})
+        self.objects.gids.pop(v.index, None)
+
+    # Completion queues --------------------------------------------------------------------------
+
+    async def _create_cq(self, owner: int, v: Values) -> dict[str, Any]:
+        self.limits.check("max_cqe", v.cqe, 1)
+        cq = self.objects.cqs.add(lambda: Cq(owner))
+        # Both ring indices go on where the queue is: 0 after a reset of the queue (E-18).
+        queue = self.limits.config.cq_queue(cq.number)
+        position = (await self.hardware.read_row("used", queue))["value"]
+        row = {"position": position, "available": position}
+        await self.hardware.write_row("cq", cq.number, row)
+        return {"cqn": cq.number}
+
+    async def _destroy_cq(self, owner: int, v: Values) -> None:
+        cq = self.objects.cqs.get(v.cqn, owner)
+        if cq.users:
+            raise Refused(f"CQ {cq.number} is used by {cq.users} work queues")
+        await self.hardware.drain()
+        await self.hardware.write_row("cq", cq.number, {})
+        self.objects.cqs.remove(cq.number)
+
+    async def _req_notify_cq(self, owner: int, v: Values) -> None:
+        cq = self.objects.cqs.get(v.cqn, owner)
+        flags = v.flags & (NotifyFlags.SOLICITED | NotifyFlags.NEXT_COMPLETION)
+        if not flags:
+            raise Refused(f"flags {v.flags:#x} ask for nothing")
+        await self.hardware.arm_cq(cq.number, flags)
+
+    # Protection domains and memory --------------------------------------------------------------
+
+    async def _create_pd(self, owner: int, v: Values) -> dict[str, Any]:
+        return {"pdn": self.objects.pds.add(lambda: Pd(owner)).number}
+
+    async def _destroy_pd(self, owner: int, v: Values) -> None:
+        pd = self.objects.pds.get(v.pdn, owner)
+        if pd.users:
+            raise Refused(f"PD {pd.number} is used by {pd.users} objects")
+        self.objects.pds.remove(pd.number)
+
+    def _access(self, flags: int) -> int:
+        """The row's access bits for a region's flags (VR-3.19, E-22)."""
+        if flags & ~int(_REGION_ACCESS):
+            raise Refused(f"access flags {flags:#x} are not supported")
+        if flags & _NEED_LOCAL_WRITE and not flags & Access.LOCAL_WRITE:
+            raise Refused("remote write or atomic access needs local write access")
+        return flags & int(_ROW_ACCESS)
+
+    async def _get_dma_mr(self, owner: int, v: Values) -> dict[str, Any]:
+        pd = self.objects.pds.get(v.pdn, owner)
+        access = self._access(v.access_flags)
+        if v.access_flags & Access.ZERO_BASED:
+            raise Refused("a DMA region has the bus's addresses")
+        row = {"type": _MR_DMA, "access": access, "length": (1 << 64) - 1}
+        return await self._add_region(owner, pd, row)
+
+    async def _reg_user_mr(self, owner: int, v: Values) -> dict[str, Any]:
+        pd = self.objects.pds.get(v.pdn, owner)
+        access = self._access(v.access_flags)
+        self.limits.check("max_mr_size", v.length, 1)
+        offset = v.start % PAGE_SIZE
+        if v.npages != -(-(offset + v.length) // PAGE_SIZE):
+            raise Refused(f"{v.npages} pages for {v.length} bytes from offset {offset}")
+        base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
+        for name, first, size in (
+            ("virt_addr", base, v.length),
+            ("pages", v.pages, v.npages * PAGE_ENTRY_SIZE),
+        ):
+            if first + size > 1 << 64:
+                raise Refused(f"{name} {first:#x} + {size} wraps around")
+        if v.pages % PAGE_ENTRY_SIZE:
+            raise Refused(f"pages {v.pages:#x} is not aligned to {PAGE_ENTRY_SIZE}")
+        row = {
+            "type": _MR_PAGES,
+            "access": access,
+            "va": base,
+            "length": v.length,
+            "first_offset": offset,
+            "table": v.pages,
+        }
+        return await self._add_region(owner, pd, row)
+
+    async def _add_region(self, owner: int, pd: Pd, row: dict[str, int]) -> dict[str, Any]:
+        key = self.hints.keys.popleft() if self.hints.keys else None
+        number = None if key is None else key >> abi.KEY_TAG_BITS
+        mr = self.objects.mrs.add(lambda: Mr(owner, pd), number)
+        if key is None:
+            key = mr.number << abi.KEY_TAG_BITS | self.objects.next_tag(mr.number)
+        pd.users += 1
+        tag = key & (1 << abi.KEY_TAG_BITS) - 1
+        row |= {"function": owner, "pd": pd.number, "tag": tag}
+        await self.hardware.write_row("mr", mr.number, row)
+        return {"mrn": mr.number, "lkey": key, "rkey": key if row["access"] & _REMOTE else 0}
+
+    async def _dereg_mr(self, owner: int, v: Values) -> None:
+        mr = self.objects.mrs.get(v.mrn, owner)
+        await self.hardware.write_row("mr", mr.number, {})
+        await self.hardware.invalidate(mr.number)
+        mr.pd.users -= 1
+        self.objects.mrs.remove(mr.number)

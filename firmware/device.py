@@ -1,0 +1,79 @@
+"""What the firmware needs from the hardware, as operations with a meaning.
+
+``registers`` implements them on a register bus. Tables and their fields are those of
+``hdl.ports.rows`` and ``hdl.ports.headers``; a row here is a mapping of field to number, nested
+fields with a dot (``av.dgid``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+Row = Mapping[str, int]
+
+
+class HardwareError(RuntimeError):
+    """The hardware does not do what it must; the firmware stops."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One control request. ``data`` may be cut at the mailbox's size, ``length`` is the whole."""
+
+    function: int
+    data: bytes
+    length: int
+    writable: int
+
+
+@dataclass(frozen=True)
+class FunctionState:
+    """Device resets of the guest function since power-on, and whether one is going on."""
+
+    resets: int
+    resetting: bool
+
+
+class Hardware(Protocol):
+    """The tables, the mailbox and the commands of one NIC.
+
+    Every method may raise HardwareError. Rows are written whole, in one step.
+    """
+
+    async def function_state(self, function: int) -> FunctionState:
+        """Resets of a guest function."""
+
+    async def request(self) -> Request | None:
+        """The control request that waits, None when there is none."""
+
+    async def respond(self, response: bytes) -> None:
+        """Answers the waiting request with ``response``; the mailbox is free then."""
+
+    async def beat(self) -> None:
+        """A sign of life."""
+
+    async def link_up(self) -> bool:
+        """Whether the port has a link."""
+
+    async def read_row(self, table: str, index: int) -> dict[str, int]:
+        """A copy of one row."""
+
+    async def write_row(self, table: str, index: int, row: Row) -> None:
+        """Replaces one row; fields that are not given become 0."""
+
+    async def arm_cq(self, cqn: int, flags: int) -> None:
+        """Lets the next completion (or solicited completion) interrupt, once."""
+
+    async def wake(self, pair: int) -> None:
+        """The QP's state has changed: both its queues are looked at again."""
+
+    async def drop(self, pair: int) -> None:
+        """Gives back everything the QP has outstanding, without completions."""
+
+    async def drain(self) -> None:
+        """Returns when all DMA admitted before has landed."""
+
+    async def invalidate(self, mrn: int) -> None:
+        """Forgets a region's translations; returns when all DMA under it has landed."""

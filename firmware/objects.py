@@ -1,0 +1,265 @@
+"""The firmware's objects: handles with owners, limits, keys, hints for what to hand out next."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import Mtu, QpState, QpType
+from hdl.abi.limits import device_limits
+from hdl.config import NicConfig
+
+#: Tables with a row for each QP pair.
+QP_TABLES = ("qp_cfg", "qp_fetch", "qp_tx", "qp_ack", "qp_rx", "qp_reply")
+
+
+class Refused(Exception):
+    """A control command is answered with ERR; the text says why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the device can do: the advertised limits and those that have no field there."""
+
+    config: NicConfig
+    device: dict[str, int]
+    mtu: Mtu
+    qp_types: frozenset[QpType]
+
+    @classmethod
+    def of(cls, config: NicConfig, qp_types: frozenset[QpType]) -> Limits:
+        """The limits of a configuration; ``qp_types`` are the transports that are served."""
+        if QpType.SMI in qp_types:
+            raise ValueError("There are no subnet management QPs on Ethernet")
+        mtu = next(mtu for mtu in Mtu if mtu.octets == config.mtu)
+        return cls(config, device_limits(config), mtu, qp_types)
+
+    def check(self, name: str, value: int, lowest: int = 0) -> None:
+        """Refuses ``value`` beyond the advertised limit ``name`` or below ``lowest``."""
+        if not lowest <= value <= self.device[name]:
+            raise Refused(f"{value} is not within {lowest} to {name} = {self.device[name]}")
+
+
+@dataclass
+class Pd:
+    """A protection domain; ``users`` counts regions and QPs in it."""
+
+    owner: int
+    number: int = 0
+    users: int = 0
+
+
+@dataclass
+class Cq:
+    """A completion queue; ``users`` counts the send and receive sides that complete to it."""
+
+    owner: int
+    number: int = 0
+    users: int = 0
+
+
+@dataclass
+class Mr:
+    """A memory region."""
+
+    owner: int
+    pd: Pd
+    number: int = 0
+
+
+@dataclass
+class Qp:
+    """A queue pair: what it was created with, and its attributes as last set.
+
+    ``attrs`` has the fields of ``virtio_rdma_qp_attr``, unpacked. ``slice`` is the QP's part of the
+    pool of READ requests. ``start`` has more row fields, for replays.
+    """
+
+    owner: int
+    pd: Pd
+    send_cq: Cq
+    recv_cq: Cq
+    init: dict[str, int]
+    attrs: dict[str, Any]
+    number: int = 0
+    qpn: int = 0
+    slice: Slice | None = None
+    start: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def type(self) -> QpType:
+        """Transport type."""
+        return QpType(self.init["qp_type"])
+
+    @property
+    def state(self) -> QpState:
+        """The state last set; the hardware may have gone to error since."""
+        return QpState(self.attrs["qp_state"])
+
+
+T = TypeVar("T", Pd, Cq, Mr, Qp)
+
+
+class Handles(Generic[T]):
+    """Objects by number, the lowest free one first; those below ``reserved`` only on demand."""
+
+    def __init__(self, what: str, count: int, reserved: int = 0):
+        self._what, self._count, self._reserved = what, count, reserved
+        self._objects: dict[int, T] = {}
+        self._free = list(range(reserved, count))  # a heap
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def add(self, make: Callable[[], T], number: int | None = None) -> T:
+        """Makes an object with a free number, or with ``number``; Refused when there is none."""
+        if number is None:
+            if not self._free:
+                raise Refused(f"All {self._count - self._reserved} {self._what}s are in use")
+            number = heapq.heappop(self._free)
+        elif not 0 <= number < self._count or number in self._objects:
+            raise Refused(f"{self._what} {number} is in use or does not exist")
+        elif number >= self._reserved:
+            self._free.remove(number)
+            heapq.heapify(self._free)
+        made = make()
+        made.number = number
+        self._objects[number] = made
+        return made
+
+    def get(self, number: int, owner: int) -> T:
+        """The object; Refused when it does not exist or belongs to another function."""
+        found = self._objects.get(number)
+        if found is None or found.owner != owner:
+            raise Refused(f"No {self._what} {number:#x}")
+        return found
+
+    def remove(self, number: int) -> None:
+        """Frees a number."""
+        del self._objects[number]
+        if number >= self._reserved:
+            heapq.heappush(self._free, number)
+
+    def of(self, owner: int) -> list[T]:
+        """All objects of a function."""
+        return [found for found in self._objects.values() if found.owner == owner]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """``size`` entries of the pool of READ requests from ``base`` on; a power of two, or none."""
+
+    base: int
+    size: int
+
+
+class SlicePool:
+    """The READ requests that responders hold, in slices whose base is a multiple of their size."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._taken: set[Slice] = set()
+
+    def take(self, entries: int) -> Slice:
+        """A slice for at least ``entries``; Refused when the pool has none left."""
+        if not entries:
+            return Slice(0, 0)
+        size = 1 << (entries - 1).bit_length()
+        for base in range(0, self._total - size + 1, size):
+            if all(base + size <= s.base or s.base + s.size <= base for s in self._taken):
+                found = Slice(base, size)
+                self._taken.add(found)
+                return found
+        raise Refused(f"No {size} READ requests left of {self._total}")
+
+    def give(self, slice_: Slice) -> None:
+        """Frees a slice."""
+        self._taken.discard(slice_)
+
+
+class Hints:
+    """What the next creations hand out: a host-side interface for replays and tests.
+
+    A hint is used once, by the next CREATE_QP or the next region. One that is taken already makes
+    that command fail. Errors: ValueError for numbers that the device cannot have.
+    """
+
+    def __init__(self, config: NicConfig):
+        self._config = config
+        self.qpns: deque[int] = deque()
+        self.keys: deque[int] = deque()
+        self.starts: deque[dict[str, dict[str, int]]] = deque()
+
+    def qpn(self, qpn: int) -> None:
+        """Number of the next QP: its low bits choose the pair, the others are free (VR-3.22)."""
+        index = abi.qp_index(qpn, self._config.qps)
+        if qpn >> abi.QPN_BITS or index < abi.FIRST_USER_QP_INDEX or index >= self._config.qps:
+            raise ValueError(f"QPN must have 24 bits and a user pair in its low ones, not {qpn:#x}")
+        self.qpns.append(qpn)
+
+    def mr_key(self, key: int) -> None:
+        """Key of the next region: region number << 8 | tag (VR-3.18)."""
+        if not 0 <= key < self._config.mrs << abi.KEY_TAG_BITS:
+            raise ValueError(f"Key must name a region below {self._config.mrs}, not {key:#x}")
+        self.keys.append(key)
+
+    def start(self, **rows: dict[str, int]) -> None:
+        """Fields that the rows of the next QP start with, e.g. ``qp_rx={"msn": 7}``."""
+        self.starts.append(rows)
+
+
+class Objects:
+    """Everything that exists on the device."""
+
+    def __init__(self, limits: Limits):
+        config = limits.config
+        self.limits = limits
+        self.pds: Handles[Pd] = Handles("PD", limits.device["max_pd"])
+        self.cqs: Handles[Cq] = Handles("CQ", config.cqs)
+        self.mrs: Handles[Mr] = Handles("MR", config.mrs)
+        self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
+        self.slices = SlicePool(config.read_resources)
+        #: Index of each GID that is set -> the function that owns it.
+        self.gids: dict[int, int] = {}
+        self._tags: dict[int, int] = {}
+        self._generations: dict[int, int] = {}
+
+    def next_tag(self, mrn: int) -> int:
+        """A key tag other than the last ones of this region, never 0: old keys and key 0 fail."""
+        tag = self._tags.get(mrn, 0) % 255 + 1
+        self._tags[mrn] = tag
+        return tag
+
+    def next_qpn(self, pair: int) -> int:
+        """A QPN for a pair, other than its last ones: late packets miss. 0xFFFFFF is multicast."""
+        if pair == abi.GSI_QP_INDEX:
+            return pair
+        bits = (self.limits.config.qps - 1).bit_length()
+        generation = self._generations.get(pair, 0)
+        self._generations[pair] = (generation + 1) % ((1 << (abi.QPN_BITS - bits)) - 1)
+        return generation << bits | pair
+
+    def forget(self, owner: int) -> list[tuple[str, int]]:
+        """Removes all objects of a function, as its reset does; returns (table, row) of each."""
+        rows: list[tuple[str, int]] = []
+        for qp in self.qps.of(owner):
+            if qp.slice is not None:
+                self.slices.give(qp.slice)
+            self.qps.remove(qp.number)
+            rows += [(table, qp.number) for table in QP_TABLES]
+        for mr in self.mrs.of(owner):
+            self.mrs.remove(mr.number)
+            rows.append(("mr", mr.number))
+        for cq in self.cqs.of(owner):
+            self.cqs.remove(cq.number)
+            rows.append(("cq", cq.number))
+        for pd in self.pds.of(owner):
+            self.pds.remove(pd.number)
+        for index in [index for index, function in self.gids.items() if function == owner]:
+            del self.gids[index]
+            rows.append(("gid", index))
+        return rows

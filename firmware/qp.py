@@ -1,0 +1,275 @@
+"""Queue pair states: which transition needs and allows which attributes, and what values are legal.
+
+Spec: IBTA vol 1, 10.3.1 and 11.2.5.2 (modify QP), as Linux's ``ib_modify_qp_is_ok`` has it
+(virtio-rdma VR-3.27); virtio-rdma VR-3.25 to VR-3.29 (values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from firmware.objects import Limits, Qp, Refused
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
+from hdl.abi.enums import QpAttrMask as M
+
+_NONE = M(0)
+_RESET, _INIT, _RTR, _RTS = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS
+_SQD, _SQE, _ERR = QpState.SQD, QpState.SQE, QpState.ERR
+_UD, _UC, _RC, _GSI = QpType.UD, QpType.UC, QpType.RC, QpType.GSI
+
+_CONNECTED_INIT = M.PKEY_INDEX | M.PORT | M.ACCESS_FLAGS
+_ROUTE = M.AV | M.PATH_MTU | M.DEST_QPN | M.RQ_PSN
+_MIGRATION = M.ALT_PATH | M.PATH_MIG_STATE
+_LIVE = M.CUR_STATE | M.ACCESS_FLAGS | _MIGRATION
+
+#: (from, to) -> type -> (required, optional) attributes besides STATE. Every state may also go to
+#: RESET and to ERR, with STATE alone.
+_TABLE: dict[tuple[QpState, QpState], dict[QpType, tuple[M, M]]] = {
+    (_RESET, _INIT): {
+        _UD: (M.PKEY_INDEX | M.PORT | M.QKEY, _NONE),
+        _UC: (_CONNECTED_INIT, _NONE),
+        _RC: (_CONNECTED_INIT, _NONE),
+        _GSI: (M.PKEY_INDEX | M.QKEY, _NONE),
+    },
+    (_INIT, _INIT): {
+        _UD: (_NONE, M.PKEY_INDEX | M.PORT | M.QKEY),
+        _UC: (_NONE, _CONNECTED_INIT),
+        _RC: (_NONE, _CONNECTED_INIT),
+        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
+    },
+    (_INIT, _RTR): {
+        _UD: (_NONE, M.PKEY_INDEX | M.QKEY),
+        _UC: (_ROUTE, M.ALT_PATH | M.ACCESS_FLAGS | M.PKEY_INDEX),
+        _RC: (
+            _ROUTE | M.MAX_DEST_RD_ATOMIC | M.MIN_RNR_TIMER,
+            M.ALT_PATH | M.ACCESS_FLAGS | M.PKEY_INDEX,
+        ),
+        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
+    },
+    (_RTR, _RTS): {
+        _UD: (M.SQ_PSN, M.CUR_STATE | M.QKEY),
+        _UC: (M.SQ_PSN, _LIVE),
+        _RC: (
+            M.SQ_PSN | M.TIMEOUT | M.RETRY_CNT | M.RNR_RETRY | M.MAX_QP_RD_ATOMIC,
+            _LIVE | M.MIN_RNR_TIMER,
+        ),
+        _GSI: (M.SQ_PSN, M.CUR_STATE | M.QKEY),
+    },
+    (_RTS, _RTS): {
+        _UD: (_NONE, M.CUR_STATE | M.QKEY),
+        _UC: (_NONE, _LIVE),
+        _RC: (_NONE, _LIVE | M.MIN_RNR_TIMER),
+        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
+    },
+    (_RTS, _SQD): dict.fromkeys((_UD, _UC, _RC, _GSI), (_NONE, M.EN_SQD_ASYNC_NOTIFY)),
+    (_SQD, _RTS): {
+        _UD: (_NONE, M.CUR_STATE | M.QKEY),
+        _UC: (_NONE, _LIVE),
+        _RC: (_NONE, _LIVE | M.MIN_RNR_TIMER),
+        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
+    },
+    (_SQD, _SQD): {
+        _UD: (_NONE, M.PKEY_INDEX | M.QKEY),
+        _UC: (_NONE, M.AV | M.ACCESS_FLAGS | M.PKEY_INDEX | _MIGRATION),
+        _RC: (
+            _NONE,
+            M.PORT
+            | M.AV
+            | M.TIMEOUT
+            | M.RETRY_CNT
+            | M.RNR_RETRY
+            | M.MAX_QP_RD_ATOMIC
+            | M.MAX_DEST_RD_ATOMIC
+            | M.ACCESS_FLAGS
+            | M.PKEY_INDEX
+            | M.MIN_RNR_TIMER
+            | _MIGRATION,
+        ),
+        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
+    },
+    (_SQE, _RTS): {
+        _UD: (_NONE, M.CUR_STATE | M.QKEY),
+        _UC: (_NONE, M.CUR_STATE | M.ACCESS_FLAGS),
+        _RC: (_NONE, _NONE),
+        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
+    },
+}
+
+#: States that a driver may claim a QP to be in.
+_CLAIMABLE = (_RTR, _RTS, _SQD, _SQE)
+
+#: Attribute fields that each mask bit sets, other than the states.
+FIELDS: dict[M, tuple[str, ...]] = {
+    M.EN_SQD_ASYNC_NOTIFY: ("en_sqd_async_notify",),
+    M.ACCESS_FLAGS: ("qp_access_flags",),
+    M.PKEY_INDEX: ("pkey_index",),
+    M.PORT: ("port_num",),
+    M.QKEY: ("qkey",),
+    M.AV: ("ah_attr",),
+    M.PATH_MTU: ("path_mtu",),
+    M.TIMEOUT: ("timeout",),
+    M.RETRY_CNT: ("retry_cnt",),
+    M.RNR_RETRY: ("rnr_retry",),
+    M.RQ_PSN: ("rq_psn",),
+    M.MAX_QP_RD_ATOMIC: ("max_rd_atomic",),
+    M.MIN_RNR_TIMER: ("min_rnr_timer",),
+    M.SQ_PSN: ("sq_psn",),
+    M.MAX_DEST_RD_ATOMIC: ("max_dest_rd_atomic",),
+    M.PATH_MIG_STATE: ("path_mig_state",),
+    M.DEST_QPN: ("dest_qp_num",),
+}
+
+_KNOWN_ACCESS = sum(flag.value for flag in Access)
+
+
+def next_state(current: QpState, type_: QpType, mask: int, attrs: Mapping[str, Any]) -> QpState:
+    """The state after a modify with ``mask``; Refused when transition or mask is illegal."""
+    if mask & ~sum(bit.value for bit in M):
+        raise Refused(f"attr_mask {mask:#x} has unknown bits")
+    given = M(mask)
+    target = current
+    if given & M.STATE:
+        if attrs["qp_state"] not in list(QpState):
+            raise Refused(f"qp_state {attrs['qp_state']} does not exist")
+        target = QpState(attrs["qp_state"])
+    if given & M.CUR_STATE and (current not in _CLAIMABLE or attrs["cur_qp_state"] != current):
+        raise Refused(f"cur_qp_state {attrs['cur_qp_state']}, but the QP is in {current.name}")
+    if target in (_RESET, _ERR):
+        required, optional = _NONE, _NONE
+    elif (current, target) in _TABLE:
+        required, optional = _TABLE[current, target][type_]
+    else:
+        raise Refused(f"No transition from {current.name} to {target.name}")
+    missing, extra = required & ~given, given & ~(required | optional | M.STATE)
+    if missing or extra:
+        raise Refused(
+            f"{current.name} to {target.name}: missing {missing!r}, not allowed {extra!r}"
+        )
+    return target
+
+
+def _at_most(limit: int, lowest: int = 0) -> Callable[[Limits, int], bool]:
+    return lambda limits, value: lowest <= value <= limit
+
+
+#: Values that are legal, by field; the rest is checked in ``check_values``.
+_VALUES: dict[str, Callable[[Limits, int], bool]] = {
+    "en_sqd_async_notify": _at_most(0),  # there is no event path (VR-3.29)
+    "pkey_index": lambda limits, value: value < limits.device["max_pkeys"],
+    "port_num": lambda limits, value: 1 <= value <= limits.device["phys_port_cnt"],
+    "path_mtu": lambda limits, value: Mtu.MTU_256 <= value <= limits.mtu,
+    "timeout": _at_most(31),
+    "retry_cnt": _at_most(7),
+    "rnr_retry": _at_most(7),
+    "rq_psn": _at_most((1 << abi.PSN_BITS) - 1),
+    "sq_psn": _at_most((1 << abi.PSN_BITS) - 1),
+    "dest_qp_num": _at_most((1 << abi.QPN_BITS) - 1),
+    "max_rd_atomic": lambda limits, value: value <= limits.device["max_qp_init_rd_atom"],
+    "max_dest_rd_atomic": lambda limits, value: value <= limits.device["max_qp_rd_atom"],
+    "min_rnr_timer": _at_most(31),
+    "path_mig_state": lambda limits, value: value == MigState.MIGRATED,
+}
+
+
+def new_attributes(
+    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, int]
+) -> dict[str, Any]:
+    """The QP's attributes with those that ``mask`` names replaced; Refused for an illegal value.
+
+    ``gids`` maps the indices of the GIDs that are set to their functions.
+    """
+    if mask & M.ALT_PATH:
+        raise Refused("There is no path migration (VR-3.25)")
+    result = dict(qp.attrs)
+    for bit, names in FIELDS.items():
+        if not mask & bit:
+            continue
+        for name in names:
+            value = attrs[name]
+            legal = _VALUES.get(name)
+            if legal is not None and not legal(limits, value):
+                raise Refused(f"{name} cannot be {value}")
+            result[name] = value
+    if mask & M.ACCESS_FLAGS:
+        result["qp_access_flags"] &= _KNOWN_ACCESS  # others are ignored (VR-3.19)
+    if mask & M.AV:
+        check_address(limits, qp.owner, attrs["ah_attr"], gids)
+    return result
+
+
+def check_address(
+    limits: Limits, owner: int, ah: Mapping[str, Any], gids: Mapping[int, int]
+) -> None:
+    """Refuses an address vector that cannot be used on Ethernet."""
+    grh = ah["grh"]
+    if not ah["ah_flags"] & AhFlags.GRH:
+        raise Refused("ah_attr needs a global route")
+    if not 1 <= ah["port_num"] <= limits.device["phys_port_cnt"]:
+        raise Refused(f"ah_attr.port_num cannot be {ah['port_num']}")
+    if gids.get(grh["sgid_index"]) != owner:
+        raise Refused(f"ah_attr.grh.sgid_index {grh['sgid_index']} has no GID")
+    if grh["flow_label"] >> 20:
+        raise Refused(f"ah_attr.grh.flow_label cannot be {grh['flow_label']:#x}")
+    if ah["sl"] > 7:
+        raise Refused(f"ah_attr.sl cannot be {ah['sl']}")
+    if not any(grh["dgid"]):
+        raise Refused("ah_attr.grh.dgid is zero")
+
+
+def udp_source_port(qpn: int, dest_qpn: int, flow_label: int) -> int:
+    """UDP source port of a connection: from its flow label, or from its QPNs, as Linux does."""
+    if not flow_label:
+        mixed = qpn * dest_qpn
+        mixed ^= mixed >> 20
+        mixed ^= mixed >> 40
+        flow_label = mixed & 0xFFFFF
+    return 0xC000 | (flow_label & 0x3FFF) ^ (flow_label >> 14 & 0x3F)
+
+
+def raw(octets: bytes) -> int:
+    """Bytes as the tables hold them: the first one of the wire in bits 7:0."""
+    return int.from_bytes(octets, "little")
+
+
+def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
+    """The ``qp_cfg`` row of a QP in ``state``."""
+    attrs: dict[str, Any] = qp.attrs
+    ah = attrs["ah_attr"]
+    grh, access = ah["grh"], attrs["qp_access_flags"]
+    return {
+        "state": state,
+        "type": qp.type,
+        "function": qp.owner,
+        "pd": qp.pd.number,
+        "send_cq": qp.send_cq.number,
+        "recv_cq": qp.recv_cq.number,
+        "signal_all": int(qp.init["sq_sig_type"] == 0),
+        "path_mtu": attrs["path_mtu"],
+        "qpn": qp.qpn,
+        "dest_qpn": attrs["dest_qp_num"],
+        "pkey": pkey,
+        "qkey": attrs["qkey"],
+        "remote_write": int(bool(access & Access.REMOTE_WRITE)),
+        "remote_read": int(bool(access & Access.REMOTE_READ)),
+        "remote_atomic": int(bool(access & Access.REMOTE_ATOMIC)),
+        "max_rd_atomic": attrs["max_rd_atomic"],
+        "max_dest_rd_atomic": qp.slice.size if qp.slice else 0,
+        "read_base": qp.slice.base if qp.slice else 0,
+        "min_rnr_timer": attrs["min_rnr_timer"],
+        "timeout": attrs["timeout"],
+        "retry_count": attrs["retry_cnt"],
+        "rnr_retry": attrs["rnr_retry"],
+        "max_send_sge": qp.init["max_send_sge"],
+        "max_recv_sge": qp.init["max_recv_sge"],
+        "max_inline": qp.init["max_inline_data"],
+        "av.sgid_index": grh["sgid_index"],
+        "av.dgid": raw(grh["dgid"]),
+        "av.dmac": raw(ah["roce_dmac"]),
+        "av.traffic_class": grh["traffic_class"],
+        "av.flow_label": grh["flow_label"],
+        "av.hop_limit": grh["hop_limit"],
+        "av.sl": ah["sl"],
+        "av.udp_source": udp_source_port(qp.qpn, attrs["dest_qp_num"], grh["flow_label"]),
+    }

@@ -1,0 +1,201 @@
+"""The control commands about queue pairs, and what they do to the QP tables.
+
+Tables other than ``qp_cfg`` belong to their rooms while a QP is live: they are written here only
+in states in which their rooms leave them alone (``hdl/ports/rows.py``).
+Spec: virtio-rdma VR-3.21 to VR-3.31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firmware.device import Hardware
+from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
+from firmware.qp import configuration_row, new_attributes, next_state
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import QpAttrMask, QpState, QpType, SigType
+from hdl.abi.layout import Values
+
+_LIVE = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
+_SENDING = (QpState.RTS, QpState.SQD, QpState.SQE)
+
+
+class QpCommands:
+    """CREATE, MODIFY, QUERY and DESTROY_QP; ``objects`` gives the device's objects."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        limits: Limits,
+        hints: Hints,
+        objects: Callable[[], Objects],
+        pkey: int,
+    ):
+        self._hardware, self._limits, self._hints = hardware, limits, hints
+        self._objects, self._pkey = objects, pkey
+
+    def _find(self, qpn: int, owner: int) -> Qp:
+        """The QP with this number, all 24 bits of it."""
+        pair = abi.qp_index(qpn, self._limits.config.qps)
+        qp = self._objects().qps.get(pair, owner)
+        if qp.qpn != qpn:
+            raise Refused(f"No QP {qpn:#x}")
+        return qp
+
+    # CREATE -------------------------------------------------------------------------------------
+
+    async def create(self, owner: int, v: Values) -> dict[str, Any]:
+        """CREATE_QP (VR-3.21 to VR-3.24)."""
+        objects, limits = self._objects(), self._limits
+        pd = objects.pds.get(v.pdn, owner)
+        send_cq, recv_cq = (objects.cqs.get(n, owner) for n in (v.send_cqn, v.recv_cqn))
+        if v.qp_type not in list(QpType) or v.qp_type not in limits.qp_types:
+            raise Refused(f"QP type {v.qp_type} is not supported")
+        if v.sq_sig_type not in list(SigType):
+            raise Refused(f"sq_sig_type {v.sq_sig_type} does not exist")
+        limits.check("max_qp_wr", v.max_send_wr)
+        limits.check("max_qp_wr", v.max_recv_wr)
+        limits.check("max_send_sge", v.max_send_sge)
+        limits.check("max_recv_sge", v.max_recv_sge)
+        if v.max_inline_data > limits.config.max_inline:
+            raise Refused(f"{v.max_inline_data} bytes inline of {limits.config.max_inline}")
+
+        attrs = Values(abi.QP_ATTR.unpack(bytes(abi.QP_ATTR.size)))
+        attrs["cap"] = {name.name: v[name.name] for name in abi.QP_CAP.fields}
+        init = {name: v[name] for name in v if name != "reserved"}
+        qpn = None
+        if v.qp_type == QpType.GSI:
+            pair = abi.GSI_QP_INDEX
+        elif self._hints.qpns:
+            qpn = self._hints.qpns.popleft()
+            pair = abi.qp_index(qpn, limits.config.qps)
+        else:
+            pair = None
+        qp = objects.qps.add(lambda: Qp(owner, pd, send_cq, recv_cq, init, attrs), pair)
+        qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
+        if self._hints.starts:
+            qp.start = self._hints.starts.popleft()
+        pd.users += 1
+        send_cq.users += 1
+        recv_cq.users += 1
+        await self._configure(qp, QpState.RESET)
+        return {"qpn": qp.qpn}
+
+    # MODIFY -------------------------------------------------------------------------------------
+
+    async def modify(self, owner: int, v: Values) -> None:
+        """MODIFY_QP (VR-3.25 to VR-3.29)."""
+        qp = self._find(v.qpn, owner)
+        before = await self._actual_state(qp)
+        after = next_state(before, qp.type, v.attr_mask, v.attrs)
+        objects = self._objects()
+        attrs = new_attributes(self._limits, qp, v.attr_mask, v.attrs, objects.gids)
+        if v.attr_mask & QpAttrMask.MAX_DEST_RD_ATOMIC:
+            self._reserve(qp, before, attrs["max_dest_rd_atomic"])
+        attrs["qp_state"] = after
+        qp.attrs = attrs
+        if after == QpState.RESET:
+            await self._stop(qp)
+            return
+        if before == QpState.RESET:
+            await self._initialise(qp)
+        if before == QpState.INIT and after == QpState.RTR:
+            await self._start_receiving(qp)
+        if before == QpState.RTR and after == QpState.RTS:
+            await self._start_sending(qp)
+        await self._configure(qp, after)
+        if after != before and after in (QpState.RTS, QpState.ERR):
+            await self._hardware.wake(qp.number)
+
+    def _reserve(self, qp: Qp, state: QpState, entries: int) -> None:
+        """Takes the QP's slice of READ requests; a live one can only be used less."""
+        if state == QpState.INIT:
+            pool = self._objects().slices
+            new = pool.take(entries)
+            if qp.slice is not None:
+                pool.give(qp.slice)
+            qp.slice = new
+        elif qp.slice is None or entries > qp.slice.size:
+            raise Refused(f"{entries} READ requests, reserved are {qp.slice}")
+
+    async def _actual_state(self, qp: Qp) -> QpState:
+        """The state with what has happened since: an error on either side puts the QP in ERR."""
+        if qp.state in _LIVE:
+            for table in ("qp_tx", "qp_ack", "qp_rx"):
+                if (await self._hardware.read_row(table, qp.number))["error"]:
+                    return QpState.ERR
+        return qp.state
+
+    async def _configure(self, qp: Qp, state: QpState) -> None:
+        row = configuration_row(qp, state, self._pkey)
+        await self._hardware.write_row("qp_cfg", qp.number, row)
+
+    async def _write(self, qp: Qp, table: str, **row: int) -> None:
+        await self._hardware.write_row(table, qp.number, row | qp.start.get(table, {}))
+
+    async def _positions(self, qp: Qp) -> tuple[int, int]:
+        """Where the send and the receive ring go on: 0 after a reset of the queue (E-18)."""
+        config = self._limits.config
+        queues = (config.sq_queue(qp.number), config.rq_queue(qp.number))
+        send, receive = [(await self._hardware.read_row("used", q))["value"] for q in queues]
+        return send, receive
+
+    async def _initialise(self, qp: Qp) -> None:
+        """RESET -> INIT: all rows as new."""
+        send, receive = await self._positions(qp)
+        await self._write(qp, "qp_fetch", position=send, available=send)
+        await self._write(qp, "qp_tx", position=send, high=send)
+        await self._write(qp, "qp_ack")
+        await self._write(qp, "qp_rx", position=receive, available=receive)
+        await self._write(qp, "qp_reply")
+
+    async def _start_receiving(self, qp: Qp) -> None:
+        _, receive = await self._positions(qp)
+        psn = qp.attrs["rq_psn"]
+        await self._write(qp, "qp_rx", position=receive, available=receive, psn=psn)
+
+    async def _start_sending(self, qp: Qp) -> None:
+        send, _ = await self._positions(qp)
+        psn = qp.attrs["sq_psn"]
+        await self._write(qp, "qp_ack", psn=psn)
+        await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
+
+    async def _stop(self, qp: Qp) -> None:
+        """To RESET: nothing of the QP is under way when this returns."""
+        await self._configure(qp, QpState.RESET)
+        await self._hardware.drain()
+        await self._hardware.drop(qp.number)
+        for table in QP_TABLES:
+            if table != "qp_cfg":
+                await self._hardware.write_row(table, qp.number, {})
+        if qp.slice is not None:
+            self._objects().slices.give(qp.slice)
+            qp.slice = None
+
+    # QUERY, DESTROY -----------------------------------------------------------------------------
+
+    async def query(self, owner: int, v: Values) -> dict[str, Any]:
+        """QUERY_QP: everything, whatever the mask (VR-3.30); PSNs are the next ones."""
+        qp = self._find(v.qpn, owner)
+        attr = dict(qp.attrs)
+        state = await self._actual_state(qp)
+        attr["qp_state"] = attr["cur_qp_state"] = state
+        if qp.state in _LIVE:
+            attr["rq_psn"] = (await self._hardware.read_row("qp_rx", qp.number))["psn"]
+        if qp.state in _SENDING:
+            sent = (await self._hardware.read_row("qp_tx", qp.number))["psn"]
+            acknowledged = (await self._hardware.read_row("qp_ack", qp.number))["psn"]
+            attr["sq_psn"] = sent
+            attr["sq_draining"] = int(state == QpState.SQD and sent != acknowledged)
+        return {"attr": attr}
+
+    async def destroy(self, owner: int, v: Values) -> None:
+        """DESTROY_QP: outstanding requests get no completion (VR-3.31)."""
+        qp = self._find(v.qpn, owner)
+        await self._stop(qp)
+        await self._hardware.write_row("qp_cfg", qp.number, {})
+        qp.pd.users -= 1
+        qp.send_cq.users -= 1
+        qp.recv_cq.users -= 1
+        self._objects().qps.remove(qp.number)

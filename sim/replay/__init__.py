@@ -1,0 +1,1 @@
+"""Replays: one card takes the place of one machine of a capture, the other's packets are fed in."""

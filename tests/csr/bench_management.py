@@ -1,0 +1,351 @@
+"""All register blocks behind their bus; Python plays the rooms."""
+
+from __future__ import annotations
+
+import random
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
+
+from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, PAGES, TABLES, row_bits
+from hdl.csr.describe import Access
+from hdl.csr.map import CsrMap, row_map
+from tests.csr.test_management import CONFIG, NAMES
+
+NOTHING = 0xFFFF_FFFF
+#: Cycles from taking a request to its response: always the same.
+LATENCY = 3
+
+
+class Bus:
+    """The firmware's side; everything happens at falling edges."""
+
+    def __init__(self, dut):
+        self.dut = dut
+        self.map = CsrMap(CONFIG, **NAMES)
+
+    async def tick(self, count: int = 1) -> None:
+        for _ in range(count):
+            await FallingEdge(self.dut.clk)
+
+    async def access(self, addr: int, data: int | None = None) -> int:
+        dut = self.dut
+        write = data is not None
+        dut.bus__req__payload.value = addr | write << 20 | (data or 0) << 21
+        dut.bus__req__valid.value = 1
+        waited = 0
+        while not int(dut.bus__req__ready.value):
+            await self.tick()
+            waited += 1
+            assert waited < 8
+        await self.tick()
+        dut.bus__req__valid.value = 0
+        for _ in range(LATENCY - 1):
+            assert not int(dut.bus__rsp__valid.value)
+            await self.tick()
+        assert int(dut.bus__rsp__valid.value)
+        answer = int(dut.bus__rsp__payload.value)
+        await self.tick()
+        return answer
+
+    async def read(self, path: str, word: int = 0) -> int:
+        return await self.access(self.map.address(path, word))
+
+    async def write(self, path: str, value: int, word: int = 0) -> None:
+        await self.access(self.map.address(path, word), value)
+
+    async def fields(self, path: str) -> dict[str, int]:
+        return self.map.decode(path, await self.read(path))
+
+
+async def begin(dut) -> Bus:
+    for name in inputs(dut):
+        getattr(dut, name).value = 0
+    dut.bus__rsp__ready.value = 1
+    dut.rst.value = 1
+    cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
+    bus = Bus(dut)
+    cocotb.start_soon(deadline(bus))
+    await bus.tick(2)
+    dut.rst.value = 0
+    return bus
+
+
+async def deadline(bus) -> None:
+    await bus.tick(100_000)
+    raise AssertionError("Not finished after 100000 cycles")
+
+
+def inputs(dut) -> list[str]:
+    """Members that the rooms drive."""
+    streams = ("arm_cq", "activate_send", "activate_receive", "activate_reply", "restart", "drop")
+    names = [
+        f"command__{name}__ready" for name in streams if hasattr(dut, f"command__{name}__ready")
+    ]
+    names += ["bus__req__valid", "command__drain__done", "command__invalidate__done"]
+    names += [f"{table}__program__done" for table in TABLES]
+    names += [f"{table}__program__read_row" for table in TABLES]
+    names += ["mailbox__pending", "mailbox__request__enable", "mailbox__response__enable"]
+    blocks = CsrMap(CONFIG, **NAMES).blocks
+    for block in ("core", "port", "counters", "debug"):
+        for register in blocks[block].registers:
+            names += [
+                f"{block}__{register.member(field.name)}"
+                for field in register.fields
+                if field.access is Access.RO
+            ]
+    return names
+
+
+@cocotb.test()
+async def every_block_can_be_discovered(dut):
+    bus = await begin(dut)
+    for name, page in PAGES.items():
+        block = bus.map.blocks[name]
+        assert await bus.access(page << 12) == block.number << 16 | block.version
+    for page in set(range(256)) - set(PAGES.values()):
+        assert await bus.access(page << 12) == NOTHING
+        assert await bus.access(page << 12, 5) == NOTHING
+    assert await bus.read("core.magic") == MAGIC
+    for field in ("width", "clock_hz", "qps", "queue_size", "max_inline", "quantum"):
+        assert await bus.read(f"core.config_{field}") == getattr(CONFIG, field)
+    for table, info in TABLES.items():
+        assert await bus.read(f"{table}.entries") == info.entries(CONFIG)
+        assert await bus.fields(f"{table}.geometry") == {
+            "table": info.number,
+            "row_bits": row_bits(table),
+        }
+
+
+@cocotb.test()
+async def addresses_without_a_register(dut):
+    bus = await begin(dut)
+    for name, block in bus.map.blocks.items():
+        used = set()
+        for offset, item in block.places():
+            used |= set(range(offset, offset + 4 * item.words, 4))
+        end = max(used)
+        for offset in [*range(0, end + 12, 4), 0xFF8, 0xFFC]:
+            if offset not in used:
+                assert await bus.access(PAGES[name] << 12 | offset) == NOTHING, (name, offset)
+        for offset in (1, 2, 3, 5):  # not a multiple of 4
+            assert await bus.access(PAGES[name] << 12 | offset) == NOTHING
+
+
+@cocotb.test()
+async def written_values_reach_the_members(dut):
+    bus = await begin(dut)
+    await bus.write("core.scratch", 0xA5A5_5A5A)
+    assert await bus.read("core.scratch") == 0xA5A5_5A5A
+    await bus.write("port.mac_high", 0xFFFF_1234)
+    assert await bus.read("port.mac_high") == 0x1234
+    assert int(dut.port__mac_high.value) == 0x1234
+    await bus.write("core.magic", 0)
+    assert await bus.read("core.magic") == MAGIC
+    beats = []
+
+    async def count():
+        while True:
+            await bus.tick()
+            if int(dut.core__heartbeat_write.value):
+                beats.append(int(dut.core__heartbeat.value))
+
+    counting = cocotb.start_soon(count())
+    for i in (7, 7, 9):
+        await bus.write("core.heartbeat", i)
+    await bus.write("core.scratch", 1)
+    await bus.tick(3)
+    assert beats == [7, 7, 9]
+    counting.cancel()
+    dut.core__needs_reset_queue.value = 0x1234
+    dut.core__needs_reset_cause.value = 9
+    dut.core__needs_reset_active.value = 1
+    await bus.tick()
+    assert await bus.fields("core.needs_reset") == {"queue": 0x1234, "cause": 9, "active": 1}
+
+
+@cocotb.test()
+async def counters_by_name(dut):
+    bus = await begin(dut)
+    names = {
+        "port": NAMES["port_counters"],
+        "counters": NAMES["counter_names"],
+        "debug": NAMES["debug_names"],
+    }
+    for block, items in names.items():
+        for i, name in enumerate(items):
+            getattr(dut, f"{block}__{name}").value = 0xFFFF_FF00 + i
+    await bus.tick()
+    for block, items in names.items():
+        for i, name in enumerate(items):
+            assert await bus.read(f"{block}.{name}") == 0xFFFF_FF00 + i
+
+
+async def read_row(bus, dut, table, index, row):
+    """The table's answer to the read command."""
+    await bus.write(f"{table}.index", index)
+    await bus.write(f"{table}.command", 1)
+    assert int(getattr(dut, f"{table}__program__read").value)
+    assert int(getattr(dut, f"{table}__program__index").value) == index
+    getattr(dut, f"{table}__program__read_row").value = row
+    getattr(dut, f"{table}__program__done").value = 1
+    await bus.tick()
+    getattr(dut, f"{table}__program__done").value = 0
+    getattr(dut, f"{table}__program__read_row").value = 0
+    await bus.tick()
+    assert not int(getattr(dut, f"{table}__program__read").value)
+
+
+@cocotb.test()
+async def windows_read_change_and_commit(dut):
+    bus = await begin(dut)
+    rng = random.Random(cocotb.RANDOM_SEED)
+    for table, info in TABLES.items():
+        bits, layout = row_bits(table), row_map(table)
+        index = info.entries(CONFIG) - 1
+        row = rng.getrandbits(bits)
+        await read_row(bus, dut, table, index, row)
+        words = [await bus.read(f"{table}.row", i) for i in range(layout.words)]
+        assert words == [row >> 32 * i & NOTHING for i in range(layout.words)]
+        values = {name: rng.getrandbits(f.width) for name, f in layout.fields.items()}
+        for i, word in enumerate(layout.pack(values)):
+            await bus.write(f"{table}.row", word, i)
+        await bus.write(f"{table}.command", 2)
+        for _ in range(20):  # held, with all bits in place, until the table has a turn
+            assert int(getattr(dut, f"{table}__program__write").value)
+            row = int(getattr(dut, f"{table}__program__row").value)
+            found = [row >> 32 * i & NOTHING for i in range(layout.words)]
+            assert layout.unpack(found) == values
+            assert int(getattr(dut, f"{table}__program__index").value) == index
+            await bus.tick()
+        # Nothing moves the row under the table's eyes.
+        assert await bus.fields(f"{table}.status") == {"busy": 1, "error": 0}
+        await bus.write(f"{table}.row", 0)
+        await bus.write(f"{table}.index", 0)
+        await bus.write(f"{table}.command", 1)
+        assert int(getattr(dut, f"{table}__program__row").value) == row
+        assert int(getattr(dut, f"{table}__program__index").value) == index
+        assert not int(getattr(dut, f"{table}__program__read").value)
+        getattr(dut, f"{table}__program__done").value = 1
+        await bus.tick()
+        getattr(dut, f"{table}__program__done").value = 0
+        await bus.tick()
+        assert not int(getattr(dut, f"{table}__program__write").value)
+        assert await bus.fields(f"{table}.status") == {"busy": 0, "error": 0}
+
+
+@cocotb.test()
+async def windows_refuse_rows_beyond_the_table(dut):
+    bus = await begin(dut)
+    for table, info in TABLES.items():
+        entries = info.entries(CONFIG)
+        for index in {entries, (1 << info.index_width) - 1}:
+            if index < 1 << info.index_width and index >= entries:
+                for command in (1, 2, 3):
+                    await bus.write(f"{table}.index", index)
+                    await bus.write(f"{table}.command", command)
+                    assert not int(getattr(dut, f"{table}__program__read").value)
+                    assert not int(getattr(dut, f"{table}__program__write").value)
+                    status = await bus.fields(f"{table}.status")
+                    assert status == {"busy": 0, "error": 1}
+        await read_row(bus, dut, table, 0, 1)
+        assert await bus.fields(f"{table}.status") == {"busy": 0, "error": 0}
+
+
+@cocotb.test()
+async def mailbox(dut):
+    bus = await begin(dut)
+    rng = random.Random(cocotb.RANDOM_SEED)
+    request = [rng.getrandbits(32) for _ in range(MAILBOX_WORDS)]
+    response = [rng.getrandbits(32) for _ in range(MAILBOX_WORDS)]
+    dones = []
+
+    async def count():
+        while True:
+            await bus.tick()
+            if int(dut.mailbox__done.value):
+                dones.append(int(dut.mailbox__response_length.value))
+
+    cocotb.start_soon(count())
+    await bus.write("mailbox.control", 1)
+    await bus.tick(3)
+    assert dones == [], "nothing was pending"
+    for i, word in enumerate(request):
+        dut.mailbox__request__index.value = i
+        dut.mailbox__request__row.value = word
+        dut.mailbox__request__enable.value = 1
+        await bus.tick()
+    dut.mailbox__request__enable.value = 0
+    dut.mailbox__pending.value = 1
+    dut.mailbox__request_length.value = 137
+    dut.mailbox__writable_length.value = 0x1_0001
+    await bus.tick()
+    assert await bus.read("mailbox.status") == 1
+    assert await bus.read("mailbox.request_length") == 137
+    assert await bus.read("mailbox.writable_length") == 0x1_0001
+    await bus.write("mailbox.request", 0, 3)  # read-only
+    found = [await bus.read("mailbox.request", i) for i in range(MAILBOX_WORDS)]
+    assert found == request
+    for i, word in enumerate(response):
+        await bus.write("mailbox.response", word, i)
+    await bus.write("mailbox.response_length", 201)
+    await bus.write("mailbox.control", 1)
+    await bus.tick(3)
+    assert dones == [201]
+    for i, word in enumerate(response):
+        dut.mailbox__response__index.value = i
+        dut.mailbox__response__enable.value = 1
+        await bus.tick()
+        assert int(dut.mailbox__response__row.value) == word
+    dut.mailbox__response__enable.value = 0
+
+
+@cocotb.test()
+async def commands(dut):
+    bus = await begin(dut)
+    streams = {
+        "arm_cq": ({"cq": 5, "flags": 2}, 5 | 2 << 14),
+        "activate_send": ({"qp": 9, "flags": 3}, 9 | 3 << 14),
+        "activate_receive": ({"qp": 1, "flags": 8}, 1 | 8 << 14),
+        "activate_reply": ({"qp": 0x3FFF, "flags": 1}, 0x3FFF | 1 << 14),
+        "restart": (
+            {"qp": 7, "position": 0xFFFE},
+            7 | 0xFFFE << 14 | 0x8000_0001 << 30 | 0xABCDEF << 62,
+        ),
+    }
+    await bus.write("command.restart_offset", 0x8000_0001)
+    await bus.write("command.restart_psn", 0xABCDEF)
+    for name, (fields, payload) in streams.items():
+        valid = getattr(dut, f"command__{name}__valid")
+        assert not int(valid.value)
+        await bus.write(f"command.{name}", bus.map.encode(f"command.{name}", **fields))
+        assert int(valid.value)
+        assert int(getattr(dut, f"command__{name}__payload").value) == payload
+        assert (await bus.fields("command.busy"))[name] == 1
+        assert await bus.read("command.ignored") == 0
+        await bus.write(f"command.{name}", 0)  # too early
+        assert int(getattr(dut, f"command__{name}__payload").value) == payload
+        ignored = await bus.read("command.ignored")
+        assert ignored == await bus.read("command.busy")
+        await bus.write("command.ignored", ignored)
+        assert await bus.read("command.ignored") == 0
+        getattr(dut, f"command__{name}__ready").value = 1
+        await bus.tick()
+        getattr(dut, f"command__{name}__ready").value = 0
+        assert not int(valid.value)
+        assert await bus.read("command.busy") == 0
+    for name, value in (("drain", 1), ("invalidate", 0xBEEF)):
+        start, done = (getattr(dut, f"command__{name}__{member}") for member in ("start", "done"))
+        await bus.write(f"command.{name}", value)
+        assert int(start.value)
+        if name == "invalidate":
+            assert int(dut.command__invalidate__argument.value) == 0xBEEF
+        assert (await bus.fields("command.busy"))[name] == 1
+        await bus.tick(10)
+        assert int(start.value)
+        done.value = 1
+        await bus.tick()
+        done.value = 0
+        assert not int(start.value)
+        assert await bus.read("command.busy") == 0

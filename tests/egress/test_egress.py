@@ -1,0 +1,17 @@
+"""Egress in Verilator: bytes as scapy builds them, one beat per cycle, stalls, bad packets."""
+
+import pytest
+
+from hdl.config import NicConfig
+from sim.build import bench
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_egress(width):
+    bench(
+        factory="hdl.egress.egress:Egress",
+        params={"config": NicConfig(width=width, gids=4)},
+        name=f"egress_{width}",
+        test_module="tests.egress.bench_egress",
+        extra_env={"EGRESS_WIDTH": str(width)},
+    )

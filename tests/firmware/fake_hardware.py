@@ -1,0 +1,125 @@
+"""Tables, mailbox and commands in memory, with a log of what the firmware did."""
+
+import asyncio
+from collections import defaultdict
+
+from firmware.device import FunctionState, Request
+from firmware.service import Firmware
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import QpType
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.csr.map import row_map
+
+CONFIG = NicConfig(qps=16, cqs=8, mrs=32, gids=4, queue_size=64, read_resources=64)
+ALL_TYPES = frozenset({QpType.RC, QpType.UC, QpType.UD, QpType.GSI})
+
+
+class FakeHardware:
+    """Implements ``firmware.device.Hardware``; rows pass through the real row layouts."""
+
+    def __init__(self):
+        self.rows = defaultdict(dict)
+        self.log = []
+        self.inbox, self.outbox = [], []
+        self.resets, self.resetting = 0, 0
+        self.link = True
+        self.beats = 0
+
+    def row(self, table, index):
+        """A row's fields that are not 0."""
+        words = self.rows[table].get(index)
+        if words is None:
+            return {}
+        return {name: value for name, value in row_map(table).unpack(words).items() if value}
+
+    def state(self):
+        """Everything that a refused command must not change."""
+        return {(t, i): tuple(w) for t, rows in self.rows.items() for i, w in rows.items()}
+
+    async def function_state(self, function):
+        assert function == FUNCTION_RDMA
+        resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
+        return FunctionState(self.resets, bool(resetting))
+
+    async def request(self):
+        return self.inbox[0] if self.inbox else None
+
+    async def respond(self, response):
+        self.outbox.append(response)
+        self.inbox.pop(0)
+
+    async def beat(self):
+        self.beats += 1
+
+    async def link_up(self):
+        return self.link
+
+    async def read_row(self, table, index):
+        layout = row_map(table)
+        return layout.unpack(self.rows[table].get(index, [0] * layout.words))
+
+    async def write_row(self, table, index, row):
+        self.rows[table][index] = row_map(table).pack(row)
+        self.log.append(("write", table, index))
+
+    async def arm_cq(self, cqn, flags):
+        self.log.append(("arm_cq", cqn, flags))
+
+    async def wake(self, pair):
+        self.log.append(("wake", pair))
+
+    async def drop(self, pair):
+        self.log.append(("drop", pair))
+
+    async def drain(self):
+        self.log.append(("drain",))
+
+    async def invalidate(self, mrn):
+        self.log.append(("invalidate", mrn))
+
+
+class Bench:
+    """A firmware on a fake hardware; ``ok`` and ``err`` send one command."""
+
+    def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES, owner=FUNCTION_RDMA):
+        self.hardware = FakeHardware()
+        self.firmware = Firmware(self.hardware, config, qp_types=qp_types)
+        self.owner = owner
+        asyncio.run(self.firmware.step())
+
+    def raw(self, data, writable=256):
+        """The response to any bytes."""
+        self.hardware.log.clear()
+        self.hardware.inbox.append(Request(self.owner, data, len(data), writable))
+        assert asyncio.run(self.firmware.step())
+        return self.hardware.outbox.pop()
+
+    def ok(self, command, /, **fields):
+        asked, answered = abi.COMMANDS[command]
+        response = self.raw(bytes([command]) + asked.pack(fields), 1 + answered.size)
+        assert response[0] == 0, self.firmware.refusal
+        assert len(response) == 1 + answered.size
+        return answered.unpack(response[1:])
+
+    def err(self, command, /, **fields):
+        """The reason of a refusal; checks that nothing changed."""
+        asked, answered = abi.COMMANDS[command]
+        before = self.snapshot()
+        response = self.raw(bytes([command]) + asked.pack(fields), 1 + answered.size)
+        assert response == b"\1"
+        assert self.snapshot() == before
+        assert not [entry for entry in self.hardware.log if entry[0] != "read"]
+        return self.firmware.refusal
+
+    def snapshot(self):
+        objects = self.firmware.commands.objects
+        return (
+            self.hardware.state(),
+            [sorted(h._objects) for h in (objects.pds, objects.cqs, objects.mrs, objects.qps)],
+            [sorted(h._free) for h in (objects.pds, objects.cqs, objects.mrs, objects.qps)],
+            [(pd.number, pd.users) for pd in objects.pds._objects.values()],
+            [(cq.number, cq.users) for cq in objects.cqs._objects.values()],
+            [(qp.qpn, repr(qp.attrs), qp.slice) for qp in objects.qps._objects.values()],
+            sorted(objects.gids.items()),
+            sorted(objects.slices._taken, key=lambda s: s.base),
+        )

@@ -1,0 +1,398 @@
+"""Scatter against the models (runs inside the simulation)."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import cocotb
+
+from hdl.ports.host import write_beat
+from hdl.ports.jobs import (
+    Activation,
+    Completion,
+    Effects,
+    ScatterChecked,
+    ScatterJob,
+    ScatterKind,
+)
+from hdl.ports.packet import packet_beat
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, unpack
+from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_READ, REMOTE_WRITE
+
+WIDTH = int(os.environ["WIDTH"])
+MRS = int(os.environ["MRS"])
+LANES = WIDTH // 8
+
+
+class Bench:
+    """One Scatter with its world. Effects are given as each answer comes, as Receive does."""
+
+    def __init__(self, dut, *, seed=1, idle=0.0, stall=0.0, latency=20, deadline=60_000):
+        self.rng = random.Random(seed)
+        self.world = World(seed, MRS)
+        self.memory, self.model = self.world.memory, self.world.model
+        self.dut, self.bus = dut, Bus(dut, deadline)
+        self.settings = (idle, stall, latency)
+        self.jobs: list[dict] = []
+        self.statuses: list[int] = []
+        self.got: list[int] = []
+        self.bursts: list[tuple[int, bytes, int]] = []  # expected: address, bytes, job
+        self.ends: list[int] = []  # bursts that must have ended before job n's effects
+        self.burst: tuple[int, bytearray] | None = None
+        self.burst_times: list[int] = []
+        self.beats = 0
+        self.done_bursts = 0
+        self.effects_due: list[tuple[int, dict]] = []
+        self.effects_in: list[int] = []
+        self.released: list[tuple[str, int]] = []
+
+    async def start(self):
+        idle, stall, latency = self.settings
+        bus, rng, name = self.bus, self.rng, "scatter__"
+        self.table = Table(bus, f"{name}mr", self.model)
+        self.lines = Lines(bus, f"{name}slot")
+        self.job = Source(bus, f"{name}job", rng, idle)
+        self.payload = Source(bus, f"{name}payload", rng, idle)
+        self.effects = Source(bus, f"{name}effects", rng, idle)
+        self.checked = Sink(bus, f"{name}checked", rng, stall, self.answer)
+        self.write = Sink(bus, f"{name}write_client__beat", rng, stall, self.wrote)
+        self.completion = Sink(
+            bus, f"{name}completion", rng, stall, lambda item: self.release("completion", item)
+        )
+        self.reply = Sink(bus, f"{name}reply", rng, stall, lambda item: self.release("reply", item))
+        options = {"latency": latency, "idle": idle, "stall": stall}
+        self.tables = Reader(bus, f"{name}table_client", self.memory, WIDTH, rng, **options)
+        self.dut.scatter__invalidate_start.value = 0
+        self.dut.scatter__drain_start.value = 0
+        await bus.start("scatter")
+        return self
+
+    def count(self, name):
+        return int(getattr(self.dut, f"scatter__{name}").value)
+
+    def send(self, kind, length, status, pieces, *, setup=None, **fields):
+        """Queue a job with its payload and effects, and what must come of it."""
+        number = len(self.jobs)
+        job = {"kind": kind.value, "function": FUNCTION, "pd": PD, "length": length} | fields
+        self.jobs.append(job)
+        self.statuses.append(status)
+
+        def offer():
+            if setup:
+                setup()
+            return pack(ScatterJob, job)
+
+        self.job.items.append(offer)
+        if kind not in (ScatterKind.NONE, ScatterKind.CHECK_READ) and length:
+            content = self.rng.randbytes(length)
+            layout = packet_beat(WIDTH)
+            for at in range(0, length, LANES):
+                part = content[at : at + LANES]
+                beat = {
+                    "data": int.from_bytes(part.ljust(LANES, b"\xdd"), "little"),
+                    "keep": (1 << len(part)) - 1,
+                    "first": at == 0,
+                    "last": at + LANES >= length,
+                }
+                self.payload.items.append(pack(layout, beat))
+            if status == OK and kind != ScatterKind.DISCARD:
+                at = 0
+                for addr, size in pieces:
+                    self.bursts.append((addr, content[at : at + size], number))
+                    at += size
+                assert at == length
+        self.ends.append(len(self.bursts))
+        complete, reply = self.rng.random() < 0.6, self.rng.random() < 0.6
+        completion = {"wr_id": number, "byte_len": length, "head": number & 0xFFFF}
+        effect = {
+            "complete": complete,
+            "completion": completion,
+            "reply": reply,
+            "qp": number & 0x3FFF,
+            "flags": {"ack": 1, "read": number & 1},
+        }
+        if complete:
+            self.effects_due.append(("completion", pack(Completion, completion), number))
+        if reply:
+            row = {"qp": number & 0x3FFF, "flags": 1 | (number & 1) << 2}
+            self.effects_due.append(("reply", pack(Activation, row), number))
+        self.effects_in.append(pack(Effects, effect))
+
+    def answer(self, item):
+        self.got.append(unpack(ScatterChecked, item)["status"])
+        self.effects.items.append(self.effects_in[len(self.got) - 1])
+
+    def wrote(self, item):
+        beat = unpack(write_beat(WIDTH), item)
+        self.beats += 1
+        self.burst_times.append(self.bus.now)
+        if beat["first"]:
+            assert self.burst is None and beat["function"] == FUNCTION and beat["stream_id"] == 0
+            self.burst = (beat["addr"], bytearray())
+        addr, content = self.burst
+        count = beat["keep"].bit_count()
+        assert count and beat["keep"] == (1 << count) - 1 and (beat["last"] or count == LANES)
+        content += beat["data"].to_bytes(LANES, "little")[:count]
+        if beat["last"]:
+            wanted = self.bursts[self.done_bursts]
+            assert self.got[wanted[2]] == OK  # answered before it is written
+            assert (addr, bytes(content)) == wanted[:2], f"job {wanted[2]}, burst at {addr:#x}"
+            self.done_bursts += 1
+            self.burst = None
+
+    def release(self, name, item):
+        wanted = [one for one in self.effects_due if one[0] == name]
+        number = sum(one[0] == name for one in self.released)
+        assert item == wanted[number][1]
+        assert self.done_bursts >= self.ends[wanted[number][2]], "effects before the payload"
+        self.released.append((name, item))
+
+    def send_line(self, line, sges, offset, length, *, resume=0, pd=PD):
+        status, pieces = self.model.line(FUNCTION, pd, sges, offset, length, LOCAL_WRITE)
+        self.send(
+            ScatterKind.LINE,
+            length,
+            status,
+            pieces,
+            setup=lambda: self.lines.fill(line, sges),
+            line=line,
+            num_sge=len(sges),
+            offset=offset,
+            resume=resume,
+            pd=pd,
+        )
+        return status
+
+    def send_key(self, key, va, length, reach=None):
+        """A WRITE packet; ``reach`` bytes of its message are still to come, with its own."""
+        reach = length if reach is None else reach
+        status, pieces = self.model.by_key(FUNCTION, PD, key, va, reach, REMOTE_WRITE)
+        if status == OK:
+            status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
+        if reach and not self.model.allowed(FUNCTION, PD, key, va, reach, REMOTE_WRITE):
+            status, pieces = 10, []
+        elif length:
+            status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
+        self.send(ScatterKind.KEY, length, status, pieces, key=key, va=va, offset=reach)
+
+    def check_read(self, key, va, length):
+        allowed = self.model.allowed(FUNCTION, PD, key, va, length, REMOTE_READ)
+        status = OK if allowed else 10
+        self.send(ScatterKind.CHECK_READ, 0, status, [], key=key, va=va, offset=length)
+
+    async def finish(self):
+        await self.bus.until(lambda: len(self.got) == len(self.jobs))
+        for n, (status, wanted) in enumerate(zip(self.got, self.statuses, strict=True)):
+            assert status == wanted, f"job {n}: status {status}, not {wanted}: {self.jobs[n]}"
+        await self.bus.until(
+            lambda: (
+                self.done_bursts == len(self.bursts)
+                and len(self.released) == len(self.effects_due)
+                and not self.payload.items
+            )
+        )
+        for _ in range(30):
+            await self.bus.cycle()
+        assert len(self.released) == len(self.effects_due)
+
+
+def mixed(bench, jobs, mtu=1024):
+    """Queue a random mixture of jobs."""
+    rng, world = bench.rng, bench.world
+    line = 0
+    while len(bench.jobs) < jobs:
+        line = (line + 1) % 16
+        kind = rng.randrange(12)
+        if kind < 5:
+            sges = world.sges()
+            if rng.random() < 0.2:
+                n = rng.randrange(len(sges))
+                sges[n] = world.spoil(*sges[n])
+            total = sum(size for _, size, _ in sges)
+            start = rng.choice([0, mtu * rng.randint(0, total // mtu)])
+            resume = 0
+            while start < total and (start == 0 or rng.random() < 0.8):
+                length = min(mtu, total - start)
+                status = bench.send_line(line, sges, start, length, resume=resume)
+                start += length
+                resume = int(status == OK and rng.random() < 0.7)
+                if status != OK:
+                    break
+            if rng.random() < 0.1:
+                bench.send_line(line, sges, total - total % 7, 8 + total % 7)  # too long
+        elif kind < 9:
+            length = rng.choice([0, 1, LANES - 1, LANES, LANES + 1, 256, 1024, 4096])
+            reach = length if not length or rng.random() < 0.5 else length + rng.choice([1, 5000])
+            addr, _, key = world.sge(length)
+            if rng.random() < 0.2:
+                addr, _, key = world.spoil(addr, max(length, 1), key)
+            bench.send_key(key, addr, length, reach)
+        elif kind == 9:
+            bench.send(ScatterKind.NONE, 0, OK, [])
+        elif kind == 10:
+            bench.send(ScatterKind.DISCARD, rng.choice([1, LANES, 300]), OK, [])
+        else:
+            addr, length, key = world.sge(rng.choice([0, 1, 4096]))
+            if rng.random() < 0.4:
+                addr, length, key = world.spoil(addr, length, key)
+            bench.check_read(key, addr, length)
+
+
+async def grid(dut, idle, stall, seed, jobs=60):
+    bench = await Bench(dut, seed=seed, idle=idle, stall=stall).start()
+    mixed(bench, jobs)
+    await bench.finish()
+    assert bench.count("key_errors") > 0 and bench.count("hits") > 0
+
+
+@cocotb.test()
+async def free_flow(dut):
+    await grid(dut, 0.0, 0.0, 11, 150)
+
+
+@cocotb.test()
+async def idle(dut):
+    await grid(dut, 0.6, 0.0, 12)
+
+
+@cocotb.test()
+async def backpressure(dut):
+    await grid(dut, 0.0, 0.6, 13)
+
+
+@cocotb.test()
+async def both(dut):
+    await grid(dut, 0.4, 0.4, 14)
+
+
+@cocotb.test()
+async def every_restart(dut):
+    """A message of many SGEs begun at every packet, then walked through with ``resume``."""
+    bench = await Bench(dut, seed=21).start()
+    sges = [bench.world.sge(size) for size in [0, 300, 0, 0, 1, 255, 256, 257, 7, 0, 700, 16, 0]]
+    total, mtu = sum(size for _, size, _ in sges), 256
+    for start in range(0, total, mtu):
+        bench.send_line(1, sges, start, min(mtu, total - start))
+    for start in range(0, total, mtu):
+        bench.send_line(1, sges, start, min(mtu, total - start), resume=start != 0)
+    for start in range(0, total, 61):  # any byte
+        bench.send_line(2, sges, start, min(61, total - start))
+    sges = [bench.world.sge(8) for _ in range(32)]
+    for start in range(0, 256, 8):
+        bench.send_line(3, sges, start, 256 - start)
+    await bench.finish()
+
+
+@cocotb.test()
+async def every_length(dut):
+    bench = await Bench(dut, seed=22).start()
+    region = bench.world.large[0]
+    for length in range(1, 2 * LANES + 2):
+        bench.send_key(region.key, region.va + length * 37, length)
+    for length in range(1, LANES + 2):  # two chunks: every cut
+        page = -region.first_offset % PAGE + region.va + PAGE
+        bench.send_key(region.key, page - length, LANES + 5)
+    await bench.finish()
+
+
+@cocotb.test()
+async def page_list_errors(dut):
+    bench = await Bench(dut, seed=23).start()
+    world, rng, memory = bench.world, bench.rng, bench.memory
+    list_bad, entry_bad = world.large[0], world.large[1]
+    memory.bad.add(list_bad.table // PAGE)
+    memory.write(entry_bad.table + 8, (memory.fresh() * PAGE + 8).to_bytes(8, "little"))
+    for n in range(40):
+        region = rng.choice([list_bad, entry_bad, world.large[2], world.large[3]])
+        length = rng.choice([1, 100, 4096])
+        addr = region.va + rng.randrange(0, min(region.length, 3 * PAGE) - length + 1)
+        if rng.random() < 0.5:
+            bench.send_key(region.key, addr, length)
+        else:
+            bench.send_line(n % 16, [(addr, length, region.key)], 0, length)
+    await bench.finish()
+    assert set(bench.got) == {0, 4, 10}
+
+
+@cocotb.test()
+async def drain_waits_for_writes(dut):
+    bench = await Bench(dut, seed=25).start()
+    region = bench.world.large[0]
+    bench.send_key(region.key, region.va, 2000)
+    bench.send(ScatterKind.NONE, 0, OK, [])
+    bench.write.stall = 0.97
+    await bench.bus.until(lambda: len(bench.got) == 2)
+    dut.scatter__drain_start.value = 1
+    await bench.bus.cycle()
+    dut.scatter__drain_start.value = 0
+    while not bench.count("drain_done"):
+        await bench.bus.cycle()
+    assert bench.done_bursts == len(bench.bursts)
+    await bench.finish()
+
+
+@cocotb.test()
+async def reset_in_mid_packet(dut):
+    bench = await Bench(dut, seed=26).start()
+    region = bench.world.large[0]
+    bench.send_key(region.key, region.va, 4096)
+    await bench.bus.until(lambda: bench.beats == 2)
+    dut.rst.value = 1
+    sinks = (bench.checked, bench.write, bench.completion, bench.reply)
+    for source in (bench.job, bench.payload, bench.effects):
+        source.items.clear()
+        source.on = False
+    for _ in range(3):
+        for sink in sinks:
+            sink.waiting = None
+        await bench.bus.cycle()
+    dut.rst.value = 0
+    bench.tables.items.clear()
+    for name in ("jobs", "statuses", "got", "bursts", "ends", "effects_due", "effects_in"):
+        getattr(bench, name).clear()
+    bench.released.clear()
+    bench.burst, bench.done_bursts = None, 0
+    mixed(bench, 20)
+    await bench.finish()
+
+
+@cocotb.test()
+async def measure(dut):
+    """Cycles from job to answer, and the rate of large packets into unaligned buffers."""
+    bench = await Bench(dut, seed=27).start()
+    region = next(one for one in bench.world.large if one.type == 2 and one.length > 60_000)
+    page = -region.first_offset % PAGE + region.va
+    jobs = {
+        "line, 1 page": lambda: bench.send_line(1, [(page, 1024, region.key)], 0, 1024),
+        "line, 2 pages": lambda: bench.send_line(1, [(page + 99, 4096, region.key)], 0, 4096),
+        "key, 1 page": lambda: bench.send_key(region.key, page, 1024),
+        "key, 2 pages": lambda: bench.send_key(region.key, page + 99, 4096),
+        "none": lambda: bench.send(ScatterKind.NONE, 0, OK, []),
+    }
+    for name, job in jobs.items():
+        for _ in range(2):  # the second finds its pages cached
+            job()
+            await bench.bus.until(lambda: len(bench.got) == len(bench.jobs))
+            for _ in range(5):
+                await bench.bus.cycle()
+        answered = bench.checked.times[-1]
+        dut._log.info(
+            "width %d: %s: %d cycles from job to checked",
+            WIDTH,
+            name,
+            answered - bench.job.times[-1],
+        )
+        assert answered - bench.job.times[-1] <= 14
+        if name != "none":
+            await bench.finish()
+    before = bench.beats
+    packets = 24 if WIDTH == 512 else 6
+    for n in range(packets):
+        bench.send_line(2, [(page + 1 + 613 * n % 4000, 4096, region.key)], 0, 4096)
+    await bench.finish()
+    times = bench.burst_times[before:]
+    rate = packets * 4096 / LANES / (times[-1] - times[0] + 1)
+    dut._log.info("width %d: %.3f beats of payload per cycle, 4096-byte packets", WIDTH, rate)
+    assert rate >= 0.97

@@ -1,0 +1,242 @@
+"""Translate against the models, in Amaranth's simulator: conflicts, misses in flight, faults."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.config import NicConfig
+from hdl.memory.translate import Translate
+from hdl.ports.host import ReadRequest
+from hdl.ports.rows import MrRow
+from tests.memory.bus import pack, unpack
+from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.model import PAGE
+
+DEADLINE = 12_000
+LATENCY = 40
+
+
+class Bench:
+    """One Translate, its table, host memory, and the chunks it gave."""
+
+    def __init__(self, *, lines=8, mrs=64, seed=1, stall=0.0):
+        self.config = NicConfig(width=64, mrs=mrs, translation_lines=lines, gather_bytes=8192)
+        self.dut = Translate(config=self.config)
+        self.world = World(seed, mrs)
+        self.rng, self.stall = random.Random(seed), stall
+        self.requests: deque[dict] = deque()
+        self.wanted: list[list] = []
+        self.chunks: list[list] = [[]]
+        self.times: list[tuple[int, int]] = []  # accepted, first chunk
+        self.accepted: list[int] = []
+        self.first: list[int] = []
+        self.chunk_times: list[int] = []
+        self.now = 0
+        self.reads = 0
+
+    def ask(self, key, va, length, access=1, remote=0, check_only=0, pd=PD):
+        request = {"function": FUNCTION, "pd": pd, "key": key, "va": va, "length": length}
+        self.requests.append(
+            request | {"access": access, "remote": remote, "check_only": check_only}
+        )
+        bad = 10 if remote else 4
+        if not self.world.model.allowed(FUNCTION, pd, key, va, length, access):
+            self.wanted.append([(bad, 0)])
+        elif length == 0 or check_only:
+            self.wanted.append([(0, 0)])
+        else:
+            pieces = self.world.model.pieces(key, va, length)
+            self.wanted.append(bad if pieces is None else [(0, *piece) for piece in pieces])
+
+    async def run(self, ctx, until=None):
+        """Step until all requests are answered (or ``until``), then compare."""
+        dut, memory, model = self.dut, self.world.memory, self.world.model
+        beats: deque[tuple[int, int, int]] = deque()
+        row, driving, holding = None, False, False
+        while True:
+            if until() if until else len(self.chunks) > len(self.wanted):
+                break
+            # drive
+            if not driving and self.requests:
+                ctx.set(dut.i.payload, self.requests[0])
+                driving = True
+            ctx.set(dut.i.valid, driving)
+            ctx.set(dut.o.ready, self.rng.random() >= self.stall)
+            ctx.set(dut.read_client.req.ready, self.rng.random() >= self.stall)
+            if row is not None:
+                ctx.set(dut.mr.row.as_value(), row)
+                row = None
+            answering = bool(beats) and beats[0][0] <= self.now
+            ctx.set(dut.read_client.rsp.valid, answering)
+            if answering:
+                _, value, flags = beats.popleft()
+                ctx.set(
+                    dut.read_client.rsp.payload,
+                    {"data": value, "keep": 255, "last": flags & 1, "error": flags >> 1},
+                )
+            # sample
+            if driving and ctx.get(dut.i.ready):
+                self.requests.popleft()
+                self.accepted.append(self.now)
+                driving = False
+            if ctx.get(dut.mr.enable):
+                region = model.regions.get(ctx.get(dut.mr.index) % self.config.mrs)
+                row = pack(MrRow, region.row()) if region else 0
+            if ctx.get(dut.read_client.req.valid) and ctx.get(dut.read_client.req.ready):
+                request = unpack(ReadRequest, ctx.get(dut.read_client.req.payload.as_value()))
+                addr = request["addr"]
+                assert addr % 64 == 0 and request["length"] == 64
+                self.reads += 1
+                content, bad = memory.read(addr, 64), memory.fails(addr, 64)
+                for n in range(8):
+                    word = int.from_bytes(content[8 * n : 8 * n + 8], "little")
+                    beats.append((self.now + LATENCY, word, (n == 7) * (1 + 2 * bad)))
+            valid = ctx.get(dut.o.valid)
+            assert valid or not holding, "valid taken back"
+            holding = valid and not ctx.get(dut.o.ready)
+            if valid and not holding:
+                chunk = ctx.get(dut.o.payload)
+                if not self.chunks[-1]:
+                    self.first.append(self.now)
+                self.chunk_times.append(self.now)
+                self.chunks[-1].append((chunk.status, chunk.addr, chunk.length))
+                if chunk.last:
+                    self.chunks.append([])
+            await ctx.tick()
+            self.now += 1
+            assert self.now < DEADLINE, f"{len(self.chunks) - 1} of {len(self.wanted)} requests"
+        if not until:
+            self.compare()
+
+    def compare(self):
+        for n, (got, wanted) in enumerate(zip(self.chunks, self.wanted, strict=False)):
+            if isinstance(wanted, int):
+                assert any(chunk[0] == wanted for chunk in got), f"request {n}: {got}"
+            elif wanted[0][0] or wanted[0][-1] == 0:
+                assert [(status, size) for status, _, size in got] == wanted, f"request {n}"
+            else:
+                assert got == wanted, f"request {n}"
+
+    def simulate(self, process):
+        sim = Simulator(self.dut)
+        sim.add_clock(4e-9)
+
+        async def testbench(ctx):
+            await process(ctx)
+
+        sim.add_testbench(testbench)
+        sim.run()
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_random_requests(stall):
+    """Eight lines for regions of many pages: conflicts, with misses and hits interleaved."""
+    bench = Bench(seed=3, stall=stall)
+    world, rng = bench.world, bench.rng
+    for _ in range(300):
+        addr, length, key = world.sge(rng.choice([0, 1, 8, 4096, 4097, 9000]))
+        if rng.random() < 0.15:
+            addr, length, key = world.spoil(addr, max(length, 1), key)
+        bench.ask(key, addr, length, remote=rng.randrange(2), check_only=rng.random() < 0.1)
+    bench.simulate(bench.run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lines_that_share_an_index(seed):
+    """Few lines, all of one index or its neighbour, in every order and back to back."""
+    bench = Bench(seed=seed)
+    world, rng = bench.world, bench.rng
+    region = next(one for one in world.large if one.length == 40 * PAGE)
+    other = world.model.add_pages(
+        rng, region.index ^ 8, 1 << 21, function=FUNCTION, pd=PD, access=15
+    )
+    third = world.model.add_pages(
+        rng, region.index ^ 16, 1 << 21, function=FUNCTION, pd=PD, access=15
+    )
+    for _ in range(300):
+        one = rng.choice([region, other, third])
+        line = rng.choice([0, 0, 8, 16]) if one is not region else 0
+        va = one.va + line * 8 * PAGE + rng.randrange(2) * 8 * PAGE + rng.randrange(100)
+        bench.ask(one.key, va, rng.choice([1, 1, 5000]))
+    bench.simulate(bench.run)
+
+
+def test_rates():
+    """A chunk per cycle when all is cached; misses overlap."""
+    bench = Bench(lines=64, seed=5)
+    region = next(one for one in bench.world.large if one.length == 40 * PAGE)
+    page = -region.first_offset % PAGE + region.va
+
+    async def process(ctx):
+        bench.ask(region.key, page, 38 * PAGE)
+        await bench.run(ctx)
+        cold = bench.chunk_times[-1] - bench.accepted[0]
+        # six lines of 8 beats each, one latency; the clearing after reset came before
+        assert cold <= 64 + LATENCY + 6 * 8 + 20
+        reads = bench.reads
+        assert reads <= 6
+        bench.ask(region.key, page, 1)
+        await bench.run(ctx)
+        assert bench.first[-1] - bench.accepted[-1] == 8
+        start = len(bench.chunk_times)
+        for n in range(40):
+            bench.ask(region.key, page + n * 50, 100 if n % 2 else 3 * PAGE)
+        await bench.run(ctx)
+        times = bench.chunk_times[start:]
+        assert len(times) >= 90 and times[-1] - times[0] == len(times) - 1
+        assert bench.reads == reads
+
+    bench.simulate(process)
+
+
+def test_failed_lines_are_read_again():
+    bench = Bench(seed=6)
+    world = bench.world
+    region = world.large[0]
+
+    async def process(ctx):
+        world.memory.bad.add(region.table // PAGE)
+        for _ in range(5):
+            bench.ask(region.key, region.va, 8)
+        await bench.run(ctx)
+        assert all(chunk[0][0] == 4 for chunk in bench.chunks[:5])
+        world.memory.bad.clear()
+        bench.ask(region.key, region.va, 8)
+        await bench.run(ctx)
+        assert bench.chunks[5][0][0] == 0
+
+    bench.simulate(process)
+
+
+def test_invalidation():
+    """Only the region's own lines go; the one looked up last as well."""
+    bench = Bench(lines=64, seed=7)
+    world, memory, dut = bench.world, bench.world.memory, bench.dut
+    changed, kept = world.large[0], world.large[1]
+
+    async def process(ctx):
+        for region in (kept, changed, changed):
+            bench.ask(region.key, region.va, 8)
+        await bench.run(ctx)
+        memory.write(changed.table, (memory.fresh() * PAGE).to_bytes(8, "little"))
+        ctx.set(dut.invalidate_mr, changed.index)
+        ctx.set(dut.invalidate_start, 1)
+        await ctx.tick()
+        ctx.set(dut.invalidate_start, 0)
+        assert not ctx.get(dut.invalidate_done)
+        start = bench.now
+        await bench.run(ctx, until=lambda: bool(ctx.get(dut.invalidate_done)))
+        assert bench.now - start <= 64 + 4
+        reads = bench.reads
+        bench.ask(changed.key, changed.va, 8)
+        await bench.run(ctx)
+        assert bench.reads == reads + 1
+        bench.ask(kept.key, kept.va, 8)
+        await bench.run(ctx)
+        assert bench.reads == reads + 1
+
+    bench.simulate(process)

@@ -1,0 +1,205 @@
+"""RecvFetch in Verilator: receive WQEs, READ sinks, and the lines that are kept."""
+
+from __future__ import annotations
+
+import cocotb
+from cocotb.triggers import RisingEdge
+
+from hdl.ports.jobs import FetchRequest, QueueError, QueueErrorCause, RecvFetched
+from tests.queues import wqes
+from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
+from tests.queues.host import Queue, pieces
+from tests.queues.top import small_config
+
+CONFIG = small_config(64)
+
+
+class RecvBench(Bench):
+    def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
+        super().__init__(dut, seed=seed)
+        self.req = Source(self, "recv__req", FetchRequest, gap=stall)
+        self.rsp = Sink(self, "recv__rsp", RecvFetched, stall=stall)
+        self.errors = Sink(self, "recv__error", QueueError, stall=stall)
+        self.reset = Source(self, "recv__queue_reset", 16)
+        self.reads = ReadPort(self, "recv__read_client", latency, stall)
+        self.writes = WritePort(self, "recv__write_client", stall)
+        self.rows = QueueRows(self, "recv__queue_read")
+        self.event_idx = event_idx
+
+    async def start(self, **options):
+        await super().start(**options)
+        self.dut.recv__event_idx.value = self.event_idx
+        self.dut.recv__indirect.value = 1
+        await self.cycles(2)
+
+    def queue(self, number_: int, size: int) -> Queue:
+        queue = Queue(self.memory, number_, size)
+        self.queues[queue.number] = queue
+        return queue
+
+    async def ask(self, queue: Queue, position: int, send: int = 0, known=None) -> dict:
+        count = len(self.rsp.items)
+        self.req.queue.append(
+            {
+                "function": self.function,
+                "queue": queue.number,
+                "position": position,
+                "known": position if known is None else known,
+                "send": send,
+            }
+        )
+        await self.until(lambda: len(self.rsp.items) > count, 20000, "an answer")
+        return self.rsp.items[count]
+
+    async def line(self, line: int, count: int) -> bytes:
+        out, dut = b"", self.dut
+        for slot in range(-(-count // 16)):
+            dut.recv__slot.value = line | (slot << 8)
+            dut.recv__slot_enable.value = 1
+            await RisingEdge(dut.clk)
+            dut.recv__slot_enable.value = 0
+            await RisingEdge(dut.clk)
+            await RisingEdge(dut.clk)
+            out += number(dut.recv__slot_data).to_bytes(16, "little")
+        return out[:count]
+
+    def offer(self, queue, data, cuts=(), indirect=None):
+        chain = [(a, n, False) for a, n in pieces(self.memory, data, list(cuts), self.rng)]
+        head = queue.chain(chain, indirect_from=indirect, rng=self.rng)
+        return queue.offer(head), head
+
+
+@cocotb.test()
+async def every_split(dut):
+    """A receive WQE of one SGE, cut in two at every byte; and every number of SGEs."""
+    bench = RecvBench(dut, stall=0.2)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(1), 1024)
+    cases = [(1, [k]) for k in range(1, 28)] + [(1, range(1, 28))]
+    cases += [(n, sorted(rng.sample(range(1, 12 + 16 * n), 3))) for n in range(0, 33)]
+    for count, cuts in cases:
+        sges = wqes.random_sges(rng, count)
+        data, expected = wqes.recv_wqe(rng, sges)
+        position, head = bench.offer(queue, data, cuts, 0 if len(cuts) > 3 else None)
+        got = await bench.ask(queue, position)
+        assert (got["status"], got["error"], got["head"]) == (wqes.OK, 0, head), got
+        assert got["wqe"] == expected
+        assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
+    assert not bench.errors.items
+
+
+@cocotb.test()
+async def sinks(dut):
+    """``send``: the SGEs of a send WQE, at byte 75."""
+    bench = RecvBench(dut, seed=2)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
+    for count in (0, 1, 2, 31, 32):
+        sges = wqes.random_sges(rng, count)
+        data, sent = wqes.send_wqe(rng, sges)
+        position, head = bench.offer(queue, data, [60, 80][:count])
+        got = await bench.ask(queue, position, send=1, known=position + 1)
+        assert (got["status"], got["head"]) == (wqes.OK, head)
+        assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
+        assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
+    assert all(addr != queue.driver + 2 for addr, _ in bench.memory.reads)
+
+
+@cocotb.test()
+async def kept_lines(dut):
+    """A WQE asked for again comes without a read, in a few cycles; not after a queue reset."""
+    bench = RecvBench(dut, seed=3)
+    await bench.start()
+    rng = bench.rng
+    queues = [bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 2)]
+    wanted = {}
+    for position in range(4):
+        for queue in queues:
+            sges = wqes.random_sges(rng, 3)
+            data, expected = wqes.recv_wqe(rng, sges)
+            _, head = bench.offer(queue, data)
+            wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
+    queue = queues[0]
+    for again in range(2):
+        before = len(bench.memory.reads)
+        for position in range(4):
+            began = bench.now
+            got = await bench.ask(queue, position)
+            expected, head, slots = wanted[queue.number, position]
+            assert (got["wqe"], got["head"]) == (expected, head)
+            assert await bench.line(got["line"], 48) == slots
+            if again:
+                assert bench.rsp.times[-1] - began <= 6, bench.rsp.times[-1] - began
+        if again:
+            assert len(bench.memory.reads) == before
+    # Random order over both queues: always the right WQE, whatever shares a line.
+    for _ in range(60):
+        queue, position = rng.choice(queues), rng.randrange(4)
+        got = await bench.ask(queue, position)
+        expected, head, slots = wanted[queue.number, position]
+        assert (got["wqe"], got["head"]) == (expected, head)
+        assert await bench.line(got["line"], 48) == slots
+    # After a reset of the queue the same position is another WQE.
+    queue = bench.queue(queues[0].number, 64)
+    sges = wqes.random_sges(rng, 1)
+    data, expected = wqes.recv_wqe(rng, sges)
+    position, head = bench.offer(queue, data)
+    bench.reset.queue.append(queue.number)
+    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 100)
+    got = await bench.ask(queue, position)
+    assert (got["wqe"], got["head"]) == (expected, head)
+    # A queue that was switched off is empty, whatever is kept.
+    queue.enabled = False
+    assert (await bench.ask(queue, position))["status"] == wqes.EMPTY
+
+
+@cocotb.test()
+async def forgotten_in_time(dut):
+    """A line that nobody asked for is forgotten before its position can come again."""
+    bench = RecvBench(dut, seed=4)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 16)
+    wanted = []
+    for _ in range(2):
+        data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
+        position, head = bench.offer(queue, data)
+        queue.avail = 0
+        wanted.append((sent["wr_id"], head))
+        got = await bench.ask(queue, 0, send=1, known=1)
+        assert (got["wqe"]["wr_id"], got["head"]) == wanted[-1]
+        if len(wanted) == 1:
+            # Idle, with the ports at rest: two epochs.
+            ports, bench.ports = bench.ports, []
+            await cocotb.triggers.ClockCycles(dut.clk, 2 * 65536 + 10)
+            bench.ports = ports
+
+
+@cocotb.test()
+async def empty_and_errors(dut):
+    bench = RecvBench(dut, seed=5, event_idx=1)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(2), 128)
+    assert (await bench.ask(queue, 0))["status"] == wqes.EMPTY
+    assert queue.avail_event() == 0
+    good = wqes.recv_wqe(rng, wqes.random_sges(rng, 2))[0]
+    cases = [good[:n] for n in (1, 11, 12, 28, 43)] + [good + b"x"]
+    cases += [wqes.recv_wqe(rng, wqes.random_sges(rng, 33))[0]]
+    cases += [wqes.recv_wqe(rng, wqes.random_sges(rng, 2), num_sge=0xFFFF_0002)[0]]
+    for data in cases:
+        position, head = bench.offer(queue, data, [len(data) // 2])
+        for _ in range(2):
+            got = await bench.ask(queue, position)
+            assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR), got
+            assert got["head"] == head
+    # What a receive WQE can take has no limit but its number's.
+    data, expected = wqes.recv_wqe(rng, [(0, 0xFFFF_FFFF, 0)] * 3)
+    position, head = bench.offer(queue, data)
+    assert (await bench.ask(queue, position))["wqe"] == expected
+    assert not bench.errors.items
+    broken = bench.queue(CONFIG.rq_queue(1), 8)
+    broken.offer(9)
+    assert (await bench.ask(broken, 0))["status"] == wqes.QUEUE_ERROR
+    cause = QueueErrorCause.DESC_INDEX.value
+    assert bench.errors.items == [{"queue": broken.number, "cause": cause}]
+    got = await bench.ask(queue, position)
+    assert (got["status"], got["wqe"]) == (wqes.OK, expected)

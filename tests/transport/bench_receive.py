@@ -1,0 +1,660 @@
+"""cocotb side of test_receive.py: rules of responder and completer one by one, then random traffic."""
+
+from __future__ import annotations
+
+import os
+
+import cocotb
+
+from .model_receive import READ, Row
+from .receive_harness import Harness, Seen
+from .receive_traffic import BUFFER, KEY_ALL, KEY_READ_ONLY, PEER_GID, Peer, Traffic, make_qp
+
+PSN = 1 << 24
+QP = 3
+
+
+async def start(dut, **options) -> tuple[Harness, Peer]:
+    """A harness with one QP in RTS and its peer."""
+    qp, clock = options.pop("qp", {}), options.pop("clock", True)
+    harness = Harness(dut, **options)
+    make_qp(harness.world, QP, **qp)
+    harness.sync()
+    await harness.start(clock=clock)
+    return harness, Peer(harness.world, QP)
+
+
+def flags(seen: Seen) -> set[str]:
+    """Replies that the packet asked for."""
+    return {name for effect in seen.effects for name, on in effect["flags"].items() if on}
+
+
+def completions(seen: Seen) -> list[Row]:
+    return [effect["completion"] for effect in seen.effects if effect["complete"]]
+
+
+@cocotb.test()
+async def send_messages(dut):
+    """SEND in one packet and in three; immediate, solicited, ACK when asked for, MSN."""
+    h, peer = await start(dut, qp={"psn": PSN - 2, "position": 65534})
+    rx = h.rx
+    for length in (0, 1, 256):
+        peer.post_recv(300)
+        seen = await h.packet(
+            peer.packet(0x05, length=length, imm=0xDDCCBBAA, solicited=1, ack_request=1)
+        )
+        (done,) = completions(seen)
+        assert flags(seen) == {"ack"}
+        assert (done["status"], done["byte_len"], done["opcode"]) == (0, length, 128)
+        assert (done["imm"], done["flags"], done["solicited"]) == (0xDDCCBBAA, 2, 1)
+        assert (done["qp_num"], done["src_qp"], done["cq"]) == (0x5A0003, 0xABC003, 2)
+        assert (done["queue"], done["ring"]) == (1 + 4 + 2 * QP + 1, 1)
+    assert (rx[QP]["psn"], rx[QP]["msn"], rx[QP]["position"]) == (1, 3, 1)
+    peer.post_recv(600)
+    for opcode, length in ((0x00, 256), (0x01, 256), (0x02, 88)):
+        seen = await h.packet(peer.packet(opcode, length=length, imm=5))
+        assert flags(seen) == set(), "no ACK without AckReq"
+    assert [job["offset"] for one in h.done[-3:] for job in one.jobs] == [0, 256, 512]
+    (done,) = completions(seen)
+    assert (done["byte_len"], done["flags"], done["wr_id"]) == (600, 0, 0xFEED000000000001)
+    assert (rx[QP]["psn"], rx[QP]["msn"], rx[QP]["message"]) == (4, 4, 0)
+    assert h.counters()["rx_send_requests"] == 4
+
+
+@cocotb.test()
+async def write_messages(dut):
+    """WRITE placement: addresses, whole-range check, immediate takes a receive WQE."""
+    h, peer = await start(dut, qp={"psn": PSN - 1})
+    seen = await h.packet(peer.packet(0x06, length=256, dma_length=700))
+    assert (seen.jobs[0]["va"], seen.jobs[0]["offset"]) == (BUFFER, 700)
+    seen = await h.packet(peer.packet(0x07, length=256))
+    assert (seen.jobs[0]["va"], seen.jobs[0]["offset"]) == (BUFFER + 256, 444)
+    peer.post_recv(0)
+    seen = await h.packet(peer.packet(0x09, length=188, imm=77, ack_request=1))
+    assert (seen.jobs[0]["va"], seen.jobs[0]["kind"], seen.jobs[0]["key"]) == (
+        BUFFER + 512,
+        3,
+        KEY_ALL,
+    )
+    (done,) = completions(seen)
+    assert (done["opcode"], done["byte_len"], done["imm"], done["flags"]) == (129, 700, 77, 2)
+    # Length 0 needs no key.
+    seen = await h.packet(peer.packet(0x0A, rkey=0, ack_request=1))
+    assert seen.jobs[0]["kind"] == 0 and flags(seen) == {"ack"}
+    assert (h.rx[QP]["psn"], h.rx[QP]["msn"], h.rx[QP]["error"]) == (3, 2, 0)
+    assert h.counters()["rx_write_requests"] == 2
+
+
+@cocotb.test()
+async def write_range_is_checked_on_first(dut):
+    """A WRITE that leaves its region at the end is refused with its first packet."""
+    h, peer = await start(dut)
+    va = BUFFER + (1 << 20) - 300
+    seen = await h.packet(peer.packet(0x06, length=256, va=va, dma_length=301))
+    assert flags(seen) == {"nak"}
+    assert (h.rx[QP]["syndrome"], h.rx[QP]["error"], h.rx[QP]["psn"]) == (0x62, 1, 0x100)
+    assert h.counters()["resp_remote_access_errors"] == 1
+
+
+@cocotb.test()
+async def read_requests(dut):
+    """READ: PSN advances by the response's packets, resource saved, key checked first."""
+    h, peer = await start(dut, qp={"psn": PSN - 1, "max_dest_rd_atomic": 2})
+    seen = await h.packet(peer.packet(READ, dma_length=513, ack_request=1))
+    assert flags(seen) == {"read"}
+    assert (seen.jobs[0]["kind"], seen.jobs[0]["offset"], seen.jobs[0]["length"]) == (4, 513, 0)
+    assert h.rx[QP]["psn"] == 2
+    assert h.pool[8 * QP] == {
+        "va": BUFFER,
+        "rkey": KEY_ALL,
+        "length": 513,
+        "psn": PSN - 1,
+        "msn": 1,
+    }
+    seen = await h.packet(peer.packet(READ, dma_length=0, rkey=0))
+    assert (h.rx[QP]["psn"], seen.jobs[0]["kind"]) == (3, 0)
+    # Two are allowed at a time; none has been answered.
+    seen = await h.packet(peer.packet(READ, dma_length=1))
+    assert (h.rx[QP]["syndrome"], h.rx[QP]["error"]) == (0x61, 1)
+    assert h.counters()["rx_read_requests"] == 2
+
+
+@cocotb.test()
+async def read_key_refused(dut):
+    h, peer = await start(dut)
+    seen = await h.packet(peer.packet(READ, dma_length=10, va=BUFFER - 1))
+    assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x62
+    assert h.rx[QP]["psn"] == 0x100 and not h.pool
+
+
+@cocotb.test()
+async def duplicates(dut):
+    """Duplicates are acknowledged, not executed; duplicate READs are answered again."""
+    h, peer = await start(dut, qp={"psn": PSN - 3, "max_dest_rd_atomic": 4})
+    peer.post_recv(100)
+    send = peer.packet(0x04, length=10)
+    read = None
+    await h.packet(send)
+    write = peer.packet(0x0A, length=9, dma_length=9)
+    await h.packet(write)
+    reads = []
+    for length in (600, 0, 256, 1):
+        read = peer.packet(READ, dma_length=length)
+        reads.append(read)
+        await h.packet(read)
+    row = dict(h.rx[QP])
+    for one in (send, write):
+        seen = await h.packet(one)
+        assert flags(seen) == {"ack"} and seen.jobs[0]["kind"] == 1 and not completions(seen)
+    assert h.rx[QP] == row
+    h.world.reply[QP]["read_head"] = 4  # all answered
+    # The tail of the first one: two packets on.
+    tail = reads[0] | {
+        "psn": (reads[0]["psn"] + 2) % PSN,
+        "va": BUFFER + 512,
+        "dma_length": 88,
+    }
+    seen = await h.packet(tail)
+    assert flags(seen) == {"read", "replay"}
+    assert (h.rx[QP]["replay"], h.rx[QP]["replay_skip"], h.rx[QP]["replay_seq"]) == (0, 2, 1)
+    # The replier has not gone back yet: an earlier point wins, a later one changes nothing.
+    seen = await h.packet(reads[2])
+    assert flags(seen) == {"read"} and h.rx[QP]["replay"] == 0
+    seen = await h.packet(reads[0])
+    assert (h.rx[QP]["replay"], h.rx[QP]["replay_skip"], h.rx[QP]["replay_seq"]) == (0, 0, 2)
+    h.world.reply[QP].update(replay_seq=2, read_head=0)
+    # While it is at the first, the others follow anyway; a new READ has to wait.
+    seen = await h.packet(reads[3])
+    assert flags(seen) == {"read"} and h.rx[QP]["replay_seq"] == 2
+    seen = await h.packet(peer.packet(READ, dma_length=1))
+    assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x60 and not h.rx[QP]["error"]
+    # What is not a part of the original is dropped without a word.
+    for wrong in (
+        reads[0] | {"dma_length": 601},
+        reads[0] | {"va": BUFFER + 1},
+        reads[0] | {"rkey": KEY_READ_ONLY},
+        reads[2] | {"psn": (reads[2]["psn"] - 1) % PSN},
+        peer.packet(READ, ahead=-5000, dma_length=1),
+        peer.packet(0x13, ahead=-1),
+    ):
+        seen = await h.packet(wrong)
+        assert flags(seen) == set()
+    count = h.counters()
+    assert count["duplicate_read_lost"] == 5 and count["duplicate_request"] == 12
+
+
+@cocotb.test()
+async def held_reads_are_the_last_ones(dut):
+    """Of more READs than the slice holds only the last are answered again."""
+    h, peer = await start(dut, qp={"psn": PSN - 3, "max_dest_rd_atomic": 2})
+    reads = []
+    for number in range(5):
+        h.world.reply[QP]["read_head"] = number
+        reads.append(peer.packet(READ, dma_length=300))
+        await h.packet(reads[-1])
+    h.world.reply[QP]["read_head"] = 5
+    assert [flags(await h.packet(one)) for one in reads] == [
+        set(),
+        set(),
+        set(),
+        {"read", "replay"},
+        {"read"},
+    ]
+
+
+@cocotb.test()
+async def sequence_errors(dut):
+    """A gap brings one NAK 60h; the missing packet opens the way again."""
+    h, peer = await start(dut, qp={"psn": PSN - 1})
+    write = {"length": 5, "dma_length": 5}
+    seen = await h.packet(peer.packet(0x0A, ahead=1, **write))
+    assert flags(seen) == {"nak"} and seen.jobs[0]["kind"] == 1
+    assert (h.rx[QP]["syndrome"], h.rx[QP]["psn"], h.rx[QP]["nak_sent"]) == (0x60, PSN - 1, 1)
+    seen = await h.packet(peer.packet(0x0A, ahead=2, **write))
+    assert flags(seen) == set()
+    seen = await h.packet(peer.packet(0x0A, **write))
+    assert h.rx[QP]["psn"] == 0 and not h.rx[QP]["nak_sent"]
+    seen = await h.packet(peer.packet(0x0A, ahead=3, **write))
+    assert flags(seen) == {"nak"}
+    assert h.counters()["out_of_sequence"] == 3
+
+
+@cocotb.test()
+async def receiver_not_ready(dut):
+    """No receive WQE: RNR NAK each time the packet comes, nothing for those behind it."""
+    h, peer = await start(dut)
+    for opcode in (0x04, 0x0B):
+        for _ in range(2):
+            seen = await h.packet(peer.packet(opcode, length=8, dma_length=8))
+            assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x20 | 12
+            seen = await h.packet(peer.packet(opcode, ahead=1, length=8, dma_length=8))
+            assert flags(seen) == set()
+        peer.post_recv(8)
+        seen = await h.packet(peer.packet(opcode, length=8, dma_length=8, ack_request=1))
+        assert flags(seen) == {"ack"} and len(completions(seen)) == 1
+    assert h.counters()["out_of_buffer"] == 4
+
+
+@cocotb.test()
+async def invalid_requests(dut):
+    """Each is NAK 61h, the QP stops, and what follows is dropped."""
+    first = {"length": 256}
+    cases: list[list[Row]] = [
+        [{"opcode": 0x02, "length": 1}],  # LAST without FIRST
+        [{"opcode": 0x07, "length": 256}],
+        [{"opcode": 0x00, **first}, {"opcode": 0x04, "length": 1}],  # ONLY in mid-message
+        [{"opcode": 0x00, **first}, {"opcode": 0x07, "length": 256}],  # WRITE in a SEND
+        [{"opcode": 0x00, **first}, {"opcode": READ}],
+        [{"opcode": 0x06, "dma_length": 600, **first}, {"opcode": 0x02, "length": 1}],
+        [{"opcode": 0x00, "length": 255}],  # FIRST shorter, longer than the MTU
+        [{"opcode": 0x00, "length": 257}],
+        [{"opcode": 0x00, **first}, {"opcode": 0x01, "length": 255}],
+        [{"opcode": 0x00, **first}, {"opcode": 0x02, "length": 0}],
+        [{"opcode": 0x00, **first}, {"opcode": 0x02, "length": 257}],
+        [{"opcode": 0x04, "length": 257}],
+        [{"opcode": 0x0A, "length": 257, "dma_length": 257}],
+        [{"opcode": 0x0A, "length": 5, "dma_length": 6}],
+        [{"opcode": 0x06, "dma_length": 256, **first}],
+        [{"opcode": 0x06, "dma_length": (1 << 31) + 1, **first}],
+        [{"opcode": 0x06, "dma_length": 512, **first}, {"opcode": 0x07, **first}],
+        [{"opcode": 0x06, "dma_length": 512, **first}, {"opcode": 0x08, "length": 255}],
+        [{"opcode": 0x06, "dma_length": 511, **first}, {"opcode": 0x08, "length": 256}],
+        [{"opcode": READ, "dma_length": (1 << 31) + 1}],
+        [{"opcode": READ, "length": 1}],
+        [{"opcode": 0x13}],  # atomics and SEND with invalidate are not served
+        [{"opcode": 0x14}],
+        [{"opcode": 0x16, "length": 1}],
+        [{"opcode": 0x17, "length": 1}],
+    ]
+    h, peer = await start(dut)
+    h.auto_poke = False
+    for number, case in enumerate(cases, 1):
+        make_qp(h.world, QP)
+        peer.post_recv(5000)
+        h.sync()
+        for packet in case:
+            seen = await h.packet(peer.packet(**packet))
+        assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x61, case
+        assert h.rx[QP]["error"] and seen.repokes == [3], case
+        assert h.counters()["resp_remote_invalid_request"] == number
+        seen = await h.packet(peer.packet(0x04, length=1))
+        assert flags(seen) == set()
+        assert h.counters()["qp_state"] == number
+    for field, opcode in (("remote_write", 0x0A), ("remote_read", READ)):
+        make_qp(h.world, QP, **{field: 0})
+        h.sync()
+        await h.packet(peer.packet(opcode))
+        assert h.rx[QP]["syndrome"] == 0x61
+    make_qp(h.world, QP, max_dest_rd_atomic=0)
+    h.sync()
+    await h.packet(peer.packet(READ))
+    assert h.rx[QP]["syndrome"] == 0x61
+    # The largest message is none of them.
+    make_qp(h.world, QP)
+    h.world.keys[7] = (0, 1 << 48, 7)
+    h.sync()
+    await h.packet(peer.packet(READ, dma_length=1 << 31, rkey=7))
+    assert h.rx[QP]["psn"] == 0x100 + (1 << 23) and not h.rx[QP]["error"]
+
+
+@cocotb.test()
+async def broken_receive_wqes(dut):
+    """Too small, bad keys, bad WQE, broken ring: NAK 63h, a CQE for the WQE, then flushes."""
+    h, peer = await start(dut)
+    for kind, status in (
+        ({"length": 9}, 1),
+        ({"length": 99, "check": 4}, 4),
+        ({"status": 2, "error": 2}, 2),
+    ):
+        make_qp(h.world, QP)
+        peer.post_recv(**kind)
+        peer.post_recv(50)
+        peer.post_recv(50)
+        h.sync()
+        first = len(h.done)
+        await h.packet(peer.packet(0x04, length=10))
+        seen = h.done[first:]
+        assert h.rx[QP]["syndrome"] == 0x63 and flags(seen[0]) == {"nak"}
+        got = [done["status"] for one in seen for done in completions(one)]
+        assert got == [status, 5, 5] and h.rx[QP]["position"] == 3
+    make_qp(h.world, QP)
+    peer.post_recv(status=3)
+    h.sync()
+    seen = await h.packet(peer.packet(0x04, length=10))
+    assert h.rx[QP]["syndrome"] == 0x63 and not completions(seen)
+    count = h.counters()
+    assert (count["resp_local_length_error"], count["resp_remote_operational_errors"]) == (1, 4)
+    assert (count["resp_cqe_error"], count["resp_cqe_flush_error"]) == (9, 6)
+
+
+@cocotb.test()
+async def drops(dut):
+    """What is not for a live QP is dropped, each under its own cause, and nothing is answered."""
+    h, peer = await start(dut)
+    good = peer.packet(0x04, length=3)
+    cases: list[tuple[str, Row, Row]] = [
+        ("unknown_qp", {"dest_qp": 0x5A0003 + (1 << 14)}, {}),
+        ("unknown_qp", {"dest_qp": 5}, {}),
+        ("unknown_qp", {"dest_qp": 0}, {}),
+        ("wrong_function", {"function": 2}, {}),
+        ("wrong_transport", {"opcode": 0x24}, {}),
+        ("wrong_transport", {"opcode": 0x64}, {}),
+        ("wrong_transport", {"opcode": 0x15}, {}),
+        ("wrong_transport", {}, {"type": 3}),
+        ("wrong_transport", {}, {"type": 4}),
+        ("qp_state", {}, {"state": 0}),
+        ("qp_state", {}, {"state": 1}),
+        ("qp_state", {}, {"state": 6}),
+        ("qp_state", {"opcode": 0x11, "length": 0}, {"state": 2}),
+        ("address_mismatch", {"src_gid": PEER_GID ^ 1}, {}),
+        ("address_mismatch", {"src_gid": PEER_GID ^ (1 << 127)}, {}),
+        ("address_mismatch", {"gid_index": 1}, {}),
+        ("bad_pkey", {"pkey": 0xFFFE}, {}),
+        ("bad_pkey", {"pkey": 0x7FFF}, {"pkey": 0x7FFF}),
+        ("bad_pkey", {"pkey": 0x8000}, {"pkey": 0x8000}),
+    ]
+    before = h.counters()
+    for cause, packet, row in cases:
+        make_qp(h.world, QP, **row)
+        h.sync()
+        seen = await h.packet(good | packet)
+        assert flags(seen) == set() and not completions(seen), cause
+        assert seen.jobs[0]["kind"] == (1 if (good | packet)["length"] else 0)
+        after = h.counters()
+        assert after == before | {cause: before[cause] + 1}, (cause, packet, row)
+        before = after
+    for row in ({"state": 2}, {"state": 4}, {"state": 5}, {"pkey": 0x7FFF}):
+        make_qp(h.world, QP, **row)
+        peer.post_recv(3)
+        h.sync()
+        assert completions(await h.packet(good)), row
+
+
+@cocotb.test()
+async def acknowledgements(dut):
+    """ACKs finish WQEs in order; only signalled ones make a CQE, all return their buffer."""
+    h, peer = await start(dut, qp={"sq_psn": PSN - 3})
+    for opcode, length, signaled in ((2, 10, 1), (0, 600, 0), (3, 0, 1), (1, 257, 1)):
+        peer.post_send(opcode, length, signaled=signaled)
+    h.sync()
+    seen = await h.packet(peer.answer())
+    (done,) = completions(seen)
+    assert (done["opcode"], done["status"], done["emit"], done["cq"]) == (0, 0, 1, 1)
+    assert (done["queue"], done["ring"], done["head"]) == (1 + 4 + 2 * QP, 1, 0)
+    assert (h.ack[QP]["psn"], seen.pops, seen.wakes) == (PSN - 2, 1, 1)
+    seen = await h.packet(peer.answer(ahead=1))  # in mid-message
+    assert not completions(seen) and h.ack[QP]["psn"] == 0
+    seen = await h.packet(peer.answer(ahead=2))  # two and a half WQEs
+    assert [(d["emit"], d["opcode"]) for d in completions(seen)] == [(0, 1), (1, 0)]
+    assert len(seen.jobs) == 2 and h.ack[QP]["psn"] == 3
+    seen = await h.packet(peer.answer(ahead=-1))  # old: nothing new, no error
+    assert not completions(seen)
+    assert h.counters()["unexpected_response"] == 0
+    seen = await h.packet(peer.answer())  # one outstanding packet is left: that is it
+    assert len(completions(seen)) == 1 and h.ack[QP]["wakes"] == 4
+    seen = await h.packet(peer.answer())  # answers nothing
+    assert h.counters()["unexpected_response"] == 1 and h.ack[QP]["psn"] == 4
+
+
+@cocotb.test()
+async def incomplete_entries_stay(dut):
+    """An entry the requester still works on is never removed; a FINISH poke comes back to it."""
+    h, peer = await start(dut)
+    (one,) = [peer.post_send(0, 1000, complete=0)]
+    h.sync()
+    seen = await h.packet(peer.answer(ahead=1))
+    assert not seen.pops and h.ack[QP]["psn"] == 0x202
+    seen = await h.packet(peer.answer(ahead=1))  # 203h: the last one
+    assert not seen.pops and h.ack[QP]["psn"] == 0x204
+    one["complete"] = 1
+    h.sync()
+    h.poke(QP, 1)
+    seen, again = await h.drain()
+    (done,) = completions(seen)
+    assert done["status"] == 0 and not again.jobs
+    # NAKed before it is complete: the status waits.
+    (one,) = [peer.post_send(0, 1000, complete=0)]
+    h.world.outstanding[QP][0].update(first_psn=0x204, last_psn=0x207)
+    h.sync()
+    seen = await h.packet(peer.answer(ahead=1, syndrome=0x62))
+    assert not seen.pops and (h.ack[QP]["error"], h.ack[QP]["status"]) == (1, 10)
+    one.update(complete=1, status=5)  # the requester saw the error
+    peer.post_send(0, 1)
+    h.sync()
+    h.poke(QP, 1)
+    got = [done["status"] for one in await h.drain() for done in completions(one)]
+    assert got == [10, 5]
+
+
+@cocotb.test()
+async def read_responses(dut):
+    """READ data goes to the sink's SGEs; what came before is acknowledged by it."""
+    h, peer = await start(dut, qp={"sq_psn": PSN - 2})
+    peer.post_send(2, 10, signaled=0)
+    peer.post_send(4, 700)
+    peer.post_send(4, 0, signaled=0)
+    peer.post_send(4, 256)
+    h.sync()
+    seen = await h.packet(peer.answer(0x0D, ahead=1, length=256))
+    assert [d["emit"] for d in completions(seen)] == [0]  # the SEND
+    assert [job["kind"] for job in seen.jobs] == [0, 2]
+    assert seen.fetches == [(1 + 4 + 2 * QP, 1, 1)]
+    assert (h.ack[QP]["psn"], h.ack[QP]["read_begun"]) == (0, 1)
+    seen = await h.packet(peer.answer(0x0E, length=256))
+    assert seen.jobs[0]["offset"] == 256 and not completions(seen)
+    seen = await h.packet(peer.answer(0x0F, length=188))
+    (done,) = completions(seen)
+    assert (done["opcode"], done["byte_len"], done["status"]) == (2, 700, 0)
+    assert (h.ack[QP]["reads"], h.ack[QP]["read_begun"], h.ack[QP]["psn"]) == (1, 0, 2)
+    seen = await h.packet(peer.answer(0x10, length=0))
+    assert not seen.fetches and seen.jobs[0]["kind"] == 0 and seen.pops == 1
+    seen = await h.packet(peer.answer(0x10, length=256))
+    assert h.ack[QP]["reads"] == 3 and h.ack[QP]["wakes"] == 4
+    seen = await h.packet(peer.answer(0x10, ahead=-1, length=256))  # ghost
+    assert seen.jobs[0]["kind"] == 1 and h.counters()["unexpected_response"] == 1
+
+
+@cocotb.test()
+async def lost_read_responses(dut):
+    """Whatever passes over an unfinished READ shows that responses are missing."""
+    h, peer = await start(dut)
+    peer.post_send(4, 600)
+    peer.post_send(2, 1)
+    h.sync()
+    for one in (
+        peer.answer(0x0E, ahead=1, length=256),
+        peer.answer(ahead=3),
+        peer.answer(ahead=0),
+        peer.answer(ahead=3, syndrome=0x61),
+        peer.answer(0x10, ahead=3, length=1),
+    ):
+        seen = await h.packet(one)
+        assert seen.naks == [0x200] and not seen.pops
+    assert h.counters()["implied_nak_seq_err"] == 5
+    assert h.ack[QP]["psn"] == 0x200
+
+
+@cocotb.test()
+async def bad_read_responses(dut):
+    """Wrong order or length at the expected PSN: BAD_RESP_ERR; a bad sink: its own status."""
+    h, peer = await start(dut)
+    cases: list[tuple[int, Row, list[Row]]] = [
+        (7, {}, [{"opcode": 0x0E, "length": 256}]),
+        (7, {}, [{"opcode": 0x0D, "length": 255}]),
+        (7, {}, [{"opcode": 0x10, "length": 256}]),
+        (7, {}, [{"opcode": 0x0D, "length": 256}] * 2),
+        (7, {}, [{"opcode": 0x0D, "length": 256}, {"opcode": 0x0E, "length": 256}]),
+        (7, {}, [{"opcode": 0x0D, "length": 256}, {"opcode": 0x0F, "length": 143}]),
+        (4, {"check": 4}, [{"opcode": 0x0D, "length": 256}]),
+        (2, {"status": 2}, [{"opcode": 0x0D, "length": 256}]),
+        (2, {"status": 1}, [{"opcode": 0x0D, "length": 256}]),
+    ]
+    for status, sink, packets in cases:
+        make_qp(h.world, QP)
+        peer.post_send(4, 400, sink=sink, signaled=0)
+        peer.post_send(2, 1, signaled=0)
+        peer.post_recv(1)
+        h.sync()
+        first = len(h.done)
+        for packet in packets:
+            await h.packet(peer.answer(**packet))
+        done = [d for one in h.done[first:] for d in completions(one)]
+        assert sorted(d["status"] for d in done[1:]) == [5, 5] and done[0]["status"] == status
+        assert done[0]["emit"] and h.ack[QP]["error"] and h.ack[QP]["reads"] == 1
+    count = h.counters()
+    assert (count["bad_response"], count["req_cqe_error"], count["req_cqe_flush_error"]) == (
+        6,
+        18,
+        9,
+    )
+
+
+@cocotb.test()
+async def naks(dut):
+    """NAKs acknowledge what lies before them; 61h to 63h end the QP."""
+    h, peer = await start(dut)
+    for syndrome, status in ((0x61, 9), (0x62, 10), (0x63, 11)):
+        make_qp(h.world, QP, sq_psn=PSN - 1)
+        for _ in range(3):
+            peer.post_send(0, 300)
+        peer.post_recv(1)
+        h.sync()
+        first = len(h.done)
+        await h.packet(peer.answer(ahead=3, syndrome=syndrome))
+        send = [d["status"] for one in h.done[first:] for d in completions(one) if d["cq"] == 1]
+        assert send == [0, status, 5] and h.rx[QP]["position"] == 1
+        seen = await h.packet(peer.answer())
+        assert not completions(seen)
+    # PSN sequence error.
+    make_qp(h.world, QP)
+    peer.post_send(0, 300)
+    peer.post_send(0, 300)
+    h.sync()
+    seen = await h.packet(peer.answer(ahead=3, syndrome=0x60))
+    assert seen.naks == [0x203] and [d["status"] for d in completions(seen)] == [0]
+    assert h.ack[QP]["psn"] == 0x203 and not h.ack[QP]["error"]
+    # RNR: left to the retry logic, unless no retry is allowed.
+    seen = await h.packet(peer.answer(syndrome=0x2C))
+    assert not seen.pops
+    h.world.cfg[QP]["rnr_retry"] = 0
+    seen = await h.packet(peer.answer(syndrome=0x2C))
+    assert [d["status"] for d in completions(seen)] == [13]
+    # Reserved syndromes, an ACK with payload, an atomic's answer: not for us.
+    make_qp(h.world, QP)
+    peer.post_send(0, 300)
+    h.sync()
+    before = h.counters()["unexpected_response"]
+    for packet in ({"syndrome": 0x64}, {"syndrome": 0x5F}, {"length": 1}, {"opcode": 0x12}):
+        seen = await h.packet(peer.answer(**packet))
+        assert not seen.pops
+    count = h.counters()
+    assert count["unexpected_response"] == before + 4
+    assert (count["packet_seq_err"], count["rnr_nak"]) == (1, 2)
+    assert count["req_remote_invalid_request"] == count["req_remote_access_errors"] == 1
+    assert count["req_remote_operational_errors"] == 1
+
+
+@cocotb.test()
+async def pokes(dut):
+    """Local errors finish in their turn; a QP in ERR is emptied; a healthy one is left alone."""
+    h, peer = await start(dut)
+    h.poke(QP, 3)
+    (seen,) = await h.drain()
+    assert not seen.jobs and not seen.fetches
+    peer.post_send(2, 1)
+    peer.post_send(2, 1, status=4, last_psn=0x200)
+    peer.post_send(2, 1, status=5, last_psn=0x200)
+    h.sync()
+    h.poke(QP, 1)
+    (seen,) = await h.drain()
+    assert not seen.jobs, "the failed WQE is not the oldest"
+    first = len(h.done)
+    await h.packet(peer.answer(ahead=1))  # an ACK of the first, and more than was sent
+    await h.drain()
+    got = [d["status"] for one in h.done[first:] for d in completions(one)]
+    assert got == [0, 4, 5] and h.ack[QP]["error"]
+    # By MODIFY_QP.
+    make_qp(h.world, QP, state=6)
+    for _ in range(3):
+        peer.post_send(4, 1, signaled=0)
+        peer.post_recv(9)
+    h.sync()
+    h.poke(QP, 3)
+    done = [d for one in await h.drain() for d in completions(one)]
+    assert [d["status"] for d in done] == [5] * 6 and all(d["emit"] for d in done)
+    assert not h.outstanding[QP] and h.rx[QP]["position"] == 3
+
+
+@cocotb.test()
+async def cycles(dut):
+    """Cycles from one packet to the next, neighbours answering in the next cycle."""
+    h, peer = await start(dut, qp={"max_dest_rd_atomic": 8})
+    peer.post_recv(5000)
+    spent: dict[str, int] = {}
+
+    async def take(name: str, most: int, header: Row) -> None:
+        seen = await h.packet(header)
+        spent[name] = seen.cycles
+        assert seen.cycles <= most, f"{name}: {seen.cycles} cycles, at most {most}"
+
+    await take("WRITE", 11, peer.packet(0x0A, length=100, dma_length=100))
+    await take("SEND middle", 14, peer.packet(0x00, length=256))
+    await take("SEND last", 14, peer.packet(0x02, length=256))
+    await take("READ request", 11, peer.packet(READ, dma_length=3000))
+    await take("duplicate", 11, peer.packet(0x0A, ahead=-50, length=10, dma_length=10))
+    for _ in range(7):
+        await take("READ request", 11, peer.packet(READ, dma_length=3000))
+    await take("duplicate READ", 11 + 8 + 8, peer.packet(READ, ahead=-96, dma_length=3000))
+    await take("lost duplicate", 11 + 8 + 8, peer.packet(READ, ahead=-96, dma_length=3001))
+    await take("drop", 8, peer.packet(0x04, dest_qp=9))
+    for _ in range(9):
+        peer.post_send(2, 1)
+    peer.post_send(4, 300)
+    h.sync()
+    await take("ACK", 13, peer.answer())
+    await take("ACK of 8", 13 + 7 * 9, peer.answer(ahead=7))
+    await take("READ response", 16, peer.answer(0x0D, length=256))
+    await take("READ response last", 16, peer.answer(0x0F, length=44))
+    cocotb.log.info("cycles: %s", spent)
+
+
+@cocotb.test()
+async def reset_in_mid_packet(dut):
+    """After a reset at any moment the next packet is handled as if nothing had been."""
+    for moment in range(1, 14):
+        h, peer = await start(dut, limit=400, clock=moment == 1)
+        peer.post_recv(10)
+        h.offer(peer.packet(0x04, length=10))
+        for _ in range(moment):
+            await h.step()
+        h, peer = await start(dut, limit=400, clock=False)
+        peer.post_recv(10)
+        seen = await h.packet(peer.packet(0x04, length=10))
+        assert len(completions(seen)) == 1
+        assert sum(h.counters().values()) == 1
+
+
+@cocotb.test()
+async def random_traffic(dut):
+    """Three QPs interleaved, seeded; rows, jobs and effects are the model's for every packet."""
+    seed = int(os.environ.get("RECEIVE_SEED", "1"))
+    counted: set[str] = set()
+    for round_, (errors, delays) in enumerate(((0.0, False), (0.02, True), (0.15, True))):
+        h = Harness(dut, seed=seed + round_, delays=delays, limit=200_000)
+        traffic = Traffic(h.world, [2, 3, 6], seed=seed * 100 + round_, left=1500, errors=errors)
+        h.sync()
+        await h.start(clock=round_ == 0)
+        await h.feed(traffic)
+        count = h.counters()
+        packets = [seen.cycles for seen in h.done if seen.what == "packet"]
+        assert len(packets) == 1500
+        cocotb.log.info(
+            "round %d: %d cycles, %d pokes, most %d, counters %s",
+            round_,
+            h.cycle,
+            len(h.done) - 1500,
+            max(packets),
+            {k: v for k, v in count.items() if v},
+        )
+        counted |= {name for name, value in count.items() if value}
+    assert counted == set(count), f"never counted: {set(count) - counted}"
