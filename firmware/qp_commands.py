@@ -105,8 +105,8 @@ class QpCommands:
         if before == QpState.RTR and after == QpState.RTS:
             await self._start_sending(qp)
         await self._configure(qp, after)
-        if after != before and after in (QpState.RTS, QpState.ERR):
-            await self._hardware.wake(qp.number)
+        if after == QpState.ERR or (after == QpState.RTS and before != after):
+            await self._hardware.wake(qp.number)  # there may be something to flush, or to send
 
     def _reserve(self, qp: Qp, state: QpState, entries: int) -> None:
         """Takes the QP's slice of READ requests; a live one can only be used less."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from firmware.device import FunctionState, HardwareError, Request, Row
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.map import CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -107,6 +108,20 @@ class Registers:
     async def link_up(self) -> bool:
         """The port's link state."""
         return bool((await self._fields("port.status"))["link_up"])
+
+    async def set_port(self, mac: bytes, *, lossless: bool) -> None:
+        """Sets the port's MAC address, and whether the link holds frames back or loses them."""
+        if len(mac) != 6:
+            raise ValueError(f"A MAC address has 6 bytes, not {mac!r}")
+        await self._write("port.mac_low", value=int.from_bytes(mac[:4], "little"))
+        await self._write("port.mac_high", value=int.from_bytes(mac[4:], "little"))
+        await self._write("port.control", enable=1, lossless=int(lossless))
+
+    async def counters(self) -> dict[str, int]:
+        """Every counter of the port and of the rooms by name."""
+        blocks = (("port", PORT_COUNTERS), ("counters", COUNTERS))
+        paths = [(block, name) for block, names in blocks for name in names]
+        return {name: await self._read(f"{block}.{name}") for block, name in paths}
 
     # Tables -------------------------------------------------------------------------------------
 

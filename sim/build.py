@@ -60,6 +60,7 @@ WAIVERS = {
     "WIDTHEXPAND": "Amaranth widens operands by its own rules before Yosys prints them",
     "WIDTHTRUNC": "likewise when it assigns to something narrower",
     "UNSIGNED": "as CMPCONST",
+    "VARHIDDEN": "a structure's field may have the name of an instance",
     "UNUSEDSIGNAL": "Yosys declares every Amaranth signal, read or not",
 }
 

@@ -133,6 +133,7 @@ def make_environment(root: Path, optimise: str = "-O2") -> dict[str, str]:
     settings = " ".join(f"{name}={value}" for name, value in variables.items())
     environment = {
         "VERILATOR_ROOT": str(root),
+        "VERILATOR_BIN": str(root / "bin" / "verilator_bin"),  # else it follows links to their end
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "MAKEFLAGS": f"-- {settings}",
     }

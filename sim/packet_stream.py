@@ -72,15 +72,17 @@ def pack(row: Any, values: dict[str, Any]) -> int:
     """A structure's integer; bytes are taken as they lie, mappings as inner structures."""
     number = 0
     fields = dict(_layout(row))
-    for name, value in values.items():
+    for name, given in values.items():
         one = fields[name]
-        if isinstance(value, dict):
-            value = pack(one.shape, value)
-        elif isinstance(value, (bytes, bytearray)):
-            value = int.from_bytes(value, "little")
+        if isinstance(given, dict):
+            value = pack(one.shape, given)
+        elif isinstance(given, (bytes, bytearray)):
+            value = int.from_bytes(given, "little")
+        else:
+            value = given
         width = Shape.cast(one.shape).width
         if not 0 <= value < 1 << width:
-            raise ValueError(f"{name} must fit {width} bits, not {value!r}")
+            raise ValueError(f"{name} must fit {width} bits, not {given!r}")
         number |= value << one.offset
     return number
 
@@ -94,6 +96,7 @@ def never() -> bool:
 
 
 def always() -> bool:
+    """Every cycle is a gap."""
     return True
 
 
@@ -117,7 +120,7 @@ def sometimes(share: float, seed: int) -> Pattern:
 class Source:
     """Drives words into the stream ``name`` of ``dut``; ``run`` returns when all are accepted.
 
-    ``started``, ``ended``: clock cycles of the first and the last word accepted.
+    ``sent``: words accepted; ``stalls``: cycles in which a word waited.
     """
 
     def __init__(self, dut: Any, name: str, *, idle: Pattern = never):
@@ -131,6 +134,7 @@ class Source:
         self.stalls = 0
 
     async def run(self, words: Iterable[int]) -> None:
+        """Send all words."""
         from cocotb.triggers import RisingEdge
 
         edge = RisingEdge(self._clock)
@@ -176,6 +180,7 @@ class Sink:
         self._waiting = None
 
     async def run(self) -> None:
+        """Take words for ever."""
         from cocotb.triggers import RisingEdge
 
         edge = RisingEdge(self._clock)

@@ -2,7 +2,8 @@
 
 scapy knows BTH, AETH of acknowledgements and the CNP. What it lacks is added here: the other
 extended headers, AETH of READ responses, the opcodes with invalidate. What it gets wrong is
-avoided: its ICRC takes the bytes it would build, not those of the frame, so ``icrc`` works on bytes.
+avoided: its ICRC takes the bytes it would build, not those of the frame, so ``icrc`` works on
+bytes.
 
 Independent of ``hdl``: offsets stand here a second time, on purpose.
 """
@@ -23,7 +24,7 @@ from scapy.fields import IntField, LongField, StrFixedLenField, XBitField, XByte
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Dot1Q, Ether
-from scapy.packet import Packet, Raw, bind_layers
+from scapy.packet import Packet, Padding, Raw, bind_layers
 
 __all__ = [
     "AETH",
@@ -48,14 +49,19 @@ ROCE_PORT = 4791
 
 
 class RETH(Packet):
+    """Virtual address, key and length of WRITE and READ requests."""
+
     name = "RETH"
     fields_desc = [LongField("va", 0), XIntField("rkey", 0), IntField("dma_length", 0)]
 
     def guess_payload_class(self, payload):
+        """The header which the opcode puts behind this one."""
         return ImmDt if _opcode(self) & 0x1F == 0x0B else Raw
 
 
 class AtomicETH(Packet):
+    """Operands of an atomic request."""
+
     name = "AtomicETH"
     fields_desc = [
         LongField("va", 0),
@@ -66,39 +72,49 @@ class AtomicETH(Packet):
 
 
 class AtomicAckETH(Packet):
+    """What an atomic found in memory."""
+
     name = "AtomicAckETH"
     fields_desc = [LongField("original_data", 0)]
 
 
 class ImmDt(Packet):
+    """Immediate data, raw."""
+
     name = "ImmDt"
     fields_desc = [StrFixedLenField("imm", b"\0\0\0\0", 4)]
 
 
 class IETH(Packet):
+    """Key to invalidate."""
+
     name = "IETH"
     fields_desc = [XIntField("rkey", 0)]
 
 
 class DETH(Packet):
+    """Q_Key and source of a datagram."""
+
     name = "DETH"
     fields_desc = [XIntField("qkey", 0), XByteField("reserved", 0), XBitField("src_qp", 0, 24)]
 
     def guess_payload_class(self, payload):
+        """The header which the opcode puts behind this one."""
         return ImmDt if _opcode(self) == 0x65 else Raw
 
 
 def _opcode(layer: Packet) -> int:
-    while layer is not None and not isinstance(layer, BTH):
-        layer = layer.underlayer
-    return layer.opcode if layer is not None else 0
+    at: Packet | None = layer
+    while at is not None and not isinstance(at, BTH):
+        at = at.underlayer
+    return at.opcode if at is not None else 0
 
 
 def _aeth_payload(self, payload):
     return AtomicAckETH if _opcode(self) == 0x12 else Raw
 
 
-AETH.guess_payload_class = _aeth_payload
+setattr(AETH, "guess_payload_class", _aeth_payload)  # noqa: B010
 
 _AETH = (0x0D, 0x0F, 0x10, 0x11, 0x12)
 for _operations, _transports, _layer in (
@@ -203,7 +219,8 @@ def _extended(layer: Packet, fields: dict[str, Any]) -> bytes:
             values = {"swap_add": values["original_data"]}
         fields.update(values)
         layer = layer.payload
-    return bytes(layer.load) if layer else b""
+    # What Ethernet padded is a layer of its own.
+    return bytes(layer.load) if layer and not isinstance(layer, Padding) else b""
 
 
 def dissect(frame: bytes) -> Dissected:
@@ -256,14 +273,14 @@ def build(
     """A good frame without FCS. ``fields`` are those of the BTH and of the opcode's headers,
     named as in ``hdl.ports.headers``. Headers follow from the opcode as scapy binds them."""
     v6, source = _text(src_gid)
-    _, destination = _text(dst_gid)
+    other, destination = _text(dst_gid)
+    if v6 != other:
+        raise ValueError(f"Source {source} and destination {destination} differ in IP version")
     packet = Ether(src=_mac(src_mac), dst=_mac(dst_mac))
     if vlan is not None:
         packet /= Dot1Q(vlan=vlan, prio=priority)
     if v6:
-        packet /= IPv6(
-            src=source, dst=destination, tc=traffic_class, fl=flow_label, hlim=hop_limit
-        )
+        packet /= IPv6(src=source, dst=destination, tc=traffic_class, fl=flow_label, hlim=hop_limit)
     else:
         packet /= IP(
             src=source, dst=destination, tos=traffic_class, ttl=hop_limit, flags="DF", id=0

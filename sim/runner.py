@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cocotb_tools.config
 import cocotb_tools.runner
 
 from sim import env
@@ -37,7 +38,7 @@ class Options:
 
     def arguments(self) -> list[str]:
         """Return Verilator's arguments."""
-        arguments = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
+        arguments = ["-O3", "--x-assign", "fast", "--x-initial", "fast"]
         arguments += ["--output-split", str(_SPLIT), "-Werror-UNOPTFLAT"]
         if self.cxx:
             arguments += ["-LDFLAGS", "-rdynamic"]
@@ -163,7 +164,7 @@ class _Build(cocotb_tools.runner.Verilator):
 
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()
-        real = str(env.cocotb_root())
+        real = str(cocotb_tools.config.libs_dir.parent)
         verilate = [argument.replace(real, str(self._tools.cocotb)) for argument in verilate]
         if self._options.visible != "all":
             verilate.remove("--public-flat-rw")  # sim.build's control file names the ports

@@ -151,6 +151,9 @@ class Testbench:
                 self.hosts.append(Host(i, signal, size=self._memory, shuffle=shuffle))
             if (signal := getattr(self.dut, f"wire{i}_event", None)) is not None:
                 self.wires.append(Wire(i, signal))
+        for i in range(4):
+            if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
+                link.value = 1
         self.management = [Management(host) for host in self.hosts]
         for wire in self.wires:
             wire.disconnect()

@@ -213,7 +213,12 @@ def _worker(job: Path, answer: Path) -> None:
     design = target(**params)
     members = _members(design) if ports is None else [getattr(design, port) for port in ports]
     text = backend.convert(
-        design, name=name, ports=members, emit_src=False, strip_internal_attrs=True
+        design,
+        platform="verilog",  # memories become instances of ram.v
+        name=name,
+        ports=members,
+        emit_src=False,
+        strip_internal_attrs=True,
     )
     origins = (getattr(sys.modules[module], "__file__", None) for module in {*sys.modules} - own)
     paths = (Path(origin).resolve() for origin in origins if origin)

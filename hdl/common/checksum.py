@@ -34,7 +34,8 @@ def _words(vector: Value) -> list[Value]:
 class WordSum(wiring.Component):
     """Ones' complement sum of ``words`` 16-bit words (an IPv4 header has ten).
 
-    Spec: RFC 1071; RFC 791, "Header Checksum". ``sum`` is FFFFh for a header whose checksum is right.
+    Spec: RFC 1071; RFC 791, "Header Checksum". ``sum`` is FFFFh for a header whose checksum is
+    right.
     Latency: ``LATENCY`` cycles. Throughput: one per cycle. Reset: none needed.
     """
 
@@ -58,8 +59,10 @@ class WordSum(wiring.Component):
 class BeatSum(wiring.Component):
     """Plain 32-bit sum of the 16-bit words of beats: of a packet up to 64 KiB nothing is lost.
 
-    Members: ``valid``, ``first``, ``data`` (bytes that do not count are 0); ``sum``: since ``first``.
-    Latency: ``LATENCY`` cycles. Throughput: one beat per cycle, gaps allowed. Reset: none in flight.
+    Members: ``valid``, ``first``, ``data`` (bytes that do not count are 0); ``sum``: since
+    ``first``.
+    Latency: ``LATENCY`` cycles. Throughput: one beat per cycle, gaps allowed. Reset: none in
+    flight.
     """
 
     LATENCY = 4

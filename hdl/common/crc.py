@@ -2,9 +2,9 @@
 
 The CRC is linear. A register that starts at 0 ignores leading zeros; a start value may be XORed
 into the first four bytes instead. So a beat is masked (``IcrcMask``), its contribution G(data) is
-computed in two pipeline stages, and only ``state' = A * state ^ G`` is a loop (``CrcBeats``). A tail
-is filled with zeros; ``CrcUnfill`` takes the fill back, a power of two of bytes in each stage, and
-``residues`` says what a receiver must find without taking it back.
+computed in two pipeline stages, and only ``state' = A * state ^ G`` is a loop (``CrcBeats``). A
+tail is filled with zeros; ``CrcUnfill`` takes the fill back, a power of two of bytes in each stage,
+and ``residues`` says what a receiver must find without taking it back.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class IcrcMask(wiring.Component):
 
     Spec: RoCE v2 (IBTA Annex A17), A17.3.3. Bytes before the IP header become 0, variant fields
     FFh, and the register's start value is XORed into the first four bytes of the IP header.
-    Members: ``data`` beat, ``number`` of the beat in its frame (may saturate at ``beats``), ``vlan``
-    and ``ipv6``: what the headers are; needed from the beat on which holds the EtherType;
+    Members: ``data`` beat, ``number`` of the beat in its frame (may saturate at ``beats``),
+    ``vlan`` and ``ipv6``: what the headers are; needed from the beat on which holds the EtherType;
     ``masked``: the result. Errors: none.
     """
 
@@ -139,7 +139,9 @@ class CrcBeats(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        valid, first, skip = (Signal(2, name=f"{name}_staged") for name in ("valid", "first", "skip"))
+        valid, first, skip = (
+            Signal(2, name=f"{name}_staged") for name in ("valid", "first", "skip")
+        )
         m.d.sync += [
             valid.eq(Cat(self.valid, valid)),
             first.eq(Cat(self.first, first)),
@@ -162,8 +164,9 @@ class CrcBeats(wiring.Component):
 class CrcUnfill(wiring.Component):
     """Takes zero bytes back out of a CRC register and completes it.
 
-    Members: ``state``: register after a beat whose last ``fill`` bytes were zeros that do not count;
-    ``crc``: the CRC-32 of the rest, complemented; least significant byte goes first on the wire.
+    Members: ``state``: register after a beat whose last ``fill`` bytes were zeros that do not
+    count; ``crc``: the CRC-32 of the rest, complemented; least significant byte goes first on the
+    wire.
     Latency: ``latency`` cycles. Throughput: one per cycle. Reset: none needed.
     """
 

@@ -11,7 +11,7 @@ __all__ = ["Packer", "chunk_beat"]
 
 
 def chunk_beat(width: int) -> data.StructLayout:
-    """Input of a Packer: ``keep`` is contiguous from lane 0 on every beat, ``end`` ends the packet."""
+    """Input of a Packer: ``keep`` contiguous from lane 0 on every beat, ``end`` ends the packet."""
     return data.StructLayout({"data": width, "keep": width // 8, "end": 1, "error": 1})
 
 

@@ -9,8 +9,9 @@ from hdl.ports.tables import TableRead, TableWrite
 
 __all__ = ["Ram"]
 
-#: Memories above this many bits become instances of ``ram.v``: Amaranth prints every word of its own.
-INSTANCE_BITS = 256 * 1024
+#: In generated Verilog, memories above this many bits are instances of ``ram.v``: Amaranth prints
+#: every word of its own, and Verilator compiles every one. Amaranth's simulator has no instances.
+INSTANCE_BITS = 1024
 
 
 class Ram(wiring.Component):
@@ -19,7 +20,8 @@ class Ram(wiring.Component):
     Latency: 1 cycle; a row read stays until the next enabled read. A read in the cycle in which the
     same row is written returns the new row (forwarded explicitly: transparent ports are not mapped
     alike by all tools). Throughput: one write and one read per port and cycle.
-    Reset: contents are kept; they are zero after configuration.
+    Reset: contents are kept; they are zero after configuration. Elaborated for a platform (any
+    object that is not None), a large memory is an instance of ``rocinante_ram``.
     """
 
     def __init__(self, *, shape, depth: int, reads: int = 1):
@@ -38,7 +40,7 @@ class Ram(wiring.Component):
         width = Shape.cast(self._shape).width
         for i in range(self._reads):
             port = getattr(self, f"read{i}")
-            row = self._copy(m, f"copy{i}", port, width)
+            row = self._copy(m, f"copy{i}", port, width, instance=platform is not None)
             forwarded = Signal(width, reset_less=True, name=f"forwarded{i}")
             forward = Signal(name=f"forward{i}")
             with m.If(port.enable):
@@ -52,9 +54,9 @@ class Ram(wiring.Component):
                 m.d.comb += port.row.eq(row)
         return m
 
-    def _copy(self, m: Module, name: str, port, width: int) -> Signal:
+    def _copy(self, m: Module, name: str, port, width: int, *, instance: bool) -> Signal:
         row = Signal(width, name=f"{name}_row")
-        if width * self._depth > INSTANCE_BITS:
+        if instance and width * self._depth > INSTANCE_BITS:
             m.submodules[name] = Instance(
                 "rocinante_ram",
                 p_WIDTH=width,

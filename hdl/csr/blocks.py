@@ -184,7 +184,7 @@ def mailbox() -> Block:
 
 
 def command() -> Block:
-    """What the firmware asks of the rooms; `*_busy` says that it is not taken or done yet."""
+    """What the firmware asks of the rooms; `busy` says what is not taken or done yet."""
     qp = rw("qp", 14, "pair index")
     flags = rw("flags", 4, "meaning as in Activation")
     busy = (
@@ -204,7 +204,7 @@ def command() -> Block:
             Register(
                 "busy",
                 tuple(ro(name, 1) for name in busy),
-                "a command that is not taken (first six) or not done (last two); a write of its "
+                "a command that is not taken, or not done (`drain`, `invalidate`); a write of its "
                 "register meanwhile is ignored",
             ),
             Register("ignored", (w1c("commands", len(busy), "bits as in busy"),)),
@@ -223,14 +223,7 @@ def command() -> Block:
             Register("restart_psn", (rw("value", 24, "PSN of the next packet"),)),
             Register(
                 "restart",
-                (
-                    rw("qp", 14),
-                    rw(
-                        "position",
-                        16,
-                        "avail-ring position",
-                    ),
-                ),
+                (rw("qp", 14), rw("position", 16, "avail-ring position")),
                 "starts the requester at the position, offset and PSN; write this one last",
                 strobe=True,
             ),

@@ -34,8 +34,8 @@ class Commands(wiring.Component):
     """Turns register writes into streams and start/done handshakes.
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
-    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (QP number); ``drain`` and ``invalidate``
-    (``Operation``; the argument of the latter is the MR index).
+    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList); ``drain`` and
+    ``invalidate`` (``Operation``; the argument of the latter is the MR index).
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
     """

@@ -40,8 +40,8 @@ class HeaderBuilder(wiring.Component):
     0), IEEE 802.1Q, IBTA vol 1, 9.2 and 9.3 (MigReq 0).
     Members: ``i`` rows, ``gids``, ``mac_address``; ``o`` see ``head``.
     Latency: 10 cycles to the queue of ``AHEAD`` packets, 2 through it. Throughput: one packet per
-    cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark the
-    packet with ``error``. Reset: empty.
+    cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark
+    the packet with ``error``. Reset: empty.
     """
 
     STAGES = 10
@@ -167,9 +167,7 @@ class HeaderBuilder(wiring.Component):
         body9 = delayed(
             m, (entry8.segment - entry8.extended)[:14] - (UDP.size + BTH.size), 1, name="body"
         )
-        m.d.sync += packet9.eq(
-            Mux(entry8.ipv6, Cat(ipv6_8, transport), Cat(ipv4_8, transport))
-        )
+        m.d.sync += packet9.eq(Mux(entry8.ipv6, Cat(ipv6_8, transport), Cat(ipv4_8, transport)))
         entry9 = data.View(wait, delayed(m, Value.cast(entry8), 1, name="entry9"))
 
         # 10: Ethernet before it.

@@ -34,7 +34,8 @@ class Egress(wiring.Component):
     Spec: RoCE v2 (IBTA Annex A17); the parts name their own.
     Parameters: config (width, gids).
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
-    ``gids``, ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60 bytes; ``counters``.
+    ``gids``, ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60 bytes;
+    ``counters``.
     Latency: 28 (64 bit) to 31 (512 bit) cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Who waits: a frame waits for its payload, also in its middle.
@@ -43,7 +44,7 @@ class Egress(wiring.Component):
     may be cut (``TxGuard``).
     """
 
-    def __init__(self, config: NicConfig):
+    def __init__(self, *, config: NicConfig):
         self._config = config
         super().__init__(
             {

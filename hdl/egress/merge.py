@@ -20,7 +20,8 @@ class Merge(wiring.Component):
     A packet's beats follow the last one of the packet before without a gap. A frame has at least as
     many beats as its payload, so one payload beat at most is needed for each.
     Members: ``heads``, ``payload`` In; ``go``: there is room for one more beat, ``stepped``: it was
-    begun; ``o_valid``, ``o`` Out: frames with zeros in place of the ICRC. Latency: 3 cycles. Throughput: one beat per cycle.
+    begun; ``o_valid``, ``o`` Out: frames with zeros in place of the ICRC. Latency: 3 cycles.
+    Throughput: one beat per cycle.
     Who waits: a beat that needs payload waits for it, also in mid-frame. Errors: ``error`` of the
     head or of the payload goes to the frame's last beat. Reset: empty.
     """
@@ -127,10 +128,6 @@ class Merge(wiring.Component):
         m.d.comb += [
             self.o_valid.eq(valid[-1]),
             self.o.eq(facts_late),
-            self.o.data.eq(
-                facts_late.data
-                | (rotated & own)
-                | Mux(carries_late, before & ~own, 0)
-            ),
+            self.o.data.eq(facts_late.data | (rotated & own) | Mux(carries_late, before & ~own, 0)),
         ]
         return m

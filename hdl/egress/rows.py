@@ -16,8 +16,10 @@ SENT_OPCODES = {
     if not {"DETH", "AtomicETH", "AtomicAckETH"} & {header.name for header in opcode.headers}
 }
 #: Bytes of the longest headers.
-HEAD_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + max(
-    opcode.extended for opcode in SENT_OPCODES.values()
+HEAD_BYTES = (
+    bth_offset(vlan=True, ipv6=True)
+    + BTH.size
+    + max(opcode.extended for opcode in SENT_OPCODES.values())
 )
 FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
@@ -48,7 +50,8 @@ def sealed_beat(width: int) -> data.StructLayout:
     """A beat of a frame with zeros in place of its ICRC, and what the ICRC needs to know.
 
     ``error`` is final where the ICRC starts; ``frame`` is the frame's length in bytes; ``number``
-    counts its beats; ``ends``: the ICRC starts in this beat, at byte ``place``; ``skip``: this beat lies behind it; ``tail``: the ICRC's second half starts this beat.
+    counts its beats; ``ends``: the ICRC starts in this beat, at byte ``place``; ``skip``: this beat
+    lies behind it; ``tail``: the ICRC's second half starts this beat.
     """
     lane_bits = ceil_log2(width // 8)
     return data.StructLayout(

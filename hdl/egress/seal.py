@@ -19,9 +19,9 @@ class Seal(wiring.Component):
 
     Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC starts 2 modulo 4 bytes into a frame: in the
     beat of the last byte that it covers, and it may end in the next one.
-    Members: ``valid``, ``i`` In; ``o_valid``, ``o`` Out. Latency: ``latency`` cycles. Throughput: one
-    beat per cycle, no stall. Errors: a frame with ``error`` gets a wrong ICRC. Reset: nothing in
-    flight.
+    Members: ``valid``, ``i`` In; ``o_valid``, ``o`` Out. Latency: ``latency`` cycles. Throughput:
+    one beat per cycle, no stall. Errors: a frame with ``error`` gets a wrong ICRC. Reset: nothing
+    in flight.
     """
 
     def __init__(self, *, width: int):
@@ -70,9 +70,7 @@ class Seal(wiring.Component):
         upper = Signal(16, reset_less=True)
         with m.If(valid[-1]):
             m.d.sync += upper.eq(spoiled[16:])
-        slots = [
-            Mux(beat.ends & (beat.place == at), spoiled, 0) for at in range(2, size, 4)
-        ]
+        slots = [Mux(beat.ends & (beat.place == at), spoiled, 0) for at in range(2, size, 4)]
         tail = Mux(beat.tail, upper, 0)
         placed = Cat(tail, *slots)[:width]
         tail_bytes = beat.frame[: ceil_log2(size)]

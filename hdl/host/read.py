@@ -28,7 +28,7 @@ class ReadEngine(wiring.Component):
     Members: ``client0`` .. ``client<n-1>``: read clients, round robin per request;
     ``rd_req``, ``rd_rsp``: the card edge (``HostPort``); ``hold``: accept no new request;
     ``idle``: everything accepted has been returned.
-    Latency: 3 cycles from a request to ``rd_req``, LAT from a piece's last ``rd_rsp`` beat to its
+    Latency: 3 cycles from a request to ``rd_req``, 7 from a piece's last ``rd_rsp`` beat to its
     first response beat. Throughput: one piece a cycle is issued; one beat a cycle is stored and one
     is returned. A request that touches one more aligned beat than it has response beats costs that
     cycle. A piece is returned when it is complete.
@@ -200,7 +200,7 @@ class ReadEngine(wiring.Component):
         fits, issue, take = Signal(), Signal(), Signal()
         m.d.comb += [
             room.eq(config.read_bytes - addr[:low]),
-            fits.eq(remaining <= room),
+            fits.eq(addr[:low] + remaining <= config.read_bytes),
             issue.eq(busy & space & (~self.rd_req.valid | self.rd_req.ready)),
             take.eq(~busy | (issue & fits)),
         ]
@@ -209,9 +209,13 @@ class ReadEngine(wiring.Component):
         with m.Else():
             m.d.comb += length.eq(room)
 
-        beats = Signal(low + 2)
+        # Beats less one; as long as it does not fit the piece goes to the end of its block.
+        beats = Signal(low - lanes + 1)
+        with m.If(fits):
+            m.d.comb += beats.eq((addr[:lanes] + remaining - 1)[lanes:])
+        with m.Else():
+            m.d.comb += beats.eq((config.read_bytes - 1 - addr[:low])[lanes:low])
         m.d.comb += [
-            beats.eq((addr[:lanes] + length - 1)[lanes:]),
             pieces.addr.eq(head[:-1]),
             pieces.en.eq(issue),
             pieces.data.client.eq(client),

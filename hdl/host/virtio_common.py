@@ -44,8 +44,8 @@ class CommonConfig(wiring.Component):
     ``reset_done`` In; then ``clear`` Out, held until ``cleared`` In; ``resetting`` Out from the
     write of 0 to the end, ``reset_count`` Out (32) counts at its beginning. ``contents_changed``
     In, one cycle, the device configuration is new. ``queue_error`` In (always accepted),
-    ``misaligned`` In with ``misaligned_queue``: the first one sets DEVICE_NEEDS_RESET and stands in ``needs_reset``,
-    ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
+    ``misaligned`` In with ``misaligned_queue``: the first one sets DEVICE_NEEDS_RESET and stands in
+    ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` one cycle after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1 or with a bit that was not
     offered, DRIVER_OK is refused without FEATURES_OK; features cannot change after it; a driver

@@ -48,7 +48,10 @@ class AddressMatch(wiring.Component):
             self.function.eq(
                 self._any_of(
                     lowest,
-                    [delayed(m, row.function, 1, name=f"function{n}") for n, row in enumerate(rows)],
+                    [
+                        delayed(m, row.function, 1, name=f"function{n}")
+                        for n, row in enumerate(rows)
+                    ],
                     8,
                 )
             ),

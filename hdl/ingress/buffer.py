@@ -19,10 +19,11 @@ AHEAD = 8
 class ReceiveBuffer(wiring.Component):
     """Ring of beats with a committed and a speculative end.
 
-    Members: ``write``, ``data``: a payload beat; ``finish``: the packet ends (its last beat comes at
-    the latest in the same cycle), with ``keep`` it becomes visible with ``row``, else it is taken
-    back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back; ``room``: at
-    least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was kept.
+    Members: ``write``, ``data``: a payload beat; ``finish``: the packet ends (its last beat comes
+    at the latest in the same cycle), with ``keep`` it becomes visible with ``row``, else it is
+    taken back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back;
+    ``room``: at least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was
+    kept.
     Latency: 5 cycles to ``payload``, 2 to ``header``. Throughput: one beat per cycle each way, one
     packet per cycle. Errors: none of its own. Reset: empty.
     """

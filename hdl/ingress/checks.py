@@ -16,8 +16,9 @@ __all__ = ["IcrcCheck", "UdpSum"]
 class IcrcCheck(wiring.Component):
     """Whether the beats since ``first`` are a packet with a good ICRC at its end.
 
-    Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC takes part in the CRC, which then is a constant,
-    moved on by as many zero bytes as the last beat was filled with: no fill is taken back.
+    Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC takes part in the CRC, which then is a
+    constant, moved on by as many zero bytes as the last beat was filled with: no fill is taken
+    back.
     Latency: ``LATENCY`` cycles from a beat to the ``ok`` that includes it. Throughput: one beat per
     cycle, gaps allowed. Reset: nothing in flight.
     """
@@ -60,9 +61,7 @@ class UdpSum(wiring.Component):
 
     def __init__(self, *, width: int):
         self._width = width
-        super().__init__(
-            {"valid": In(1), "i": In(trimmed(width)), "pseudo": In(17), "ok": Out(1)}
-        )
+        super().__init__({"valid": In(1), "i": In(trimmed(width)), "pseudo": In(17), "ok": Out(1)})
 
     def elaborate(self, platform):
         m = Module()

@@ -39,8 +39,8 @@ class HeaderCollector(wiring.Component):
 
     Places not yet reached hold bytes of an earlier frame: a user must not let a decision about byte
     n depend on bytes behind the beat of byte n.
-    Members: ``valid``, ``beat`` In; ``o_valid``, ``o`` Out. Latency: 1 cycle. Throughput: one beat per
-    cycle, no stall. Reset: nothing in flight.
+    Members: ``valid``, ``beat`` In; ``o_valid``, ``o`` Out. Latency: 1 cycle. Throughput: one beat
+    per cycle, no stall. Reset: nothing in flight.
     """
 
     def __init__(self, *, width: int):

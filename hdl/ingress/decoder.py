@@ -55,6 +55,7 @@ def plan(width: int) -> data.StructLayout:
 
 
 def is_vlan(headers: Value) -> Value:
+    """Whether the frame has a VLAN tag."""
     return get(headers, ETHERNET, "ethertype") == ETHERTYPE_VLAN
 
 
@@ -65,6 +66,7 @@ def ethertype(headers: Value) -> Value:
 
 
 def is_ipv6(headers: Value) -> Value:
+    """Whether the EtherType says IPv6."""
     return ethertype(headers) == ETHERTYPE_IPV6
 
 

@@ -35,18 +35,18 @@ class Ingress(wiring.Component):
     Spec: RoCE v2 (IBTA Annex A17); IBTA vol 1, 9.6; RFC 791, 8200, 768; docs/ingress.md has the
     checks, their order and the counter of each.
     Parameters: config (width, gids, receive_bytes).
-    Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID table;
-    ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``, ``payload``:
-    one row per good packet, and its payload as a packet unless empty (the two streams do not wait
-    for each other); ``counters``.
+    Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID
+    table; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
+    ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
+    do not wait for each other); ``counters``.
     Latency: 19 cycles from a frame's last beat to its ``header``, about 22 to its payload.
-    Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless`` ``i``
-    is never held back.
+    Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
+    ``i`` is never held back.
     Errors: every packet not delivered is counted under one cause. Reset: empty, counters 0; a frame
     must start at its first beat (``RxGuard``).
     """
 
-    def __init__(self, config: NicConfig):
+    def __init__(self, *, config: NicConfig):
         self._config = config
         width = config.width
         super().__init__(
@@ -177,7 +177,7 @@ class Ingress(wiring.Component):
         ]
         return length
 
-    def _conditions(self, m, parser, decoder, icrc, udp, collector) -> list[tuple[Cause, Value]]:
+    def _conditions(self, m, parser, decoder, icrc, udp, collector) -> list:
         """(cause, check failed) in the order in which checks count; a cycle before the decision."""
         now = DECISION - 1
 

@@ -71,8 +71,8 @@ class HeaderParser(wiring.Component):
     """Takes all headers of a frame at once and takes them apart.
 
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
-    Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes, needed
-    2 cycles later; ``o`` without ``length``; ``checks``; ``cnp``: a congestion notification;
+    Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes,
+    needed 2 cycles later; ``o`` without ``length``; ``checks``; ``cnp``: a congestion notification;
     ``udp_pseudo``: protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP
     checksum. Latency: ``LATENCY`` cycles. Throughput: one frame per cycle, no stall. Reset: none
     needed (valid bits go beside it).
@@ -102,9 +102,7 @@ class HeaderParser(wiring.Component):
         # 1: without the VLAN tag.
         vlan = is_vlan(headers)
         l3_size = IPV6.size + L4_BYTES
-        plain, tagged = (
-            headers[8 * ip_offset(vlan=tag) :][: 8 * l3_size] for tag in (False, True)
-        )
+        plain, tagged = (headers[8 * ip_offset(vlan=tag) :][: 8 * l3_size] for tag in (False, True))
         l3 = Signal(8 * l3_size, reset_less=True)
         kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
         m.d.sync += [

@@ -18,9 +18,9 @@ class Realign(wiring.Component):
     Headers are 2 modulo 4 bytes long, so payload never starts in lane 0 and an output beat never
     consists of one input beat, except a packet's last one. That one comes a cycle after its input
     beat; a packet's first beat completes nothing, so the two never meet.
-    Members: ``valid``, ``data``, ``plan`` In; ``o_valid``, ``o`` Out, bytes behind the payload's end
-    undefined. Latency: ``LATENCY`` cycles, one more for ``flush``. Throughput: one beat per cycle, no
-    stall. Reset: nothing in flight.
+    Members: ``valid``, ``data``, ``plan`` In; ``o_valid``, ``o`` Out, bytes behind the payload's
+    end undefined. Latency: ``LATENCY`` cycles, one more for ``flush``. Throughput: one beat per
+    cycle, no stall. Reset: nothing in flight.
     """
 
     ROTATE = 2

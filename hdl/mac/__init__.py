@@ -1,1 +1,1 @@
-"""Room ``mac``: MAC-side stream, pause, pacing, time stamps."""
+"""Room ``mac``: what lies between the core and the MAC."""

@@ -33,7 +33,7 @@ class PageCache(wiring.Component):
 
     Members: ``i`` stream of Lookup, ``o`` stream of TranslateChunk, one per lookup, in order;
     ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (32 bit, wrap).
-    Latency: 4 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
+    Latency: 3 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
     lookups in flight; a tag written by a sweep or after a failed fill costs lookups a cycle.
     Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
     status; a line that could not be read is forgotten.
@@ -138,6 +138,7 @@ class PageCache(wiring.Component):
         # Decide: into the queue; on a miss also write the tag and ask for the line.
         request = self.read_client.req
         before_missed, missed, go, ask = Signal(), Signal(), Signal(), Signal()
+        straight = Signal()
         credits = Signal(range(MISSES + 1), init=MISSES)
         drop, drop_index = Signal(), Signal(index_bits, reset_less=True)
         m.d.comb += [
@@ -153,7 +154,7 @@ class PageCache(wiring.Component):
             ),
             ready_2.eq(~valid_2 | go),
             ask.eq(go & missed),
-            queue.w_en.eq(go),
+            queue.w_en.eq(go & ~straight),
             queue.w_data.eq(Cat(two, index_2, missed)),
         ]
         with m.If(drop | sweep.drop):
@@ -187,9 +188,10 @@ class PageCache(wiring.Component):
                 request.payload.length.eq(64),
             ]
 
-        # Out of the queue: a missed line is taken from the fills, written, and read as it is.
+        # Out of the queue (or, a hit when it is empty, straight past it): a missed line is taken
+        # from the fills, written, and read as it is.
         head, last = Signal(waiting), Signal(waiting, reset_less=True)
-        ready_3, take, refill = Signal(), Signal(), Signal()
+        ready_3, take, leave, refill = Signal(), Signal(), Signal(), Signal()
         connect_fill = [
             fill.rsp.valid.eq(self.read_client.rsp.valid),
             fill.rsp.payload.eq(self.read_client.rsp.payload),
@@ -197,11 +199,13 @@ class PageCache(wiring.Component):
         ]
         m.d.comb += [
             *connect_fill,
-            head.eq(queue.r_data),
+            head.eq(Mux(queue.r_rdy, queue.r_data, queue.w_data)),
             ready_3.eq(~self.o.valid | self.o.ready),
-            take.eq(queue.r_rdy & ready_3 & (~head.miss | (fill.o.valid & ~drop))),
-            refill.eq(take & head.miss),
-            queue.r_en.eq(take),
+            straight.eq(valid_2 & ~queue.r_rdy & ~missed & ready_3),
+            leave.eq(queue.r_rdy & ready_3 & (~head.miss | (fill.o.valid & ~drop))),
+            take.eq(straight | leave),
+            refill.eq(leave & head.miss),
+            queue.r_en.eq(leave),
             pages.write.index.eq(head.index),
             pages.write.row.eq(fill.o.payload),
             pages.write.enable.eq(refill),

@@ -40,10 +40,12 @@ class Checker(wiring.Component):
     Members: ``job`` stream of CheckJob, one at a time: the next is taken in the cycle in which
     ``result`` is; ``chunks`` stream of Chunk, in order; they may come before the result, which says
     whether they may be used, and whether there are any (then the last has ``end``).
-    Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0), then
-    ``length`` bytes translated (unless 0), with the access bits ``key_access`` (valid with ``job``);
-    errors are REM_ACCESS_ERR. ``slot*`` as in SgeWalk, the rest as in Translate.
-    Latency: cached, one SGE: result 10 cycles after the job, with KEY 9; one more per further chunk.
+    Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0 or as
+    many as ``length``), then ``length`` bytes translated (unless 0), with the access bits
+    ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR.
+    ``slot*`` as in SgeWalk, the rest as in Translate.
+    Latency: cached, one SGE: result 11 cycles after the job, with KEY 9; one more per further
+    chunk.
     Errors: the first one found is the result. Reset: empty.
     """
 
@@ -167,7 +169,7 @@ class Checker(wiring.Component):
                 m.d.comb += walk.start.eq(1)
             with m.Else():
                 m.d.sync += [
-                    range_left.eq(job.offset != 0),
+                    range_left.eq((job.offset != 0) & (job.offset != job.length)),
                     bytes_left.eq(job.length != 0),
                     key_offset.eq(job.offset),
                     key_length.eq(job.length),

@@ -7,9 +7,10 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.shift import Rotator, byte_mask, keep_mask
+from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, write_beat
-from hdl.ports.packet import packet_stream
+from hdl.ports.packet import packet_beat, packet_stream
 
 from .types import Chunk
 
@@ -48,7 +49,7 @@ class Cutter(wiring.Component):
     packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without payload gives one
     void beat with ``end``.
     A packet's chunks hold as many bytes as its payload.
-    Latency: 4 cycles at 64 bit, 5 at 512. Throughput: one beat per cycle, of payload or of a burst,
+    Latency: 3 cycles at 64 bit, 4 at 512. Throughput: one beat per cycle, of payload or of a burst,
     whichever are more; no gap between chunks or packets.
     Errors: none. Reset: empty.
     """
@@ -83,7 +84,9 @@ class Cutter(wiring.Component):
         m.submodules.plans = plans = StreamFifo(shape=PayloadPlan, depth=PLANS)
         m.submodules.rotator = rotator = Rotator(width=width, side=side, left=False)
         wiring.connect(m, wiring.flipped(self.plan), plans.i)
-        plan, piece = plans.o.payload, rotator.i
+        m.submodules.beats = beats = Skid(shape=packet_beat(width))
+        wiring.connect(m, wiring.flipped(self.payload), beats.i)
+        plan, piece, payload = plans.o.payload, rotator.i, beats.o
 
         # The chunk being cut; the next one is loaded as it ends.
         chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
@@ -100,18 +103,15 @@ class Cutter(wiring.Component):
         held, place = Signal(width, reset_less=True), Signal(bits)
         count, until = Signal(bits + 1), Signal(bits + 1)
         needs, consume, through = Signal(), Signal(), Signal()
-        older, wide = Signal(lanes), Signal(width)
+        newer, wide = Signal(lanes), Signal(width)
         m.d.comb += [
             closing.eq(chunk.length <= lanes),
             count.eq(Mux(closing, chunk.length, lanes)),
             until.eq(place + count),
             needs.eq((place == 0) | (until > lanes)),
-            older.eq(keep_mask(place, lanes)),
-            wide.eq(byte_mask(older)),
-            piece.p.data.eq(
-                Mux(needs, self.payload.p.data & (wide | (place == 0).replicate(width)), 0)
-                | (held & ~wide & (place != 0).replicate(width))
-            ),
+            newer.eq(keep_mask(Mux(place == 0, lanes, place), lanes)),
+            wide.eq(byte_mask(newer)),
+            piece.p.data.eq((payload.p.data & wide) | (held & ~wide)),
             piece.p.amount.eq(place),
             piece.p.side.count.eq(count),
             piece.p.side.addr.eq(chunk.addr),
@@ -120,15 +120,15 @@ class Cutter(wiring.Component):
             piece.p.side.last.eq(closing),
             piece.p.side.epoch.eq(plan.epoch),
         ]
-        with m.If(self.payload.valid & self.payload.ready):
-            m.d.sync += held.eq(self.payload.p.data)
+        with m.If(payload.valid & payload.ready):
+            m.d.sync += held.eq(payload.p.data)
 
         gone, unlisted = Signal(), Signal()  # while discarding: payload, chunks are thrown away
         with m.If(plans.o.valid):
             with m.Switch(plan.use):
                 with m.Case(PayloadUse.WRITE):
                     m.d.comb += [
-                        piece.valid.eq(chunk_valid & (~needs | self.payload.valid)),
+                        piece.valid.eq(chunk_valid & (~needs | payload.valid)),
                         used.eq(piece.valid & piece.ready),
                         consume.eq(used & needs),
                         piece.p.side.end.eq(chunk.end & closing),
@@ -144,7 +144,7 @@ class Cutter(wiring.Component):
                         piece.p.side.end.eq(1),
                         through.eq(piece.valid & piece.ready),
                     ]
-                    with m.If(self.payload.valid & self.payload.ready & self.payload.p.last):
+                    with m.If(payload.valid & payload.ready & payload.p.last):
                         m.d.sync += gone.eq(1)
                     with m.If(used & chunk.end):
                         m.d.sync += unlisted.eq(1)
@@ -155,7 +155,7 @@ class Cutter(wiring.Component):
                         piece.p.side.end.eq(1),
                         through.eq(piece.ready),
                     ]
-        m.d.comb += [self.payload.ready.eq(consume), plans.o.ready.eq(through)]
+        m.d.comb += [payload.ready.eq(consume), plans.o.ready.eq(through)]
         with m.If(used & (plan.use == PayloadUse.WRITE)):
             m.d.sync += place.eq(until[:bits])
         with m.If(through):

@@ -35,8 +35,8 @@ class PayloadFetch(wiring.Component):
     Room for every beat of a read is reserved in the payload buffer before the read is issued; it
     comes free as the beats leave towards egress.
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
-    ``finished`` with ``finished_epoch``: all host reads of a (not inline) good packet have returned;
-    ``read_errors``: reads that failed (32 bit, wraps).
+    ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
+    have returned; ``read_errors``: reads that failed (32 bit, wraps).
     Latency: from chunk and packet to the read 2 cycles; from response to output Packer and 4.
     Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
     place of the buffer, however few bytes it holds.

@@ -18,8 +18,8 @@ def page_line() -> data.StructLayout:
 class LineFill(wiring.Component):
     """Collects the beats of 64-byte reads into lines.
 
-    Members: ``rsp`` response stream of a read client, ``o`` stream of lines. The asker keeps no more
-    than ``depth`` reads in flight or unfetched. Latency: 2 cycles from the last beat.
+    Members: ``rsp`` response stream of a read client, ``o`` stream of lines. The asker keeps no
+    more than ``depth`` reads in flight or unfetched. Latency: 2 cycles from the last beat.
     Throughput: one beat per cycle. Errors: ``error`` of a read goes with its line.
     Reset: empty; no read may be in flight.
     """

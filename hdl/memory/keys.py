@@ -21,8 +21,8 @@ class KeyCheck(wiring.Component):
     Passed: the region exists, its tag, function and PD are those of the request, it grants all the
     access bits, and va .. va + length lies within it without wrapping. A request of 0 bytes passes
     unchecked.
-    Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the table,
-    ``key_errors`` requests that failed (32 bit, wraps).
+    Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the
+    table, ``key_errors`` requests that failed (32 bit, wraps).
     Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` follows ``o.ready``.
     Errors: status LOC_PROT_ERR or, when ``remote``, REM_ACCESS_ERR. A region with pages of 2**47
     bytes or more fails. Reset: empty.

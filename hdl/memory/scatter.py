@@ -177,7 +177,7 @@ class Scatter(wiring.Component):
         completed, replied = Signal(), Signal()
         effect, due = effects.o.payload, Signal()
         m.d.comb += [
-            due.eq(effects.o.valid),
+            due.eq(effects.o.valid & (written != 0)),
             self.completion.valid.eq(due & effect.complete & ~completed),
             self.completion.payload.eq(effect.completion),
             self.reply.valid.eq(due & effect.reply & ~replied),

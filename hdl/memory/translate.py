@@ -26,7 +26,7 @@ class Translate(wiring.Component):
     region: first invalidate its row, then drain what was admitted under it, then this.
     Counters, 32 bit, wrapping: ``hits``, ``misses``, ``key_errors``.
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
-    Latency: 8 cycles to the first chunk when its page is cached or the region is a DMA one.
+    Latency: 7 cycles to the first chunk when its page is cached or the region is a DMA one.
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
     it until 16 are on their way.
     Errors: status LOC_PROT_ERR, or REM_ACCESS_ERR when ``remote``: key check failed, page list

@@ -30,7 +30,7 @@ LINE_BITS = 48 - PAGE_BITS - 3
 
 
 class TranslateRequest(data.Struct):
-    """A range of bytes under a key. ``access``: all bits of MrRow.access it needs (0: local read)."""
+    """A range of bytes under a key. ``access``: the MrRow.access bits it needs (0: local read)."""
 
     function: 8
     pd: 16
@@ -88,6 +88,8 @@ class Lookup(data.Struct):
 
 
 class CheckSource(enum.Enum, shape=1):
+    """Where a packet's bytes are: in the SGEs of a line, or at an address under a peer's key."""
+
     LINE = 0
     KEY = 1
 

@@ -1,6 +1,6 @@
 """Walks the SGEs of a line from any byte of the message."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,13 +18,13 @@ class SgeWalk(wiring.Component):
     ``start`` with ``job`` (both in one cycle, when ``idle``) begins a packet: ``length`` bytes from
     byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls when
     the last request has been taken; ``status`` then says whether the SGEs were long enough
-    (LOC_LEN_ERR). ``stop`` ends the walk. SGEs of length 0 are passed over.
+    (LOC_LEN_ERR) and within the address space (LOC_PROT_ERR). ``stop`` ends the walk. SGEs of length 0 are passed over.
     With ``resume`` the walk goes on behind the last byte of the packet before, without ``offset``.
 
     Parameters: ``access``: MrRow.access bits that a request needs.
     Members: ``slot``, ``slot_enable``, ``slot_data``: read port of the lines, latency 1, data stays
     until the next enabled read; ``slot_data`` is registered before use.
-    Latency: first request 2 cycles after ``start`` (1 with ``resume``); 1 more when ``offset`` lies
+    Latency: first request 3 cycles after ``start`` (1 with ``resume``); 1 more when ``offset`` lies
     in the middle of an SGE. Throughput: one SGE per cycle, passed over or asked for.
     """
 
@@ -57,6 +57,7 @@ class SgeWalk(wiring.Component):
         read = Signal()  # slot_data is the SGE behind ``sge``
         sge, sge_valid = Signal(Sge, reset_less=True), Signal()
         fetched = Signal(Sge)
+        wrapped = Signal()  # what is left of ``sge`` lies beyond the end of the address space
         drop, take, more = Signal(), Signal(), Signal()
         m.d.comb += [
             fetched.eq(self.slot_data),
@@ -92,16 +93,18 @@ class SgeWalk(wiring.Component):
                 with m.Elif(skip != 0):
                     m.d.sync += [
                         skip.eq(0),
-                        sge.addr.eq(sge.addr + skip),
+                        Cat(sge.addr, wrapped).eq(sge.addr + skip),
                         sge.length.eq(sge.length - skip),
                     ]
+                with m.Elif(wrapped):
+                    m.d.sync += [self.busy.eq(0), self.status.eq(WcStatus.LOC_PROT_ERR.value)]
                 with m.Else():
                     m.d.comb += self.request.valid.eq(1)
                     with m.If(self.request.ready):
                         m.d.comb += drop.eq(fits)
                         m.d.sync += [
                             need.eq(Mux(fits, need - sge.length[:13], 0)),
-                            sge.addr.eq(sge.addr + need),
+                            Cat(sge.addr, wrapped).eq(sge.addr + need),
                             sge.length.eq(rest),
                         ]
                         with m.If(~kept.sink & ~rest[32]):
@@ -114,7 +117,7 @@ class SgeWalk(wiring.Component):
         with m.If(drop):
             m.d.sync += sge_valid.eq(0)
         with m.If(take):
-            m.d.sync += [sge_valid.eq(1), sge.eq(fetched), read.eq(0)]
+            m.d.sync += [sge_valid.eq(1), sge.eq(fetched), wrapped.eq(0), read.eq(0)]
         with m.If(more):
             m.d.sync += [read.eq(1), following.eq(following + 1)]
         m.d.comb += [
@@ -136,15 +139,10 @@ class SgeWalk(wiring.Component):
                 self.status.eq(0),
             ]
             with m.If(~self.job.resume):
-                m.d.comb += [
-                    self.slot.line.eq(self.job.line),
-                    self.slot.slot.eq(0),
-                    self.slot_enable.eq(1),
-                ]
                 m.d.sync += [
                     skip.eq(self.job.offset),
                     sge_valid.eq(0),
-                    read.eq(self.job.num_sge != 0),
-                    following.eq(1),
+                    read.eq(0),
+                    following.eq(0),
                 ]
         return m

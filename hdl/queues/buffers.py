@@ -24,9 +24,9 @@ MAX_CHAIN = 65536
 class CompletionJob(data.Struct):
     """A completion and where it goes.
 
-    ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain ``head`` of
-    ``cq_ring``, whose segments a lane delivers. Neither, with ``emit``: the CQE is ``lost``;
-    ``cause``, if any, is what is wrong with the CQ's ring."""
+    ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain
+    ``head`` of ``cq_ring``, whose segments a lane delivers. Neither, with ``emit``: the CQE is
+    ``lost``; ``cause``, if any, is what is wrong with the CQ's ring."""
 
     completion: Completion
     ring: 1
@@ -42,14 +42,14 @@ class CqBuffers(wiring.Component):
     """Finds the buffer for each completion's CQE; holds position, avail index and error of the CQs.
 
     Spec: Virtio 1.2, 2.7.6; virtio-rdma VR-4.11.
-    Members: ``i`` completions, ``o`` jobs in the same order; ``chain`` the chain of each job with ``write``;
-    ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain of a CQ was broken; ``program`` the
-    firmware's window (``armed`` of a row is not kept here; ``write`` is not held back by ``fault``'s
-    caller, who must not give both at once); ``flush`` forgets entries read ahead; ``hold``: take no
-    completion; ``idle``; ``ready``.
+    Members: ``i`` completions, ``o`` jobs in the same order; ``chain`` the chain of each job with
+    ``write``; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain of a CQ was broken;
+    ``program`` the firmware's window (``armed`` of a row is not kept here; ``write`` is not held
+    back by ``fault``'s caller, who must not give both at once); ``flush`` forgets entries read
+    ahead; ``hold``: take no completion; ``idle``; ``ready``.
     Throughput: a completion in 10 cycles when the CQ's entry is at hand.
-    Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs are
-    ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
+    Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs
+    are ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
     """
 
     def __init__(self, *, config: NicConfig):

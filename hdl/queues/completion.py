@@ -48,15 +48,16 @@ class CompletionEngine(wiring.Component):
     interrupt when the CQ is armed for it. All writes leave by ``write_client``, on STREAM_DATA.
 
     Spec: Virtio 1.2, 2.7.7, 2.7.8; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
-    Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error`` one
-    row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when nothing is under
-    way, sets the used index of the queue to 0; ``cq_program`` and ``used_program``, the firmware's
-    windows on the CQ rows and the used indices; ``idle``; counters ``completions`` (CQEs written),
-    ``overflows`` (CQEs lost), ``interrupts``.
-    The buffers of up to ``lanes`` CQEs are looked up ahead. A queue that is not enabled gets nothing.
-    Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in error,
-    once per arming; for SQ and RQ whenever the queue has a vector; all of them subject to NO_INTERRUPT
-    or used_event. Latency and throughput: docs/queues.md.
+    Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error``
+    one row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when
+    nothing is under way, sets the used index of the queue to 0; ``cq_program`` and
+    ``used_program``, the firmware's windows on the CQ rows and the used indices; ``idle``;
+    counters ``completions`` (CQEs written), ``overflows`` (CQEs lost), ``interrupts``.
+    The buffers of up to ``lanes`` CQEs are looked up ahead. A queue that is not enabled gets
+    nothing.
+    Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
+    error, once per arming; for SQ and RQ whenever the queue has a vector; all of them subject to
+    NO_INTERRUPT or used_event. Latency and throughput: docs/queues.md.
     Errors: CQ without a buffer: its ``error`` is set, this and later CQEs are lost (VR-4.11); a
     broken CQ ring likewise, with a QueueError. The WQE's buffer goes back all the same.
     Reset: CQ rows and used indices are cleared, one a cycle; nothing is accepted meanwhile.

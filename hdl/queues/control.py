@@ -1,7 +1,7 @@
 """The control queue: requests to the firmware's mailbox, responses back to the driver."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
@@ -31,13 +31,14 @@ class ControlEngine(wiring.Component):
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-3.1 to VR-3.5.
     Members, towards the mailbox: ``pending`` from the complete request to its response;
-    ``request_length`` (all readable bytes, at most 65535), ``writable_length``; ``request`` the first 256
-    bytes as words, byte 0 in bits 7:0; ``response_length``, ``done`` (a cycle), ``response`` read port
-    (latency 1). Others: ``doorbell`` (of queue 0, always ready), ``function``, ``queue_read``,
-    ``queue_reset``, ``interrupt``, ``error``, ``idle``; ``requests`` counts those given to the firmware.
-    ``queue_reset``: taken between requests; the queue starts again at 0 (other queues' numbers
-    are taken and ignored). A response longer than the driver's buffers is cut; the used length says so.
-    A request without a writable byte is returned with length 0, the firmware does not see it.
+    ``request_length`` (all readable bytes, at most 65535), ``writable_length``; ``request`` the
+    first 256 bytes as words, byte 0 in bits 7:0; ``response_length``, ``done`` (a cycle),
+    ``response`` read port (latency 1). Others: ``doorbell`` (of queue 0, always ready),
+    ``function``, ``queue_read``, ``queue_reset``, ``interrupt``, ``error``, ``idle``; ``requests``
+    counts those given to the firmware. ``queue_reset``: taken between requests; the queue starts
+    again at 0 (other queues' numbers are taken and ignored). A response longer than the driver's
+    buffers is cut; the used length says so. A request without a writable byte is returned with
+    length 0, the firmware does not see it.
     Latency: three or four host reads from doorbell to ``pending``; the response one cycle per byte:
     control requests are rare. Errors: a broken ring stops the queue until it is reset.
     Reset: position 0, nothing pending.
@@ -72,7 +73,7 @@ class ControlEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, stream_id = self._config, self._stream_id
-        m.submodules.ring = ring = AvailRing(config=config, stream_id=stream_id)
+        m.submodules.ring = ring = AvailRing(config=config, lines=2, stream_id=stream_id)
         m.submodules.walker = walker = Walker(config=config)
         m.submodules.element = element = ElementReader(config=config, limit=MAILBOX_BYTES)
         m.submodules.writer = writer = ResponseWriter(
@@ -90,7 +91,7 @@ class ControlEngine(wiring.Component):
         position, known, used_index = Signal(16), Signal(16), Signal(16)
         wake, stopped = Signal(), Signal()
         head = Signal(16, reset_less=True)
-        cause, ring_cause = Signal(QueueErrorCause), Signal(QueueErrorCause)
+        cause = Signal(QueueErrorCause)
         pending = Signal()
         m.d.comb += [
             self.doorbell.ready.eq(1),
@@ -179,9 +180,7 @@ class ControlEngine(wiring.Component):
         with m.If(element.o.valid & element.o.ready & word.last):
             m.d.sync += [
                 element_done.eq(1),
-                self.request_length.eq(
-                    Mux(element.length > 0xFFFF, 0xFFFF, element.length[:16])
-                ),
+                self.request_length.eq(Mux(element.length > 0xFFFF, 0xFFFF, element.length[:16])),
             ]
             with m.If((element.cause != QueueErrorCause.NONE) & (cause == QueueErrorCause.NONE)):
                 m.d.sync += cause.eq(element.cause)

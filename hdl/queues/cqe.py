@@ -23,7 +23,8 @@ class CqeWriter(wiring.Component):
 
     Spec: virtio-rdma VR-4.1, VR-4.8 to VR-4.13.
     Members: ``completion`` (stable while it works), ``start`` (a cycle), ``segment`` the chain's
-    buffers, all of which are taken; ``done`` (a cycle) with ``cause``, NONE when the CQE was written whole.
+    buffers, all of which are taken; ``done`` (a cycle) with ``cause``, NONE when the CQE was
+    written whole.
     Latency: 1 cycle, 2 per segment, one per beat, one per byte of a segment that ends inside the
     CQE. Errors: the chain's own; DESC_LENGTH when it has less than 38 bytes.
     """

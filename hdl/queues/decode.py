@@ -46,14 +46,16 @@ class WqeResult(data.Struct):
 class WqeDecode(wiring.Component):
     """Decodes one WQE from its words; SGEs or inline bytes leave as slots.
 
-    Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6; IBTA vol 1, 11.6.2 (completion return status).
-    Members: ``receive`` (1: cmd_post_recv, 0: cmd_post_send; stable); ``i`` words; ``length`` of the
-    element in bytes, valid with the last word; ``slot`` the slots; ``o`` the result, after the last slot.
+    Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6; IBTA vol 1, 11.6.2 (completion return
+    status).
+    Members: ``receive`` (1: cmd_post_recv, 0: cmd_post_send; stable); ``i`` words; ``length`` of
+    the element in bytes, valid with the last word; ``slot`` the slots; ``o`` the result, after the
+    last slot.
     Latency: 5 cycles after the last word. Throughput: eight bytes a cycle.
-    Errors: LOC_QP_OP_ERR when the element contradicts itself (shorter than its fixed part, num_sge above
-    ``max_sge`` or not what the length says, INLINE with SGEs, an opcode above 255); LOC_LEN_ERR
-    when the message is longer than 2**31 bytes or the inline bytes more than ``max_inline``. What a
-    receive WQE can take is not bounded; its ``length`` stops at 2**32 - 1.
+    Errors: LOC_QP_OP_ERR when the element contradicts itself (shorter than its fixed part, num_sge
+    above ``max_sge`` or not what the length says, INLINE with SGEs, an opcode above 255);
+    LOC_LEN_ERR when the message is longer than 2**31 bytes or the inline bytes more than
+    ``max_inline``. What a receive WQE can take is not bounded; its ``length`` stops at 2**32 - 1.
     """
 
     def __init__(self, *, config: NicConfig):

@@ -64,16 +64,17 @@ class ElementReader(wiring.Component):
         length = Signal(32)
         room = Signal(range(beats + 1), init=beats)
         reading = Signal(range(beats + 1))  # reads in flight
-        chunk, chunk_beats = Signal(range(READ_BYTES + 1)), Signal(range(beats + 1))
+        chosen, next_chunk = Signal(), Signal(range(READ_BYTES + 1))  # the next read is worked out
+        chunk = Signal(range(READ_BYTES + 1), reset_less=True)
+        chunk_beats = Signal(range(beats + 1), reset_less=True)
         take, ask, popped, answered, finish = Signal(), Signal(), Signal(), Signal(), Signal()
         free = Signal(range(self._limit + 1))
         m.d.comb += [
             free.eq(self._limit - wanted),
             self.i.ready.eq((left == 0) & ~ended),
             take.eq(self.i.valid & self.i.ready),
-            chunk.eq(Mux(left < READ_BYTES, left, READ_BYTES)),
-            chunk_beats.eq((chunk + (lanes - 1)) >> ceil_log2(lanes)),
-            client.req.valid.eq((left != 0) & (room >= chunk_beats)),
+            next_chunk.eq(Mux(left < READ_BYTES, left, READ_BYTES)),
+            client.req.valid.eq(chosen & (room >= chunk_beats)),
             client.req.payload.function.eq(self.function),
             client.req.payload.addr.eq(buffer.addr),
             client.req.payload.length.eq(chunk),
@@ -93,7 +94,14 @@ class ElementReader(wiring.Component):
             ]
             with m.If(self.i.payload.cause != QueueErrorCause.NONE):
                 m.d.sync += cause.eq(self.i.payload.cause)
+        with m.If(~chosen):
+            m.d.sync += [
+                chosen.eq(left != 0),
+                chunk.eq(next_chunk),
+                chunk_beats.eq((next_chunk + (lanes - 1)) >> ceil_log2(lanes)),
+            ]
         with m.If(ask):
+            m.d.sync += chosen.eq(0)
             m.d.sync += [buffer.addr.eq(buffer.addr + chunk), left.eq(left - chunk)]
         m.d.sync += [
             room.eq(room - Mux(ask, chunk_beats, 0) + popped),

@@ -44,12 +44,12 @@ class FetchAnswer(data.Struct):
 class FetchLane(wiring.Component):
     """Fetches and decodes one WQE at a time; lanes side by side hide the host's latency.
 
-    Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last slot has
-    been taken; ``flush`` forgets ring entries read ahead; ``event_idx``, ``indirect``;
+    Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
+    slot has been taken; ``flush`` forgets ring entries read ahead; ``event_idx``, ``indirect``;
     ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` buffers; ``write_client``
     avail_event.
-    Latency: host reads for avail index, ring entries (neither when at hand), descriptors and bytes, one
-    after the other, plus about 25 cycles and one cycle per eight bytes.
+    Latency: host reads for avail index, ring entries (neither when at hand), descriptors and
+    bytes, one after the other, plus about 25 cycles and one cycle per eight bytes.
     Errors: of AvailRing, Walker, ElementReader and WqeDecode.
     """
 

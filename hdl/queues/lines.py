@@ -13,8 +13,8 @@ __all__ = ["FreeLines"]
 class FreeLines(wiring.Component):
     """Gives each of ``lines`` numbers once, then those that come back.
 
-    Latency: 2 cycles from ``i`` (always ready: it holds all numbers) to ``o``. Throughput: a number per
-    cycle. Reset: all are free. A number returned twice is the caller's error.
+    Latency: 2 cycles from ``i`` (always ready: it holds all numbers) to ``o``. Throughput: a
+    number per cycle. Reset: all are free. A number returned twice is the caller's error.
     """
 
     def __init__(self, *, lines: int):

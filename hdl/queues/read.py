@@ -1,4 +1,4 @@
-"""Reading from host memory: a small block into a register, and one read client for several users."""
+"""Host reads: a small block into a register, and one read client for several users."""
 
 from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
@@ -17,8 +17,8 @@ class BlockReader(wiring.Component):
     """Reads 1 to ``size`` bytes at a time into a register.
 
     One read in flight. ``o`` holds the bytes (those past the request's length are undefined) and
-    ``error`` until taken. Latency: the host's, plus 1 cycle. Reset: nothing is in flight (a response to
-    an earlier request must not arrive afterwards).
+    ``error`` until taken. Latency: the host's, plus 1 cycle. Reset: nothing is in flight (a
+    response to an earlier request must not arrive afterwards).
     """
 
     def __init__(self, *, width: int, size: int = 64):
@@ -72,9 +72,9 @@ class BlockReader(wiring.Component):
 class ReadShare(wiring.Component):
     """Several read clients (``client0``, ``client1``, ...) on one, in turn.
 
-    Latency: 2 cycles for a request (arbiter, register), none for a response, which finds its owner
-    in a queue of those asked for. At most ``depth`` reads are in flight. Throughput: a request per
-    cycle. Reset: as BlockReader.
+    Latency: 2 cycles for a request (choice, then register), none for a response: it finds its
+    owner in a queue of those asked for. At most ``depth`` reads are in flight.
+    Throughput: a request per two cycles. Reset: as BlockReader.
     """
 
     def __init__(self, *, width: int, clients: int, depth: int = 16):
@@ -91,28 +91,29 @@ class ReadShare(wiring.Component):
         m.submodules.owners = owners = fifo.SyncFIFO(width=bits, depth=self._depth)
         m.submodules.skid = skid = Skid(shape=ReadRequest)
         connect(m, skid.o, flipped(self.read_client.req))
-        turn, chosen, found = Signal(bits), Signal(bits), Signal()
-        # Nearest valid client after the one served last: later statements win.
+        # Choose one cycle, take the next: a request that was seen stays.
+        turn, nearest, found, grant = Signal(bits), Signal(bits), Signal(), Signal()
+        chosen, locked = Signal(bits, reset_less=True), Signal()
         with m.Switch(turn):
             for last in range(self._clients):
                 with m.Case(last):
+                    # Later statements win: the nearest after the one served last.
                     for distance in reversed(range(1, self._clients + 1)):
                         index = (last + distance) % self._clients
                         with m.If(clients[index].req.valid):
-                            m.d.comb += [chosen.eq(index), found.eq(1)]
-        grant = Signal()
-        request = Signal(ReadRequest)
+                            m.d.comb += [nearest.eq(index), found.eq(1)]
         m.d.comb += [
-            request.eq(Array(client.req.payload for client in clients)[chosen]),
-            grant.eq(found & owners.w_rdy & skid.i.ready),
+            grant.eq(locked & owners.w_rdy & skid.i.ready),
             skid.i.valid.eq(grant),
-            skid.i.payload.eq(request),
+            skid.i.payload.eq(Array(client.req.payload for client in clients)[chosen]),
             owners.w_en.eq(grant),
             owners.w_data.eq(chosen),
             owners.r_en.eq(self.read_client.rsp.valid & self.read_client.rsp.payload.last),
         ]
+        with m.If(~locked):
+            m.d.sync += [locked.eq(found), chosen.eq(nearest)]
         with m.If(grant):
-            m.d.sync += turn.eq(chosen)
+            m.d.sync += [turn.eq(chosen), locked.eq(0)]
         for i, client in enumerate(clients):
             m.d.comb += [
                 client.req.ready.eq(grant & (chosen == i)),

@@ -133,8 +133,6 @@ class RecvFetch(wiring.Component):
             self.error.payload.cause.eq(cause),
         ]
 
-        with m.If(epoch):
-            m.d.comb += lane.flush.eq(1)
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(1)

@@ -17,11 +17,11 @@ __all__ = ["ResponseWriter"]
 class ResponseWriter(wiring.Component):
     """Collects writable segments, then writes ``length`` bytes of the mailbox over them.
 
-    Members: ``clear`` (a cycle): forget the segments; ``i`` segments, ``total`` their bytes; ``start``
-    (a cycle) with ``length``; ``done`` (a cycle) with ``written`` (held until the next ``clear``), at most
-    ``total`` and ``limit``; ``writing`` from ``start`` to ``done``; ``response`` read port of the mailbox.
-    Only as many segments are stored as ``limit`` bytes can need. Throughput: a byte a cycle, and
-    a burst of one beat per beat's worth of bytes.
+    Members: ``clear`` (a cycle): forget the segments; ``i`` segments, ``total`` their bytes;
+    ``start`` (a cycle) with ``length``; ``done`` (a cycle) with ``written`` (held until the next
+    ``clear``), at most ``total`` and ``limit``; ``writing`` from ``start`` to ``done``;
+    ``response`` read port of the mailbox. Only as many segments are stored as ``limit`` bytes can
+    need. Throughput: a byte a cycle, and a burst of one beat per beat's worth of bytes.
     """
 
     def __init__(self, *, config: NicConfig, limit: int, stream_id: int):

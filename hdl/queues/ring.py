@@ -1,10 +1,12 @@
 """The available ring of a split virtqueue: from a position to the head of a chain."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
@@ -17,6 +19,18 @@ __all__ = ["AvailRing"]
 #: Entries read at once: one 32-byte line of the ring.
 BATCH = 16
 ENTRY_BITS = 8 * AVAIL_ELEMENT.size
+#: Cycles after which all entries at hand are forgotten: fewer than any queue needs to come back to
+#: the same position, which is 65536 chains later.
+EPOCH = 1 << 16
+
+
+class _Line(data.Struct):
+    """Entries of positions ``first`` to ``first + count - 1`` of queue ``owner``."""
+
+    entries: BATCH * ENTRY_BITS
+    first: 16
+    count: range(BATCH + 1)
+    owner: 16
 
 
 class AvailRing(wiring.Component):
@@ -25,18 +39,28 @@ class AvailRing(wiring.Component):
     Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
     Members: ``i`` jobs, ``o`` one result per job; ``event_idx`` 1 when VIRTIO_F_EVENT_IDX was
     negotiated; ``flush`` (a cycle) forgets the entries read ahead.
-    The index is read only when neither ``known`` nor the entries at hand say that something is there
-    (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at once
-    and kept, with the queue they belong to, until others are needed.
+    The index is read only when neither ``known`` nor the entries at hand say that something is
+    there (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at
+    once and kept in one of ``lines`` lines, which queues share by number.
     ``notify``: with EVENT_IDX write ``avail_event`` and read the index once more before EMPTY, so
     that the driver's next buffer brings a notification.
-    Latency: 3 cycles for an entry at hand; else a host read for the index, one for the entries.
+    Latency: 5 cycles for an entry at hand; else a host read for the index, one for the entries.
     Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
     queue), HOST_READ. A queue that is not enabled is EMPTY.
     """
 
-    def __init__(self, *, config: NicConfig, notify: bool = True, stream_id: int = STREAM_DATA):
-        self._width, self._notify, self._stream_id = config.width, notify, stream_id
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        lines: int = 16,
+        notify: bool = True,
+        stream_id: int = STREAM_DATA,
+    ):
+        if lines < 2 or lines & (lines - 1):
+            raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
+        self._width, self._lines = config.width, lines
+        self._notify, self._stream_id = notify, stream_id
         members = {
             "i": In(stream.Signature(RingJob)),
             "o": Out(stream.Signature(RingResult)),
@@ -58,11 +82,24 @@ class AvailRing(wiring.Component):
         size = Signal(16)
         row = job.row
 
-        # The entries read ahead: those of positions first .. first + count - 1 of one queue.
-        entries = Signal(BATCH * ENTRY_BITS, reset_less=True)
-        first, count = Signal(16, reset_less=True), Signal(range(BATCH + 1))
-        owner = Signal(16, reset_less=True)
-        forgotten = Signal()  # flush came while a read was under way
+        # The line that may hold this queue's entries, and which lines hold any.
+        m.submodules.cache = cache = Ram(shape=_Line, depth=self._lines)
+        bits = ceil_log2(self._lines)
+        line = Signal(_Line, reset_less=True)
+        place_of = Signal(bits)
+        held = Signal(self._lines)
+        entries, first, count, owner = line.entries, line.first, line.count, line.owner
+        age, forget = Signal(range(EPOCH)), Signal()
+        forgotten = Signal()  # since the read was begun: what it gives is not kept
+        m.d.sync += age.eq(age + 1)
+        m.d.comb += [
+            forget.eq(self.flush | (age == EPOCH - 1)),
+            # The queues of one kind have numbers in a row, or every second one.
+            place_of.eq(job.queue[1:] ^ (job.queue[0] << (bits - 1))),
+            cache.read0.index.eq(place_of),
+            cache.write.index.eq(place_of),
+            cache.write.row.eq(line),
+        ]
         offset, head = Signal(16), Signal(16)
         ahead, place, room, batch = Signal(16), Signal(16), Signal(16), Signal(range(BATCH + 1))
         m.d.comb += [
@@ -91,7 +128,15 @@ class AvailRing(wiring.Component):
                     announced.eq(0),
                 ]
                 with m.If(self.i.valid):
-                    m.next = "LOOK"
+                    m.next = "CACHE"
+            with m.State("CACHE"):
+                m.d.comb += cache.read0.enable.eq(1)
+                m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.sync += line.eq(cache.read0.row)
+                with m.If(~held.bit_select(place_of, 1)):
+                    m.d.sync += count.eq(0)
+                m.next = "LOOK"
             with m.State("LOOK"):
                 with m.If(~row.enabled):
                     answer(FetchStatus.EMPTY)
@@ -153,8 +198,12 @@ class AvailRing(wiring.Component):
                     reader.i.payload.addr.eq(row.driver + RING_OFFSET + 2 * place),
                     reader.i.payload.length.eq(2 * batch),
                 ]
-                m.d.sync += [owner.eq(job.queue), first.eq(job.position), count.eq(0)]
-                m.d.sync += forgotten.eq(0)
+                m.d.sync += [
+                    owner.eq(job.queue),
+                    first.eq(job.position),
+                    count.eq(batch),
+                    forgotten.eq(0),
+                ]
                 with m.If(reader.i.ready):
                     m.next = "ENTRIES_WAIT"
             with m.State("ENTRIES_WAIT"):
@@ -164,8 +213,11 @@ class AvailRing(wiring.Component):
                     with m.If(reader.o.payload.error):
                         answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
                     with m.Else():
-                        m.d.sync += count.eq(Mux(forgotten, 0, batch))
-                        m.next = "HEAD"
+                        m.next = "KEEP"
+            with m.State("KEEP"):
+                m.d.comb += cache.write.enable.eq(1)
+                m.d.sync += held.bit_select(place_of, 1).eq(~forgotten)
+                m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.sync += result.head.eq(head)
                 with m.If(head >= size):
@@ -176,6 +228,6 @@ class AvailRing(wiring.Component):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "IDLE"
-        with m.If(self.flush):
-            m.d.sync += [count.eq(0), forgotten.eq(1)]
+        with m.If(forget):
+            m.d.sync += [held.eq(0), forgotten.eq(1)]
         return m

@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.arbiter import StreamArbiter
-from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient, write_beat
@@ -34,13 +33,13 @@ class SendFetch(wiring.Component):
     """Fetches send WQEs; up to ``lanes`` at a time, answered in request order.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1 to VR-4.6, VR-7.5.
-    Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines (latency 1
-    cycle, data stays until the next enabled read); ``release`` lines that are done with (status OK
-    gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken rings;
-    ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead (while it waits
-    no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated features.
-    Each request gets a free line and the next lane in turn (3 cycles), which looks up ring, descriptors
-    and bytes (FetchLane).
+    Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines
+    (latency 1 cycle, data stays until the next enabled read); ``release`` lines that are done with
+    (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
+    rings; ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead
+    (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated
+    features. Each request gets a free line and the next lane in turn (3 cycles), which looks up
+    ring, descriptors and bytes (FetchLane).
     Latency: two to four host reads, see FetchLane. Throughput: ``lanes`` WQEs in that time.
     Waits for a free line, also when the queue turns out to be empty.
     Errors: QUEUE_ERROR and a row in ``error`` for a broken ring; WQE_ERROR with a WC status for an

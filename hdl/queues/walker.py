@@ -28,13 +28,13 @@ class Walker(wiring.Component):
     VIRTIO_F_INDIRECT_DESC was negotiated.
     Up to four descriptors that follow each other in a table are read at once; a chain whose next
     descriptor lies among them does not read again.
-    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read per four
-    descriptors. One chain at a time.
+    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read per
+    four descriptors. One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
-    table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer beyond
-    2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length that is
-    no multiple of 16 or 0 or above 32768 descriptors), DIRECTION (readable after writable, or of a
-    kind the job does not allow), HOST_READ.
+    table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer
+    beyond 2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length
+    that is no multiple of 16 or 0 or above 32768 descriptors), DIRECTION (readable after writable,
+    or of a kind the job does not allow), HOST_READ.
     """
 
     def __init__(self, *, config: NicConfig):

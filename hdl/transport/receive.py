@@ -58,8 +58,8 @@ class Receive(wiring.Component):
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
     have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs.
-    ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation has
-    finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
+    ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
+    has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
     should begin. ``cfg``, ``reply``, ``rx_read``, ``ack_read``: copies; ``rx_write``,
     ``ack_write``: the rows owned here; ``resource_read``, ``resource_write``: the pool of READ
     requests. ``counters``: see ``COUNTERS``.

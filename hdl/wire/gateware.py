@@ -25,8 +25,7 @@ def _pieces(field: Field) -> list[tuple[int, int]]:
 def get(vector: Value, header: Header, field: str, *, at: int = 0) -> Value:
     """A field as a number; the header starts at byte ``at`` of ``vector``."""
     return Cat(
-        vector[8 * at + start : 8 * at + start + width]
-        for start, width in _pieces(header[field])
+        vector[8 * at + start : 8 * at + start + width] for start, width in _pieces(header[field])
     )
 
 

@@ -16,6 +16,8 @@ from tests.csr.test_management import CONFIG, NAMES
 NOTHING = 0xFFFF_FFFF
 #: Cycles from taking a request to its response: always the same.
 LATENCY = 3
+#: Commands that leave on a stream.
+STREAMS = ("arm_cq", "activate_send", "activate_receive", "activate_reply", "restart", "drop")
 
 
 class Bus:
@@ -60,7 +62,7 @@ class Bus:
 
 
 async def begin(dut) -> Bus:
-    for name in inputs(dut):
+    for name in inputs():
         getattr(dut, name).value = 0
     dut.bus__rsp__ready.value = 1
     dut.rst.value = 1
@@ -77,12 +79,9 @@ async def deadline(bus) -> None:
     raise AssertionError("Not finished after 100000 cycles")
 
 
-def inputs(dut) -> list[str]:
+def inputs() -> list[str]:
     """Members that the rooms drive."""
-    streams = ("arm_cq", "activate_send", "activate_receive", "activate_reply", "restart", "drop")
-    names = [
-        f"command__{name}__ready" for name in streams if hasattr(dut, f"command__{name}__ready")
-    ]
+    names = [f"command__{name}__ready" for name in STREAMS]
     names += ["bus__req__valid", "command__drain__done", "command__invalidate__done"]
     names += [f"{table}__program__done" for table in TABLES]
     names += [f"{table}__program__read_row" for table in TABLES]
@@ -313,7 +312,9 @@ async def commands(dut):
             {"qp": 7, "position": 0xFFFE},
             7 | 0xFFFE << 14 | 0x8000_0001 << 30 | 0xABCDEF << 62,
         ),
+        "drop": ({"qp": 0x1234}, 0x1234),
     }
+    assert set(streams) == set(STREAMS)
     await bus.write("command.restart_offset", 0x8000_0001)
     await bus.write("command.restart_psn", 0xABCDEF)
     for name, (fields, payload) in streams.items():

@@ -1,7 +1,5 @@
 """Control commands: what each does, and every refusal, which changes nothing."""
 
-import asyncio
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -331,33 +329,3 @@ def test_ownership():
     ):
         assert bench.err(command, **fields).startswith(("No ", "no GID 0")), command
     assert bench.ok(C.CREATE_PD).pdn == 1
-
-
-def test_run_serves_until_cancelled():
-    async def main():
-        bench = Bench.__new__(Bench)
-        bench.hardware = (other := BENCH_FACTORY()).hardware
-        idle = 0
-
-        async def rest():
-            nonlocal idle
-            idle += 1
-            await asyncio.sleep(0)
-            if idle == 3:
-                raise asyncio.CancelledError
-
-        with pytest.raises(asyncio.CancelledError):
-            await other.firmware.run(rest)
-        assert idle == 3 and bench.hardware.beats == 4
-
-    asyncio.run(main())
-
-
-def BENCH_FACTORY():
-    from firmware.service import Firmware
-    from tests.firmware.fake_hardware import FakeHardware
-
-    bench = Bench.__new__(Bench)
-    bench.hardware = FakeHardware()
-    bench.firmware = Firmware(bench.hardware, CONFIG)
-    return bench

@@ -148,7 +148,7 @@ async def latency(dut):
                 edges.setdefault(name, cycle)
     assert bytes(request.data) == expected(host, request)
     dut._log.info("request to response without a host: %d cycles", edges["rsp"] - edges["req"])
-    assert edges["rsp"] - edges["req"] <= 13
+    assert edges["rsp"] - edges["req"] <= 12
 
 
 @cocotb.test()

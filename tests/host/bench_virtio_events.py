@@ -53,19 +53,42 @@ async def doorbells(dut):
 
 
 @cocotb.test()
+async def pace_of_doorbells_and_interrupts(dut):
+    host = await Host.begin(dut, SMALL)
+    await prepare(host)
+    host.gap = 0
+    began = host.cycles
+    for i in range(100):
+        await host.ring(i % SMALL.queues)
+    assert host.cycles - began <= 4 * 100
+    dut._log.info(f"100 doorbells in {host.cycles - began} cycles")
+    began = host.cycles
+    for i in range(100):
+        await interrupt(host, i % SMALL.vectors)
+    dut._log.info(f"100 interrupts in {host.cycles - began} cycles")
+    assert host.cycles - began <= 2 * 100
+    await host.tick(10)
+    assert len(host.doorbells) == len(host.writes) == 100
+
+
+@cocotb.test()
 async def doorbells_do_not_outlive_a_reset(dut):
     host = await Host.begin(dut, SMALL)
-    for room in (False, True):
+    for taken_meanwhile in (False, True):
         await host.start()
         dut.doorbell__ready.value = 0
         for queue in range(6):
             await host.ring(queue)
-        if room:
-            await host.tick(5)
+        assert int(dut.doorbell__valid.value)
+        host.gap = 0
         await host.set("device_status", 0)
-        dut.doorbell__ready.value = 1
+        while not int(dut.reset_request.value):
+            await host.tick()
+        host.gap = 8
+        dut.doorbell__ready.value = taken_meanwhile
         await host.reset()
         await host.start()
+        dut.doorbell__ready.value = 1
         await host.tick(20)
         assert host.doorbells == []
 

@@ -110,6 +110,28 @@ async def streams(dut):
 
 
 @cocotb.test()
+async def order(dut):
+    """The host never sees a stream go backwards; but it sees streams overtake each other."""
+    bench, host, writers, log = await start(dut, 100_000)
+    host.set(write_delay_ns=100, write_jitter_ns=3000)
+    for i in range(1, 200):
+        for stream in (0, 1):
+            writers[0].write(64 * stream, i.to_bytes(8, "little"), stream)
+    cells = host.memory.bytes[:128].view(np.uint64)
+    cells[[0, 8]] = 0
+    before, overtaken = [0, 0], 0
+    while len(log) < 2 * 199 or host.stats.writes_pending:
+        now = [int(cells[0]), int(cells[8])]
+        assert now[0] >= before[0] and now[1] >= before[1], (before, now)
+        overtaken += now[1] > now[0]  # the second was issued after the first
+        before = now
+        await bench.cycles(1)
+    assert overtaken
+    await finish(bench, dut, writers)
+    assert [int(cells[0]), int(cells[8])] == [199, 199]
+
+
+@cocotb.test()
 async def rates(dut):
     """Cycles per edge beat of long bursts, one client and all of them, and of small bursts."""
     bench, host, writers, _ = await start(dut, 100_000)

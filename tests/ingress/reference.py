@@ -63,7 +63,7 @@ def cause(frame: bytes, gids: Sequence[bytes], *, error: bool = False) -> str:
     if v4:
         if _sum(header) != 0xFFFF:
             return "ipv4_checksum"
-        length, = struct.unpack_from("!H", header, 2)
+        (length,) = struct.unpack_from("!H", header, 2)
         if struct.unpack_from("!H", header, 6)[0] & 0x3FFF:
             return "ip_header"
         if length < 20:

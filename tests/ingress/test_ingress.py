@@ -5,8 +5,6 @@ import pytest
 from hdl.config import NicConfig
 from sim.build import bench
 
-CASES = ["captures", "samples_pass"]
-
 
 @pytest.mark.parametrize("width", [64, 512])
 def test_ingress(width):
@@ -15,6 +13,5 @@ def test_ingress(width):
         params={"config": NicConfig(width=width, gids=4, receive_bytes=16384)},
         name=f"ingress_{width}",
         test_module="tests.ingress.bench_ingress",
-        testcase=CASES,
         extra_env={"INGRESS_WIDTH": str(width)},
     )

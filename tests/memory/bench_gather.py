@@ -12,7 +12,7 @@ from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, unpack
 from tests.memory.cases import FUNCTION, PD, World
-from tests.memory.model import OK, PAGE, REMOTE_READ, LOCAL_WRITE
+from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_READ
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
@@ -397,13 +397,13 @@ async def measure(dut):
                 await bench.bus.cycle()
         cycles = bench.checked.times[-1] - bench.job.times[-1]
         dut._log.info("width %d: %s: %d cycles from job to checked", WIDTH, name, cycles)
-        assert cycles <= 14
+        assert cycles <= 12
     await bench.finish()
     bench.reader.latency = 250 if WIDTH == 512 else 100
     before = len(bench.payload.items)
     packets = 24 if WIDTH == 512 else 6
     for n in range(packets):
-        bench.send_line(2, [(page + 1 + 613 * n % 4000, 4096, region.key)], 0, 4096)
+        bench.send_line(n % 16, [(page + 1 + 613 * n % 4000, 4096, region.key)], 0, 4096)
     await bench.finish()
     times = bench.payload.times[before:]
     skip = len(times) // 3  # until the pipe has filled

@@ -81,7 +81,7 @@ class Bus:
 
 
 class Source:
-    """Sends ``items`` (integers or callables that give one) on a stream; ``times`` of acceptance."""
+    """Sends ``items`` (integers or callables giving one) on a stream; ``times`` of acceptance."""
 
     def __init__(self, bus: Bus, name: str, rng: random.Random, idle: float = 0.0):
         self.bus, self.name, self.rng, self.idle = bus, name, rng, idle
@@ -109,7 +109,7 @@ class Source:
 
 
 class Sink:
-    """Takes what a stream gives into ``items``, or gives it to ``take``; checks that it is stable."""
+    """Takes what a stream gives into ``items``, or gives it to ``take``; checks stability."""
 
     def __init__(
         self, bus: Bus, name: str, rng: random.Random, stall: float = 0.0, take: Any = None

@@ -1,4 +1,4 @@
-"""Both directions of the memory room under one top, so that one build serves all tests of a width."""
+"""Both directions of the memory room under one top, so that one build serves all tests."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring

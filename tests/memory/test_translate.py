@@ -176,12 +176,12 @@ def test_rates():
         await bench.run(ctx)
         cold = bench.chunk_times[-1] - bench.accepted[0]
         # six lines of 8 beats each, one latency; the clearing after reset came before
-        assert cold <= 64 + LATENCY + 6 * 8 + 20
+        assert cold <= 64 + LATENCY + 6 * 8 + 32
         reads = bench.reads
         assert reads <= 6
         bench.ask(region.key, page, 1)
         await bench.run(ctx)
-        assert bench.first[-1] - bench.accepted[-1] == 8
+        assert bench.first[-1] - bench.accepted[-1] == 7
         start = len(bench.chunk_times)
         for n in range(40):
             bench.ask(region.key, page + n * 50, 100 if n % 2 else 3 * PAGE)

@@ -85,8 +85,8 @@ async def framings(dut):
         bench = ControlBench(dut, seed=1 + event_idx, stall=stall, event_idx=event_idx)
         await bench.start(again=bool(event_idx))
         rng = bench.rng
-        cases = [(1, (1,)), (2, (1, 4)), (1, (162,)), (45, (1, 12)), (138, (1,) * 130), (9, (64,) * 4)]
-        cases += [(256, (256,)), (137, (1, 300)), (45, (13, 0xFFFF))]
+        cases = [(1, (1,)), (2, (1, 4)), (1, (162,)), (45, (1, 12)), (138, (1,) * 130)]
+        cases += [(9, (64,) * 4), (256, (256,)), (137, (1, 300)), (45, (13, 0xFFFF))]
         cases += [(rng.randrange(1, 200), tuple(rng.choices(range(1, 40), k=5))) for _ in range(20)]
         for count, (length, room) in enumerate(cases):
             request = rng.randbytes(length)
@@ -157,7 +157,7 @@ async def one_at_a_time(dut):
 
 @cocotb.test()
 async def odd_requests(dut):
-    """Without a writable byte: returned unseen. Without a readable one, or too long: shown as such."""
+    """Without a writable byte: returned unseen. Without a readable one, or too long: shown."""
     bench = ControlBench(dut, seed=4)
     await bench.start()
     head, _ = bench.offer(b"abc", ())
@@ -242,8 +242,7 @@ async def reset_in_the_middle(dut):
         if moment > 60:
             await bench.pending()
             await bench.answer(b"y" * 70)
-            moment -= 50
-        await bench.cycles(moment)
+        await bench.cycles(moment % 60)
         bench.ports.clear()
         bench = ControlBench(dut, seed=moment)
         await bench.start(again=True)

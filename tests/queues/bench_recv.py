@@ -129,6 +129,7 @@ async def kept_lines(dut):
             assert (got["wqe"], got["head"]) == (expected, head)
             assert await bench.line(got["line"], 48) == slots
             if again:
+                # 4 cycles, and one on either side for the ports of this bench.
                 assert bench.rsp.times[-1] - began <= 6, bench.rsp.times[-1] - began
         if again:
             assert len(bench.memory.reads) == before
@@ -162,7 +163,7 @@ async def forgotten_in_time(dut):
     wanted = []
     for _ in range(2):
         data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
-        position, head = bench.offer(queue, data)
+        _, head = bench.offer(queue, data)
         queue.avail = 0
         wanted.append((sent["wr_id"], head))
         got = await bench.ask(queue, 0, send=1, known=1)

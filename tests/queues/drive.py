@@ -85,8 +85,7 @@ class Sink:
 
     def cycle(self) -> None:
         if self.was_ready and number(self.valid):
-            value = number(self.payload)
-            self.items.append(unpack(self.shape, value) if not isinstance(self.shape, int) else value)
+            self.items.append(unpack(self.shape, number(self.payload)))
             self.times.append(self.bench.now)
         self.was_ready = self.rng.random() >= self.stall
         self.ready.value = int(self.was_ready)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 BASE = 0x1_2345_6000
 NEXT, WRITE, INDIRECT = 1, 2, 4
@@ -37,12 +38,12 @@ class Memory:
 
     def put(self, addr: int, data: bytes) -> None:
         at = addr - BASE
-        assert 0 <= at and at + len(data) <= len(self.bytes)
+        assert at >= 0 and at + len(data) <= len(self.bytes)
         self.bytes[at : at + len(data)] = data
 
     def get(self, addr: int, length: int) -> bytes:
         at = addr - BASE
-        assert 0 <= at and at + length <= len(self.bytes)
+        assert at >= 0 and at + length <= len(self.bytes)
         return bytes(self.bytes[at : at + length])
 
     def alloc(self, size: int, align: int = 1) -> int:
@@ -119,18 +120,14 @@ class Queue:
             for k, (addr, length, writable) in enumerate(inner):
                 last = k == len(inner) - 1
                 flags = (0 if last else NEXT) | (WRITE if writable else 0)
-                self.set_desc(
-                    table, order[k], addr, length, flags, 0 if last else order[k + 1]
-                )
+                self.set_desc(table, order[k], addr, length, flags, 0 if last else order[k + 1])
             self.set_desc(self.desc, taken[-1], table, 16 * len(inner), INDIRECT, 0)
         return taken[0]
 
     def offer(self, head: int) -> int:
         """Make ``head`` available; returns its position."""
         position = self.avail
-        self.memory.put(
-            self.driver + 4 + 2 * (position % self.size), struct.pack("<H", head)
-        )
+        self.memory.put(self.driver + 4 + 2 * (position % self.size), struct.pack("<H", head))
         self.avail = (self.avail + 1) & 0xFFFF
         self.set_index(self.avail)
         return position
@@ -158,7 +155,7 @@ def pieces(memory: Memory, data: bytes, cuts: list[int], rng: random.Random | No
     """Store ``data`` cut at ``cuts`` in separate places; returns (address, length) of each."""
     edges = [0, *sorted(cuts), len(data)]
     out = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if end == start:
             continue
         if rng:

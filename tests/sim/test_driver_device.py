@@ -102,6 +102,27 @@ def test_interrupt_driven_without_polling():
     assert driver.interrupts[1] == before + 1
 
 
+@pytest.mark.parametrize("features", [0, Feature.NOTIFICATION_DATA.mask])
+def test_doorbell_format(features):
+    """The queue's number alone, or with the whole 16-bit available index behind it (2.9)."""
+    device = FakeRdma()
+    driver = start(device, features=features)
+    written = []
+
+    async def write(*access):
+        written.append(access)
+
+    device.platform.write = write
+    for index in (1, 0x7FFF, 0x8000, 0xFFFF):
+        driver.control._next_avail = index
+        run(driver.notify(driver.control))
+        size, value = (4, index << 16) if features else (2, 0)
+        assert written.pop() == (1, 2, 0x1000, size, value)
+    driver.control.doorbell, driver.control.index = 4 * 7, 7
+    run(driver.notify(driver.control))
+    assert written.pop() == (1, 2, 0x101C, size, 0xFFFF0007 if features else 7)
+
+
 def test_config_at_any_offset():
     """Unaligned fields are read with their own size (VR-2.7); writes have no effect."""
     device = FakeRdma()

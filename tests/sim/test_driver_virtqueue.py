@@ -305,6 +305,23 @@ def test_abandon_and_go_on():
     assert bench.queue.reap() == [Used("later", 0)]
 
 
+def test_first_doorbell_after_abandoning():
+    """The device's avail_event is ahead of the index that was taken back: it must not count."""
+    bench = Bench(8, RingPolicy(event_idx=True))
+    addr = bench.buffer(bytes(8))
+    for token in range(5):
+        bench.queue.add([Segment(addr, 8)], token)
+    bench.queue.publish()
+    while bench.device.take(0):
+        pass
+    bench.queue.abandon()
+    bench.device.queues[0].seen = bench.device.queues[0].used
+    for due in (True, False):
+        bench.queue.add([Segment(addr, 8)], "later")
+        bench.queue.publish()
+        assert bench.queue.kick_due() is due
+
+
 def test_memory_is_given_back():
     bench = Bench(64, RingPolicy(indirect=True, split=(1, 1)))
     addr = bench.buffer(bytes(8))

@@ -1,7 +1,7 @@
 """Reference model of the receive side: what RC responder and requester do with each packet.
 
-Plain Python, packet by packet, from IBTA vol 1, chapter 9, and from the observed behaviour of Linux.
-Rows are dictionaries with the names of the hardware's tables; everything else is independent of it.
+Plain Python, packet by packet, from IBTA vol 1, chapter 9, and from the observed behaviour of
+Linux. Rows are dictionaries with the names of the hardware's tables; all else is independent of it.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class World:
         if op not in {*SENDS, *WRITES, READ}:
             return True
         going_on = op in MIDDLE | LAST
-        kind = {0: None, 1: SENDS, 2: WRITES}[rx["message"]]
-        if going_on != (kind is not None) or (going_on and op not in kind):
+        kind = {0: range(0), 1: SENDS, 2: WRITES}[rx["message"]]
+        if going_on != bool(kind) or (going_on and op not in kind):
             return True
         if op in FIRST | MIDDLE and length != mtu:
             return True

@@ -21,7 +21,6 @@ from hdl.ports.jobs import (
     Activation,
     Effects,
     FetchRequest,
-    FetchStatus,
     Oldest,
     RecvFetched,
     ScatterChecked,
@@ -265,7 +264,7 @@ class Harness:
             assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
             self._element = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
-            answer = {"status": element.status, "error": element.error, "line": element.line}
+            answer: Row = {"status": element.status, "error": element.error, "line": element.line}
             answer |= {"available": available, "head": element.head, "wqe": wqe}
             self._answer("fetch_rsp", pack(RecvFetched, answer))
         elif name == "scatter_job":
@@ -340,11 +339,6 @@ class Harness:
         assert got == expected, {k: (got[k], v) for k, v in expected.items() if got[k] != v}
         assert set(self.world.counters) <= set(got)
         return got
-
-
-def status_of(name: str) -> int:
-    """Number of a FetchStatus."""
-    return FetchStatus[name].value
 
 
 def entry(**fields: Any) -> Row:

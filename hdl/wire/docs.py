@@ -1,0 +1,63 @@
+"""Writes docs/wire.md: ``python -m hdl.wire.docs`` prints the page."""
+
+from __future__ import annotations
+
+from . import constants
+from .headers import HEADERS
+from .opcodes import OPCODES, ROCE_OPCODES
+
+_INTRODUCTION = """\
+# Room wire: what packets look like
+
+Written by `python -m hdl.wire.docs` from the tables in `hdl/wire`; a test keeps it current. The
+tables are plain data; gateware, firmware, simulation and this page read the same ones.
+
+| file | holds |
+|---|---|
+| `headers.py` | header layouts: field -> byte, bit, width; `pack`, `unpack` for bytes |
+| `opcodes.py` | opcode -> name, transport, extended headers, payload rule |
+| `constants.py` | ports, EtherTypes, syndromes, timers, sizes; what the ICRC masks |
+| `gateware.py` | `get`, `raw`, `build`: fields out of and into flat Amaranth vectors |
+
+Offsets are in bytes from the header's start; bit 0 is the most significant bit of a byte, as the
+standards draw it. All numbers are big-endian on the wire.
+
+A packet is `Ethernet 14 [+ VLAN 4] | IPv4 20 or IPv6 40 | UDP 8 | BTH 12 | extended headers |
+payload | pad 0-3 | ICRC 4`. Every header after Ethernet is a multiple of four bytes long, so
+payload and ICRC start 2 modulo 4 bytes into the frame, never in lane 0.
+
+## ICRC
+
+CRC-32 over 8 bytes FFh and then the IP packet without its last four bytes, sent least significant
+byte first. These fields count as all ones: {variant}. `icrc_masks` gives the same as three masks
+over the frame, with the Ethernet bytes turned into leading zeros and the CRC register's start
+({initial:08X}h, after the 8 bytes) XORed into the first four bytes of the IP header.
+"""
+
+
+def page() -> str:
+    """The whole of docs/wire.md."""
+    variant = ", ".join(
+        f"{header.name} {' '.join(fields)}" for header, fields in constants.VARIANT_FIELDS.items()
+    )
+    lines = [_INTRODUCTION.format(variant=variant, initial=constants.ICRC_INITIAL)]
+    lines += ["## Opcodes\n"]
+    lines += ["| code | name | extended headers | payload | delivered |", "|---|---|---|---|---|"]
+    for code, opcode in sorted(OPCODES.items()):
+        headers = " ".join(header.name for header in opcode.headers) or "-"
+        served = "yes" if code in ROCE_OPCODES else "no"
+        lines.append(
+            f"| {code:02X} | {opcode.name} | {headers} | {opcode.payload.value} | {served} |"
+        )
+    lines += ["\n## Headers\n"]
+    for header in HEADERS:
+        lines += [f"### {header.name}, {header.size} bytes\n"]
+        lines += ["| byte | bit | width | field |", "|---|---|---|---|"]
+        for field in header.fields.values():
+            lines.append(f"| {field.byte} | {field.bit} | {field.width} | `{field.name}` |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,171 @@
+"""``rocinante demo``: two simulated cards against each other, then recorded Linux traffic."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from sim import console, env
+
+__all__ = ["demo"]
+
+LINE_GBPS = 100.0
+#: What a frame takes on the wire beside its bytes: preamble 8, FCS 4, gap 12; at least 64 + 20.
+FRAME_EXTRA, FRAME_LEAST = 24, 84
+CAPTURES = env.REPO / "tests" / "data" / "golden"
+
+
+@click.command()
+@console.width_option
+@console.json_option
+@console.waves_option
+@click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("demo.pcap"),
+    show_default=True,
+    help="Where the packets between the two cards are written.",
+)
+def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
+    """Generate the NIC, build it, run two of them against each other, show the result."""
+    from hdl.config import NicConfig
+    from sim import testbench
+    from sim.build import run
+
+    with console.stops():
+        env.require_compiler()
+        if waves:
+            env.require_waves()
+    began = time.monotonic()
+    try:
+        with console.progress(f"Building two NICs at {width} bits"):
+            model = testbench.build(config=NicConfig(width=width), nics=2, waves=waves)
+        built = time.monotonic() - began
+        with console.progress("Running") as say:
+            facts = _run(run, model, width, pcap.resolve(), say)
+    except (env.BuildError, AssertionError) as error:
+        raise click.ClickException(str(error)) from None
+    facts["build_seconds"] = built
+    _figures(facts, pcap)
+    console.write_json(json_file, facts)
+    if str(json_file) != "-":
+        _show(facts, pcap)
+    if not all(report["good"] for report in facts["replays"]):
+        raise click.ClickException("the card did not do what the recorded machine did")
+
+
+def _run(run: Any, model: Any, width: int, pcap: Path, say: Any) -> dict[str, Any]:
+    """Run the benches; progress goes to ``say``."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spec = {
+            "width": width,
+            "result": str(folder / "result.json"),
+            "progress": str(folder / "progress"),
+            "pcap": str(pcap),
+            "captures": [str(path) for path in sorted(CAPTURES.glob("*.pcap"))],
+        }
+        (folder / "demo.json").write_text(json.dumps(spec))
+        (folder / "progress").touch()
+        over = threading.Event()
+        follower = threading.Thread(target=_follow, args=(folder / "progress", say, over))
+        follower.start()
+        try:
+            run(
+                model,
+                test_module="sim.demo_bench",
+                extra_env={"ROCINANTE_DEMO": str(folder / "demo.json")},
+                timeout_s=1200,
+            )
+        finally:
+            over.set()
+            follower.join()
+        facts: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return {"width": width} | facts
+
+
+def _follow(path: Path, say: Any, over: threading.Event) -> None:
+    """Pass lines on as they are written."""
+    with path.open() as file:
+        while True:
+            ended = over.wait(0.2)
+            for line in file:
+                say(line.strip())
+            if ended:
+                return
+
+
+def _figures(facts: dict[str, Any], pcap: Path) -> None:
+    """Goodput from the time stamps of the capture: payload over the time it took on the wire."""
+    from sim.packets import dissect
+    from sim.pcap import read_pcap
+
+    frames = list(read_pcap(pcap))
+    parts = [dissect(frame) for _, frame in frames]
+    facts["packets"] = len(frames)
+    facts["bad_icrc"] = sum(not part.icrc_good for part in parts)
+    for row in facts["rows"]:
+        sender = row.pop("sender")
+        found = [
+            (at, len(frame), len(part.payload))
+            for (at, frame), part in zip(frames, parts, strict=True)
+            if row["begin_ns"] <= at <= row["end_ns"]
+            and part.payload
+            and part.fields["src_mac"][5] == sender + 1
+        ]
+        payload = sum(size for _, _, size in found)
+        wire = sum(max(length + FRAME_EXTRA, FRAME_LEAST) for _, length, _ in found)
+        limit = LINE_GBPS * payload / wire
+        # A stamp is the end of its frame: the first frame's own time is before it.
+        took = found[-1][0] - found[0][0]
+        rest = payload - found[0][2]
+        row["gbps"] = 8 * rest / took if took else 0.0
+        row["wire_limit_gbps"] = limit
+        row["ratio"] = row["gbps"] / limit
+
+
+def _show(facts: dict[str, Any], pcap: Path) -> None:
+    table = Table(title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left")
+    for heading in ("operation", "size", "messages", "verified", "Gb/s", "of the wire", "latency"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    for row in facts["rows"]:
+        table.add_row(
+            row["op"],
+            f"{row['size']:,} B",
+            str(row["messages"]),
+            f"{row['bytes_verified']:,} B",
+            f"{row['gbps']:.2f}",
+            f"{100 * row['ratio']:.1f} %",
+            f"{row['latency_ns']:,} ns",
+        )
+    console.out.print(table)
+    many = facts["many"]
+    console.out.print(
+        f"{many['qps']} QPs on {many['cqs']} CQs, host completions out of order: {many['messages']} "
+        f"messages, {many['bytes_verified']:,} bytes verified in "
+        f"{many['end_ns'] - many['begin_ns']:,} ns"
+    )
+    agreed = sum(report["agreed"] for report in facts["replays"])
+    packets = sum(report["packets"] for report in facts["replays"])
+    good = sum(report["good"] for report in facts["replays"])
+    console.out.print(
+        f"Recorded Linux traffic: {good} of {len(facts['replays'])} replays agree, "
+        f"{agreed} of {packets} packets; {len(facts['left_out'])} captures hold what is not replayed"
+    )
+    for report in facts["replays"]:
+        if not report["good"]:
+            first = report["error"] or (report["differences"] or ["packets are missing"])[0]
+            console.out.print(f"  {report['trace']} as side {report['side']}: {first}")
+    console.out.print(
+        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC; "
+        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s "
+        f"({facts['cycles'] / facts['seconds']:,.0f} a second); build {facts['build_seconds']:.0f} s"
+    )

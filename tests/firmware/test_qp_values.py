@@ -1,0 +1,179 @@
+"""MODIFY_QP: every mask bit on every transition, every value at its edge."""
+
+import itertools
+
+import pytest
+
+from firmware.qp import udp_source_port
+from hdl.abi.enums import QpAttrMask as M
+from hdl.abi.enums import QpState as S
+from hdl.abi.enums import QpType as T
+from hdl.config import NicConfig
+from tests.firmware.test_qp import AH, INIT, RTR, RTS, QpBench
+
+
+@pytest.mark.parametrize("type_", [T.RC, T.UC, T.UD, T.GSI])
+def test_each_required_attribute(type_):
+    for start, end, table in ((S.RESET, S.INIT, INIT), (S.INIT, S.RTR, RTR), (S.RTR, S.RTS, RTS)):
+        for missing in table[type_]:
+            bench = QpBench(type_, start)
+            assert "missing" in bench.refuse(bench.mask(end) & ~missing, qp_state=end)
+
+
+LEGAL = {
+    (S.RESET, S.INIT),
+    (S.INIT, S.INIT),
+    (S.INIT, S.RTR),
+    (S.RTR, S.RTS),
+    (S.RTS, S.RTS),
+    (S.RTS, S.SQD),
+    (S.SQD, S.RTS),
+    (S.SQD, S.SQD),
+}
+
+
+@pytest.mark.parametrize("start", [S.RESET, S.INIT, S.RTR, S.RTS, S.SQD, S.ERR])
+@pytest.mark.parametrize("end", list(S))
+def test_transitions(start, end):
+    bench = QpBench(state=start)
+    if end in (S.RESET, S.ERR):
+        bench.go(end, M.STATE)
+    elif (start, end) in LEGAL:
+        bench.go(end, M.STATE if start in (end, S.SQD) else None)
+    else:
+        assert f"No transition from {start.name} to {end.name}" in bench.refuse(
+            bench.mask(end), qp_state=end
+        )
+        return
+    assert bench.query().qp_state == end
+
+
+#: What may come along besides the required ones, from the InfiniBand tables.
+OPTIONAL = {
+    (S.INIT, S.RTR): {
+        T.RC: {M.ACCESS_FLAGS, M.PKEY_INDEX},
+        T.UC: {M.ACCESS_FLAGS, M.PKEY_INDEX},
+        T.UD: {M.PKEY_INDEX, M.QKEY},
+        T.GSI: {M.PKEY_INDEX, M.QKEY},
+    },
+    (S.RTR, S.RTS): {
+        T.RC: {M.CUR_STATE, M.ACCESS_FLAGS, M.MIN_RNR_TIMER, M.PATH_MIG_STATE},
+        T.UC: {M.CUR_STATE, M.ACCESS_FLAGS, M.PATH_MIG_STATE},
+        T.UD: {M.CUR_STATE, M.QKEY},
+        T.GSI: {M.CUR_STATE, M.QKEY},
+    },
+    (S.RTS, S.RTS): {
+        T.RC: {M.CUR_STATE, M.ACCESS_FLAGS, M.MIN_RNR_TIMER, M.PATH_MIG_STATE},
+        T.UC: {M.CUR_STATE, M.ACCESS_FLAGS, M.PATH_MIG_STATE},
+        T.UD: {M.CUR_STATE, M.QKEY},
+        T.GSI: {M.CUR_STATE, M.QKEY},
+    },
+    (S.RTS, S.SQD): {key: {M.EN_SQD_ASYNC_NOTIFY} for key in INIT},
+    (S.RESET, S.INIT): {key: set() for key in INIT},
+    (S.RTS, S.ERR): {key: set() for key in INIT},
+    (S.RTS, S.RESET): {key: set() for key in INIT},
+}
+
+
+@pytest.mark.parametrize("type_", [T.RC, T.UC, T.UD, T.GSI])
+@pytest.mark.parametrize("edge", OPTIONAL, ids=lambda e: f"{e[0].name}-{e[1].name}")
+def test_every_mask_bit(edge, type_):
+    """Each attribute beyond the required ones: allowed if the table says so, refused otherwise."""
+    start, end = edge
+    for bit in M:
+        bench = QpBench(type_, start)
+        base = M.STATE if start == end else bench.mask(end)
+        if bit & base:
+            continue
+        if bit in OPTIONAL[edge][type_]:
+            bench.modify(base | bit, qp_state=end, cur_qp_state=start)
+        else:
+            reason = bench.refuse(base | bit, qp_state=end, cur_qp_state=start)
+            assert "not allowed" in reason or "path migration" in reason or "cur_qp" in reason
+    bench = QpBench(type_, start)
+    for bit in range(26, 32):
+        assert "unknown bits" in bench.refuse(M.STATE | 1 << bit, qp_state=S.ERR)
+
+
+def test_current_state():
+    bench = QpBench(state=S.RTS)
+    mask = M.STATE | M.CUR_STATE
+    bench.modify(mask, qp_state=S.RTS, cur_qp_state=S.RTS)
+    for claim in (S.RTR, S.SQD, S.SQE, S.ERR, 9):
+        assert "but the QP is in RTS" in bench.refuse(mask, qp_state=S.RTS, cur_qp_state=claim)
+    assert "qp_state 7 does not exist" in bench.refuse(M.STATE, qp_state=7)
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "good", "bad"),
+    [
+        (S.RESET, "pkey_index", [0], [1, 65535]),
+        (S.RESET, "port_num", [1], [0, 2, 255]),
+        (S.INIT, "path_mtu", [1, 5], [0, 6, 255]),
+        (S.INIT, "dest_qp_num", [0, 0xFFFFFF], [1 << 24, (1 << 32) - 1]),
+        (S.INIT, "rq_psn", [0, 0xFFFFFF], [1 << 24]),
+        (S.INIT, "max_dest_rd_atomic", [0, 1, 16], [17, 255]),
+        (S.INIT, "min_rnr_timer", [0, 31], [32, 255]),
+        (S.RTR, "sq_psn", [0, 0xFFFFFF], [1 << 24]),
+        (S.RTR, "timeout", [0, 31], [32]),
+        (S.RTR, "retry_cnt", [0, 7], [8]),
+        (S.RTR, "rnr_retry", [0, 7], [8]),
+        (S.RTR, "max_rd_atomic", [0, 16], [17]),
+    ],
+)
+def test_values(start, name, good, bad):
+    end = {S.RESET: S.INIT, S.INIT: S.RTR, S.RTR: S.RTS}[start]
+    for value in good:
+        bench = QpBench(state=start)
+        bench.go(end, **{name: value})
+        assert bench.query()[name] == value
+    bench = QpBench(state=start)
+    for value in bad:
+        assert f"{name} cannot be {value}" in bench.refuse(
+            bench.mask(end), qp_state=end, **{name: value}
+        )
+
+
+def test_smaller_port_mtu():
+    config = NicConfig(qps=16, cqs=8, mrs=32, gids=4, mtu=1024)
+    bench = QpBench(state=S.INIT, config=config)
+    assert "path_mtu cannot be 4" in bench.refuse(bench.mask(S.RTR), qp_state=S.RTR, path_mtu=4)
+    bench.go(S.RTR)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"ah_flags": 0}, "needs a global route"),
+        ({"port_num": 0}, "port_num cannot be 0"),
+        ({"port_num": 2}, "port_num cannot be 2"),
+        ({"sl": 8}, "sl cannot be 8"),
+        ({"grh": {"sgid_index": 0}}, "sgid_index 0 has no GID"),
+        ({"grh": {"sgid_index": 255}}, "sgid_index 255 has no GID"),
+        ({"grh": {"flow_label": 1 << 20}}, "flow_label cannot be 0x100000"),
+        ({"grh": {"dgid": bytes(16)}}, "dgid is zero"),
+    ],
+)
+def test_addresses_refused(change, reason):
+    bench = QpBench(state=S.INIT)
+    ah = AH | change | {"grh": AH["grh"] | change.get("grh", {})}
+    assert reason in bench.refuse(bench.mask(S.RTR), qp_state=S.RTR, ah_attr=ah)
+
+
+def test_other_values():
+    bench = QpBench(state=S.INIT)
+    bench.modify(M.ACCESS_FLAGS, qp_access_flags=0xFFFFFF00 | 2)  # unknown bits are ignored
+    assert bench.query().qp_access_flags & 0x1FF == 2
+    bench = QpBench(state=S.RTS)
+    bench.modify(M.PATH_MIG_STATE, path_mig_state=0)
+    assert "path_mig_state" in bench.refuse(M.PATH_MIG_STATE, path_mig_state=1)
+    mask = M.STATE | M.EN_SQD_ASYNC_NOTIFY
+    assert "en_sqd" in bench.refuse(mask, qp_state=S.SQD, en_sqd_async_notify=1)
+
+
+def test_source_port():
+    for qpn, dest, label in itertools.product((2, 17, 0xFFFFFF), (1, 0xABCDEF), (0, 1, 0xFFFFF)):
+        port = udp_source_port(qpn, dest, label)
+        assert 0xC000 <= port <= 0xFFFF
+        assert label or port == udp_source_port(dest, qpn, 0)
+    assert udp_source_port(1, 1, 0x12345) == 0xC000 | (0x2345 ^ 0x4)

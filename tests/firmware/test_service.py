@@ -1,0 +1,102 @@
+"""The main loop: resets of the function, requests one after the other, signs of life."""
+
+import asyncio
+
+import pytest
+
+from firmware.device import HardwareError, Request
+from firmware.service import Firmware
+from hdl.abi.enums import ControlCommand as C
+from hdl.abi.enums import QpType
+from hdl.config import NicConfig
+from tests.firmware.fake_hardware import CONFIG, Bench, FakeHardware
+from tests.firmware.test_qp import QpBench, S
+
+
+class StopLoopError(Exception):
+    pass
+
+
+def test_run():
+    """Requests are served in order; with nothing to do the loop idles, and it always beats."""
+
+    async def main():
+        hardware = FakeHardware()
+        firmware = Firmware(hardware, CONFIG)
+        for number in (C.CREATE_PD, 77, C.CREATE_PD):
+            hardware.inbox.append(Request(1, bytes([number]), 1, 200))
+        idled = 0
+
+        async def idle():
+            nonlocal idled
+            idled += 1
+            if idled == 3:
+                raise StopLoopError
+
+        with pytest.raises(StopLoopError):
+            await firmware.run(idle)
+        assert hardware.outbox == [bytes(5), b"\1", b"\0\1\0\0\0"]
+        assert firmware.served == 3 and hardware.beats == 6
+
+    asyncio.run(main())
+
+
+def test_reset_forgets_everything():
+    bench = QpBench(state=S.RTS)
+    bench.ok(C.REG_USER_MR, start=0, length=1, npages=1)
+    hardware = bench.hardware
+    hardware.rows.clear()
+    hardware.resets, hardware.resetting = 1, 5
+    hardware.log.clear()
+    assert asyncio.run(bench.firmware.step())
+    assert hardware.resetting == 0 and hardware.log == []
+    assert "No PD" in bench.err(C.DESTROY_PD, pdn=0)
+    assert "No QP" in bench.err(C.QUERY_QP, qpn=bench.qpn)
+    assert bench.ok(C.CREATE_PD).pdn == 0
+    assert bench.ok(C.CREATE_CQ, cqe=1).cqn == 0
+    objects = bench.firmware.commands.objects
+    assert not objects.gids and not objects.slices._taken
+    assert bench.create(recv_cqn=0) != bench.qpn, "late packets of before do not fit"
+
+
+def test_reset_during_a_command():
+    """The answer is for nobody, and rows written while the tables were cleared go away."""
+    bench = Bench()
+    bench.ok(C.CREATE_PD)
+    bench.ok(C.CREATE_CQ, cqe=4)
+    hardware = bench.hardware
+    write = hardware.write_row
+
+    async def write_late(table, index, row):
+        if not hardware.resets:
+            hardware.resets, hardware.resetting = 1, 3
+            hardware.rows.clear()
+        await write(table, index, row)
+
+    hardware.write_row = write_late
+    data = bytes([C.CREATE_QP]) + bytes(4) + bytes([QpType.RC]) + bytes(61)
+    hardware.inbox.append(Request(1, data, len(data), 5))
+    assert asyncio.run(bench.firmware.step())
+    assert hardware.outbox == []
+    assert not hardware.row("qp_cfg", 2)
+    assert bench.firmware.served == 2
+
+
+def test_reset_before_the_first_look_is_no_event():
+    hardware = FakeHardware()
+    hardware.resets = 9
+    firmware = Firmware(hardware, CONFIG)
+    assert not asyncio.run(firmware.step())
+
+
+def test_stuck_reset(monkeypatch):
+    monkeypatch.setattr("firmware.service.PATIENCE", 10)
+    bench = Bench()
+    bench.hardware.resets, bench.hardware.resetting = 1, 1000
+    with pytest.raises(HardwareError, match="reset does not end"):
+        asyncio.run(bench.firmware.step())
+
+
+def test_no_subnet_management():
+    with pytest.raises(ValueError, match="no subnet management"):
+        Firmware(FakeHardware(), NicConfig(), qp_types=frozenset({QpType.SMI}))

@@ -1,0 +1,142 @@
+"""The rules of the house: who may import whom, how long a file is, what no file may name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sim.env import REPO
+
+SHARED = {"config", "ports", "wire", "abi", "common", "csr"}  # what every room may import
+DATA = {"wire", "abi"}  # definitions only: serve gateware, firmware, driver, tests and documents
+LONGEST = 450  # lines of a file under hdl/, firmware/ and sim/
+TEXT = {".py", ".md", ".sv", ".v", ".cpp", ".hpp", ".h", ".toml", ".yml", ".yaml", ".sh", ""}
+SKIPPED = {".git", ".venv", ".build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+
+
+def python_files(folder: str) -> list[Path]:
+    return sorted((REPO / folder).rglob("*.py"))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(REPO).as_posix()
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full dotted name of everything a file imports, wherever in the file."""
+    package = list(path.relative_to(REPO).with_suffix("").parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            for alias in node.names:
+                yield node.lineno, ".".join([*base, *filter(None, [node.module]), alias.name])
+
+
+def breaches(path: Path, allowed) -> list[str]:
+    """Return ``file:line imports name`` for every import which ``allowed`` refuses."""
+    return [
+        f"{name(path)}:{line} imports {module}"
+        for line, module in imports(path)
+        if not allowed(module)
+    ]
+
+
+def within(module: str, *packages: str) -> bool:
+    """Tell whether ``module`` is one of ``packages`` or inside of one."""
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize("room", sorted(p.name for p in (REPO / "hdl").iterdir() if p.is_dir()))
+def test_room_imports_nothing_sideways(room: str) -> None:
+    """Rooms meet only in hdl/nic.py."""
+    open_to = [f"hdl.{one}" for one in {*SHARED, room}]
+
+    def allowed(module: str) -> bool:
+        return not within(module, "hdl") or within(module, *open_to)
+
+    assert not [one for path in python_files(f"hdl/{room}") for one in breaches(path, allowed)]
+
+
+@pytest.mark.parametrize("room", sorted(DATA))
+def test_definitions_are_plain_data(room: str) -> None:
+    """hdl/wire and hdl/abi: of Amaranth the shapes at most, of the house themselves.
+
+    A file ``gateware.py`` may hold their view for gateware; nothing else there depends on it.
+    """
+
+    def allowed(module: str) -> bool:
+        if within(module, "amaranth"):
+            return within(module, "amaranth.lib.data", "amaranth.lib.enum", "amaranth.hdl.unsigned")
+        if within(module, *(f"hdl.{one}.gateware" for one in DATA)):
+            return False
+        return not within(module, "hdl") or within(
+            module, "hdl.config", *(f"hdl.{one}" for one in DATA)
+        )
+
+    plain = [path for path in python_files(f"hdl/{room}") if path.name != "gateware.py"]
+    assert not [one for path in plain for one in breaches(path, allowed)]
+
+
+def test_gateware_knows_no_user_of_it() -> None:
+    def allowed(module: str) -> bool:
+        return not within(module, "sim", "firmware", "tests", "boards", "cocotb")
+
+    assert not [one for path in python_files("hdl") for one in breaches(path, allowed)]
+
+
+def test_firmware_runs_without_gateware_and_simulation() -> None:
+    """It runs on a card's processor or in a daemon: definitions only, nothing simulated."""
+
+    def allowed(module: str) -> bool:
+        if within(module, "hdl"):
+            return within(module, "hdl.abi", "hdl.wire", "hdl.csr", "hdl.ports", "hdl.config")
+        return not within(module, "sim", "tests", "amaranth", "cocotb")
+
+    assert not [one for path in python_files("firmware") for one in breaches(path, allowed)]
+
+
+@pytest.mark.parametrize("folder", ["hdl", "firmware", "sim"])
+def test_files_are_short(folder: str) -> None:
+    long = {
+        name(path): lines
+        for path in (REPO / folder).rglob("*")
+        if path.suffix in (".py", ".sv", ".v", ".cpp", ".hpp")
+        and (lines := len(path.read_text().splitlines())) > LONGEST
+    }
+    assert not long
+
+
+def project_files() -> list[Path]:
+    """All text files of the project: those git knows or would add, or all if there is no git."""
+    done = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        paths = [REPO / line for line in done.stdout.splitlines()]
+    else:
+        paths = [path for path in REPO.rglob("*") if not SKIPPED & set(path.parts)]
+    return [path for path in paths if path.is_file() and path.suffix in TEXT]
+
+
+def test_no_file_names_a_place_outside() -> None:
+    """A path of one person's machine, or of what is not in the repository, helps nobody."""
+    places = re.compile(r"(?<![\w.])/(home|root|Users|work)/\w|\.\./" + "shared")
+    found = [
+        f"{name(path)}:{number}: {line.strip()[:80]}"
+        for path in project_files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if places.search(line)
+    ]
+    assert not found
