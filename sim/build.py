@@ -280,7 +280,7 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
     with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
         control = Path(temporary, "control.vlt")
         control.write_text(_control(rtl.name, [path.name for path in paths], [*WAIVERS, *waive]))
-        command = [str(tools.verilator / "bin" / "verilator"), "--cc", "--vpi", "-Wall"]
+        command = [*env.verilator_command(tools.verilator), "--cc", "--vpi", "-Wall"]
         command += ["-Mdir", "obj", "--top-module", rtl.name, "control.vlt"]
         for path in paths:
             shutil.copy(path, temporary)

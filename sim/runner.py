@@ -156,7 +156,7 @@ class _Build(cocotb_tools.runner.Verilator):
         self._options = options
 
     def _simulator_in_path_build_only(self) -> None:
-        self.executable = str(self._tools.verilator / "bin" / "verilator")
+        self.executable = "verilator"  # replaced below
 
     def _set_env_build(self) -> None:
         super()._set_env_build()
@@ -166,6 +166,7 @@ class _Build(cocotb_tools.runner.Verilator):
         verilate, make = super()._build_command()
         real = str(cocotb_tools.config.libs_dir.parent)
         verilate = [argument.replace(real, str(self._tools.cocotb)) for argument in verilate]
+        verilate[:1] = env.verilator_command(self._tools.verilator)
         if self._options.visible != "all":
             verilate.remove("--public-flat-rw")  # sim.build's control file names the ports
         if self._options.visible == "top":

@@ -36,7 +36,7 @@ class Egress(wiring.Component):
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gids``, ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60 bytes;
     ``counters``.
-    Latency: 28 (64 bit) to 31 (512 bit) cycles from ``header`` to the first beat.
+    Latency: 27 (64 bit) to 30 (512 bit) cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Who waits: a frame waits for its payload, also in its middle.
     Errors: ``error`` of the payload, an invalid GID row or an opcode without description: the

@@ -35,9 +35,9 @@ class Gather(wiring.Component):
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``, ``read_errors`` (payload reads that failed).
-    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 10 with KEY, one
-    more per further page; INLINE 4 and one per 16 bytes; NONE 1. Payload reads begin 2 cycles
-    later.
+    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 9 with KEY, one
+    more per further page and per SGE passed over; INLINE 2 and one per 16 bytes; NONE 1. Payload
+    reads begin 2 cycles later.
     Throughput: one job at a time up to its answer; payload, of earlier jobs, streams meanwhile, a
     host beat per cycle: 4096 bytes at a page offset cost one beat more than aligned ones.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY:

@@ -42,8 +42,9 @@ class Scatter(wiring.Component):
     regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
     writes of all jobs taken before are issued; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``.
-    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 10 with KEY, one
-    more per further page; others 1. First write beat 8 cycles after that at 64 bit, 9 at 512.
+    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 9 with KEY (10 when
+    ``offset`` is not ``length``), one more per further page and per SGE passed over; others 1.
+    First write beat 6 cycles after that at 64 bit, 7 at 512.
     Throughput: one job at a time up to its answer; payload of earlier jobs is written meanwhile,
     one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:

@@ -18,7 +18,8 @@ class SgeWalk(wiring.Component):
     ``start`` with ``job`` (both in one cycle, when ``idle``) begins a packet: ``length`` bytes from
     byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls when
     the last request has been taken; ``status`` then says whether the SGEs were long enough
-    (LOC_LEN_ERR) and within the address space (LOC_PROT_ERR). ``stop`` ends the walk. SGEs of length 0 are passed over.
+    (LOC_LEN_ERR) and within the address space (LOC_PROT_ERR). ``stop`` ends the walk. SGEs of
+    length 0 are passed over.
     With ``resume`` the walk goes on behind the last byte of the packet before, without ``offset``.
 
     Parameters: ``access``: MrRow.access bits that a request needs.

@@ -151,6 +151,7 @@ class Replier(wiring.Component):
                     m.d.sync += [
                         row.read_head.eq(rx.replay),
                         row.packet.eq(rx.replay_skip),
+                        row.replay_seq.eq(rx.replay_seq),
                         flags.replay.eq(0),
                     ]
                 with m.If(quiet):

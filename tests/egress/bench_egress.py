@@ -298,3 +298,18 @@ async def reset_in_mid_frame(dut):
         sent = [Packet(rng) for _ in range(5)]
         await bench.send(sent)
         same(bench.frames(), sent)
+
+
+@cocotb.test(**DEADLINE)
+async def latency(dut):
+    """What docs/egress.md says: from a header to the first beat."""
+    bench = Bench(dut)
+    await bench.start()
+    packet = Packet(random.Random(8), opcode=0x11)
+    await bench.header.run([pack(TxHeader, packet.row)])
+    cycle = 0
+    while not dut.o__valid.value:
+        await ClockCycles(dut.clk, 1)
+        cycle += 1
+        assert cycle < 100
+    assert cycle == {64: 27, 512: 30}[WIDTH]

@@ -43,6 +43,12 @@ SEED = 20
 DEADLINE = {"timeout_time": 16, "timeout_unit": "ms"}
 
 
+def table(rows: list[dict]) -> int:
+    """The GID table's integer."""
+    width = Shape.cast(GidRow).width
+    return sum(pack(GidRow, row) << width * n for n, row in enumerate(rows))
+
+
 class Bench:
     """Clock, reset, streams and what has been counted since the last look."""
 
@@ -56,11 +62,8 @@ class Bench:
 
     async def start(self, *, lossless: bool = False) -> None:
         dut = self.dut
-        table = 0
-        for n, gid in enumerate(GIDS):
-            row = pack(GidRow, {"valid": 1, "function": 7 + n, "gid": gid})
-            table |= row << (Shape.cast(GidRow).width * n)
-        dut.gids.value = table
+        rows = [{"valid": 1, "function": 7 + n, "gid": gid} for n, gid in enumerate(GIDS)]
+        dut.gids.value = table(rows)
         dut.lossless.value = int(lossless)
         dut.i__payload.value = 0
         dut.rst.value = 1
@@ -194,6 +197,26 @@ async def samples_pass(dut):
     counted = bench.counted()
     assert counted.get("packets") == len(samples()), counted
     check(bench.received(), samples())
+
+
+@cocotb.test(**DEADLINE)
+async def invalid_gids(dut):
+    """A row that is not valid matches nothing; of two equal rows the lower one counts."""
+    bench = Bench(dut)
+    await bench.start()
+    frame = samples()[0]
+    rows = [{"valid": 0, "gid": GIDS[0]}, {"valid": 1, "gid": GIDS[1]}]
+    rows += [{"valid": 1, "gid": GIDS[0], "function": 9}, {"valid": 1, "gid": GIDS[0]}]
+    dut.gids.value = table(rows)
+    await bench.send([frame])
+    await bench.settle()
+    ((fields, body),) = bench.received()
+    assert (fields["gid_index"], fields["function"], body) == (2, 9, b"abcdefg")
+    dut.gids.value = table(rows[:2])
+    await bench.send([frame])
+    await bench.settle()
+    assert not bench.received()
+    assert bench.counted()["address"] == 1
 
 
 @cocotb.test(**DEADLINE)
@@ -375,3 +398,19 @@ async def reset_in_mid_packet(dut):
         bench.seen.clear()
         assert not bench.counted()
         await judge(bench, frames)
+
+
+@cocotb.test(**DEADLINE)
+async def latency(dut):
+    """What docs/ingress.md says: from a frame's last beat to its header and payload."""
+    bench = Bench(dut)
+    await bench.start()
+    for length in (1, 64, 200):
+        await bench.send([pk.build(0x04, payload=bytes(length))])
+        cycles = dict.fromkeys(("header", "payload"), 0)
+        for cycle in range(1, 40):
+            await ClockCycles(dut.clk, 1)
+            for name in cycles:
+                if getattr(dut, f"{name}__valid").value and not cycles[name]:
+                    cycles[name] = cycle
+        assert cycles == {"header": 15, "payload": 18}

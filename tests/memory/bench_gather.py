@@ -264,6 +264,19 @@ async def every_restart(dut):
 
 
 @cocotb.test()
+async def end_of_address_space(dut):
+    """An SGE that runs over the last address: what lies beyond is refused, not wrapped round."""
+    bench = await Bench(dut, seed=28).start()
+    dma = next(one for one in bench.world.good if one.type == 1)
+    sges = [((1 << 64) - 100, 300, dma.key)]
+    for offset, length in [(0, 50), (60, 30), (60, 40), (99, 1), (100, 1), (150, 100), (0, 100)]:
+        bench.send_line(offset % 16, sges, offset, length)
+    bench.send_line(3, sges, 0, 99)
+    bench.send_line(3, sges, 99, 1, resume=1)
+    await bench.finish()
+
+
+@cocotb.test()
 async def inline_lengths(dut):
     """Inline messages of every length up to 70 bytes, and the longest."""
     bench = await Bench(dut, seed=22).start()

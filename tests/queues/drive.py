@@ -130,7 +130,8 @@ class ReadPort:
         for at in range(0, length, lanes):
             part = block[at : at + lanes]
             last = at + lanes >= length
-            beat = int.from_bytes(part, "little")
+            # What lies in the lanes beyond keep is nobody's promise.
+            beat = int.from_bytes(part + bench.rng.randbytes(lanes - len(part)), "little")
             beat |= ((1 << len(part)) - 1) << width
             beat |= (at == 0) << (width + lanes)
             beat |= last << (width + lanes + 1)

@@ -48,7 +48,7 @@ def test_missing_tool_is_one_line_and_status_2(monkeypatch: pytest.MonkeyPatch) 
     status, text = call("test")
     env.require_compiler.cache_clear()
     assert status == 2
-    assert text == "Error: g++, make, perl not found: apt-get install g++ make perl\n"
+    assert text == "Error: g++, make not found: apt-get install g++ make\n"
 
 
 def test_arguments_reach_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_bootstrap_without_tools_prints_one_apt_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "sudo apt-get install g++ make perl python3 python3-venv libpython3-dev"
+        "sudo apt-get install g++ make python3 python3-venv libpython3-dev"
     )
     assert not (copy / ".venv").exists()
 
