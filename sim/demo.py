@@ -124,9 +124,9 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
         payload = sum(size for _, _, size in found)
         wire = sum(max(length + FRAME_EXTRA, FRAME_LEAST) for _, length, _ in found)
         limit = LINE_GBPS * payload / wire
-        # A stamp is the end of its frame: the first frame's own time is before it.
+        # A stamp is the beginning of its frame: the last frame's own time is not in the span.
         took = found[-1][0] - found[0][0]
-        rest = payload - found[0][2]
+        rest = payload - found[-1][2]
         row["gbps"] = 8 * rest / took if took else 0.0
         row["wire_limit_gbps"] = limit
         row["ratio"] = row["gbps"] / limit

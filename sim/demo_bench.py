@@ -266,6 +266,7 @@ async def replays(dut: Any) -> None:
             deadline = testbench.deadline(1_000_000)
             report = await play(testbench, trace, side)
             deadline.cancel()
+            testbench.stop()
             facts = asdict(report) | {"good": report.good}
             facts["differences"] = [str(one) for one in report.differences]
             reports.append(facts)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
-from scapy.config import conf
 from scapy.contrib import roce
 from scapy.contrib.roce import AETH, BTH
 from scapy.fields import IntField, LongField, StrFixedLenField, XBitField, XByteField, XIntField
@@ -131,9 +130,6 @@ for _operations, _transports, _layer in (
             bind_layers(BTH, _layer, opcode=_transport | _operation)
 for _operation, _name in ((0x16, "SEND_LAST_WITH_INVALIDATE"), (0x17, "SEND_ONLY_WITH_INVALIDATE")):
     roce._bth_opcodes[_operation] = f"RC_{_name}"
-
-# A payload is a payload: what BTH does not bind stays raw.
-conf.debug_dissector = True
 
 
 def icrc(packet: bytes) -> int:

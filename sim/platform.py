@@ -166,7 +166,7 @@ class Host:
         native.events("host_event", index)  # left over from an earlier test
         native.clear(self.stats)
         self.set()
-        cocotb.start_soon(self._dispatch())
+        self._task = cocotb.start_soon(self._dispatch())
 
     def set(
         self,
@@ -222,6 +222,10 @@ class Host:
         if self._seen.get(task, 0) == self._arrivals:
             await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
         self._seen[task] = self._arrivals
+
+    def stop(self) -> None:
+        """Take no more events: somebody else becomes this host."""
+        self._task.cancel()
 
     async def _dispatch(self) -> None:
         while True:
@@ -282,7 +286,7 @@ class Wire:
         while self._take() is not None:  # left over from an earlier test
             pass
         self.set()
-        cocotb.start_soon(self._dispatch())
+        self._task = cocotb.start_soon(self._dispatch())
 
     def set(
         self,
@@ -365,6 +369,10 @@ class Wire:
         native.library().link_receive(self.index, view, native.byref(arrival))
         del view
         return bytes(buffer), arrival.value
+
+    def stop(self) -> None:
+        """Take no more events: somebody else becomes this end."""
+        self._task.cancel()
 
     async def _dispatch(self) -> None:
         while True:

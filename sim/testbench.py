@@ -165,6 +165,12 @@ class Testbench:
         self.dut.rst.value = 0
         await self.cycles(1)
 
+    def stop(self) -> None:
+        """Stop the clock, hosts and wires, so that another ``Testbench`` can begin."""
+        for end in (*self.hosts, *self.wires):
+            end.stop()
+        self._clock.cancel()
+
     def deadline(self, cycles: int, report: Callable[[], Any] | None = None) -> Deadline:
         """Fail the test after that many cycles; ``report`` says what was stuck."""
         return Deadline(cycles, self.period_ps, report)
