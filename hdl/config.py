@@ -60,8 +60,8 @@ class NicConfig:
         read_resources: READ requests held by the responder over all QPs.
         max_rd_atomic: outstanding READs of one QP, either direction.
         translation_lines: lines of the translation cache, eight pages each, per direction.
-        gather_bytes: payload fetched ahead of the wire, bytes. receive_bytes: receive buffer, bytes.
-        quantum: packets one QP may send before another waiting QP gets its turn.
+        gather_bytes: payload fetched ahead of the wire, bytes. receive_bytes: receive buffer,
+        bytes. quantum: packets one QP may send before another waiting QP gets its turn.
     """
 
     width: int = 512

@@ -27,7 +27,7 @@ from hdl.ingress.ingress import Ingress
 from hdl.mac.guards import RxGuard, TxGuard
 from hdl.memory.gather import Gather
 from hdl.memory.scatter import Scatter
-from hdl.ports.host import HostPort
+from hdl.ports.host import STREAM_DATA, HostPort
 from hdl.ports.jobs import Activation, Interrupt, QueueError
 from hdl.ports.packet import packet_stream
 from hdl.ports.rows import MrRow, QpAck, QpCfg, QpFetch, QpReply, QpRx, QpTx, ReadResource
@@ -51,8 +51,8 @@ __all__ = ["Nic"]
 class Nic(wiring.Component):
     """One card's core: host port on one side, MAC streams on the other.
 
-    Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS), ``intx``
-    Out (level, of the RDMA function without MSI-X), ``link_up`` In.
+    Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
+    ``intx`` Out (level, of the RDMA function without MSI-X), ``link_up`` In.
     Reset: everything; a device reset by the driver resets the rooms, not the management function.
     """
 
@@ -84,9 +84,7 @@ class Nic(wiring.Component):
             return component
 
         def table(name: str, row, depth: int, index_width: int, **kwargs):
-            return room(
-                name, Table(row=row, depth=depth, index_width=index_width, **kwargs)
-            )
+            return room(name, Table(row=row, depth=depth, index_width=index_width, **kwargs))
 
         def connect(*pairs):
             for one, other in pairs:
@@ -119,7 +117,7 @@ class Nic(wiring.Component):
         send_fetch = room("send_fetch", SendFetch(config=config))
         recv_fetch = room("recv_fetch", RecvFetch(config=config))
         completion = room("completion", CompletionEngine(config=config))
-        control = room("control", ControlEngine(config=config))
+        control = room("control", ControlEngine(config=config, stream_id=STREAM_DATA))
         doorbells = room(
             "doorbells", DoorbellRouter(config=config, receive_flags=ReceiveFlags.FLUSH.value)
         )
@@ -196,7 +194,10 @@ class Nic(wiring.Component):
             (control.interrupt, interrupts.i1),
             (interrupts.o, virtio.interrupt),
         )
-        m.d.comb += [virtio.queue_reset_done.eq(queue_resets.done), control.function.eq(FUNCTION_RDMA)]
+        m.d.comb += [
+            virtio.queue_reset_done.eq(queue_resets.done),
+            control.function.eq(FUNCTION_RDMA),
+        ]
         for engine in (recv_fetch, send_fetch, completion, control):
             m.d.comb += [
                 engine.event_idx.eq(virtio.event_idx),
@@ -348,6 +349,8 @@ class Nic(wiring.Component):
             reset.tables_ready.eq(Cat(t.ready for t in (*tables, pokes)).all()),
             room_reset.eq(reset.room_reset),
             reads.hold.eq(reset.hold),
+            reads.writes_accepted.eq(writes.accepted),
+            reads.writes_issued.eq(writes.issued),
             writes.abort.eq(reset.abort),
         ]
 

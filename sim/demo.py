@@ -133,7 +133,9 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
 
 
 def _show(facts: dict[str, Any], pcap: Path) -> None:
-    table = Table(title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left")
+    table = Table(
+        title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left"
+    )
     for heading in ("operation", "size", "messages", "verified", "Gb/s", "of the wire", "latency"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
     for row in facts["rows"]:
@@ -148,24 +150,23 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         )
     console.out.print(table)
     many = facts["many"]
+    took = many["end_ns"] - many["begin_ns"]
     console.out.print(
-        f"{many['qps']} QPs on {many['cqs']} CQs, host completions out of order: {many['messages']} "
-        f"messages, {many['bytes_verified']:,} bytes verified in "
-        f"{many['end_ns'] - many['begin_ns']:,} ns"
+        f"{many['qps']} QPs on {many['cqs']} CQs, host completions out of order: "
+        f"{many['messages']} messages, {many['bytes_verified']:,} bytes verified in {took:,} ns"
     )
-    agreed = sum(report["agreed"] for report in facts["replays"])
-    packets = sum(report["packets"] for report in facts["replays"])
-    good = sum(report["good"] for report in facts["replays"])
+    replays = facts["replays"]
+    agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
     console.out.print(
-        f"Recorded Linux traffic: {good} of {len(facts['replays'])} replays agree, "
-        f"{agreed} of {packets} packets; {len(facts['left_out'])} captures hold what is not replayed"
+        f"Recorded Linux traffic: {agreed} of {packets} packets agree, {good} of {len(replays)} "
+        f"replays; {len(facts['left_out'])} captures hold what is not replayed"
     )
     for report in facts["replays"]:
         if not report["good"]:
             first = report["error"] or (report["differences"] or ["packets are missing"])[0]
             console.out.print(f"  {report['trace']} as side {report['side']}: {first}")
     console.out.print(
-        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC; "
-        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s "
-        f"({facts['cycles'] / facts['seconds']:,.0f} a second); build {facts['build_seconds']:.0f} s"
+        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
+        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, "
+        f"{facts['cycles'] / facts['seconds']:,.0f} a second; build {facts['build_seconds']:.0f} s"
     )

@@ -79,9 +79,7 @@ async def _batch(qps, cqs, mrs, opcode, size, count) -> tuple[int, int]:
     stride = (mrs[0].length - 16) // count
     begin = cqs[0].ctx.device.platform.now()
     if opcode == WrOpcode.SEND:
-        await qps[1].post_recv(
-            [RecvWR(i, [mrs[1].sge(i * stride, size)]) for i in range(count)]
-        )
+        await qps[1].post_recv([RecvWR(i, [mrs[1].sge(i * stride, size)]) for i in range(count)])
     requests = [
         _request(i, opcode, mrs[0].sge(i * stride, size), mrs[1], i * stride) for i in range(count)
     ]

@@ -35,7 +35,12 @@ class Node:
     """
 
     def __init__(
-        self, testbench: Testbench, index: int, *, address: str | None = None, mac: bytes | None = None
+        self,
+        testbench: Testbench,
+        index: int,
+        *,
+        address: str | None = None,
+        mac: bytes | None = None,
     ):
         self.testbench, self.index = testbench, index
         self.name = "ab"[index] if index < 2 else str(index)

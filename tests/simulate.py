@@ -12,7 +12,8 @@ __all__ = ["simulate"]
 def simulate(component, *testbenches: Callable, deadline: int = 10_000, background=()) -> None:
     """Run ``testbenches`` (async functions of the simulator context) to their end.
 
-    ``background`` testbenches need not end. Raises AssertionError when one of them has not ended after ``deadline`` cycles.
+    ``background`` testbenches need not end. Raises AssertionError when one of them has not ended
+    after ``deadline`` cycles.
     """
     warnings.simplefilter("ignore", UnusedElaboratable)
     simulator = Simulator(component)

@@ -30,8 +30,8 @@ class ActivationList(wiring.Component):
     accepted, whatever the service side does. Service is round robin in order of activation.
 
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
-    ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it does),
-    of which the newest is kept; ``ready``: the RAM has been cleared after reset.
+    ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it
+    does), of which the newest is kept; ``ready``: the RAM has been cleared after reset.
     Latency: 4 cycles from a set to ``o``. Throughput: one set or one take in two cycles; with n set
     ports each waits at most n turns. Flags of 0 are no activation and are dropped.
     Reset: empty; cleared row by row, sets wait meanwhile.

@@ -10,8 +10,8 @@ __all__ = ["Join"]
 class Join(wiring.Component):
     """``start`` (held until ``done``, which lasts one cycle) for ``parts`` parts.
 
-    Each part gets ``part_start`` (one cycle) and answers with its bit of ``part_done``, which is low
-    from the cycle after the start until the part has finished. Reset: idle.
+    Each part gets ``part_start`` (one cycle) and answers with its bit of ``part_done``, which is
+    low from the cycle after the start until the part has finished. Reset: idle.
     """
 
     def __init__(self, *, parts: int):

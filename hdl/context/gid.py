@@ -14,8 +14,8 @@ __all__ = ["GidTable"]
 class GidTable(wiring.Component):
     """``config.gids`` rows, all visible on ``rows``; written by the firmware through ``program``.
 
-    Latency: a write is visible in the next cycle. Indices beyond the table are ignored and read as 0.
-    Reset: every row invalid.
+    Latency: a write is visible in the next cycle. Indices beyond the table are ignored and read as
+    0. Reset: every row invalid.
     """
 
     def __init__(self, *, config: NicConfig):

@@ -17,8 +17,9 @@ class Table(wiring.Component):
 
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
-    effect at once; the firmware's write waits for a cycle in which the owner does not write, so that
-    a live row changes in one step. After reset the rows are cleared one a cycle; ``ready`` says when.
+    effect at once; the firmware's write waits for a cycle in which the owner does not write, so
+    that a live row changes in one step. After reset the rows are cleared one a cycle; ``ready``
+    says when.
     """
 
     def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):

@@ -28,6 +28,9 @@ class ReadEngine(wiring.Component):
     Members: ``client0`` .. ``client<n-1>``: read clients, round robin per request;
     ``rd_req``, ``rd_rsp``: the card edge (``HostPort``); ``hold``: accept no new request;
     ``idle``: everything accepted has been returned.
+    ``writes_accepted``, ``writes_issued`` (from the write engine): a request is issued only when
+    every write burst accepted before it has been handed to the host, so a read never overtakes a
+    write of ours, whatever their addresses (rings and their event indices depend on it).
     Latency: 3 cycles from a request to ``rd_req``, 7 from a piece's last ``rd_rsp`` beat to its
     first response beat. Throughput: one piece a cycle is issued; one beat a cycle is stored and one
     is returned. A request that touches one more aligned beat than it has response beats costs that
@@ -55,6 +58,8 @@ class ReadEngine(wiring.Component):
                 "rd_rsp": In(stream.Signature(edge_read_beat(config.width), always_ready=True)),
                 "hold": In(1),
                 "idle": Out(1),
+                "writes_accepted": In(8),
+                "writes_issued": In(8),
             }
         )
 
@@ -198,10 +203,13 @@ class ReadEngine(wiring.Component):
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         room, length = Signal(low + 1), Signal(low + 1)
         fits, issue, take = Signal(), Signal(), Signal()
+        fence, ahead, ordered = Signal(8, reset_less=True), Signal(8), Signal()
         m.d.comb += [
             room.eq(config.read_bytes - addr[:low]),
             fits.eq(addr[:low] + remaining <= config.read_bytes),
-            issue.eq(busy & space & (~self.rd_req.valid | self.rd_req.ready)),
+            ahead.eq(fence - self.writes_issued),
+            ordered.eq((ahead == 0) | ahead[7]),
+            issue.eq(busy & ordered & space & (~self.rd_req.valid | self.rd_req.ready)),
             take.eq(~busy | (issue & fits)),
         ]
         with m.If(fits):
@@ -241,6 +249,7 @@ class ReadEngine(wiring.Component):
             ]
         with m.If(take):
             m.d.sync += [busy.eq(waiting.any()), first.eq(1), client.eq(chosen)]
+            m.d.sync += fence.eq(self.writes_accepted)
             with m.If(waiting.any()):
                 m.d.sync += last.eq(chosen)
             with m.Switch(chosen):

@@ -10,12 +10,12 @@ __all__ = ["ResetSequence"]
 class ResetSequence(wiring.Component):
     """Holds the rooms in reset until the host port is quiet, then waits for their tables to clear.
 
-    ``request`` (held until ``done``): ``room_reset`` resets the rooms, ``hold`` keeps the read engine
-    from taking requests, ``abort`` makes the write engine forget a burst that its source had not
-    finished. When no read is outstanding (``reads_idle``) and every promised write has been handed
-    to the host (``writes_idle``) the rooms run again; when ``tables_ready``, ``done`` (one cycle).
-    Spec: Virtio 1.2, 2.4 (status reads 0 once the reset is complete). Latency: the host's longest
-    read, and a cycle for each row of the largest table. Reset: the rooms run.
+    ``request`` (held until ``done``): ``room_reset`` resets the rooms, ``hold`` keeps the read
+    engine from taking requests, ``abort`` makes the write engine forget a burst that its source
+    had not finished. When no read is outstanding (``reads_idle``) and every promised write has
+    been handed to the host (``writes_idle``) the rooms run again; when ``tables_ready``, ``done``
+    (one cycle). Spec: Virtio 1.2, 2.4 (status reads 0 once the reset is complete). Latency: the
+    host's longest read, and a cycle for each row of the largest table. Reset: the rooms run.
     """
 
     def __init__(self):

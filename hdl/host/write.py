@@ -27,6 +27,8 @@ class WriteEngine(wiring.Component):
     edge (``HostPort``); ``abort``: the clients are being reset: accept nothing, drop the chunk
     whose burst was cut off (chunks of it that are complete are written), finish the rest;
     ``idle``: everything accepted has been taken by the host, or dropped.
+    ``accepted``, ``issued``: bursts whose last beat the engine, or the host, has taken, modulo 256;
+    fewer than 128 lie between them. The read engine orders reads behind writes with them.
     Latency: 6 cycles from a chunk's last beat to its first beat at ``wr``. Throughput: one beat a
     cycle; a burst that touches one more aligned beat than it has beats costs one more cycle. The
     turn passes without a gap when another client waits at the end of a burst, else in one cycle.
@@ -49,6 +51,8 @@ class WriteEngine(wiring.Component):
                 "wr": Out(stream.Signature(edge_write_beat(config.width))),
                 "abort": In(1),
                 "idle": Out(1),
+                "accepted": Out(8),
+                "issued": Out(8),
             }
         )
 
@@ -87,6 +91,11 @@ class WriteEngine(wiring.Component):
             m.d.sync += inside.eq(~(self.abort | chosen_beat.last))
         with m.If((taken & offered & chosen_beat.last) | (~offered & ~inside)):
             m.d.sync += turn.eq(chosen)
+
+        with m.If(taken & offered & chosen_beat.last):
+            m.d.sync += self.accepted.eq(self.accepted + 1)
+        with m.If(self.wr.valid & self.wr.ready & store.ends_burst):
+            m.d.sync += self.issued.eq(self.issued + 1)
 
         wiring.connect(m, skid.o, align.i)
         wiring.connect(m, align.o, store.i)

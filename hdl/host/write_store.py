@@ -29,6 +29,7 @@ class WriteStore(wiring.Component):
                 "i": In(stream.Signature(aligned_beat(config.width))),
                 "o": Out(stream.Signature(edge_write_beat(config.width))),
                 "busy": Out(1),
+                "ends_burst": Out(1),  # the beat at ``o`` is the last of its client's burst
             }
         )
 
@@ -39,7 +40,7 @@ class WriteStore(wiring.Component):
         low = ceil_log2(self._config.write_bytes)
         depth = max(4, 2 * self._config.write_bytes // count)
         index = ceil_log2(depth)
-        row = data.StructLayout({"data": width, "strb": count, "last": 1})
+        row = data.StructLayout({"data": width, "strb": count, "last": 1, "ends_burst": 1})
         rows = memory.Memory(shape=row, depth=depth, init=[])
         m.submodules.rows = rows
         put, get = rows.write_port(), rows.read_port(domain="comb")
@@ -67,6 +68,7 @@ class WriteStore(wiring.Component):
             put.data.data.eq(beat.data),
             put.data.strb.eq(beat.strb),
             put.data.last.eq(ends),
+            put.data.ends_burst.eq(beat.last),
             put.en.eq(accept & ~beat.drop),
             close.addr.eq(closed),
             close.data.stream_id.eq(beat.stream_id),
@@ -118,6 +120,7 @@ class WriteStore(wiring.Component):
                 out.strb.eq(get.data.strb),
                 out.first.eq(first),
                 out.last.eq(get.data.last),
+                self.ends_burst.eq(get.data.ends_burst),
                 opened.eq(opened + get.data.last),
             ]
             if low > lanes:

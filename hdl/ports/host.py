@@ -19,7 +19,6 @@ __all__ = [
     "MmioPort",
     "MmioRequest",
     "ReadRequest",
-    "WriteBeat",
     "edge_read_request",
     "edge_read_beat",
     "edge_write_beat",
@@ -50,8 +49,8 @@ def edge_read_beat(width: int) -> data.StructLayout:
 def edge_write_beat(width: int) -> data.StructLayout:
     """One write beat, complete in itself: ``addr`` is this beat's, aligned to the beat.
 
-    ``length`` is the burst's bytes (valid on ``first``; a burst is at most ``write_bytes`` bytes and
-    never crosses 4 KiB); ``strb`` marks the bytes written.
+    ``length`` is the burst's bytes (valid on ``first``; a burst is at most ``write_bytes`` bytes
+    and never crosses 4 KiB); ``strb`` marks the bytes written.
     """
     return data.StructLayout(
         {
@@ -82,8 +81,8 @@ def read_beat(width: int) -> data.StructLayout:
 
 
 def write_beat(width: int) -> data.StructLayout:
-    """A client's write beat. ``function``, ``addr`` and ``stream_id`` are valid on ``first``; byte 0
-    of the burst is in lane 0; ``keep`` is contiguous from bit 0 and all ones unless ``last``.
+    """A client's write beat. ``function``, ``addr`` and ``stream_id`` are valid on ``first``; byte
+    0 of the burst is in lane 0; ``keep`` is contiguous from bit 0 and all ones unless ``last``.
     A client's burst is 1 to 4096 bytes at any address; the engine splits it."""
     return data.StructLayout(
         {
@@ -111,8 +110,8 @@ class ReadClient(Signature):
 
 
 class WriteClient(Signature):
-    """Seen from the client: a stream of write beats. A burst whose last beat was accepted is issued:
-    whatever any client offers later on the same ``stream_id`` becomes visible after it."""
+    """Seen from the client: a stream of write beats. A burst whose last beat was accepted is
+    issued: whatever any client offers later on the same ``stream_id`` becomes visible after it."""
 
     def __init__(self, width: int):
         super().__init__({"beat": Out(stream.Signature(write_beat(width)))})
@@ -122,7 +121,8 @@ class MmioRequest(data.Struct):
     """One access of 1, 2 or 4 bytes, naturally placed in a 32-bit word.
 
     ``addr`` is the byte address of the aligned word in ``bar`` (0 to 5, or BAR_CONFIG); ``strb``
-    marks the bytes accessed, for reads too (reads have side effects). ``data`` lanes are the word's.
+    marks the bytes accessed, for reads too (reads have side effects). ``data`` lanes are the
+    word's.
     """
 
     function: 8

@@ -59,6 +59,8 @@ class FetchRequest(data.Struct):
 
 
 class FetchStatus(enum.Enum, shape=2):
+    """What became of a fetch."""
+
     OK = 0
     EMPTY = 1  # the driver has made nothing available at that position
     WQE_ERROR = 2  # the element is there but is no valid WQE: completes with ``error``
@@ -160,6 +162,8 @@ class TxChecked(data.Struct):
 
 
 class ScatterKind(enum.Enum, shape=3):
+    """Where a packet's payload goes, or what to check for it."""
+
     NONE = 0  # the packet has no payload
     DISCARD = 1
     LINE = 2  # the SGEs of a line, from byte ``offset`` of the message
@@ -300,6 +304,8 @@ class QueueErrorCause(enum.Enum, shape=4):
 
 
 class QueueError(data.Struct):
+    """A virtqueue that was stopped, and why."""
+
     queue: 16
     cause: QueueErrorCause
 

@@ -1,4 +1,5 @@
-"""Rows of the context tables. Each has one owner that writes it while a QP is live; others read copies.
+"""Rows of the context tables. Each has one owner that writes it while a QP is live; others read
+copies.
 
 | table    | owner (room/component)            | readers                                   |
 |----------|-----------------------------------|-------------------------------------------|
@@ -68,7 +69,9 @@ class QpCfg(data.Struct):
     remote_read: 1
     remote_atomic: 1
     max_rd_atomic: 8  # READs this QP may have outstanding
-    max_dest_rd_atomic: 8  # READs it answers at a time: size of its slice of the pool (power of two)
+    max_dest_rd_atomic: (
+        8  # READs it answers at a time: size of its slice of the pool (power of two)
+    )
     read_base: 16  # first entry of its slice of the read resource pool
     min_rnr_timer: 5
     timeout: 5
@@ -92,7 +95,8 @@ class QpTx(data.Struct):
     """Requester: the next packet to send."""
 
     position: 16  # avail-ring position of the WQE to send from
-    high: 16  # first position that has no outstanding entry yet; position = high unless in mid-WQE or sent again
+    # first position that has no outstanding entry yet; position = high unless in mid-WQE or sent
+    # again high: 16
     offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
     entry: 16  # outstanding-table entry of the WQE before ``high``
@@ -185,7 +189,9 @@ class MrType(enum.Enum, shape=3):
 
 
 class MrRow(data.Struct):
-    """One memory region. Access bits as in the ABI: local write 0, remote write 1, read 2, atomic 3."""
+    """One memory region. Access bits as in the ABI: local write 0, remote write 1, read 2, atomic
+    3.
+    """
 
     type: MrType
     function: 8

@@ -2,7 +2,8 @@
 
 Read: drive ``index`` (and ``enable``); ``row`` is valid in the next cycle and stays until the next
 enabled read. A read in the same cycle as a write of the same row returns the new row.
-Write: takes effect at the clock edge. Tables clear themselves after reset; ``ready`` of the table says so.
+Write: takes effect at the clock edge. Tables clear themselves after reset; ``ready`` of the table
+says so.
 """
 
 from amaranth.lib import data, stream
@@ -28,9 +29,9 @@ class TableWrite(Signature):
 
 
 class TableProgram(Signature):
-    """Seen from the firmware's window. ``read`` or ``write`` is held until ``done`` (one cycle, when
-    the table has a free turn; its owner goes first); ``read_row`` is valid with ``done``. A write
-    replaces the whole row in one cycle."""
+    """Seen from the firmware's window. ``read`` or ``write`` is held until ``done`` (one cycle,
+    when the table has a free turn; its owner goes first); ``read_row`` is valid with ``done``. A
+    write replaces the whole row in one cycle."""
 
     def __init__(self, index_width: int, row):
         super().__init__(

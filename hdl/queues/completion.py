@@ -56,11 +56,12 @@ class CompletionEngine(wiring.Component):
     The buffers of up to ``lanes`` CQEs are looked up ahead. A queue that is not enabled gets
     nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
-    error, once per arming; for SQ and RQ whenever the queue has a vector; all of them subject to
-    NO_INTERRUPT or used_event. Latency and throughput: docs/queues.md.
-    Errors: CQ without a buffer: its ``error`` is set, this and later CQEs are lost (VR-4.11); a
-    broken CQ ring likewise, with a QueueError. The WQE's buffer goes back all the same.
-    Reset: CQ rows and used indices are cleared, one a cycle; nothing is accepted meanwhile.
+    error, once per arming, whatever the ring's flag or used_event says (VR-3.34: arming decides);
+    for SQ and RQ whenever the queue has a vector, subject to NO_INTERRUPT or used_event. Latency
+    and throughput: docs/queues.md. Errors: CQ without a buffer: its ``error`` is set, this and
+    later CQEs are lost (VR-4.11); a broken CQ ring likewise, with a QueueError. The WQE's buffer
+    goes back all the same. Reset: CQ rows and used indices are cleared, one a cycle; nothing is
+    accepted meanwhile.
     """
 
     def __init__(self, *, config: NicConfig, lanes: int = 8):
@@ -175,6 +176,7 @@ class CompletionEngine(wiring.Component):
                 | (((asked & SOLICITED) != 0) & (completion.solicited | (completion.status != 0)))
             ),
             used.i.payload.notify.eq((ring.vector != NO_VECTOR) & (~second | wanted)),
+            used.i.payload.sure.eq(second),
             indices.read0.index.eq(ring.queue[:used_bits]),
         ]
 

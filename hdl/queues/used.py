@@ -18,7 +18,8 @@ __all__ = ["UsedWriter", "UsedJob"]
 class UsedJob(data.Struct):
     """Return chain ``head``, into which ``length`` bytes were written, as element ``index``.
 
-    ``notify``: the driver wants an interrupt, unless the ring says otherwise."""
+    ``notify``: the driver wants an interrupt, unless the ring says otherwise; ``sure``: whatever
+    the ring says (the CQ was armed for this completion)."""
 
     function: 8
     ring: UsedRing
@@ -26,6 +27,7 @@ class UsedJob(data.Struct):
     head: 16
     length: 32
     notify: 1
+    sure: 1
 
 
 class UsedWriter(wiring.Component):
@@ -34,7 +36,8 @@ class UsedWriter(wiring.Component):
     Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression).
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
     ``interrupt``; ``event_idx``: used_event decides instead of NO_INTERRUPT.
-    Latency: 3 cycles; with ``notify`` a host read more (the flag or used_event). One job at a time.
+    Latency: 3 cycles; with ``notify`` a host read more (the flag or used_event) unless
+    ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
     """
 
@@ -109,6 +112,8 @@ class UsedWriter(wiring.Component):
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
                         m.next = "ASK"
+                        with m.If(job.sure):
+                            m.next = "RAISE"
                     with m.Else():
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"

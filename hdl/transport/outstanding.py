@@ -48,14 +48,15 @@ class _Progress(data.Struct):
 class OutstandingTable(wiring.Component):
     """Keeps, for each QP, the WQEs that wait for acknowledgement, oldest first.
 
-    The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is free.
-    Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
+    The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is
+    free. Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
     ``head_req`` (QP) -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (QP; removes it).
     Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
 
     Latency: each operation takes 2 to 4 cycles, one at a time; ``fail`` and ``drop`` walk the list,
-    2 cycles an entry (both are rare). Throughput: a WQE costs an append, a finish, a look and a pop,
-    12 cycles in all. Errors: an append without ``room`` waits. Reset: empty, cleared row by row.
+    2 cycles an entry (both are rare). Throughput: a WQE costs an append, a finish, a look and a
+    pop, 12 cycles in all. Errors: an append without ``room`` waits. Reset: empty, cleared row by
+    row.
     """
 
     def __init__(self, *, config: NicConfig):

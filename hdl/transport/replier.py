@@ -22,16 +22,18 @@ class Replier(wiring.Component):
 
     Spec: IBTA vol 1, 9.7.5 (acknowledgements), 9.7.5.1.1 (syndromes), 9.7.4.1.1 (READ responses).
 
-    Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits), ``job``/``checked``
-    to the gather, copies of the QP's rows, ``resource`` (the pool of accepted READs).
+    Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
+    ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
+    READs).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. A READ response that the gather refuses
-    (its key went away after the request was accepted) becomes NAK 62h and the QP's READs are dropped.
-    A QP in RESET, INIT or ERR says nothing.
+    (its key went away after the request was accepted) becomes NAK 62h and the QP's READs are
+    dropped. A QP in RESET, INIT or ERR says nothing.
 
-    Latency: 6 cycles from the list to the job. Throughput: an ACK takes 9 cycles and the gather's check,
-    a READ response packet 2 and the check, while the previous one's data moves. Reset: nothing is due.
+    Latency: 6 cycles from the list to the job. Throughput: an ACK takes 9 cycles and the gather's
+    check, a READ response packet 2 and the check, while the previous one's data moves. Reset:
+    nothing is due.
     """
 
     def __init__(self, *, config: NicConfig):

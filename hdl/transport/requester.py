@@ -44,9 +44,9 @@ class Requester(wiring.Component):
     VR-4.4, VR-5.3, 5.7, 5.11, 5.22.
 
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
-    ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and ``release``
-    (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves a QP back;
-    ``waiting`` In: WQEs the scheduler holds ready.
+    ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
+    ``release`` (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves
+    a QP back; ``waiting`` In: WQEs the scheduler holds ready.
 
     Latency: 7 cycles from a WQE to its first job. Throughput: a packet takes 3 cycles and the
     gather's check, and the data of a packet moves while the next is checked; so a packet a few tens
@@ -119,6 +119,7 @@ class Requester(wiring.Component):
             job.line.eq(wqe.line),
             job.num_sge.eq(wqe.wqe.num_sge),
             job.offset.eq(row.offset),
+            job.resume.eq(sent != 0),  # the packet before was of this WQE, and ended here
         ]
         with m.If(wqe.wqe.inline):
             m.d.comb += job.source.eq(TxSource.INLINE)
@@ -177,9 +178,7 @@ class Requester(wiring.Component):
         blocked, full = Signal(), Signal()
         m.d.comb += [
             reads.eq(row.reads - ack.reads),
-            blocked.eq(
-                (is_read & (reads >= cfg.max_rd_atomic)) | (wqe.wqe.fence & (reads != 0))
-            ),
+            blocked.eq((is_read & (reads >= cfg.max_rd_atomic)) | (wqe.wqe.fence & (reads != 0))),
             full.eq(~self.room),
         ]
         begun = Signal()  # the WQE has its entry: it was interrupted, or is sent again

@@ -26,10 +26,11 @@ class SendFlags(enum.IntFlag, shape=4):
 class Scheduler(wiring.Component):
     """Takes activated QPs in turn and fetches one WQE of each.
 
-    Members: ``doorbell`` (flags DOORBELL, and NEXT with the avail index as data), ``wake`` (QP, from
-    the completer), ``activate`` (from the firmware after a change of state: DOORBELL and WAKE), ``rewind`` (from the requester);
-    ``fetch_req``/``fetch_rsp`` to the fetch engine; ``wqe`` to the requester: OK and WQE_ERROR
-    answers, per QP in queue order; ``release``: lines of answers that a rewind has made stale.
+    Members: ``doorbell`` (flags DOORBELL, and NEXT with the avail index as data), ``wake`` (QP,
+    from the completer), ``activate`` (from the firmware after a change of state: DOORBELL and
+    WAKE), ``rewind`` (from the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine;
+    ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
+    of answers that a rewind has made stale.
 
     A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly. At
     most one answer of a QP is wanted at a time: ``QpFetch.position`` is the position expected next.

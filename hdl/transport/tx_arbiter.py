@@ -11,8 +11,8 @@ __all__ = ["TxArbiter"]
 
 
 class TxArbiter(wiring.Component):
-    """One job at a time: the side whose job was passed on gets the next answer; then it is the other
-    side's turn if it has a job.
+    """One job at a time: the side whose job was passed on gets the next answer; then it is the
+    other side's turn if it has a job.
 
     Latency: 1 cycle each way. Throughput: one job and its answer at a time (the gather answers in
     order and works ahead of its own data). Reset: idle.

@@ -117,7 +117,11 @@ def differences(packet: Packet, frame: bytes, report: Report) -> list[Difference
         report.note("migreq")
     if recorded.payload != sent.payload:
         at = next(
-            (i for i, (a, b) in enumerate(zip(recorded.payload, sent.payload, strict=False)) if a != b),
+            (
+                i
+                for i, (a, b) in enumerate(zip(recorded.payload, sent.payload, strict=False))
+                if a != b
+            ),
             min(len(recorded.payload), len(sent.payload)),
         )
         found.append(
@@ -145,7 +149,9 @@ def acks_agree(trace: Trace, responder: int, frame: bytes, index: int) -> list[D
     done = trace.completed(responder, fields["psn"])
     want = trace.first_msn(responder) + done & PSN_MASK
     if fields["msn"] != want:
-        return [Difference(index, f"MSN of the ACK for PSN {fields['psn']:#x}", want, fields["msn"])]
+        return [
+            Difference(index, f"MSN of the ACK for PSN {fields['psn']:#x}", want, fields["msn"])
+        ]
     return []
 
 

@@ -19,7 +19,19 @@ from sim.replay.compare import Difference, Report, ack_like, acks_agree, differe
 from sim.replay.trace import PSN_MASK, Message, Packet, Trace, Unsuitable
 from sim.system import Node
 from sim.testbench import Testbench
-from sim.verbs import CQ, MR, QP, SGE, AHAttr, GlobalRoute, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
+from sim.verbs import (
+    CQ,
+    MR,
+    QP,
+    SGE,
+    AHAttr,
+    GlobalRoute,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+    RecvWR,
+    SendWR,
+)
 
 __all__ = ["play"]
 
@@ -240,9 +252,7 @@ class _Player:
                 self._differs(f"completion of {wc.wr_id}", "SUCCESS", wc.status)
 
     def _differs(self, what: str, recorded: object, sent: object) -> None:
-        self.report.differences.append(
-            Difference(len(self.trace.packets), what, recorded, sent)
-        )
+        self.report.differences.append(Difference(len(self.trace.packets), what, recorded, sent))
 
     def _memory(self) -> None:
         """Final memory: what was received, read and written, byte for byte."""
@@ -254,16 +264,18 @@ class _Player:
                 self._same(message, "data received", self.local, self.places[id(message)])
         wanted = {rkey: mr.read(mr.length) for rkey, mr in self.regions.items()}
         for message in self.other.messages:
-            if message.opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM):
-                if message.length:
-                    at = message.va - self.regions[message.rkey].iova
-                    data = np.frombuffer(bytes(message.data), np.uint8)
-                    wanted[message.rkey][at : at + message.length] = data
+            write = message.opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
+            if write and message.length:
+                at = message.va - self.regions[message.rkey].iova
+                data = np.frombuffer(bytes(message.data), np.uint8)
+                wanted[message.rkey][at : at + message.length] = data
         for rkey, mr in self.regions.items():
             different = np.flatnonzero(mr.read(mr.length) != wanted[rkey])
             if different.size:
                 at = int(different[0])
-                self._differs(f"memory under rkey {rkey:#x} at byte {at}", wanted[rkey][at], mr.read(1, at)[0])
+                self._differs(
+                    f"memory under rkey {rkey:#x} at byte {at}", wanted[rkey][at], mr.read(1, at)[0]
+                )
 
     def _same(self, message: Message, what: str, mr: MR, offset: int) -> None:
         data = mr.read(message.length, offset)
@@ -285,7 +297,8 @@ def _address(gid: bytes) -> str:
 
 
 async def play(testbench: Testbench, trace: Trace, side: int) -> Report:
-    """Play ``side`` (0: the machine that sends first) of ``trace`` on a card that has just been reset.
+    """Play ``side`` (0: the machine that sends first) of ``trace`` on a card that has just been
+    reset.
 
     Raises Unsuitable when the card cannot have the recorded numbers.
     """

@@ -144,7 +144,9 @@ class Trace:
         for packet in self.packets:
             fields = packet.parts.fields
             if fields["opcode"] >> 5 != Transport.RC:
-                raise self._fail(packet, f"opcode {fields['opcode']:#04x} is not of the RC transport")
+                raise self._fail(
+                    packet, f"opcode {fields['opcode']:#04x} is not of the RC transport"
+                )
             self.sides[packet.side].mac = fields["src_mac"]
             other = self.sides[1 - packet.side]
             if other.qpn not in (0, fields["dest_qp"]):
@@ -153,7 +155,9 @@ class Trace:
 
     @cached_property
     def mtu(self) -> int:
-        """Path MTU: the payload of any packet that is neither last nor only; else the smallest legal."""
+        """Path MTU: the payload of any packet that is neither last nor only; else the smallest
+        legal.
+        """
         multi = (Op.SEND_FIRST, Op.SEND_MIDDLE, Op.WRITE_FIRST, Op.WRITE_MIDDLE)
         multi += (Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE)
         longest = 0
@@ -236,7 +240,8 @@ class Trace:
         raise self._fail(packet, "a READ response without its request")
 
     def completed(self, responder: int, psn: int) -> int:
-        """Messages to ``responder`` that are complete once everything up to ``psn`` is acknowledged.
+        """Messages to ``responder`` that are complete once everything up to ``psn`` is
+        acknowledged.
 
         A READ counts when its request has been accepted: with its first PSN."""
         done = 0

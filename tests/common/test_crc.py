@@ -14,6 +14,9 @@ from hdl.common.checksum import BeatSum, WordSum
 from hdl.wire.constants import ICRC_RESIDUE
 from sim import packets as pk
 
+# Components that refuse their parameters are never elaborated.
+pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
+
 
 def register(data: bytes) -> int:
     """The CRC register after ``data`` when it starts at 0."""
@@ -138,7 +141,6 @@ def test_mask_makes_the_icrc(width):
     simulator.run()
 
 
-@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_parameters():
     for part in (crc.CrcBeats, crc.CrcUnfill, crc.IcrcMask):
         with pytest.raises(ValueError, match="not 12"):

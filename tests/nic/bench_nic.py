@@ -67,7 +67,9 @@ class Pair:
 
 
 def pieces(rng, mr, total, count):
-    """``count`` SGEs of together ``total`` bytes, anywhere in the region, some empty; and their data."""
+    """``count`` SGEs of together ``total`` bytes, anywhere in the region, some empty; and their
+    data.
+    """
     cuts = sorted(rng.randint(0, total) for _ in range(count - 1))
     sizes = [b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True)]
     sges, at = [], 0
@@ -216,7 +218,10 @@ async def remote_errors(dut):
         await qps[0].post_send([wr, p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 9)], number=2)])
         found = await p.done(count=2)
         statuses = [(wc.wr_id, wc.status) for wc in found]
-        assert statuses == [(1, WcStatus.REM_ACCESS_ERR), (2, WcStatus.WR_FLUSH_ERR)], (opcode, rkey)
+        assert statuses == [(1, WcStatus.REM_ACCESS_ERR), (2, WcStatus.WR_FLUSH_ERR)], (
+            opcode,
+            rkey,
+        )
         assert np.array_equal(p.mrs[1].read(p.mrs[1].length), before)
     counters = await p.nodes[1].counters()
     assert counters["resp_remote_access_errors"] == len(cases)
@@ -349,7 +354,9 @@ async def reset_at_any_moment(dut):
 
 @cocotb.test()
 async def full_rate(dut):
-    """WRITE of 1 MiB at MTU 4096: at least 90 % of the wire limit (512 bit only; narrower: as wide)."""
+    """WRITE of 1 MiB at MTU 4096: at least 90 % of the wire limit (512 bit only; narrower: as
+    wide).
+    """
     p = await Pair.up(dut, length=(1 << 20) + 64)
     p.system.stop_firmware()
     for node in p.nodes:
@@ -377,4 +384,3 @@ async def full_rate(dut):
     ratio = 8 * payload / took / min(limit, core)
     dut._log.info("goodput %.2f Gb/s, %.1f %% of the limit", 8 * payload / took, 100 * ratio)
     assert ratio >= 0.9
-

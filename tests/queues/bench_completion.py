@@ -107,7 +107,7 @@ async def several_queues(dut):
 
 @cocotb.test()
 async def interrupts(dut):
-    """Armed with NEXT or SOLICITED, one shot, after the index; flag and used_event suppress."""
+    """Armed with NEXT or SOLICITED, one shot, after the index; WQE rings obey flag and used_event."""
     bench = CompletionBench(dut, seed=4)
     await bench.start()
     cq = bench.queue(2, 64, vector=3)
@@ -142,19 +142,16 @@ async def interrupts(dut):
     await one(NEXT, 1)  # added to SOLICITED; both are gone afterwards
     await one(0, 0, solicited=1)
     cq.set_flags(1)
-    await one(NEXT, 0)
+    await one(NEXT, 1)  # arming decides, not the ring
     cq.set_flags(0)
-    await one(0, 1)  # it stayed armed
+    await one(0, 0)
     cq.vector = 0xFFFF
     await one(NEXT, 0)
     cq.vector = 3
     await one(0, 1)
     dut.completion__event_idx.value = 1
-    cq.set_used_event(count)
-    await one(NEXT, 1)
     cq.set_used_event(count + 1)
-    await one(NEXT, 0)
-    await one(0, 1)
+    await one(NEXT, 1)
     await one(0, 0)
     assert number(dut.completion__interrupts) == len(bench.interrupts.items)
     # A WQE's ring: whenever it has a vector, armed or not.

@@ -144,7 +144,9 @@ def test_replay_answers_the_tail_again():
         await w.connect(ctx, 1)
         resource = {"va": 0, "rkey": 9, "length": 4 * MTU, "psn": 10, "msn": 1}
         await w.program(ctx, w.dut.pool, 8, **resource)
-        await w.program(ctx, w.dut.rx, 1, psn=14, msn=1, read_tail=1, replay=0, replay_skip=3, replay_seq=1)
+        await w.program(
+            ctx, w.dut.rx, 1, psn=14, msn=1, read_tail=1, replay=0, replay_skip=3, replay_seq=1
+        )
         await w.program(ctx, w.dut.reply, 1, read_head=1)
         await w.activate(ctx, 1, REPLAY | READ)
         await w.until(ctx, 1)

@@ -1,5 +1,7 @@
 """Scheduler, requester and outstanding table together."""
 
+from itertools import pairwise
+
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
@@ -83,7 +85,7 @@ def test_qps_take_turns_and_keep_their_own_order():
                 0,
             ]
         order = [j.header.dest_qp for j in world.jobs]
-        changes = sum(a != b for a, b in zip(order, order[1:], strict=False))
+        changes = sum(a != b for a, b in pairwise(order))
         assert changes >= 4, "one QP held the other back"
 
     run(scenario)

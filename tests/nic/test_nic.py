@@ -1,0 +1,56 @@
+"""The whole NIC at widths 64 and 512: one model for each width, many benches."""
+
+import pytest
+
+from hdl.config import NicConfig
+from sim import testbench
+from sim.build import Rtl, lint, run
+
+BENCHES = [
+    "every_operation_at_the_edges",
+    "inline_and_unsignalled",
+    "every_mtu_and_both_ip_versions",
+    "remote_errors",
+    "local_errors",
+    "receive_errors",
+    "modify_to_error_flushes",
+    "completion_events",
+    "ring_shapes",
+    "reset_at_any_moment",
+    "full_rate",
+]
+
+
+def model(width: int):
+    """The model that the demonstration uses as well."""
+    return testbench.build(config=NicConfig(width=width), nics=2)
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("part", [0, 1])
+def test_two_nics(width, part):
+    """In two parts, so that two processes share the work once the model is there."""
+    run(
+        model(width),
+        test_module="tests.nic.bench_nic",
+        testcase=BENCHES[part::2],
+        extra_env={"ROCINANTE_WIDTH": str(width)},
+        timeout_s=900,
+    )
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_recorded_traffic(width):
+    """Every suitable capture from both sides; every mutation of one is reported."""
+    run(
+        model(width),
+        test_module="tests.nic.bench_replay",
+        extra_env={"ROCINANTE_WIDTH": str(width)},
+        timeout_s=900,
+    )
+
+
+@pytest.mark.parametrize("width", [64, 128, 256, 512])
+def test_lint(width):
+    """The whole NIC converts and passes lint at every width."""
+    lint(Rtl("hdl.nic:Nic", {"config": NicConfig(width=width)}, "nic"))
