@@ -165,9 +165,11 @@ def build_model(
     key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # The second lock is for the folder to compile in, which other checkouts may share.
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / top).exists():
-            _compile(folder, key, files, control, options)
+            with FileLock(env.work_root() / f"{key}.lock"):
+                _compile(folder, key, files, control, options)
     return BuiltModel(top=top, folder=folder, waves=waves)
 
 

@@ -200,9 +200,24 @@ def _members(design: Any) -> dict[str, Any]:
     return ports
 
 
+def _name_states(fragment: Any) -> None:
+    """Put the state names of FSMs into the Verilog: ``(* enum_value_<bits> = "NAME" *)``."""
+    for subfragment, *_ in fragment.subfragments:
+        _name_states(subfragment)
+    for statement in (one for domain in fragment.statements.values() for one in domain):
+        register = getattr(statement, "test", None)  # an FSM is a switch over its register
+        decoder = getattr(register, "decoder", None)
+        if not callable(decoder) or isinstance(decoder, type):
+            continue
+        for value in (value for patterns, *_ in statement.cases for value in patterns or ()):
+            name = decoder(int(value, 2)).split("/")[0]
+            register.attrs[f"enum_value_{value}"] = name
+
+
 def _worker(job: Path, answer: Path) -> None:
     """Elaborate one job (the process started by ``_elaborate``)."""
     from amaranth.back import verilog as backend
+    from amaranth.hdl import Fragment
 
     own = set(sys.modules)
     factory, params, name, ports = pickle.loads(job.read_bytes())
@@ -212,9 +227,10 @@ def _worker(job: Path, answer: Path) -> None:
         target = getattr(target, part)
     design = target(**params)
     members = _members(design) if ports is None else [getattr(design, port) for port in ports]
+    fragment = Fragment.get(design, "verilog")  # memories become instances of ram.v
+    _name_states(fragment)
     text = backend.convert(
-        design,
-        platform="verilog",  # memories become instances of ram.v
+        fragment,
         name=name,
         ports=members,
         emit_src=False,

@@ -1,4 +1,4 @@
-"""Jobs and results that rooms hand to each other. docs/architecture.md says who sends what to whom."""
+"""Jobs and results that rooms hand to each other; docs/architecture.md: who sends what to whom."""
 
 from amaranth.lib import data, enum
 
@@ -92,7 +92,7 @@ class RecvWqe(data.Struct):
 
 
 class SendFetched(data.Struct):
-    """Answer to a FetchRequest on a send queue. ``line`` is taken until released (status OK only)."""
+    """Answer to a FetchRequest on a send queue. ``line`` is taken until released (OK only)."""
 
     status: FetchStatus
     error: 8  # WC status when WQE_ERROR
@@ -194,7 +194,7 @@ class ScatterJob(data.Struct):
 
 
 class ScatterChecked(data.Struct):
-    """Answer to each ScatterJob, in order, before any payload is written: WC status (0 = will be)."""
+    """Answer to each ScatterJob, in order, before payload is written: WC status (0 = will be)."""
 
     status: 8
 
@@ -281,7 +281,7 @@ class DropList(data.Struct):
 
 
 class Doorbell(data.Struct):
-    """A driver's notification. ``next`` is the avail index with NOTIFICATION_DATA (``has_next``)."""
+    """A driver's notification. ``next``: the avail index with NOTIFICATION_DATA (``has_next``)."""
 
     queue: 16
     has_next: 1

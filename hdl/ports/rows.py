@@ -95,8 +95,8 @@ class QpTx(data.Struct):
     """Requester: the next packet to send."""
 
     position: 16  # avail-ring position of the WQE to send from
-    # first position that has no outstanding entry yet; position = high unless in mid-WQE or sent
-    # again high: 16
+    # First position without an outstanding entry: ``position``, unless in mid-WQE or sent again.
+    high: 16
     offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
     entry: 16  # outstanding-table entry of the WQE before ``high``

@@ -199,7 +199,7 @@ async def broken(p, wr, status, qps=None):
 
 @cocotb.test()
 async def remote_errors(dut):
-    """Bad key, range, right: the peer's NAK becomes the WQE's status, its memory stays untouched."""
+    """Bad key, range, right: the peer's NAK becomes the WQE's status, memory stays untouched."""
     p = await Pair.up(dut)
     readable = await MR.create(p.pds[1], 4096, Access.LOCAL_WRITE | Access.REMOTE_READ)
     before = p.mrs[1].read(p.mrs[1].length)
@@ -229,7 +229,7 @@ async def remote_errors(dut):
 
 @cocotb.test()
 async def local_errors(dut):
-    """A bad lkey, range, opcode or sink: the WQE ends in error, the rest is flushed, others go on."""
+    """A bad lkey, range, opcode or sink: the WQE fails, the rest is flushed, others go on."""
     p = await Pair.up(dut)
     mr = p.mrs[0]
     read_only = await MR.create(p.pds[0], 4096, Access(0))
@@ -253,7 +253,7 @@ async def local_errors(dut):
 
 @cocotb.test()
 async def receive_errors(dut):
-    """A receive that is too small, or whose key is bad, fails on both sides; its queue is flushed."""
+    """A receive that is too small, or whose key is bad, fails both sides; its queue is flushed."""
     p = await Pair.up(dut)
     bad = SGE(p.mrs[1].iova, 64, p.mrs[1].lkey ^ 1)
     for sges, status in (

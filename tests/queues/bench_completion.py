@@ -107,7 +107,7 @@ async def several_queues(dut):
 
 @cocotb.test()
 async def interrupts(dut):
-    """Armed with NEXT or SOLICITED, one shot, after the index; WQE rings obey flag and used_event."""
+    """Armed with NEXT or SOLICITED, one shot, after the index; WQE rings obey their flags."""
     bench = CompletionBench(dut, seed=4)
     await bench.start()
     cq = bench.queue(2, 64, vector=3)
