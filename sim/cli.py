@@ -124,6 +124,7 @@ def clean() -> None:
 
 
 rocinante.add_command(_Later("demo", "sim.demo", "Run two simulated NICs against each other."))
+rocinante.add_command(_Later("faults", "tests.faults", "Break the gateware: do tests notice?"))
 
 
 def _workers(arguments: tuple[str, ...]) -> list[str]:

@@ -202,16 +202,21 @@ def _members(design: Any) -> dict[str, Any]:
 
 def _name_states(fragment: Any) -> None:
     """Put the state names of FSMs into the Verilog: ``(* enum_value_<bits> = "NAME" *)``."""
+
+    def visit(statements: Any) -> None:
+        for cases, register in ((s.cases, s.test) for s in statements if hasattr(s, "cases")):
+            decoder = getattr(register, "decoder", None)
+            named = callable(decoder) and not isinstance(decoder, type)  # an FSM's register
+            for patterns, inner, *_ in cases:
+                visit(inner)
+                for bits in patterns or () if named else ():
+                    name = decoder(int(bits, 2)).split("/")[0]
+                    register.attrs[f"enum_value_{bits}"] = name
+
+    for statements in fragment.statements.values():
+        visit(statements)
     for subfragment, *_ in fragment.subfragments:
         _name_states(subfragment)
-    for statement in (one for domain in fragment.statements.values() for one in domain):
-        register = getattr(statement, "test", None)  # an FSM is a switch over its register
-        decoder = getattr(register, "decoder", None)
-        if not callable(decoder) or isinstance(decoder, type):
-            continue
-        for value in (value for patterns, *_ in statement.cases for value in patterns or ()):
-            name = decoder(int(value, 2)).split("/")[0]
-            register.attrs[f"enum_value_{value}"] = name
 
 
 def _worker(job: Path, answer: Path) -> None:

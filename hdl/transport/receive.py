@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
@@ -118,6 +119,8 @@ class Receive(wiring.Component):
         is_response = is_operation(header.opcode[:5], *_RESPONSES)
         in_error = (cfg.state == QpState.ERR) | rx.error | ack.error
         discarding = Signal()  # the front has a job of its own
+        # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
+        pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
 
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
@@ -128,8 +131,8 @@ class Receive(wiring.Component):
                     self._read_rows(m, self.poke.payload.qp)
                     m.d.sync += qp.eq(self.poke.payload.qp)
                 with m.Else():
-                    self._read_rows(m, self.header.payload.dest_qp[:14])
-                    m.d.sync += qp.eq(self.header.payload.dest_qp[:14])
+                    self._read_rows(m, pair)
+                    m.d.sync += qp.eq(pair)
                 with m.If(Mux(turn, self.poke.valid, self.header.valid)):
                     m.next = "ROWS"
                 with m.Else():

@@ -41,7 +41,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
         "send_cq": 1,
         "recv_cq": 2,
         "path_mtu": 1,
-        "qpn": 0x5A0000 + qp,
+        "qpn": 0x5A1500 + qp,  # the pair index is in the low bits only
         "dest_qpn": 0xABC000 + qp,
         "pkey": 0xFFFF,
         "remote_write": 1,
