@@ -30,6 +30,8 @@ from filelock import FileLock, Timeout
 
 from sim import env, runner
 from sim.env import BuildError, build_root
+from sim.probes import FILE as PROBES
+from sim.probes import Probe, rules, save
 from sim.verilog import Factory, Rtl, digest, sources, verilog
 
 __all__ = [
@@ -120,6 +122,7 @@ def build_model(
     waves: bool = False,
     visible: Visible = "ports",
     fast: bool = True,
+    readable: Mapping[str, Sequence[Probe]] | None = None,
 ) -> BuiltModel:
     """Compile gateware and models into one simulation, or return the one compiled before.
 
@@ -132,6 +135,8 @@ def build_model(
     module; ``"all"`` those of every module, which makes a simulation less than half as fast.
     fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
     less speed.
+    readable: signals inside that Python can read whatever ``visible`` says; by the name of the
+    ``rtl`` they are in. The simulation finds the list in ``model_folder()``.
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
     """
@@ -160,7 +165,8 @@ def build_model(
         optimise="-O2" if fast else "-O1",
         cxx=any(Path(name).suffix in _CXX for name in files),
     )
-    control = _control(top, [f"{name}.sv" for name in names])
+    readable = readable or {}
+    control = _control(top, [f"{name}.sv" for name in names], readable=readable)
     contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
     key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
@@ -170,6 +176,7 @@ def build_model(
         if not (folder / top).exists():
             with FileLock(env.work_root() / f"{key}.lock"):
                 _compile(folder, key, files, control, options)
+            save((probe for found in readable.values() for probe in found), folder / PROBES)
     return BuiltModel(top=top, folder=folder, waves=waves)
 
 
@@ -308,10 +315,18 @@ def _sources_logged(rtl: Rtl) -> list[Path]:
     return paths
 
 
-def _control(top: str, generated: Sequence[str], waived: Iterable[str] = WAIVERS) -> str:
-    """Return Verilator's control file: ports in reach of Python, waivers for generated files."""
-    rules = [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
-    return "\n".join(["`verilator_config", f'public_flat_rw -module "{top}" -port "*"', *rules, ""])
+def _control(
+    top: str,
+    generated: Sequence[str],
+    waived: Iterable[str] = WAIVERS,
+    readable: Mapping[str, Sequence[Probe]] | None = None,
+) -> str:
+    """Return Verilator's control file: what Python can reach, waivers for generated files."""
+    lines = ["`verilator_config", f'public_flat_rw -module "{top}" -port "*"']
+    for name, found in (readable or {}).items():
+        lines += rules(found, name)
+    lines += [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
+    return "\n".join([*lines, ""])
 
 
 def _compile(

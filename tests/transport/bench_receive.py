@@ -47,7 +47,7 @@ async def send_messages(dut):
         assert flags(seen) == {"ack"}
         assert (done["status"], done["byte_len"], done["opcode"]) == (0, length, 128)
         assert (done["imm"], done["flags"], done["solicited"]) == (0xDDCCBBAA, 2, 1)
-        assert (done["qp_num"], done["src_qp"], done["cq"]) == (0x5A0003, 0xABC003, 2)
+        assert (done["qp_num"], done["src_qp"], done["cq"]) == (0x5A1503, 0xABC003, 2)
         assert (done["queue"], done["ring"]) == (1 + 4 + 2 * QP + 1, 1)
     assert (rx[QP]["psn"], rx[QP]["msn"], rx[QP]["position"]) == (1, 3, 1)
     peer.post_recv(600)
@@ -333,7 +333,7 @@ async def drops(dut):
     h, peer = await start(dut)
     good = peer.packet(0x04, length=3)
     cases: list[tuple[str, Row, Row]] = [
-        ("unknown_qp", {"dest_qp": 0x5A0003 + (1 << 14)}, {}),
+        ("unknown_qp", {"dest_qp": 0x5A1503 + (1 << 14)}, {}),
         ("unknown_qp", {"dest_qp": 5}, {}),
         ("unknown_qp", {"dest_qp": 0}, {}),
         ("wrong_function", {"function": 2}, {}),
