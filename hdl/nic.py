@@ -6,6 +6,7 @@ What flows between them and who waits for whom: docs/architecture.md.
 from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.common.activation import ActivationList
 from hdl.common.arbiter import StreamArbiter
@@ -111,7 +112,7 @@ class Nic(wiring.Component):
         replier = room("replier", Replier(config=config))
         tx_arbiter = room("tx_arbiter", TxArbiter())
         receive = room("receive", Receive(config=config))
-        pokes = room("pokes", ActivationList(qps=config.qps, sets=4))
+        pokes = room("pokes", ActivationList(qps=config.qps, sets=5))
         gather = room("gather", Gather(config=config))
         scatter = room("scatter", Scatter(config=config))
         send_fetch = room("send_fetch", SendFetch(config=config))
@@ -259,7 +260,11 @@ class Nic(wiring.Component):
             (pokes.o, receive.poke),
         )
         m.d.comb += [
-            completion.cq_error.ready.eq(1),  # counted there; the CQ's row says so to the firmware
+            # A CQ that overflows breaks the QPs whose completions are lost.
+            pokes.set4.valid.eq(completion.cq_error.valid),
+            pokes.set4.payload.qp.eq(completion.cq_error.payload.qp[: ceil_log2(qps)]),
+            pokes.set4.payload.flags.eq(ReceiveFlags.FAIL.value),
+            completion.cq_error.ready.eq(pokes.set4.ready),
             receive.sequence_nak.ready.eq(1),
         ]
         self._slots(m, scatter, recv_fetch)

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from sim import env, runner
 from sim.env import BuildError, build_root
 from sim.probes import FILE as PROBES
-from sim.probes import Probe, rules, save
+from sim.probes import MODEL, Probe, rules, save
 from sim.verilog import Factory, Rtl, digest, sources, verilog
 
 __all__ = [
@@ -136,7 +136,7 @@ def build_model(
     fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
     less speed.
     readable: signals inside that Python can read whatever ``visible`` says; by the name of the
-    ``rtl`` they are in. The simulation finds the list in ``model_folder()``.
+    ``rtl`` they are in. Inside the simulation ``sim.probes.load`` returns them.
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
     """
@@ -176,6 +176,7 @@ def build_model(
         if not (folder / top).exists():
             with FileLock(env.work_root() / f"{key}.lock"):
                 _compile(folder, key, files, control, options)
+        if readable and not (folder / PROBES).exists():
             save((probe for found in readable.values() for probe in found), folder / PROBES)
     return BuiltModel(top=top, folder=folder, waves=waves)
 
@@ -216,7 +217,7 @@ def run(
             test_module=test_module,
             testcase=case,
             plusargs=plusargs,
-            extra_env=dict(extra_env or {}),
+            extra_env={**(extra_env or {}), MODEL: str(model.folder)},
             waves=waves,
             seed=seed,
             timeout_s=timeout_s,

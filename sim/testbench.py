@@ -25,6 +25,7 @@ from sim import models
 from sim.build import BuiltModel, Rtl, Visible, build_model, verilog
 from sim.env import build_root
 from sim.platform import Deadline, Host, Management, Wire
+from sim.probes import probes
 
 __all__ = ["Testbench", "build", "top_source"]
 
@@ -111,7 +112,12 @@ def build(
     if "mac_tx__payload" in ports:
         extra |= set(models.LINK)
     return build_model(
-        rtl, top="testbench", extra_sources=sorted(extra), waves=waves, visible=visible
+        rtl,
+        top="testbench",
+        extra_sources=sorted(extra),
+        waves=waves,
+        visible=visible,
+        readable={rtl.name: probes(text)},
     )
 
 

@@ -39,6 +39,9 @@ _RESPONSES = (
 _REQUESTS = tuple(op for op in Op if op not in _RESPONSES)
 
 
+FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
+
+
 class _Part(enum.Enum, shape=2):
     """Who handles the packet or poke."""
 
@@ -119,6 +122,7 @@ class Receive(wiring.Component):
         is_response = is_operation(header.opcode[:5], *_RESPONSES)
         in_error = (cfg.state == QpState.ERR) | rx.error | ack.error
         discarding = Signal()  # the front has a job of its own
+        failing = Signal()  # the front writes the row itself
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
 
@@ -155,6 +159,8 @@ class Receive(wiring.Component):
                     with m.If(drop_now.as_value() != 0):
                         m.d.sync += part.eq(_Part.FRONT)
                         m.next = "DROP"
+                with m.Elif((poke & ReceiveFlags.FAIL.value) != 0):
+                    m.next = "FAIL"
                 with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
                     m.d.sync += [
                         part.eq(_Part.COMPLETER),
@@ -175,6 +181,14 @@ class Receive(wiring.Component):
                     with m.If(poked & (poke != 0)):
                         self._read_rows(m, qp)  # the poke has a second half
                         m.next = "ROWS"
+            with m.State("FAIL"):
+                # Something outside has broken the QP (its CQ overflowed): stop it, then flush it.
+                m.d.comb += failing.eq(1)
+                m.d.sync += [
+                    rx.error.eq(1),
+                    poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
+                ]
+                m.next = "CHECK"
             with m.State("DROP"):
                 m.d.comb += discarding.eq(1)
                 with m.If(self.scatter_job.ready):
@@ -208,6 +222,20 @@ class Receive(wiring.Component):
             work.ack.eq(ack),
         ]
         self._own_ports(m, responder, completer)
+        failed = Signal(QpRx)
+        m.d.comb += [failed.eq(rx), failed.error.eq(1)]
+        with m.If(failing):
+            m.d.comb += [
+                self.rx_write.index.eq(qp),
+                self.rx_write.row.eq(failed),
+                self.rx_write.enable.eq(1),
+            ]
+        with m.Else():
+            m.d.comb += [
+                self.rx_write.index.eq(responder.rx_write.index),
+                self.rx_write.row.eq(responder.rx_write.row),
+                self.rx_write.enable.eq(responder.rx_write.enable),
+            ]
         self._shared_ports(m, responder, completer, part, header, discarding, fsm)
 
         counted = Signal(Events)
@@ -259,7 +287,7 @@ class Receive(wiring.Component):
     def _own_ports(self, m, responder, completer):
         """Members that one part has for itself."""
         for part, names in (
-            (responder, ("rx_write", "resource_read", "resource_write")),
+            (responder, ("resource_read", "resource_write")),
             (completer, ("head_req", "head_rsp", "pop", "wake", "sequence_nak", "ack_write")),
         ):
             for name in names:

@@ -30,6 +30,7 @@ class ReceiveFlags(enum.IntFlag, shape=4):
 
     FINISH = 1  # the oldest outstanding WQE may be one to finish without a packet
     FLUSH = 2  # the QP is, or may be, in error: flush its receive queue
+    FAIL = 4  # the QP must stop: a completion of it was lost (VR-4.11)
 
 
 class Syndrome(enum.IntEnum, shape=8):

@@ -5,10 +5,11 @@ import random
 
 import cocotb
 import numpy as np
+from cocotb.triggers import RisingEdge
 
 from sim.testbench import Testbench
-from tests.host.dma_clients import Reader
-from tests.host.test_read import CLIENTS, config
+from tests.host.dma_clients import Reader, Writer
+from tests.host.test_read import CLIENTS, WRITERS, config
 
 SIZE = 1 << 20
 
@@ -174,3 +175,57 @@ async def hold(dut):
     for reader in readers:
         for request in reader.done:
             assert bytes(request.data) == expected(host, request)
+
+
+@cocotb.test()
+async def reads_stay_behind_writes(dut):
+    """What was accepted for writing before a read was is what the read returns, from any client.
+
+    The host answers from memory as it is when a read arrives, with all writes that arrived before.
+    More than 256 bursts: the counters between the engines wrap.
+    """
+    bench, host, readers = await start(dut, 400_000)
+    log = []
+    writers = [Writer(dut, i, bench.config.width, log) for i in range(WRITERS)]
+    rng = random.Random(cocotb.RANDOM_SEED)
+    stale = 0
+    for round_ in range(300):
+        if round_ % 50 == 0:
+            host.set(read_latency_ns=0, stall_write=rng.choice([0, 0.5, 0.9]))
+        # The cell that is read again lies at the end of the burst, the last byte to be handed over.
+        length = rng.choice([8, 16, 100, 1000])
+        addr = rng.randrange(1 << 16)
+        before = host.memory.bytes[addr + length - 8 : addr + length].tobytes()
+        data = rng.randbytes(length)
+        writers[round_ % WRITERS].write(addr, data)
+        if round_ % 7 == 0:  # bursts behind it must not matter
+            writers[(round_ + 1) % WRITERS].write(1 << 17, rng.randbytes(64))
+        while not any(entry[:2] == (addr, data) for entry in log[-3:]):
+            await RisingEdge(dut.clk)
+        stale += host.memory.bytes[addr + length - 8 : addr + length].tobytes() == before
+        request = readers[rng.randrange(CLIENTS)].read(addr + length - 8, 8)
+        while len(request.data) < 8:
+            await RisingEdge(dut.clk)
+        assert bytes(request.data) == data[-8:], (round_, length)
+    assert stale > 200  # the writes were on their way when the reads were asked for
+    await finish(bench, dut, readers)
+
+
+@cocotb.test()
+async def reads_go_on_under_writes(dut):
+    """Writes that never end hold no read back for longer than those accepted before it."""
+    bench, host, readers = await start(dut, 200_000)
+    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    host.set(read_latency_ns=0, stall_write=0.5)
+    for i in range(600):
+        writers[i % WRITERS].write(1 << 17, bytes(256))
+    for i in range(60):
+        readers[i % CLIENTS].read(64 * i, 64)
+    while any(reader.waiting or reader.pending for reader in readers):
+        await bench.cycles(1)
+    assert sum(len(writer.waiting) for writer in writers) > 100
+    for reader in readers:
+        for request in reader.done:
+            assert bytes(request.data) == expected(host, request)
+    while any(writer.busy for writer in writers) or dut.nic0_write_idle.value == 0:
+        await bench.cycles(20)

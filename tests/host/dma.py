@@ -45,6 +45,8 @@ class Dma(wiring.Component):
             self.host.mmio.req.ready.eq(1),
             read.hold.eq(self.hold),
             write.abort.eq(self.abort),
+            read.writes_accepted.eq(write.accepted),
+            read.writes_issued.eq(write.issued),
             self.read_idle.eq(read.idle),
             self.write_idle.eq(write.idle),
         ]

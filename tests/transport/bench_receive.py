@@ -588,6 +588,19 @@ async def pokes(dut):
 
 
 @cocotb.test()
+async def lost_completion(dut):
+    """A QP whose completion was lost stops, and everything it had is flushed."""
+    h, peer = await start(dut)
+    peer.post_send(2, 1)
+    peer.post_recv(9)
+    h.sync()
+    h.poke(QP, 4)
+    done = [d for one in await h.drain() for d in completions(one)]
+    assert [d["status"] for d in done] == [5, 5]
+    assert h.rx[QP]["error"] and not h.outstanding[QP]
+
+
+@cocotb.test()
 async def cycles(dut):
     """Cycles from one packet to the next, neighbours answering in the next cycle."""
     h, peer = await start(dut, qp={"max_dest_rd_atomic": 8})

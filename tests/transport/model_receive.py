@@ -26,6 +26,7 @@ FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
 SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 4, 5, 7
 REM_INV_REQ, REM_ACCESS, REM_OP, RNR_EXCEEDED = 9, 10, 11, 13
 FINISH, FLUSH = 1, 2
+FAIL = 4
 
 
 def sub(a: int, b: int) -> int:
@@ -552,6 +553,9 @@ class World:
     def poke(self, qp: int, flags: int) -> list[Result]:
         """A poke: one result for each half of it that did something."""
         results = []
+        if flags & FAIL:
+            self.rx[qp]["error"] = 1
+            flags |= FINISH | FLUSH
         if flags & FINISH:
             results.append(Result())
             self._poke_finish(qp, results[-1])

@@ -1,0 +1,315 @@
+"""The deliberate faults: what is put into which source file, and which tests must fail then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: ``old``, which occurs once in ``file``, becomes ``new``; ``tests`` must fail."""
+
+    name: str
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def apply(self, source: str) -> str:
+        """Return ``source`` with the fault; raises ValueError unless ``old`` is in it once."""
+        if (count := source.count(self.old)) != 1:
+            raise ValueError(
+                f"Fault {self.name}: its text must occur once in {self.file}, not {count} times"
+            )
+        return source.replace(self.old, self.new)
+
+
+INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
+EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
+KEYS = ("tests/memory/test_translate.py",)
+GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
+SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
+SEND = ("tests/transport/test_send.py",)
+RECEIVE = ("tests/transport/test_receive.py",)
+REPLY = ("tests/transport/test_replier.py",)
+COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
+READ = ("tests/host/test_read.py::test_read_engine[64]",)
+WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
+PACK = ("tests/common/test_pack.py",)
+
+FAULTS = (
+    # What comes off the wire.
+    Fault(
+        name="icrc-unchecked",
+        what="packets with a wrong ICRC are delivered",
+        file="hdl/ingress/ingress.py",
+        old='~since(icrc.ok, Decoder.LATENCY + IcrcCheck.LATENCY, "icrc_ok"),',
+        new='~since(icrc.ok, Decoder.LATENCY + IcrcCheck.LATENCY, "icrc_ok") & 0,',
+        tests=INGRESS,
+    ),
+    Fault(
+        name="ipv4-checksum-unchecked",
+        what="packets with a wrong IPv4 header checksum are delivered",
+        file="hdl/ingress/ingress.py",
+        old="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum),",
+        new="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum & 0),",
+        tests=INGRESS,
+    ),
+    # What a peer or a guest may touch.
+    Fault(
+        name="range-unchecked",
+        what="a region's end is not checked",
+        file="hdl/memory/keys.py",
+        old="(allowed & ~distance[64] & (past_2 <= row_past))",
+        new="(allowed & ~distance[64])",
+        tests=KEYS,
+    ),
+    Fault(
+        name="pd-unchecked",
+        what="a key of another protection domain is accepted",
+        file="hdl/memory/keys.py",
+        old="                    & (row.pd == asked[1].pd)\n",
+        new="",
+        tests=KEYS,
+    ),
+    Fault(
+        name="tag-unchecked",
+        what="a key that has been given back is accepted",
+        file="hdl/memory/keys.py",
+        old="                    & (row.tag == asked[1].key[:8])\n",
+        new="",
+        tests=KEYS,
+    ),
+    Fault(
+        name="access-unchecked",
+        what="a region that may only be read is written",
+        file="hdl/memory/keys.py",
+        old="                    & ((asked[1].access & ~row.access) == 0)\n",
+        new="",
+        tests=KEYS,
+    ),
+    # Requests sent.
+    Fault(
+        name="psn-plus-1",
+        what="every request packet has a PSN one too high",
+        file="hdl/transport/requester.py",
+        old="header.psn.eq(row.psn),",
+        new="header.psn.eq(row.psn + 1),",
+        tests=SEND,
+    ),
+    Fault(
+        name="reth-length-plus-1",
+        what="the RETH says a byte more than the message has",
+        file="hdl/transport/requester.py",
+        old="header.dma_length.eq(left),",
+        new="header.dma_length.eq(left + 1),",
+        tests=SEND,
+    ),
+    Fault(
+        name="fence-ignored",
+        what="a fenced WQE does not wait for the READs before it",
+        file="hdl/transport/requester.py",
+        old="(wqe.wqe.fence & (reads != 0))",
+        new="(wqe.wqe.fence & 0)",
+        tests=SEND,
+    ),
+    # Requests received.
+    Fault(
+        name="gap-accepted",
+        what="a request whose PSN is ahead of the expected one is executed",
+        file="hdl/transport/responder_check.py",
+        old="facts.ahead.eq(~distance[23] & (distance != 0)),",
+        new="facts.ahead.eq(0),",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="psn-not-advanced",
+        what="the expected PSN stays when a request has been executed",
+        file="hdl/transport/responder_outcome.py",
+        old="row.psn.eq(Mux(accepted, rx.psn + v.facts.packets, rx.psn)),",
+        new="row.psn.eq(rx.psn),",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="msn-not-advanced",
+        what="the MSN does not count messages",
+        file="hdl/transport/responder_outcome.py",
+        old="row.msn.eq(rx.msn + (accepted & (v.facts.last | v.facts.read))),",
+        new="row.msn.eq(rx.msn),",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="short-write-accepted",
+        what="an RDMA WRITE may end before the length that its RETH announced",
+        file="hdl/transport/responder_check.py",
+        old="message.eq(after != rx.dma_length)",
+        new="message.eq(after > rx.dma_length)",
+        tests=RECEIVE,
+    ),
+    # Responses sent and received.
+    Fault(
+        name="nak-syndrome-wrong",
+        what="a refused READ is answered with the syndrome of an ACK",
+        file="hdl/transport/replier.py",
+        old="header.syndrome.eq(NAK_REMOTE_ACCESS),",
+        new="header.syndrome.eq(SYNDROME_ACK_NO_LIMIT),",
+        tests=REPLY,
+    ),
+    Fault(
+        name="ack-psn-plus-1",
+        what="an ACK acknowledges a packet that has not come",
+        file="hdl/transport/replier.py",
+        old="header.psn.eq(rx.psn - 1), header.syndrome",
+        new="header.psn.eq(rx.psn), header.syndrome",
+        tests=REPLY,
+    ),
+    Fault(
+        name="completed-too-early",
+        what="a WQE of several packets completes with the acknowledgement of its last but one",
+        file="hdl/transport/completer_check.py",
+        old="facts.past.eq(past[23]),",
+        new="facts.past.eq((past - 1)[23]),",
+        tests=RECEIVE,
+    ),
+    # Order of what the guest sees.
+    Fault(
+        name="cqe-before-payload",
+        what="a packet's CQE may be written before its payload",
+        file="hdl/memory/scatter.py",
+        old="m.d.sync += written.eq(written + through - paired)",
+        new="m.d.sync += written.eq(written + answered - paired)",
+        tests=SCATTER,
+    ),
+    Fault(
+        name="index-before-element",
+        what="the used index is written before the used element",
+        file="hdl/queues/used.py",
+        old="""\
+                    beat.addr.eq(used_element(ring.device, slot)),
+                    beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
+                    beat.keep.eq(0xFF),
+                ]
+                with m.If(self.write_client.beat.ready):
+                    m.next = "INDEX"
+            with m.State("INDEX"):
+                m.d.comb += [
+                    self.write_client.beat.valid.eq(1),
+                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.data.eq((job.index + 1)[:16]),
+                    beat.keep.eq(0b11),
+""",
+        new="""\
+                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.data.eq((job.index + 1)[:16]),
+                    beat.keep.eq(0b11),
+                ]
+                with m.If(self.write_client.beat.ready):
+                    m.next = "INDEX"
+            with m.State("INDEX"):
+                m.d.comb += [
+                    self.write_client.beat.valid.eq(1),
+                    beat.addr.eq(used_element(ring.device, slot)),
+                    beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
+                    beat.keep.eq(0xFF),
+""",
+        tests=COMPLETION,
+    ),
+    Fault(
+        name="interrupt-before-index",
+        what="the interrupt of an armed CQ is raised before the used index is written",
+        file="hdl/queues/used.py",
+        old="""\
+                    m.next = "INDEX"
+            with m.State("INDEX"):
+                m.d.comb += [
+                    self.write_client.beat.valid.eq(1),
+                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.data.eq((job.index + 1)[:16]),
+                    beat.keep.eq(0b11),
+                ]
+                with m.If(self.write_client.beat.ready):
+                    with m.If(job.notify):
+                        m.next = "ASK"
+                        with m.If(job.sure):
+                            m.next = "RAISE"
+                    with m.Else():
+                        m.d.comb += self.done.eq(1)
+                        m.next = "IDLE"
+""",
+        new="""\
+                    m.next = "INDEX"
+                    with m.If(job.notify & job.sure):
+                        m.next = "EARLY"
+            with m.State("EARLY"):
+                m.d.comb += self.interrupt.valid.eq(1)
+                with m.If(self.interrupt.ready):
+                    m.next = "INDEX"
+            with m.State("INDEX"):
+                m.d.comb += [
+                    self.write_client.beat.valid.eq(1),
+                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.data.eq((job.index + 1)[:16]),
+                    beat.keep.eq(0b11),
+                ]
+                with m.If(self.write_client.beat.ready):
+                    with m.If(job.notify & ~job.sure):
+                        m.next = "ASK"
+                    with m.Else():
+                        m.d.comb += [self.done.eq(1), self.raised.eq(job.notify)]
+                        m.next = "IDLE"
+""",
+        tests=COMPLETION,
+    ),
+    Fault(
+        name="read-overtakes-write",
+        what="a host read does not wait for the writes that were accepted before it",
+        file="hdl/host/read.py",
+        old="issue.eq(busy & ordered & space &",
+        new="issue.eq(busy & space &",
+        tests=READ,
+    ),
+    # Bytes and tags on their way.
+    Fault(
+        name="tag-taken-twice",
+        what="a tag is used again while its host read is outstanding",
+        file="hdl/host/read.py",
+        old="space.eq((head ^ tail) != tags)",
+        new="space.eq(1)",
+        tests=READ,
+    ),
+    Fault(
+        name="read-not-reordered",
+        what="the oldest host read is returned before its data are complete",
+        file="hdl/host/read.py",
+        old="deliver.eq((head != tail) & (oldest.data.done != tail[tag_bits])),",
+        new="deliver.eq(head != tail),",
+        tests=READ,
+    ),
+    Fault(
+        name="write-shift-wrong",
+        what="host writes at some addresses are moved by a byte too many",
+        file="hdl/host/write_align.py",
+        old="Mux(amount[k], value.rotate_left(unit << k), value)",
+        new="Mux(amount[k], value.rotate_left(unit * ((1 << k) + (k == 2))), value)",
+        tests=WRITE,
+    ),
+    Fault(
+        name="rotator-shift-wrong",
+        what="one level of the shared rotator moves by a byte too many",
+        file="hdl/common/shift.py",
+        old="step = 8 << level",
+        new="step = (8 << level) + 8 * (level == 1)",
+        tests=PACK,
+    ),
+    Fault(
+        name="header-shift-wrong",
+        what="a frame's payload stands a byte too far behind its headers",
+        file="hdl/egress/merge.py",
+        old="shift.eq(now.size[:lane_bits])",
+        new="shift.eq(now.size[:lane_bits] + 1)",
+        tests=EGRESS,
+    ),
+)

@@ -1,0 +1,230 @@
+"""Deliberate faults in the gateware, each of which the suite must catch.
+
+A fault is a piece of source text and what to put in its place. ``./rocinante faults`` applies them
+one by one to a copy of the work tree and runs the tests that have to fail then. The work tree
+itself is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import click
+from rich.table import Table
+
+from sim import console, env
+from tests.fault_list import FAULTS, Fault
+
+__all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "markdown"]
+
+#: Seconds after which a run of tests is ended; every simulation has a deadline of its own.
+TIME_LIMIT = 900
+
+_SKIPPED = {".git", ".venv", ".build", "__pycache__"}
+#: What pytest writes about a test that found something wrong, and not merely something broken.
+_FOUND = ("AssertionError", "assert ", "Failed: ")
+
+
+class FaultError(RuntimeError):
+    """The list and the sources, or the tests as they are, do not agree."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the tests said. ``caught``: at least one failed, and by an assertion."""
+
+    passed: bool
+    caught: bool
+    seconds: float
+    text: str
+
+
+class Workshop:
+    """A copy of the work tree in which faults can be made; its tests run with this Python.
+
+    Compiled models are shared with the ordinary build folder (they are known by their contents);
+    generated Verilog and logs have a folder of their own. Runs of unchanged tests are remembered.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._build = env.build_root() / "faults"
+        self._sound: dict[tuple[str, ...], Outcome] = {}
+        for path in _project_files():
+            target = folder / path.relative_to(env.REPO)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+        self._build.mkdir(parents=True, exist_ok=True)
+        for shared in ("models", "runtime"):
+            (env.build_root() / shared).mkdir(exist_ok=True)
+            if not (link := self._build / shared).is_symlink():
+                link.symlink_to(Path("..") / shared)
+
+    def sound(self, tests: tuple[str, ...]) -> Outcome:
+        """Run ``tests`` on unchanged sources, once; raises FaultError when they fail."""
+        if tests not in self._sound:
+            outcome = self._run(tests)
+            if not outcome.passed:
+                text = outcome.text[-4000:]
+                raise FaultError(f"Without any fault {' '.join(tests)} fails:\n{text}")
+            self._sound[tests] = outcome
+        return self._sound[tests]
+
+    def faulty(self, fault: Fault) -> Outcome:
+        """Run a fault's tests with the fault, then put the source back."""
+        path = self.folder / fault.file
+        original = path.read_text()
+        try:
+            path.write_text(fault.apply(original))
+            return self._run(fault.tests)
+        finally:
+            path.write_text(original)
+
+    def _run(self, tests: tuple[str, ...]) -> Outcome:
+        report = self.folder / "faults-report.xml"
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command += [f"--junitxml={report}", *tests]
+        started = time.monotonic()
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self._environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(TIME_LIMIT)
+            except BaseException as stopped:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                if not isinstance(stopped, subprocess.TimeoutExpired):
+                    raise
+                status = -1
+            output.seek(0)
+            text = output.read()
+        found = [
+            message.startswith(_FOUND)
+            for case in (ElementTree.parse(report).iter("failure") if report.exists() else ())
+            for message in [case.get("message", "")]
+        ]
+        caught = status == 1 and any(found)
+        return Outcome(status == 0, caught, time.monotonic() - started, text)
+
+    def _environment(self) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST_", "COCOTB_", "ROCINANTE_"))
+        }
+        return kept | {
+            "PYTHONPATH": str(self.folder),
+            # Compiled files are known by size and second: a fault of the same length would be lost.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "ROCINANTE_BUILD_DIR": str(self._build),
+            "ROCINANTE_JOBS": str(env.compile_jobs()),
+        }
+
+
+@contextmanager
+def workshop() -> Iterator[Workshop]:
+    """Yield a workshop in a fresh temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="rocinante-faults-") as folder:
+        yield Workshop(Path(folder))
+
+
+def check(shop: Workshop, fault: Fault, show: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Run one fault: its tests must pass without it; returns what they said with it.
+
+    Raises FaultError when they fail without it, or when they fail with it for a reason that shows
+    nothing: the gateware could not be generated or built, or the tests could not be run.
+    """
+    show(f"{fault.name}: unchanged")
+    shop.sound(fault.tests)
+    show(f"{fault.name}: with the fault")
+    outcome = shop.faulty(fault)
+    if not outcome.passed and not outcome.caught:
+        text = outcome.text[-4000:]
+        raise FaultError(f"With the fault {fault.name} no test failed properly:\n{text}")
+    return outcome
+
+
+def markdown() -> str:
+    """Return the list as the table of docs/testing.md."""
+    lines = ["| fault | what is wrong | file | tests that fail |", "|---|---|---|---|"]
+    lines += [
+        f"| `{one.name}` | {one.what} | `{one.file}` | {', '.join(f'`{t}`' for t in one.tests)} |"
+        for one in FAULTS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "only_list", is_flag=True, help="Only show the list (as Markdown).")
+@click.option("-v", "--verbose", is_flag=True, help="Show the output of the failing tests.")
+def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
+    """Break the gateware on purpose, fault by fault: does the test suite notice?
+
+    Without names all faults are tried, which takes some minutes. Exit status 1: one was missed.
+    """
+    if only_list:
+        click.echo(markdown(), nl=False)
+        return
+    known = {one.name: one for one in FAULTS}
+    if unknown := [name for name in names if name not in known]:
+        raise console.UsageStop(f"No fault is called {unknown[0]!r}; --list shows all")
+    chosen = [known[name] for name in names] or list(FAULTS)
+    with console.stops():
+        env.require_compiler()
+    table = Table(title="Deliberate faults", title_justify="left")
+    for column in ("fault", "tests", "result"):
+        table.add_column(column, overflow="fold")
+    table.add_column("seconds", justify="right")
+    bad = 0
+    with console.progress("Faults") as show, workshop() as shop:
+        for number, fault in enumerate(chosen, 1):
+            tests, seconds = "\n".join(fault.tests), ""
+            place = f"{number} of {len(chosen)}"
+            try:
+                outcome = check(shop, fault, lambda text, place=place: show(f"{place}: {text}"))
+                seconds = f"{outcome.seconds:.0f}"
+                result = "caught" if outcome.caught else "[bold red]MISSED"
+                bad += not outcome.caught
+                if verbose and outcome.caught:
+                    console.err.print(outcome.text, markup=False, highlight=False)
+            except FaultError as error:
+                console.err.print(str(error), markup=False, highlight=False)
+                result, bad = "[bold red]no result", bad + 1
+            show(f"{place}: {fault.name}: {result.rpartition(']')[2]} {seconds} s")
+            table.add_row(fault.name, tests, result, seconds)
+    console.out.print(table)
+    sys.exit(1 if bad else 0)
+
+
+def _project_files() -> list[Path]:
+    """Return all files of the project in their present state."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    done = subprocess.run(command, cwd=env.REPO, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        paths = [env.REPO / name for name in done.stdout.split("\0") if name]
+    else:
+        paths = [path for path in env.REPO.rglob("*") if not _SKIPPED & set(path.parts)]
+    return [path for path in paths if path.is_file()]
+
+
+if __name__ == "__main__":
+    faults(prog_name="python -m tests.faults")

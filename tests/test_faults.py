@@ -1,0 +1,66 @@
+"""The list of deliberate faults fits the sources, and the script tells caught from missed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.env import REPO
+from tests.faults import FAULTS, FaultError, check, faults, markdown, workshop
+
+BY_NAME = {one.name: one for one in FAULTS}
+#: Fails within seconds, in Amaranth's simulator.
+CHEAP = replace(
+    BY_NAME["psn-plus-1"],
+    tests=("tests/transport/test_send.py::test_message_is_cut_into_packets",),
+)
+
+
+def test_names_differ() -> None:
+    assert len(BY_NAME) == len(FAULTS) >= 15
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fits_the_source(fault) -> None:
+    source = (REPO / fault.file).read_text()
+    compile(fault.apply(source), fault.file, "exec")
+    for test in fault.tests:
+        assert (REPO / test.partition("::")[0]).exists()
+
+
+def test_text_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="Fault psn-plus-1: .* hdl/transport/requester.py, not 0"):
+        CHEAP.apply("")
+
+
+def test_documented() -> None:
+    assert markdown() in (REPO / "docs" / "testing.md").read_text()
+
+
+def test_one_fault_from_end_to_end() -> None:
+    """Caught; a change that does no harm is missed; one that cannot be run is neither."""
+    source = (REPO / CHEAP.file).read_text()
+    with workshop() as shop:
+        assert check(shop, CHEAP).caught
+        assert Path(shop.folder, CHEAP.file).read_text() == source
+        assert not check(shop, replace(CHEAP, new=CHEAP.old + "  # harmless")).caught
+        with pytest.raises(FaultError, match="no test failed properly"):
+            check(shop, replace(CHEAP, new="header.psn.eq(nothing),"))
+        assert (REPO / CHEAP.file).read_text() == source
+
+
+def test_command() -> None:
+    run = CliRunner().invoke
+    assert run(faults, ["--list"]).output == markdown()
+    unknown = run(faults, ["nothing"])
+    assert unknown.exit_code == 2 and "'nothing'" in unknown.output
+
+
+@pytest.mark.slow
+def test_all_faults_are_caught() -> None:
+    with workshop() as shop:
+        missed = [fault.name for fault in FAULTS if not check(shop, fault).caught]
+    assert not missed
