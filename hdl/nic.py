@@ -20,6 +20,7 @@ from hdl.csr.management import Management
 from hdl.egress.egress import Egress
 from hdl.host.mmio import MmioRouter
 from hdl.host.read import ReadEngine
+from hdl.host.read_merge import ReadMerge
 from hdl.host.reset import ResetSequence
 from hdl.host.virtio import VirtioFunction
 from hdl.host.write import WriteEngine
@@ -91,7 +92,11 @@ class Nic(wiring.Component):
             for one, other in pairs:
                 wiring.connect(m, one, other)
 
-        reads = add("reads", ReadEngine(config=config, clients=7))
+        # Two return paths: what a room waits for never queues behind payload in bulk.
+        half = config.read_tags // 2
+        reads = add("reads", ReadEngine(config=config, clients=6, tags=half))
+        bulk = add("bulk_reads", ReadEngine(config=config, clients=1, tags=half, first_tag=half))
+        read_port = add("read_port", ReadMerge(config=config))
         writes = add("writes", WriteEngine(config=config, clients=6))
         mmio = add("mmio", MmioRouter())
         virtio = add("virtio", VirtioFunction(config=config, reads=4))
@@ -143,11 +148,11 @@ class Nic(wiring.Component):
 
         # Host port.
         m.d.comb += [
-            self.host.rd_req.valid.eq(reads.rd_req.valid),
-            self.host.rd_req.payload.eq(reads.rd_req.payload),
-            reads.rd_req.ready.eq(self.host.rd_req.ready),
-            reads.rd_rsp.valid.eq(self.host.rd_rsp.valid),
-            reads.rd_rsp.payload.eq(self.host.rd_rsp.payload),
+            self.host.rd_req.valid.eq(read_port.rd_req.valid),
+            self.host.rd_req.payload.eq(read_port.rd_req.payload),
+            read_port.rd_req.ready.eq(self.host.rd_req.ready),
+            read_port.rd_rsp.valid.eq(self.host.rd_rsp.valid),
+            read_port.rd_rsp.payload.eq(self.host.rd_rsp.payload),
             self.host.wr.valid.eq(writes.wr.valid),
             self.host.wr.payload.eq(writes.wr.payload),
             writes.wr.ready.eq(self.host.wr.ready),
@@ -156,14 +161,17 @@ class Nic(wiring.Component):
             (wiring.flipped(self.host.mmio), mmio.mmio),
             (mmio.guest, virtio.bus),
             (mmio.csr, management.bus),
-            # Read clients: the latency of receive work first, bulk payload last.
             (recv_fetch.read_client, reads.client0),
             (scatter.table_client, reads.client1),
             (completion.read_client, reads.client2),
             (control.read_client, reads.client3),
             (send_fetch.read_client, reads.client4),
             (gather.table_client, reads.client5),
-            (gather.read_client, reads.client6),
+            (gather.read_client, bulk.client0),
+            (reads.rd_req, read_port.req0),
+            (bulk.rd_req, read_port.req1),
+            (read_port.rsp0, reads.rd_rsp),
+            (read_port.rsp1, bulk.rd_rsp),
             (scatter.write_client, writes.client0),
             (completion.write_client, writes.client1),
             (control.write_client, writes.client2),
@@ -231,7 +239,6 @@ class Nic(wiring.Component):
         )
         m.d.comb += [
             requester.room.eq(outstanding.room),
-            requester.waiting.eq(scheduler.wqe.valid),
             tx_guard.source_reset.eq(room_reset),
         ]
         self._slots(m, gather, send_fetch)
@@ -349,15 +356,18 @@ class Nic(wiring.Component):
         m.d.comb += [
             reset.request.eq(virtio.reset_request),
             virtio.reset_done.eq(reset.done),
-            reset.reads_idle.eq(reads.idle),
+            reset.reads_idle.eq(reads.idle & bulk.idle),
             reset.writes_idle.eq(writes.idle),
             reset.tables_ready.eq(Cat(t.ready for t in (*tables, pokes)).all()),
             room_reset.eq(reset.room_reset),
-            reads.hold.eq(reset.hold),
-            reads.writes_accepted.eq(writes.accepted),
-            reads.writes_issued.eq(writes.issued),
             writes.abort.eq(reset.abort),
         ]
+        for engine in (reads, bulk):
+            m.d.comb += [
+                engine.hold.eq(reset.hold),
+                engine.writes_accepted.eq(writes.accepted),
+                engine.writes_issued.eq(writes.issued),
+            ]
 
         self._counters(
             m,

@@ -21,7 +21,6 @@ FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
 #: Registers that count what waits: above or below the value they start with.
 LEVELS = ("level", "credit", "credits", "pending")
 
-_HEAD = re.compile(r"\\?(\S+) ?\((.*)\);")
 _REGISTER = re.compile(r"^  reg (?:\[\d+:0\] )?\\?(\S+) +?= \d+'([hdb])([0-9a-f]+);", re.M)
 _STATES = re.compile(r"(?:^  \(\* enum_value_[01]+ = \"[^\"]*\" \*\)\n)+\Z", re.M)
 _STATE = re.compile(r"enum_value_([01]+) = \"([^\"]*)\"")
@@ -66,12 +65,12 @@ def probes(text: str) -> list[Probe]:
         raise ValueError("No module in the Verilog")
     found: list[Probe] = []
     for module in modules:
-        line, body = module.split("\n", 1)
-        if head := _HEAD.match(line):
-            path = tuple(head[1].split(".")[1:])
-            found += _registers(path, body)
-            if len(path) == 1:
-                found += _streams(path, re.findall(r"[\w$]+", head[2]))
+        head, _, body = module.partition(");\n")
+        name, _, ports = head.partition("(")
+        path = tuple(name.strip("\\ ").split(".")[1:])
+        found += _registers(path, body)
+        if len(path) == 1:
+            found += _streams(path, re.findall(r"[\w$]+", ports))
     return found
 
 
@@ -100,11 +99,16 @@ def _streams(path: tuple[str, ...], ports: Sequence[str]) -> Iterator[Probe]:
 
 def rules(found: Iterable[Probe], top: str) -> list[str]:
     """Lines of Verilator's control file for design ``top``."""
-    return [
-        f'public_flat_rd -module "{".".join((top, *probe.path))}" -var "{signal}"'
+    names = [
+        (".".join((top, *probe.path)), signal)
         for probe in found
         for signal in (probe.signal, probe.ready)
         if signal
+    ]
+    # Names are compared in Verilator's own spelling, in which a dollar is another character.
+    return [
+        f'public_flat_rd -module "{module}" -var "{signal}"'.replace("$", "*")
+        for module, signal in names
     ]
 
 

@@ -17,6 +17,7 @@ from firmware.service import Firmware
 from hdl.abi.enums import Access, Mtu, QpType
 from hdl.config import NicConfig
 from sim.driver.device import DriverOptions
+from sim.stall import node_report, stall_report
 from sim.testbench import Testbench
 from sim.verbs import CQ, PD, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
 
@@ -161,7 +162,11 @@ class System:
             node.stop_firmware()
 
     async def report(self) -> str:
-        """Where everything stands, for a simulation that has come to no end."""
-        from sim.stall import stall_report
+        """Where everything stands, for a simulation that has come to no end.
 
-        return stall_report(self.testbench)
+        Stops the firmware: the register bus has one user at a time.
+        """
+        parts = [stall_report(self.testbench)]  # first: it shows this very cycle
+        self.stop_firmware()
+        parts += [await node_report(node) for node in self.nodes]
+        return "\n".join(parts)

@@ -150,7 +150,8 @@ class Testbench:
     async def start(self) -> None:
         """Start the clock, reset, create hosts and wires."""
         self.dut.rst.value = 1
-        Clock(self.dut.clk, self.period_ps, "ps").start()
+        self._clock = Clock(self.dut.clk, self.period_ps, "ps")
+        self._clock.start()
         for i in range(4):
             if (signal := getattr(self.dut, f"host{i}_event", None)) is not None:
                 shuffle = None if self._shuffle is None else self._shuffle + i
@@ -173,9 +174,10 @@ class Testbench:
 
     def stop(self) -> None:
         """Stop the clock, hosts and wires, so that another ``Testbench`` can begin."""
-        for end in (*self.hosts, *self.wires):
+        ends: list[Host | Wire] = [*self.hosts, *self.wires]
+        for end in ends:
             end.stop()
-        self._clock.cancel()
+        self._clock.stop()
 
     def deadline(self, cycles: int, report: Callable[[], Any] | None = None) -> Deadline:
         """Fail the test after that many cycles; ``report`` says what was stuck."""

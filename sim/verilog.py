@@ -205,8 +205,8 @@ def _name_states(fragment: Any) -> None:
 
     def visit(statements: Any) -> None:
         for cases, register in ((s.cases, s.test) for s in statements if hasattr(s, "cases")):
-            decoder = getattr(register, "decoder", None)
-            named = callable(decoder) and not isinstance(decoder, type)  # an FSM's register
+            decoder: Any = getattr(register, "decoder", None)
+            named = decoder is not None and not isinstance(decoder, type)  # an FSM's register
             for patterns, inner, *_ in cases:
                 visit(inner)
                 for bits in patterns or () if named else ():

@@ -17,7 +17,7 @@ __all__ = ["ReadEngine"]
 
 
 class ReadEngine(wiring.Component):
-    """Cuts client reads into pieces, keeps ``read_tags`` in flight, returns them in order.
+    """Cuts client reads into pieces, keeps ``tags`` of them in flight, returns them in order.
 
     A request (1 to 4096 bytes, any address; 0 and more than 4096 must not occur) is cut at
     multiples of ``read_bytes``. Each piece takes the next tag of a ring and with it a slot of the
@@ -37,13 +37,22 @@ class ReadEngine(wiring.Component):
     cycle. A piece is returned when it is complete.
     Errors: an edge beat with ``error`` ends its piece; the request has its full number of beats,
     ``error`` is set on its ``last``. Not counted here.
-    Reset: empty, after ``read_tags`` cycles of clearing in which no request is accepted.
+    ``tags`` (all of ``read_tags`` unless given) from ``first_tag`` on are this engine's own.
+    Reset: empty, after ``tags`` cycles of clearing in which no request is accepted.
     Reads that are outstanding at reset must have returned before: use ``hold`` and ``idle``.
     """
 
-    def __init__(self, *, config: NicConfig, clients: int):
+    def __init__(
+        self, *, config: NicConfig, clients: int, tags: int | None = None, first_tag: int = 0
+    ):
+        tags = config.read_tags if tags is None else tags
         if not 1 <= clients <= 16:
             raise ValueError(f"Clients must be 1 to 16, not {clients!r}")
+        if tags < 2 or tags & (tags - 1):
+            raise ValueError(f"Tags must be a power of two, at least 2, not {tags!r}")
+        if first_tag % tags or first_tag + tags > config.read_tags:
+            raise ValueError(f"First tag must be a multiple of {tags}, not {first_tag!r}")
+        self._tags, self._first_tag = tags, first_tag
         if config.read_bytes < config.bytes_per_beat:
             raise ValueError(
                 f"read_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
@@ -68,7 +77,7 @@ class ReadEngine(wiring.Component):
         config = self._config
         lanes = ceil_log2(config.bytes_per_beat)  # address bits within a beat
         slot_beats = config.read_bytes // config.bytes_per_beat
-        tags = config.read_tags
+        tags = self._tags
         tag_bits = ceil_log2(tags)
 
         # The ring of tags: [tail, head) are taken. The extra bit counts rounds.
@@ -240,7 +249,7 @@ class ReadEngine(wiring.Component):
                 head.eq(head + 1),
                 first.eq(0),
                 self.rd_req.valid.eq(1),
-                self.rd_req.payload.tag.eq(head[:-1]),
+                self.rd_req.payload.tag.eq(self._first_tag | head[:-1]),
                 self.rd_req.payload.function.eq(function),
                 self.rd_req.payload.addr.eq(addr),
                 self.rd_req.payload.length.eq(length),

@@ -46,7 +46,7 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
     ``release`` (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves
-    a QP back; ``waiting`` In: WQEs the scheduler holds ready.
+    a QP back. After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
     Latency: 7 cycles from a WQE to its first job. Throughput: a packet takes 3 cycles and the
     gather's check, and the data of a packet moves while the next is checked; so a packet a few tens
@@ -76,14 +76,14 @@ class Requester(wiring.Component):
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
                 "poke": Out(stream.Signature(Activation)),
-                "waiting": In(1),
                 "packets": Out(32),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        wqe, cfg, ack = self.wqe.payload, self.cfg.row, self.ack.row
+        wqe = Signal(SendFetched, reset_less=True)  # the one at work
+        cfg, ack = self.cfg.row, self.ack.row
         qp = Signal(14)
         row = Signal(QpTx)  # working copy, from ROWS on
         spent = Signal()  # the turn is over as soon as another WQE waits
@@ -187,6 +187,7 @@ class Requester(wiring.Component):
             begun.eq(row.position != row.high),
             newest.eq((row.position + 1)[:16] == row.high),
         ]
+        other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
         m.d.comb += spent.eq(sent == self._config.quantum)
         advanced = Signal(QpTx)
         m.d.comb += [
@@ -202,7 +203,9 @@ class Requester(wiring.Component):
                     read_rows(self.restart.payload.qp)
                     m.next = "RESTART"
                 with m.Elif(self.wqe.valid):
-                    read_rows(wqe.qp)
+                    m.d.comb += self.wqe.ready.eq(1)
+                    m.d.sync += wqe.eq(self.wqe.payload)
+                    read_rows(self.wqe.payload.qp)
                     m.next = "ROWS"
             with m.State("RESTART"):
                 m.d.comb += self.restart.ready.eq(1)
@@ -289,7 +292,7 @@ class Requester(wiring.Component):
                         ]
                         with m.If(last):
                             m.next = "FINISH"
-                        with m.Elif(spent & self.waiting):
+                        with m.Elif(spent & other_waits):
                             m.next = "YIELD"
                         with m.Else():
                             read_rows(qp)
@@ -334,7 +337,6 @@ class Requester(wiring.Component):
             with m.State("RELEASE"):
                 m.d.comb += self.release.valid.eq(wqe.status == FetchStatus.OK)
                 with m.If(self.release.ready | (wqe.status != FetchStatus.OK)):
-                    m.d.comb += self.wqe.ready.eq(1)
                     m.next = "IDLE"
         return m
 

@@ -145,6 +145,11 @@ class SplitQueue:
         return len(self._chains)
 
     @property
+    def oldest(self) -> Hashable | None:
+        """Token of the chain that was added first among those outstanding; None for none."""
+        return self._chains[self._order[0]].token if self._order else None
+
+    @property
     def next_avail(self) -> int:
         """The available index, 16 bits, as published by the next ``publish``."""
         return self._next_avail & 0xFFFF

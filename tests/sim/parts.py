@@ -78,12 +78,12 @@ class Server(wiring.Component):
 
 
 class Servers(wiring.Component):
-    """Two servers, one behind the other."""
+    """Two servers, one behind the other; ``back`` tells that the second one has something."""
 
     def __init__(self, *, depth: int = 8) -> None:
         self._depth = depth
         words = stream.Signature(8)
-        super().__init__({"i": In(words), "o": Out(words), "grant": In(2)})
+        super().__init__({"i": In(words), "o": Out(words), "grant": In(2), "back": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -93,4 +93,5 @@ class Servers(wiring.Component):
         wiring.connect(m, front.o, back.i)
         wiring.connect(m, back.o, wiring.flipped(self.o))
         m.d.comb += [front.grant.eq(self.grant[0]), back.grant.eq(self.grant[1])]
+        m.d.comb += self.back.eq(self.o.valid)
         return m

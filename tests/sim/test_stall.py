@@ -17,7 +17,8 @@ module top(i__valid, clk);
   );
 endmodule
 
-module \top.room (rst, i__valid, i__ready, \o__valid$3 , \o__ready$41 , x__valid, x__ready, \x__ready$2 , lone__valid);
+module \top.room (rst, i__valid, i__ready, \o__valid$3 , \o__ready$41
+, x__valid, x__ready, \x__ready$2 , lone__valid);
   (* enum_base_type = "QpState" *)
   (* enum_value_0 = "RESET" *)
   (* enum_value_1 = "INIT" *)
@@ -58,8 +59,8 @@ def test_probes():
     assert lines[0] == 'public_flat_rd -module "top.room" -var "access_state"'
     assert lines[5:8] == [
         'public_flat_rd -module "top.room" -var "i__ready"',
-        'public_flat_rd -module "top.room" -var "o__valid$3"',
-        'public_flat_rd -module "top.room" -var "o__ready$41"',
+        'public_flat_rd -module "top.room" -var "o__valid*3"',
+        'public_flat_rd -module "top.room" -var "o__ready*41"',
     ]
     with pytest.raises(ValueError, match="No module"):
         probes("// nothing")

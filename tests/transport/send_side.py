@@ -58,7 +58,7 @@ class SendSide(Elaboratable):
             (r.rx, self.rx.read0),
         ):
             wiring.connect(m, a, b)
-        m.d.comb += [r.room.eq(o.room), r.waiting.eq(s.wqe.valid)]
+        m.d.comb += r.room.eq(o.room)
         return m
 
 
