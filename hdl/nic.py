@@ -99,7 +99,8 @@ class Nic(wiring.Component):
         read_port = add("read_port", ReadMerge(config=config))
         writes = add("writes", WriteEngine(config=config, clients=6))
         mmio = add("mmio", MmioRouter())
-        virtio = add("virtio", VirtioFunction(config=config, reads=4))
+        counters = PORT_COUNTERS + COUNTERS
+        virtio = add("virtio", VirtioFunction(config=config, reads=4, counters=len(counters)))
         management = add(
             "management",
             Management(config=config, port_counters=PORT_COUNTERS, counter_names=COUNTERS),
@@ -372,6 +373,7 @@ class Nic(wiring.Component):
         self._counters(
             m,
             management,
+            virtio,
             ingress.counters,
             receive.counters,
             {
@@ -432,8 +434,8 @@ class Nic(wiring.Component):
         ]
 
     @staticmethod
-    def _counters(m, management, ingress, receive, others):
-        """Every counter of the rooms to the register of its name."""
+    def _counters(m, management, virtio, ingress, receive, others):
+        """Every counter of the rooms to the register of its name, and to the guest's driver."""
         port = {}
         for name in IngressCounters.as_shape().members:
             value = getattr(ingress, name)
@@ -455,3 +457,7 @@ class Nic(wiring.Component):
                 )
             for name, value in values.items():
                 m.d.comb += getattr(members, name).eq(value)
+        every = port | rooms
+        m.d.comb += [
+            virtio.counters[i].eq(every[name]) for i, name in enumerate(PORT_COUNTERS + COUNTERS)
+        ]

@@ -39,6 +39,7 @@ COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
 WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
+GUARDS = ("tests/mac/test_guards.py",)
 
 FAULTS = (
     # What comes off the wire.
@@ -57,6 +58,14 @@ FAULTS = (
         old="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum),",
         new="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum & 0),",
         tests=INGRESS,
+    ),
+    Fault(
+        name="cut-frame-delivered",
+        what="the rest of a frame that a reset has cut goes on into the card",
+        file="hdl/mac/guards.py",
+        old="passes.eq(inside | self.i.p.first),",
+        new="passes.eq(1),",
+        tests=GUARDS,
     ),
     # What a peer or a guest may touch.
     Fault(
@@ -173,6 +182,14 @@ FAULTS = (
         old="reached = facts.past | (facts.at_last & is_ack)",
         new="reached = facts.past | is_ack",
         tests=RECEIVE,
+    ),
+    Fault(
+        name="bad-payload-sealed",
+        what="a packet whose payload could not be read gets a good ICRC",
+        file="hdl/egress/seal.py",
+        old="spoiled = unfill.crc ^ beat.error.replicate(32)",
+        new="spoiled = unfill.crc",
+        tests=EGRESS,
     ),
     # Order of what the guest sees.
     Fault(

@@ -45,6 +45,19 @@ GRH_SIZE = 40
 
 CONTROL_QUEUE = 0
 
+#: This device's own addition to the specification: counters for the driver, read-only. Whether they
+#: are there, ``magic`` says.
+COUNTER_BAR, COUNTER_OFFSET = 0, 0x6000
+COUNTER_MAGIC = int.from_bytes(b"RCTR", "little")
+COUNTER_VERSION = 1
+COUNTER_WINDOW = Struct(
+    "counter_window",
+    le32("magic", "RCTR"),
+    le32("version", "1; grows when the order of the counters changes, not with more at the end"),
+    le32("count", "counters behind this header, le32 each, which wrap"),
+    le32("reserved"),
+)
+
 CONFIG = Struct(
     "virtio_rdma_config",
     le32("phys_port_cnt"),
@@ -326,6 +339,7 @@ STRUCTS: tuple[Struct, ...] = (
     SGE,
     POST_RECV,
     CQE,
+    COUNTER_WINDOW,
 )
 
 # Virtqueue numbers -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ member of each name.
 
 from __future__ import annotations
 
-__all__ = ["COUNTERS", "DEBUG", "PORT_COUNTERS"]
+__all__ = ["COUNTERS", "DEBUG", "PORT_COUNTERS", "RDMA_CORE_NAMES", "merge_halves"]
 
 #: Of the port: what ingress and egress count.
 PORT_COUNTERS: tuple[str, ...] = (
@@ -85,3 +85,25 @@ COUNTERS: tuple[str, ...] = (
 )
 #: State of the rooms, for reports about a stall.
 DEBUG: tuple[str, ...] = ()
+
+#: Ours to the name in rdma-core (what ``rdma statistic`` and the port's counters show) where the two
+#: differ. Bytes become words of four there.
+RDMA_CORE_NAMES: dict[str, str] = {
+    "rx_packets": "port_rcv_packets",
+    "rx_bytes": "port_rcv_data",
+    "tx_packets": "port_xmit_packets",
+    "tx_bytes": "port_xmit_data",
+    "rx_drops_icrc": "rx_icrc_encapsulated",
+    "rnr_nak": "rnr_nak_retry_err",
+}
+
+
+def merge_halves(words: dict[str, int]) -> dict[str, int]:
+    """Counters of 64 bits in one: ``<name>_low`` and ``<name>_high`` become ``<name>``."""
+    merged: dict[str, int] = {}
+    for name, value in words.items():
+        if name.endswith("_high"):
+            merged[name.removesuffix("_high")] |= value << 32
+        else:
+            merged[name.removesuffix("_low")] = value
+    return merged

@@ -4,12 +4,12 @@ Spec: Virtio 1.2, 4.1 (PCI), 2.9 (notification data); VR-1.1, VR-1.2.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
-from hdl.abi.virtio_rdma import CONFIG
+from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import BAR_CONFIG, WriteClient
@@ -22,6 +22,7 @@ from .config_space import ConfigSpace, rdma_image
 from .local import NOTHING_THERE, FunctionBus, FunctionRequest
 from .msix import Msix
 from .virtio_common import CommonConfig
+from .virtio_counters import CounterWindow, window_bytes
 from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
@@ -47,7 +48,7 @@ class VirtioFunction(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
     virtqueues; ``program`` In: the firmware's view of them; ``mac`` In (48, first wire byte in bits
-    7:0). Status, Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset``
+    7:0); ``counters`` In: what the driver can read of them, only if there are any. Status, Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset``
     with ``needs_reset_cause`` and ``needs_reset_queue``, and the negotiated features ``event_idx``,
     ``in_order``, ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
@@ -58,8 +59,8 @@ class VirtioFunction(wiring.Component):
     its beginning, doorbells that still wait and a queue reset under way are withdrawn.
     """
 
-    def __init__(self, *, config: NicConfig, reads: int = 1):
-        self._config, self._reads = config, reads
+    def __init__(self, *, config: NicConfig, reads: int = 1, counters: int = 0):
+        self._config, self._reads, self._counters = config, reads, counters
         super().__init__(
             {
                 "bus": In(FunctionBus()),
@@ -84,6 +85,7 @@ class VirtioFunction(wiring.Component):
             }
             | {name: Out(1) for name in FEATURES}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
+            | ({"counters": In(data.ArrayLayout(32, counters))} if counters else {})
         )
 
     def elaborate(self, platform):
@@ -183,6 +185,10 @@ class VirtioFunction(wiring.Component):
             "msix": msix.table,
             "pending": msix.pending,
         }
+        if self._counters:
+            m.submodules.window = window = CounterWindow(counters=self._counters)
+            m.d.comb += window.values.eq(self.counters)
+            ports["counters"] = window.port
         for port in ports.values():
             m.d.comb += [
                 port.addr.eq(request.addr),
@@ -206,6 +212,7 @@ class VirtioFunction(wiring.Component):
             "device": within(space.DEVICE_OFFSET, CONFIG.size),
             "msix": within(space.MSIX_OFFSET, 16 * self._config.vectors),
             "pending": within(space.PBA_OFFSET, 8 * -(-self._config.vectors // 64)),
+            "counters": within(COUNTER_OFFSET, window_bytes(self._counters)),
         }
         window_data = image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
         queue = request.addr[2:18]

@@ -16,6 +16,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand, Response
 from hdl.abi.layout import Values
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, merge_halves
 from sim.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.driver.errors import CommandError, DeviceError, RdmaError
 from sim.driver.memory import view
@@ -86,6 +87,31 @@ class RdmaDevice(VirtioPciDevice):
             return NO_VECTOR
         first = min(_FIRST_CQ_VECTOR, self.vectors - 1)
         return first + comp_vector % (self.vectors - first)
+
+    async def counters(self) -> dict[str, int]:
+        """The device's counters by name, those of 64 bits whole; RdmaError(EOPNOTSUPP) without."""
+        header = {
+            place.path: await self._counter_word(place.offset)
+            for place in abi.COUNTER_WINDOW.places()
+        }
+        if (header["magic"], header["version"]) != (abi.COUNTER_MAGIC, abi.COUNTER_VERSION):
+            raise RdmaError(errno.EOPNOTSUPP, f"Function {self.function} shows no counters")
+        names = (PORT_COUNTERS + COUNTERS)[: header["count"]]
+        places = {name: abi.COUNTER_WINDOW.size + 4 * i for i, name in enumerate(names)}
+        words = {name: await self._counter_word(place) for name, place in places.items()}
+        for high in (name for name in words if name.endswith("_high")):
+            low = high.removesuffix("_high") + "_low"
+            while True:  # until no carry came between the halves
+                words[low] = await self._counter_word(places[low])
+                before, words[high] = words[high], await self._counter_word(places[high])
+                if words[high] == before:
+                    break
+        return merge_halves(words)
+
+    async def _counter_word(self, offset: int) -> int:
+        return await self.platform.mmio.read(
+            self.function, abi.COUNTER_BAR, abi.COUNTER_OFFSET + offset, 4
+        )
 
     async def command(
         self, command: ControlCommand, request: Mapping[str, Any] | None = None, **fields: Any

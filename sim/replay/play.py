@@ -37,6 +37,8 @@ __all__ = ["play"]
 
 #: Simulated time the card has for each packet, ns.
 PATIENCE_NS = 200_000
+#: Simulated time for the last completions, ns.
+COMPLETION_NS = 300_000
 #: Simulated time without a packet after the last one, to see that nothing else comes.
 QUIET_NS = 20_000
 PAGE = 4096
@@ -156,8 +158,9 @@ class _Player:
             else:
                 await self._expect(packet)
         await self._settle()
-        await self._quiet()
-        await self._completions()
+        if not self.report.error:
+            await self._quiet()
+            await self._completions()
         self._memory()
 
     def _request(self, message: Message, number: int) -> SendWR:
@@ -243,7 +246,7 @@ class _Player:
     async def _completions(self) -> None:
         wanted = len(self.side.messages) + sum(m.takes_receive for m in self.other.messages)
         try:
-            found = await self.cq.wait(wanted, timeout_ns=QUIET_NS) if wanted else []
+            found = await self.cq.wait(wanted, timeout_ns=COMPLETION_NS) if wanted else []
         except (RdmaError, DeviceError) as error:
             self.report.error = self.report.error or f"completions: {error}"
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hdl.abi.enums import ControlCommand, GidType
 from hdl.abi.layout import Values
+from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.driver.device import DriverOptions
 from sim.driver.errors import RdmaError
 from sim.driver.platform import Memory, Platform
@@ -117,6 +118,17 @@ class Context(Resource):
             return self._gids[port_num, index]
         except KeyError:
             raise RdmaError(errno.ENODATA, f"Port {port_num} has no GID {index}") from None
+
+    async def counters(self) -> dict[str, int]:
+        """The device's counters by the names of its registers; RdmaError(EOPNOTSUPP) without."""
+        return await self.device.counters()
+
+    async def hw_counters(self) -> dict[str, int]:
+        """The same by rdma-core's names; a counter that has none there keeps its own."""
+        counters = await self.counters()
+        for name in ("rx_bytes", "tx_bytes"):
+            counters[name] //= 4
+        return {RDMA_CORE_NAMES.get(name, name): value for name, value in counters.items()}
 
     async def alloc_pd(self) -> PD:
         """A protection domain."""

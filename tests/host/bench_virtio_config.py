@@ -5,10 +5,10 @@ import cocotb
 from hdl.abi import virtio_pci as abi
 from hdl.abi.limits import config_bytes
 from hdl.abi.virtio_pci import CapId, CfgType
-from hdl.abi.virtio_rdma import CONFIG
+from hdl.abi.virtio_rdma import CONFIG, COUNTER_MAGIC, COUNTER_OFFSET, COUNTER_WINDOW
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_NET, FUNCTION_RDMA
 from sim.driver.pci import Msix, PciFunction, find_windows
-from tests.host.card import SMALL
+from tests.host.card import COUNTERS, SMALL
 from tests.host.card_host import Host
 
 BARS = abi.PCI_HEADER.offset("bar")
@@ -39,6 +39,7 @@ async def driver_walks_the_capabilities(dut):
         if kind is not CfgType.PCI_CFG
     ]
     places.append((0, msix._table, msix._table + 16 * msix.entries))
+    places.append((0, COUNTER_OFFSET, COUNTER_OFFSET + COUNTER_WINDOW.size + 4 * COUNTERS))
     for bar, low, high in places:
         size = await bar_size(host, FUNCTION_RDMA, bar)
         assert high <= size
@@ -160,3 +161,24 @@ async def device_configuration_in_every_size_and_at_every_offset(dut):
     for at in (0, 4, 40, 96, 124):
         found = await host.read(FUNCTION_RDMA, 0, 0x2000 + at, 4)
         assert found == int.from_bytes(contents[at : at + 4], "little")
+
+
+@cocotb.test()
+async def counters_for_the_driver(dut):
+    host = await Host.begin(dut, SMALL)
+    values = [0x0101_0101 * (i + 1) + (i << 31) & 0xFFFF_FFFF for i in range(COUNTERS)]
+    dut.counters.value = sum(value << 32 * i for i, value in enumerate(values))
+
+    async def words():
+        return [await host.read(1, 0, COUNTER_OFFSET + 4 * i, 4) for i in range(5 + COUNTERS)]
+
+    expected = [COUNTER_MAGIC, 1, COUNTERS, 0, *values, 0xFFFF_FFFF]
+    assert await words() == expected
+    assert await host.read(1, 0, COUNTER_OFFSET + 0x12, 2) == values[0] >> 16
+    for i in range(5 + COUNTERS):
+        await host.write(1, 0, COUNTER_OFFSET + 4 * i, 4, 0x5555_5555)
+    assert await words() == expected
+    dut.counters.value = 0x1234
+    assert (await words())[4:6] == [0x1234, 0]
+    for outside in (COUNTER_OFFSET - 4, COUNTER_OFFSET + 0x1000):
+        assert await host.read(1, 0, outside, 4) == 0xFFFF_FFFF

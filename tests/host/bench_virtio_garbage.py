@@ -8,7 +8,7 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import MsixControl, PciCommand
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA
 from tests.host.card import SMALL
-from tests.host.card_host import COMMON, DEVICE, ISR, NOTIFY_BAR, PBA, TABLE, Host
+from tests.host.card_host import COMMON, COUNTERS, DEVICE, ISR, NOTIFY_BAR, PBA, TABLE, Host
 
 MSIX_CONTROL = 0x98 + 2
 #: (bar, first, bytes) where something is.
@@ -18,6 +18,7 @@ PLACES = (
     (0, ISR, 8),
     (0, DEVICE, 0x290),
     (0, PBA, 0x20),
+    (0, COUNTERS, 0x40),
     (0, TABLE, 16 * SMALL.vectors + 32),
     (NOTIFY_BAR, 0, 4 * SMALL.queues + 16),
     (abi.CONFIG_SPACE, 0, 0x110),

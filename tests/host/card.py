@@ -1,7 +1,7 @@
 """A card without rooms: router, RDMA function and register blocks, wired as in the NIC."""
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
@@ -16,6 +16,7 @@ from hdl.ports.tables import TableRead
 SMALL = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=2, vectors=5, queue_size=256)
 LARGE = NicConfig(width=64, qps=1024, cqs=256, mrs=2, gids=2, vectors=100, queue_size=32768)
 READS = 2
+COUNTERS = 5
 
 
 class Card(wiring.Component):
@@ -37,6 +38,7 @@ class Card(wiring.Component):
                 "reset_done": In(1),
                 "driver_ok": Out(1),
                 "features": Out(4),
+                "counters": In(data.ArrayLayout(32, COUNTERS)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(READS)}
         )
@@ -44,7 +46,9 @@ class Card(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.router = router = MmioRouter()
-        m.submodules.function = function = VirtioFunction(config=self._config, reads=READS)
+        m.submodules.function = function = VirtioFunction(
+            config=self._config, reads=READS, counters=COUNTERS
+        )
         m.submodules.management = management = Management(config=self._config)
         wiring.connect(m, router.guest, function.bus)
         wiring.connect(m, router.csr, management.bus)
@@ -58,6 +62,7 @@ class Card(wiring.Component):
         core = management.core
         m.d.comb += [
             self.intx.eq(function.intx),
+            function.counters.eq(self.counters),
             self.reset_request.eq(function.reset_request),
             self.driver_ok.eq(function.driver_ok),
             self.features.eq(

@@ -20,7 +20,7 @@ OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 
 #: No read may take longer, whatever was accessed before.
 READ_CYCLES = 40
 #: Where the structures are in BAR 0; the walk of the capabilities checks it.
-COMMON, ISR, DEVICE, PBA, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x8000
+COMMON, ISR, DEVICE, PBA, COUNTERS, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x6000, 0x8000
 NOTIFY_BAR = 2
 #: Inputs that start at 0, streams that are taken at once.
 QUIET = (
@@ -31,6 +31,7 @@ QUIET = (
     "reset_done",
     "queue_read0__enable",
     "queue_read1__enable",
+    "counters",
 )
 ALWAYS_READY = ("mmio__rsp", "doorbell", "write__beat", "queue_reset")
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hdl.host.config_space import ConfigImage
+from hdl.host.virtio_counters import CounterWindow
 from hdl.host.virtio_queues import VirtioQueues
 from sim.build import Rtl, build_model, run
 from tests.host.card import LARGE, SMALL
@@ -24,5 +25,8 @@ def test_guest_driver_on_a_large_card():
 def test_bad_parameters():
     with pytest.raises(ValueError, match="at least 1 port, not 0"):
         VirtioQueues(config=SMALL, reads=0)
+    for counters in (0, 1021):
+        with pytest.raises(ValueError, match=f"1 to 1020, .*, not {counters}"):
+            CounterWindow(counters=counters)
     with pytest.raises(ValueError, match="256 bytes, not 3"):
         ConfigImage(bytearray(3), bytearray(3))

@@ -87,6 +87,7 @@ class FakeRdma(FakePci):
         config = abi.CONFIG.pack(CONFIG)
         queues = options.pop("queues", abi.queue_count(MAX_CQ, MAX_QP))
         self.late_used = False
+        self.counters = []
         super().__init__(platform or FakePlatform(), queues=queues, config=config, **options)
 
     def reset(self):
@@ -95,6 +96,13 @@ class FakeRdma(FakePci):
         self.generation = 0
         self.later = []
         self.requests = []
+
+    def counter_word(self, addr):
+        """Only if ``counters``, a list of words, has been set."""
+        if not self.counters:
+            return super().counter_word(addr)
+        header = [abi.COUNTER_MAGIC, abi.COUNTER_VERSION, len(self.counters), 0]
+        return (header + self.counters)[(addr - abi.COUNTER_OFFSET) // 4]
 
     def step(self):
         super().step()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi import virtio_rdma
 from hdl.abi.virtio_pci import CapId, CfgType, DescFlags, Feature, MsixControl, Status
 from sim.driver.memory import GuestMemory
 from sim.driver.platform import Message
@@ -170,6 +171,8 @@ class FakePci:
                     2, "little"
                 )
             return int.from_bytes(self.space[addr : addr + size], "little")
+        if bar == virtio_rdma.COUNTER_BAR:
+            return self.counter_word(addr)
         assert bar == BAR
         if addr < ISR:
             return self._common_read(addr, size)
@@ -179,6 +182,10 @@ class FakePci:
         if DEVICE <= addr < NOTIFY:
             return int.from_bytes(self.config[addr - DEVICE : addr - DEVICE + size], "little")
         return int.from_bytes(self.table[addr - TABLE : addr - TABLE + size].tobytes(), "little")
+
+    def counter_word(self, addr):
+        """BAR 0 of a device that has none."""
+        return 0xFFFFFFFF
 
     def mmio_write(self, bar, addr, size, value):
         octets = value.to_bytes(size, "little")

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from hdl.abi import virtio_pci, virtio_rdma
 from hdl.abi.enums import ControlCommand
 from hdl.abi.virtio_pci import CapId, CfgType, Feature, Status
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, RDMA_CORE_NAMES
 from sim.driver.device import ALL_FEATURES, DriverOptions
 from sim.driver.errors import CommandError, DeviceError, DriverTimeout, NeedsReset, RdmaError
 from sim.driver.rdma import RdmaDevice
 from sim.driver.virtqueue import RingPolicy
+from sim.verbs import Context
 from tests.sim.fake_device import CONFIG, FakeRdma
 from tests.sim.fake_pci import FakePlatform
 
@@ -132,6 +134,57 @@ def test_config_at_any_offset():
             assert run(driver.config_read(place.offset, place.size)) == CONFIG.get(place.path, 0)
     run(driver.config_write(0, 4, 77))
     assert run(driver.config_read(0, 4)) == 1
+
+
+def test_counters():
+    device = FakeRdma()
+    driver = start(device)
+    with pytest.raises(RdmaError, match="Function 1 shows no counters") as caught:
+        run(driver.counters())
+    assert caught.value.errno == errno.EOPNOTSUPP
+    names = PORT_COUNTERS + COUNTERS
+    device.counters = list(range(100, 100 + len(names)))
+    expected = {name: 100 + i for i, name in enumerate(names)}
+    for name in ("rx_bytes", "tx_bytes"):
+        expected[name] = expected.pop(f"{name}_low") | expected.pop(f"{name}_high") << 32
+    assert run(driver.counters()) == expected
+    # A device that counts more, and one that counts less, than the driver knows.
+    device.counters.append(7)
+    assert run(driver.counters()) == expected
+    del device.counters[len(PORT_COUNTERS) :]
+    assert list(run(driver.counters()))[-1] == "tx_bytes"
+
+
+def test_counter_of_64_bits_that_counts_on():
+    device = FakeRdma()
+    driver = start(device)
+    low, high = (PORT_COUNTERS.index(f"rx_bytes_{half}") for half in ("low", "high"))
+    device.counters = [0] * len(PORT_COUNTERS)
+    device.counters[low] = 0xFFFFFFFF
+    read, word = [], device.counter_word
+
+    def counting(addr):
+        value = word(addr)
+        read.append((addr - virtio_rdma.COUNTER_OFFSET) // 4 - 4)
+        if read[-1] == low and high not in read:  # carries between the two halves
+            device.counters[low], device.counters[high] = 5, 1
+        return value
+
+    device.counter_word = counting
+    assert run(driver.counters())["rx_bytes"] in (0xFFFFFFFF, 1 << 32 | 5)
+
+
+def test_hw_counters():
+    device = FakeRdma()
+    device.counters = [1000 + i for i in range(len(PORT_COUNTERS + COUNTERS))]
+    ours = run(start(device).counters())
+    context = run(Context.open(device.platform, 1))
+    theirs = run(context.hw_counters())
+    assert len(theirs) == len(ours)
+    assert theirs["port_rcv_packets"] == ours["rx_packets"]
+    assert theirs["port_xmit_data"] == ours["tx_bytes"] // 4
+    assert theirs["out_of_sequence"] == ours["out_of_sequence"]
+    assert set(RDMA_CORE_NAMES) <= set(ours)
 
 
 def test_window_in_configuration_space():
