@@ -100,6 +100,10 @@ class Registers:
         await self._write("mailbox.response_length", value=len(response))
         await self._write("mailbox.control", done=1)
 
+    async def needs_reset(self) -> dict[str, int]:
+        """Whether a virtqueue has been stopped (``active``), which first, and why."""
+        return await self._fields("core.needs_reset")
+
     async def beat(self) -> None:
         """Counts up the heartbeat register."""
         self._beats = self._beats + 1 & 0xFFFF_FFFF
@@ -165,6 +169,12 @@ class Registers:
     async def drop(self, pair: int) -> None:
         """Gives back a QP's outstanding requests."""
         await self._command("drop", qp=pair)
+
+    async def restart(self, pair: int, *, position: int, offset: int, psn: int) -> None:
+        """Sends again from a byte of a message: what a retry does."""
+        await self._write("command.restart_offset", value=offset)
+        await self._write("command.restart_psn", value=psn)
+        await self._command("restart", qp=pair, position=position)
 
     async def drain(self) -> None:
         """Waits for all DMA admitted so far."""

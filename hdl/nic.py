@@ -456,8 +456,5 @@ class Nic(wiring.Component):
                     f"Counters without a register or source: {sorted(set(values) ^ set(names))}"
                 )
             for name, value in values.items():
-                m.d.comb += getattr(members, name).eq(value)
-        every = port | rooms
-        m.d.comb += [
-            virtio.counters[i].eq(every[name]) for i, name in enumerate(PORT_COUNTERS + COUNTERS)
-        ]
+                place = (PORT_COUNTERS + COUNTERS).index(name)
+                m.d.comb += [getattr(members, name).eq(value), virtio.counters[place].eq(value)]

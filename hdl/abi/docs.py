@@ -69,6 +69,9 @@ def page() -> str:
     lines.append("\n## Structures of virtio-rdma\n")
     for struct in virtio_rdma.STRUCTS:
         lines += _struct_table(struct)
+    lines.append("## Additions to virtio-rdma\n")
+    for struct in virtio_rdma.ADDITIONS:
+        lines += _struct_table(struct)
     lines.append("## Numbers of virtio-rdma\n")
     lines += _enumerations(enums)
     lines.append("## Structures of virtio over PCI\n")

@@ -339,8 +339,9 @@ STRUCTS: tuple[Struct, ...] = (
     SGE,
     POST_RECV,
     CQE,
-    COUNTER_WINDOW,
 )
+#: Those that the specification does not have.
+ADDITIONS: tuple[Struct, ...] = (COUNTER_WINDOW,)
 
 # Virtqueue numbers -----------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ COUNTERS: tuple[str, ...] = (
 #: State of the rooms, for reports about a stall.
 DEBUG: tuple[str, ...] = ()
 
-#: Ours to the name in rdma-core (what ``rdma statistic`` and the port's counters show) where the two
+#: Ours to rdma-core's name (as the port's counters and ``rdma statistic`` show it) where the two
 #: differ. Bytes become words of four there.
 RDMA_CORE_NAMES: dict[str, str] = {
     "rx_packets": "port_rcv_packets",

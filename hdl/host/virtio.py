@@ -48,9 +48,10 @@ class VirtioFunction(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
     virtqueues; ``program`` In: the firmware's view of them; ``mac`` In (48, first wire byte in bits
-    7:0); ``counters`` In: what the driver can read of them, only if there are any. Status, Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset``
-    with ``needs_reset_cause`` and ``needs_reset_queue``, and the negotiated features ``event_idx``,
-    ``in_order``, ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
+    7:0); ``counters`` In, if any: words that the driver can read. Status, Out: ``driver_ok``,
+    ``status``, ``resetting``, ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and
+    ``needs_reset_queue``, and the negotiated features ``event_idx``, ``in_order``,
+    ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors). Throughput: one access at a time, a doorbell in 3 cycles.
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of

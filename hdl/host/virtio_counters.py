@@ -30,9 +30,7 @@ class CounterWindow(wiring.Component):
         if not 1 <= counters <= 1020:
             raise ValueError(f"Counters must be 1 to 1020, as many as fit 4 KiB, not {counters!r}")
         self._counters = counters
-        super().__init__(
-            {"port": In(LocalPort(12)), "values": In(data.ArrayLayout(32, counters))}
-        )
+        super().__init__({"port": In(LocalPort(12)), "values": In(data.ArrayLayout(32, counters))})
 
     def elaborate(self, platform):
         m = Module()

@@ -9,8 +9,11 @@ import numpy as np
 from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
+from hdl.ports.jobs import QueueErrorCause
 from sim.driver.device import ALL_FEATURES, DriverOptions
 from sim.driver.virtqueue import RingPolicy
+from sim.packets import dissect
+from sim.pcap import read_pcap
 from sim.system import QpOptions, System, connect
 from sim.verbs import CQ, MR, SGE, QPAttr, QPCap, RecvWR, SendWR
 
@@ -353,6 +356,94 @@ async def reset_at_any_moment(dut):
 
 
 @cocotb.test()
+async def restart_at_every_packet(dut):
+    """The requester starts again at each packet of a 32-SGE message and sends the same bytes."""
+    p = await Pair.up(dut, connect=False, qp=QpOptions(mtu=Mtu.MTU_1024))
+    a, wire, count = p.nodes[0], p.system.testbench.wires[0], 9
+    sges = pieces(random.Random(4), p.mrs[0], count * 1024 - 77, 32)
+    await p.qps[0].post_send(p.request(WrOpcode.RDMA_WRITE, sges, offset=3))
+    first = [(await wire.receive(WAIT_NS))[0] for _ in range(count)]
+    sent = b"".join(dissect(frame).payload for frame in first)
+    assert sent == gathered(p.mrs[0], sges).tobytes()
+    psn, pair = dissect(first[0]).fields["psn"], p.qps[0].qp_num % CONFIG.qps
+    for at in [*range(count), *random.Random(5).sample(range(count), count)]:
+        await a.registers.restart(pair, position=0, offset=1024 * at, psn=psn + at)
+        again = [(await wire.receive(WAIT_NS))[0] for _ in range(count - at)]
+        assert again == first[at:], f"from packet {at}"
+
+
+def garbage(ring, memory, rng):
+    """Ways to break a split ring: name -> function that writes into guest memory."""
+    octets, base = memory.bytes, memory.base
+
+    def put(addr, value, size):
+        octets[addr - base : addr - base + size] = list(value.to_bytes(size, "little"))
+
+    head = octets[ring.avail - base + 4]
+    desc = ring.desc + 16 * int(head)
+    entry = ring.avail + 4 + 2 * ((ring.next_avail - 1) % ring.size)
+    return {
+        "avail index": lambda: put(ring.avail + 2, ring.next_avail + 3 * ring.size & 0xFFFF, 2),
+        "head": lambda: put(entry, ring.size + rng.randrange(1000), 2),
+        "loop": lambda: (put(desc + 12, 1, 2), put(desc + 14, int(head), 2)),
+        "length 0": lambda: put(desc + 8, 0, 4),
+        "4 GiB chain": lambda: put(desc + 8, 0xFFFFFFFF, 4),
+        "next": lambda: (put(desc + 12, 1, 2), put(desc + 14, 0xFFF0, 2)),
+        "writable": lambda: put(desc + 12, 2, 2),
+        "bad indirect": lambda: put(desc + 12, 5, 2),
+        "address": lambda: put(desc, 1 << 50, 8),
+    }
+
+
+@cocotb.test()
+async def broken_rings(dut):
+    """Garbage in one ring stops that queue with DEVICE_NEEDS_RESET; the other QP goes on."""
+    rng = random.Random(6)
+    p = await Pair.up(dut)
+    names = list(garbage(p.qps[0].sq.ring, p.nodes[0].host.memory, rng))
+    for name in names:
+        other = await connect(p.nodes, p.pds, p.cqs)
+        ring, memory = p.qps[0].sq.ring, p.nodes[0].host.memory
+        await p.qps[0].sq.post(p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 9)]).pack(None))
+        ring.publish()
+        garbage(ring, memory, rng)[name]()
+        await p.nodes[0].context.device.notify(ring)
+        for _ in range(100):
+            await p.system.testbench.cycles(200)
+            state = await p.nodes[0].registers.needs_reset()
+            if state["active"]:
+                break
+        assert state["active"] and state["queue"] == ring.index, (name, state)
+        dut._log.info("%s: %s", name, QueueErrorCause(state["cause"]).name)
+        await other[0].post_send(p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(1, 3000)], number=8))
+        for _ in range(100):  # not ``wait``: the driver would see that the device wants a reset
+            await p.system.testbench.cycles(100)
+            if found := await p.cqs[0].poll(1):
+                break
+        assert [(wc.wr_id, wc.status) for wc in found] == [(8, WcStatus.SUCCESS)], name
+        p.nodes[0].host.faults.clear()
+        await p.again()
+        await p.qps[0].post_send(p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(1, 99)], number=9))
+        await p.good()
+
+
+@cocotb.test()
+async def cq_overflow(dut):
+    """A CQ without buffers stops the QP and counts; nothing hangs, the other CQ's QP goes on."""
+    p = await Pair.up(dut)
+    small = await CQ.create(p.nodes[0].context, 4)
+    qps = await connect(p.nodes, p.pds, (small, p.cqs[1]))
+    requests = [p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(i, 10)], number=i) for i in range(12)]
+    await qps[0].post_send(requests)
+    await p.system.testbench.cycles(10_000)
+    assert (await p.nodes[0].counters())["cq_overflows"] > 0
+    pair = qps[0].qp_num % CONFIG.qps
+    assert (await p.nodes[0].registers.read_row("qp_rx", pair))["error"]
+    await p.qps[0].post_send(p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(0, 700)], number=3))
+    await p.good()
+
+
+@cocotb.test()
 async def full_rate(dut):
     """WRITE of 1 MiB at MTU 4096: at least 90 % of the wire limit (512 bit only; narrower: as
     wide).
@@ -373,9 +464,6 @@ async def full_rate(dut):
         await p.cqs[0].wait(1, timeout_ns=2_000_000)
     wire.end_capture()
     assert np.array_equal(p.mrs[1].read(size), p.mrs[0].read(size))
-    from sim.packets import dissect
-    from sim.pcap import read_pcap
-
     frames = [(t, len(f), len(d.payload)) for t, f in read_pcap(path) if (d := dissect(f)).payload]
     took = frames[-1][0] - frames[0][0]
     payload = sum(size for _, _, size in frames[:-1])

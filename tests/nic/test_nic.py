@@ -17,6 +17,9 @@ BENCHES = [
     "completion_events",
     "ring_shapes",
     "reset_at_any_moment",
+    "restart_at_every_packet",
+    "broken_rings",
+    "cq_overflow",
     "full_rate",
 ]
 
