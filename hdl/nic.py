@@ -15,6 +15,7 @@ from hdl.common.join import Join
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.context.gid import GidTable
 from hdl.context.table import Table
+from hdl.counters import connect_counters
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.management import Management
 from hdl.egress.egress import Egress
@@ -24,7 +25,6 @@ from hdl.host.read_merge import ReadMerge
 from hdl.host.reset import ResetSequence
 from hdl.host.virtio import VirtioFunction
 from hdl.host.write import WriteEngine
-from hdl.ingress.counters import IngressCounters
 from hdl.ingress.ingress import Ingress
 from hdl.mac.guards import RxGuard, TxGuard
 from hdl.memory.gather import Gather
@@ -40,7 +40,6 @@ from hdl.queues.receive import RecvFetch
 from hdl.queues.send import SendFetch
 from hdl.transport.outstanding import OutstandingTable
 from hdl.transport.receive import Receive
-from hdl.transport.receive_types import COUNTERS as RECEIVE_COUNTERS
 from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.replier import Replier
 from hdl.transport.requester import Requester
@@ -370,7 +369,7 @@ class Nic(wiring.Component):
                 engine.writes_issued.eq(writes.issued),
             ]
 
-        self._counters(
+        connect_counters(
             m,
             management,
             virtio,
@@ -432,29 +431,3 @@ class Nic(wiring.Component):
             activate.payload.flags.eq(send.payload.flags),
             send.ready.eq(activate.ready),
         ]
-
-    @staticmethod
-    def _counters(m, management, virtio, ingress, receive, others):
-        """Every counter of the rooms to the register of its name, and to the guest's driver."""
-        port = {}
-        for name in IngressCounters.as_shape().members:
-            value = getattr(ingress, name)
-            if len(value) > 32:
-                port[f"rx_{name}_low"], port[f"rx_{name}_high"] = value[:32], value[32:]
-            else:
-                port[f"rx_{name}"] = value
-        port["tx_packets"] = others.pop("tx_packets")
-        sent = others.pop("tx_bytes")
-        port["tx_bytes_low"], port["tx_bytes_high"] = sent[:32], sent[32:]
-        rooms = {name: receive[name] for name in RECEIVE_COUNTERS} | others
-        for members, values, names in (
-            (management.port, port, PORT_COUNTERS),
-            (management.counters, rooms, COUNTERS),
-        ):
-            if set(values) != set(names):
-                raise ValueError(
-                    f"Counters without a register or source: {sorted(set(values) ^ set(names))}"
-                )
-            for name, value in values.items():
-                place = (PORT_COUNTERS + COUNTERS).index(name)
-                m.d.comb += [getattr(members, name).eq(value), virtio.counters[place].eq(value)]

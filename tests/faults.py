@@ -7,7 +7,9 @@ itself is never touched.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,7 @@ from xml.etree import ElementTree
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from sim import console, env
 from tests.fault_list import FAULTS, Fault
@@ -42,12 +45,18 @@ class FaultError(RuntimeError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests said. ``caught``: at least one failed, and by an assertion."""
+    """What the tests said. ``by``: those that failed by an assertion (cocotb's own, if it was one
+    of a simulation)."""
 
     passed: bool
-    caught: bool
+    by: tuple[str, ...]
     seconds: float
     text: str
+
+    @property
+    def caught(self) -> bool:
+        """Whether at least one test failed properly."""
+        return bool(self.by)
 
 
 class Workshop:
@@ -116,13 +125,8 @@ class Workshop:
                 status = -1
             output.seek(0)
             text = output.read()
-        found = [
-            message.startswith(_FOUND)
-            for case in (ElementTree.parse(report).iter("failure") if report.exists() else ())
-            for message in [case.get("message", "")]
-        ]
-        caught = status == 1 and any(found)
-        return Outcome(status == 0, caught, time.monotonic() - started, text)
+        by = _failed(report) if status == 1 and report.exists() else ()
+        return Outcome(status == 0, by, time.monotonic() - started, text)
 
     def _environment(self) -> dict[str, str]:
         kept = {
@@ -191,17 +195,17 @@ def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
     with console.stops():
         env.require_compiler()
     table = Table(title="Deliberate faults", title_justify="left")
-    for column in ("fault", "tests", "result"):
+    for column in ("fault", "result", "by"):
         table.add_column(column, overflow="fold")
     table.add_column("seconds", justify="right")
     bad = 0
     with console.progress("Faults") as show, workshop() as shop:
         for number, fault in enumerate(chosen, 1):
-            tests, seconds = "\n".join(fault.tests), ""
+            by, seconds = "", ""
             place = f"{number} of {len(chosen)}"
             try:
-                outcome = check(shop, fault, lambda text, place=place: show(f"{place}: {text}"))
-                seconds = f"{outcome.seconds:.0f}"
+                outcome = check(shop, fault, functools.partial(_show_at, show, place))
+                by, seconds = "\n".join(outcome.by), f"{outcome.seconds:.0f}"
                 result = "caught" if outcome.caught else "[bold red]MISSED"
                 bad += not outcome.caught
                 if verbose and outcome.caught:
@@ -210,9 +214,25 @@ def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
                 console.err.print(str(error), markup=False, highlight=False)
                 result, bad = "[bold red]no result", bad + 1
             show(f"{place}: {fault.name}: {result.rpartition(']')[2]} {seconds} s")
-            table.add_row(fault.name, tests, result, seconds)
+            table.add_row(fault.name, result, Text(by), seconds)
     console.out.print(table)
     sys.exit(1 if bad else 0)
+
+
+def _show_at(show: Callable[[str], None], place: str, text: str) -> None:
+    show(f"{place}: {text}")
+
+
+def _failed(report: Path) -> tuple[str, ...]:
+    """Return the names of the tests that found something wrong, from pytest's report."""
+    names: list[str] = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        for failure in case.iter("failure"):
+            message = failure.get("message", "")
+            if message.startswith(_FOUND):
+                inside = re.findall(r"^  (\w+): ", message, re.MULTILINE)
+                names += inside or [case.get("name", "?")]
+    return tuple(names)
 
 
 def _project_files() -> list[Path]:

@@ -379,13 +379,13 @@ def garbage(ring, memory, rng):
     def put(addr, value, size):
         octets[addr - base : addr - base + size] = list(value.to_bytes(size, "little"))
 
-    head = octets[ring.avail - base + 4]
-    desc = ring.desc + 16 * int(head)
     entry = ring.avail + 4 + 2 * ((ring.next_avail - 1) % ring.size)
+    head = int(octets[entry - base])
+    desc = ring.desc + 16 * head
     return {
         "avail index": lambda: put(ring.avail + 2, ring.next_avail + 3 * ring.size & 0xFFFF, 2),
         "head": lambda: put(entry, ring.size + rng.randrange(1000), 2),
-        "loop": lambda: (put(desc + 12, 1, 2), put(desc + 14, int(head), 2)),
+        "loop": lambda: (put(desc + 12, 1, 2), put(desc + 14, head, 2)),
         "length 0": lambda: put(desc + 8, 0, 4),
         "4 GiB chain": lambda: put(desc + 8, 0xFFFFFFFF, 4),
         "next": lambda: (put(desc + 12, 1, 2), put(desc + 14, 0xFFF0, 2)),
@@ -397,7 +397,7 @@ def garbage(ring, memory, rng):
 
 @cocotb.test()
 async def broken_rings(dut):
-    """Garbage in one ring stops that queue with DEVICE_NEEDS_RESET; the other QP goes on."""
+    """Garbage in a ring: DEVICE_NEEDS_RESET, or the WQE ends in error; the other QP goes on."""
     rng = random.Random(6)
     p = await Pair.up(dut)
     names = list(garbage(p.qps[0].sq.ring, p.nodes[0].host.memory, rng))
@@ -408,13 +408,18 @@ async def broken_rings(dut):
         ring.publish()
         garbage(ring, memory, rng)[name]()
         await p.nodes[0].context.device.notify(ring)
-        for _ in range(100):
+        failed = []
+        for _ in range(300):
             await p.system.testbench.cycles(200)
-            state = await p.nodes[0].registers.needs_reset()
-            if state["active"]:
+            state, failed = await p.nodes[0].registers.needs_reset(), await p.cqs[0].poll(1)
+            if state["active"] or failed:
                 break
-        assert state["active"] and state["queue"] == ring.index, (name, state)
-        dut._log.info("%s: %s", name, QueueErrorCause(state["cause"]).name)
+        if failed:  # the ring is sound, what it holds is no WQE
+            assert failed[0].status in (WcStatus.LOC_LEN_ERR, WcStatus.LOC_QP_OP_ERR), name
+            dut._log.info("%s: WQE ends with %s", name, failed[0].status.name)
+        else:
+            assert state["active"] and state["queue"] == ring.index, (name, state)
+            dut._log.info("%s: %s", name, QueueErrorCause(state["cause"]).name)
         await other[0].post_send(p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(1, 3000)], number=8))
         for _ in range(100):  # not ``wait``: the driver would see that the device wants a reset
             await p.system.testbench.cycles(100)
