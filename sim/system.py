@@ -5,7 +5,7 @@ Used inside a simulation that ``sim.testbench.build`` has made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,12 +54,17 @@ class Node:
         self._task: Any = None
 
     async def start(self, options: DriverOptions | None = None) -> None:
-        """Set the port up, start the firmware, bring the driver up, set GID 0."""
+        """Set the port up, start the firmware, bring the driver up, set GID 0.
+
+        Register accesses take no time meanwhile: bringing up is not what is simulated.
+        """
+        self.host.set(mmio_latency_ns=0)
         await self.registers.check()
         await self.registers.set_port(self.mac, lossless=True)
         self.start_firmware()
         self.context = await Context.open(self.host, options=options)
         await self.context.add_gid(0, self.address)
+        self.host.set()
 
     def start_firmware(self) -> None:
         """Run the firmware from now on."""
@@ -98,31 +103,40 @@ class QpOptions:
     rnr_retry: int = 7
 
 
+async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Do things of different nodes at the same simulated time; results in order."""
+    tasks = [cocotb.start_soon(one) for one in work]
+    return [await task for task in tasks]
+
+
 async def connect(
     nodes: Sequence[Node], pds: Sequence[PD], cqs: Sequence[CQ], options: QpOptions | None = None
 ) -> tuple[QP, QP]:
     """An RC connection between two nodes, both ends in RTS."""
     o = options or QpOptions()
-    qps = []
-    for pd, cq in zip(pds, cqs, strict=True):
-        init = QPInitAttr(QpType.RC, cq, cq, replace(o.cap), o.sq_sig_all)
-        qps.append(await QP.create(pd, init))
-    for i, qp in enumerate(qps):
+    qps: list[QP] = await _together(
+        *(
+            QP.create(pd, QPInitAttr(QpType.RC, cq, cq, replace(o.cap), o.sq_sig_all))
+            for pd, cq in zip(pds, cqs, strict=True)
+        )
+    )
+
+    def attr(i: int) -> QPAttr:
         other = nodes[1 - i]
         route = GlobalRoute(dgid=other.address, traffic_class=o.traffic_class)
-        await qp.to_rts(
-            QPAttr(
-                path_mtu=o.mtu,
-                dest_qp_num=qps[1 - i].qp_num,
-                sq_psn=o.psns[i],
-                rq_psn=o.psns[1 - i],
-                max_rd_atomic=o.max_rd_atomic,
-                max_dest_rd_atomic=o.max_rd_atomic,
-                qp_access_flags=o.access,
-                rnr_retry=o.rnr_retry,
-                ah_attr=AHAttr(gr=route, roce_dmac=other.mac),
-            )
+        return QPAttr(
+            path_mtu=o.mtu,
+            dest_qp_num=qps[1 - i].qp_num,
+            sq_psn=o.psns[i],
+            rq_psn=o.psns[1 - i],
+            max_rd_atomic=o.max_rd_atomic,
+            max_dest_rd_atomic=o.max_rd_atomic,
+            qp_access_flags=o.access,
+            rnr_retry=o.rnr_retry,
+            ah_attr=AHAttr(gr=route, roce_dmac=other.mac),
         )
+
+    await _together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
     return qps[0], qps[1]
 
 
@@ -152,8 +166,7 @@ class System:
         await testbench.start()
         system = cls(testbench)
         testbench.deadline(deadline_cycles, system.report)
-        for node in system.nodes:
-            await node.start(options)
+        await _together(*(node.start(options) for node in system.nodes))
         return system
 
     def stop_firmware(self) -> None:

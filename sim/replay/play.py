@@ -68,6 +68,7 @@ class _Player:
     async def set_up(self, config: NicConfig) -> None:
         """Driver up, QP connected, memory as it was before the first packet."""
         await self.node.start()
+        self.node.host.set(mmio_latency_ns=0)
         hints = self.node.firmware.hints
         ctx = self.node.context
         pd = await ctx.alloc_pd()
