@@ -158,8 +158,7 @@ class Trace:
         """Path MTU: the payload of any packet that is neither last nor only; else the smallest
         legal.
         """
-        multi = (Op.SEND_FIRST, Op.SEND_MIDDLE, Op.WRITE_FIRST, Op.WRITE_MIDDLE)
-        multi += (Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE)
+        multi = {op for op in Op if op.name.endswith(("_FIRST", "_MIDDLE"))}
         longest = 0
         for packet in self.packets:
             if packet.op in multi:
