@@ -155,8 +155,8 @@ class Trace:
 
     @cached_property
     def mtu(self) -> int:
-        """Path MTU: the payload of any packet that is neither last nor only; else the smallest
-        legal.
+        """Path MTU: the payload of any packet that is neither last nor only; else the smallest that
+        holds every payload, at least 1024.
         """
         multi = {op for op in Op if op.name.endswith(("_FIRST", "_MIDDLE"))}
         longest = 0
