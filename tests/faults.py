@@ -228,11 +228,18 @@ def _failed(report: Path) -> tuple[str, ...]:
     names: list[str] = []
     for case in ElementTree.parse(report).iter("testcase"):
         for failure in case.iter("failure"):
-            message = failure.get("message", "")
-            if message.startswith(_FOUND):
-                inside = re.findall(r"^  (\w+): ", message, re.MULTILINE)
-                names += inside or [case.get("name", "?")]
+            if failure.get("message", "").startswith(_FOUND):
+                names += _inside(failure.text or "") or [case.get("name", "?")]
     return tuple(names)
+
+
+def _inside(text: str) -> list[str]:
+    """Return the cocotb tests that a failed run names, in the form of sim.build's report."""
+    begin = re.search(r"^(E +)AssertionError: Simulation failed", text, re.MULTILINE)
+    if begin is None:
+        return []
+    report = text[begin.end() :].partition("The end of ")[0]
+    return re.findall(rf"^{begin[1]}  (\w+): ", report, re.MULTILINE)
 
 
 def _project_files() -> list[Path]:
