@@ -68,6 +68,22 @@ def wqe(opcode=WrOpcode.SEND, length=10, **fields) -> dict:
     return base | fields
 
 
+async def gather_model(ctx, sender, world):
+    """Takes the jobs of ``sender`` into ``world.jobs`` unless ``world.refuse`` gives a status."""
+    while True:
+        ctx.set(sender.job.ready, 1)
+        *_, job = await ctx.tick().sample(sender.job.payload).until(sender.job.valid)
+        ctx.set(sender.job.ready, 0)
+        await ctx.tick().repeat(3)
+        status = world.refuse(job) if world.refuse else 0
+        if not status:
+            world.jobs.append(job)
+        ctx.set(sender.checked.payload.status, status)
+        ctx.set(sender.checked.valid, 1)
+        await ctx.tick().until(sender.checked.ready)
+        ctx.set(sender.checked.valid, 0)
+
+
 @dataclass
 class World:
     """Models of the fetch engine, the gather and the completer around a ``SendSide``."""
@@ -123,19 +139,7 @@ class World:
                     self.lines.add(line)
 
     async def gather(self, ctx):
-        r = self.dut.requester
-        while True:
-            ctx.set(r.job.ready, 1)
-            *_, job = await ctx.tick().sample(r.job.payload).until(r.job.valid)
-            ctx.set(r.job.ready, 0)
-            await ctx.tick().repeat(3)
-            status = self.refuse(job) if self.refuse else 0
-            if not status:
-                self.jobs.append(job)
-            ctx.set(r.checked.payload.status, status)
-            ctx.set(r.checked.valid, 1)
-            await ctx.tick().until(r.checked.ready)
-            ctx.set(r.checked.valid, 0)
+        await gather_model(ctx, self.dut.requester, self)
 
     async def poked(self, ctx):
         r = self.dut.requester

@@ -10,7 +10,7 @@ from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.transport.replier import Replier
 from hdl.wire.opcodes import Operation
 from tests.simulate import simulate
-from tests.transport.send_side import CONFIG
+from tests.transport.send_side import CONFIG, gather_model
 
 MTU = 256
 ACK, NAK, READ, REPLAY = 1, 2, 4, 8
@@ -42,19 +42,7 @@ class World:
         self.dut, self.jobs, self.refuse = ReplySide(), [], None
 
     async def gather(self, ctx):
-        r = self.dut.replier
-        while True:
-            ctx.set(r.job.ready, 1)
-            *_, job = await ctx.tick().sample(r.job.payload).until(r.job.valid)
-            ctx.set(r.job.ready, 0)
-            await ctx.tick().repeat(2)
-            status = self.refuse(job) if self.refuse else 0
-            if not status:
-                self.jobs.append(job)
-            ctx.set(r.checked.payload.status, status)
-            ctx.set(r.checked.valid, 1)
-            await ctx.tick().until(r.checked.ready)
-            ctx.set(r.checked.valid, 0)
+        await gather_model(ctx, self.dut.replier, self)
 
     async def program(self, ctx, table, index, **row):
         while not ctx.get(table.ready):
