@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -79,7 +80,7 @@ def _run(run: Any, model: Any, width: int, pcap: Path, say: Any) -> dict[str, An
         follower = threading.Thread(target=_follow, args=(folder / "progress", say, over))
         follower.start()
         try:
-            run(
+            results = run(
                 model,
                 test_module="sim.demo_bench",
                 extra_env={"ROCINANTE_DEMO": str(folder / "demo.json")},
@@ -89,6 +90,8 @@ def _run(run: Any, model: Any, width: int, pcap: Path, say: Any) -> dict[str, An
             over.set()
             follower.join()
         facts: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    if results.waves is not None:
+        facts["waves"] = str(shutil.copyfile(results.waves, pcap.with_suffix(".fst")))
     return {"width": width} | facts
 
 
@@ -165,6 +168,8 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         if not report["good"]:
             first = report["error"] or (report["differences"] or ["packets are missing"])[0]
             console.out.print(f"  {report['trace']} as side {report['side']}: {first}")
+    if "waves" in facts:
+        console.out.print(f"{facts['waves']}: waves")
     console.out.print(
         f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
         f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, "
