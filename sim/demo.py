@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.table import Table
@@ -135,18 +135,28 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
         row["ratio"] = row["gbps"] / limit
 
 
+def _size(octets: int) -> str:
+    """Bytes as a person writes them: 64 KiB, 1 MiB."""
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if octets >= 1 << shift and octets % (1 << shift) == 0:
+            return f"{octets >> shift} {unit}"
+    return f"{octets} B"
+
+
 def _show(facts: dict[str, Any], pcap: Path) -> None:
     table = Table(
         title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left"
     )
-    for heading in ("operation", "size", "messages", "verified", "Gb/s", "of the wire", "latency"):
-        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    headings = ("operation", "size", "messages", "bytes verified", "Gb/s", "of wire", "latency")
+    for heading in headings:
+        side: Literal["left", "right"] = "left" if heading == "operation" else "right"
+        table.add_column(heading, justify=side, no_wrap=True)
     for row in facts["rows"]:
         table.add_row(
             row["op"],
-            f"{row['size']:,} B",
+            _size(row["size"]),
             str(row["messages"]),
-            f"{row['bytes_verified']:,} B",
+            f"{row['bytes_verified']:,}",
             f"{row['gbps']:.2f}",
             f"{100 * row['ratio']:.1f} %",
             f"{row['latency_ns']:,} ns",
