@@ -27,10 +27,22 @@ def name(path: Path) -> str:
     return path.relative_to(REPO).as_posix()
 
 
+def _parse(path: Path) -> ast.Module:
+    """The file's syntax tree; once more when CPython 3.11 miscounts its own recursion.
+
+    ``SystemError: AST constructor recursion depth mismatch`` comes now and then when a garbage
+    collection falls into the parser (python/cpython issue 106905).
+    """
+    try:
+        return ast.parse(path.read_text(), str(path))
+    except SystemError:
+        return ast.parse(path.read_text(), str(path))
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and full dotted name of everything a file imports, wherever in the file."""
     package = list(path.relative_to(REPO).with_suffix("").parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
