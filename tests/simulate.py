@@ -40,8 +40,7 @@ def simulate(component, *testbenches: Callable, deadline: int = 10_000, backgrou
 
     simulator.add_testbench(watchdog, background=True)
     simulator.run()
-    if background:
-        # Endless benches are closed here, and what they complain of is formatted here: not inside
-        # another test's parser, which CPython 3.11 does not survive (SystemError in ast.parse).
-        del simulator
-        gc.collect()
+    # Endless benches are closed here, and what they complain of is formatted here: not inside
+    # another test's parser, which CPython 3.11 does not survive (SystemError in ast.parse).
+    del simulator
+    gc.collect()
