@@ -72,6 +72,9 @@ class Hardware(Protocol):
     async def drop(self, pair: int) -> None:
         """Gives back everything the QP has outstanding, without completions."""
 
+    async def clear_counters(self, pair: int) -> None:
+        """Lets the QP's counters begin at 0."""
+
     async def drain(self) -> None:
         """Returns when all DMA admitted before has landed."""
 

@@ -79,6 +79,7 @@ class QpCommands:
         pd.users += 1
         send_cq.users += 1
         recv_cq.users += 1
+        await self._hardware.clear_counters(qp.number)
         await self._configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from firmware.device import FunctionState, HardwareError, Request, Row
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.map import CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -169,6 +169,18 @@ class Registers:
     async def drop(self, pair: int) -> None:
         """Gives back a QP's outstanding requests."""
         await self._command("drop", qp=pair)
+
+    async def clear_counters(self, pair: int) -> None:
+        """Lets a QP's counters begin at 0."""
+        await self._command("clear_counters", qp=pair)
+
+    async def qp_counters(self, pair: int) -> dict[str, int]:
+        """The counters of one QP by name."""
+        first = pair * QP_COUNTER_SLOTS
+        return {
+            name: (await self.read_row("qp_counters", first + i))["value"]
+            for i, name in enumerate(QP_COUNTERS)
+        }
 
     async def restart(self, pair: int, *, position: int, offset: int, psn: int) -> None:
         """Sends again from a byte of a message: what a retry does."""

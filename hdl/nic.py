@@ -39,6 +39,7 @@ from hdl.queues.doorbell import DoorbellRouter
 from hdl.queues.receive import RecvFetch
 from hdl.queues.send import SendFetch
 from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.qp_counters import QpCounters
 from hdl.transport.receive import Receive
 from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.replier import Replier
@@ -117,6 +118,7 @@ class Nic(wiring.Component):
         replier = room("replier", Replier(config=config))
         tx_arbiter = room("tx_arbiter", TxArbiter())
         receive = room("receive", Receive(config=config))
+        qp_counters = room("qp_counters", QpCounters(config=config))
         pokes = room("pokes", ActivationList(qps=config.qps, sets=5))
         gather = room("gather", Gather(config=config))
         scatter = room("scatter", Scatter(config=config))
@@ -261,6 +263,9 @@ class Nic(wiring.Component):
             (scatter.reply, replies.i0),
             (replies.o, replier.activate),
             (receive.wake, scheduler.wake),
+            (receive.counted, qp_counters.counted),
+            (virtio.qp_counters, qp_counters.guest),
+            (management.command.clear_counters, qp_counters.clear),
             (doorbells.receive, pokes.set0),
             (requester.poke, pokes.set1),
             (receive.repoke, pokes.set2),
@@ -318,6 +323,7 @@ class Nic(wiring.Component):
             ("used", completion.used_program),
             ("queue", virtio.program),
             ("gid", gids.program),
+            ("qp_counters", qp_counters.program),
         ):
             wiring.connect(m, getattr(management, name).program, target)
         self._management(m, management, control, completion, scheduler, replies, pokes, requester)
@@ -358,7 +364,7 @@ class Nic(wiring.Component):
             virtio.reset_done.eq(reset.done),
             reset.reads_idle.eq(reads.idle & bulk.idle),
             reset.writes_idle.eq(writes.idle),
-            reset.tables_ready.eq(Cat(t.ready for t in (*tables, pokes)).all()),
+            reset.tables_ready.eq(Cat(t.ready for t in (*tables, pokes, qp_counters)).all()),
             room_reset.eq(reset.room_reset),
             writes.abort.eq(reset.abort),
         ]

@@ -55,7 +55,13 @@ COUNTER_WINDOW = Struct(
     le32("magic", "RCTR"),
     le32("version", "1; grows when the order of the counters changes, not with more at the end"),
     le32("count", "counters behind this header, le32 each, which wrap"),
-    le32("reserved"),
+    le32("qp_count", "counters of each QP, in the window at QP_COUNTER_OFFSET"),
+)
+#: And those of one QP, read-only but for the number that selects it.
+QP_COUNTER_OFFSET = 0x7000
+QP_COUNTER_WINDOW = Struct(
+    "qp_counter_window",
+    le32("qpn", "whose counters follow, le32 each, which wrap; the driver writes it"),
 )
 
 CONFIG = Struct(
@@ -341,7 +347,7 @@ STRUCTS: tuple[Struct, ...] = (
     CQE,
 )
 #: Those that the specification does not have.
-ADDITIONS: tuple[Struct, ...] = (COUNTER_WINDOW,)
+ADDITIONS: tuple[Struct, ...] = (COUNTER_WINDOW, QP_COUNTER_WINDOW)
 
 # Virtqueue numbers -----------------------------------------------------------------------------
 

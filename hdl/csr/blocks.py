@@ -11,7 +11,7 @@ from typing import Any
 
 from hdl.config import NicConfig
 
-from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS
+from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
 
 __all__ = [
@@ -87,6 +87,13 @@ TABLES: dict[str, TableInfo] = {
         "QueueRow",
     ),
     "gid": TableInfo(11, 8, lambda c: c.gids, "source addresses", "GidRow"),
+    "qp_counters": TableInfo(
+        12,
+        QP_COUNTER_INDEX,
+        lambda c: c.qps * QP_COUNTER_SLOTS,
+        f"counters of each QP, {QP_COUNTER_SLOTS} words a pair",
+        bits=32,
+    ),
 }
 
 #: Name of the block -> page of the address space.
@@ -194,6 +201,7 @@ def command() -> Block:
         "activate_reply",
         "restart",
         "drop",
+        "clear_counters",
         "drain",
         "invalidate",
     )
@@ -228,6 +236,9 @@ def command() -> Block:
                 strobe=True,
             ),
             Register("drop", (rw("qp", 14),), "gives back all its outstanding WQEs", strobe=True),
+            Register(
+                "clear_counters", (rw("qp", 14),), "the QP's counters begin at 0", strobe=True
+            ),
             Register("drain", (pulse("start", 1),), "waits for all DMA admitted before"),
             Register(
                 "invalidate",

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.ports.jobs import Activation, DropList, Restart
+from hdl.ports.jobs import Activation, ClearCounters, DropList, Restart
 
 from .block import BlockBus, CsrBlock
 from .blocks import command
@@ -34,8 +34,9 @@ class Commands(wiring.Component):
     """Turns register writes into streams and start/done handshakes.
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
-    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList); ``drain`` and
-    ``invalidate`` (``Operation``; the argument of the latter is the MR index).
+    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList), ``clear_counters``
+    (ClearCounters); ``drain`` and ``invalidate`` (``Operation``; the argument of the latter is the
+    MR index).
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
     """
@@ -51,6 +52,7 @@ class Commands(wiring.Component):
                 "activate_reply": activation,
                 "restart": Out(stream.Signature(Restart)),
                 "drop": Out(stream.Signature(DropList)),
+                "clear_counters": Out(stream.Signature(ClearCounters)),
                 "drain": Out(Operation(0)),
                 "invalidate": Out(Operation(16)),
             }
@@ -67,6 +69,7 @@ class Commands(wiring.Component):
 
         arguments = {
             "drop": {"qp": registers.drop_qp},
+            "clear_counters": {"qp": registers.clear_counters_qp},
             "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
             "restart": {
                 "qp": registers.restart_qp,

@@ -6,7 +6,16 @@ member of each name.
 
 from __future__ import annotations
 
-__all__ = ["COUNTERS", "DEBUG", "PORT_COUNTERS", "RDMA_CORE_NAMES", "merge_halves"]
+__all__ = [
+    "COUNTERS",
+    "DEBUG",
+    "PORT_COUNTERS",
+    "QP_COUNTERS",
+    "QP_COUNTER_INDEX",
+    "QP_COUNTER_SLOTS",
+    "RDMA_CORE_NAMES",
+    "merge_halves",
+]
 
 #: Of the port: what ingress and egress count.
 PORT_COUNTERS: tuple[str, ...] = (
@@ -83,6 +92,14 @@ COUNTERS: tuple[str, ...] = (
     "control_requests",
     "doorbell_drops",
 )
+#: Of these, what each QP counts for itself: all that the receive side says of a known QP.
+QP_COUNTERS: tuple[str, ...] = COUNTERS[
+    COUNTERS.index("wrong_transport") : COUNTERS.index("req_cqe_flush_error") + 1
+]
+#: Words of a QP in the table of its counters; those behind the last counter are free.
+QP_COUNTER_SLOTS = 32
+#: Bits of an index into that table: pair (14), then counter.
+QP_COUNTER_INDEX = 14 + (QP_COUNTER_SLOTS - 1).bit_length()
 #: State of the rooms, for reports about a stall.
 DEBUG: tuple[str, ...] = ()
 

@@ -9,9 +9,10 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
-from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET
+from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET, QP_COUNTER_OFFSET
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
+from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.host import BAR_CONFIG, WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
@@ -22,7 +23,7 @@ from .config_space import ConfigSpace, rdma_image
 from .local import NOTHING_THERE, FunctionBus, FunctionRequest
 from .msix import Msix
 from .virtio_common import CommonConfig
-from .virtio_counters import CounterWindow, window_bytes
+from .virtio_counters import QP_WINDOW_BYTES, CounterWindow, QpCounterWindow, window_bytes
 from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
@@ -48,10 +49,10 @@ class VirtioFunction(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
     virtqueues; ``program`` In: the firmware's view of them; ``mac`` In (48, first wire byte in bits
-    7:0); ``counters`` In, if any: words that the driver can read. Status, Out: ``driver_ok``,
-    ``status``, ``resetting``, ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and
-    ``needs_reset_queue``, and the negotiated features ``event_idx``, ``in_order``,
-    ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
+    7:0); ``counters`` In and ``qp_counters`` Out, if any: words that the driver can read. Status,
+    Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset`` with
+    ``needs_reset_cause`` and ``needs_reset_queue``, and the negotiated features ``event_idx``,
+    ``in_order``, ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors). Throughput: one access at a time, a doorbell in 3 cycles.
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
@@ -87,6 +88,7 @@ class VirtioFunction(wiring.Component):
             | {name: Out(1) for name in FEATURES}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
             | ({"counters": In(data.ArrayLayout(32, counters))} if counters else {})
+            | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
         )
 
     def elaborate(self, platform):
@@ -190,6 +192,9 @@ class VirtioFunction(wiring.Component):
             m.submodules.window = window = CounterWindow(counters=self._counters)
             m.d.comb += window.values.eq(self.counters)
             ports["counters"] = window.port
+            m.submodules.qp_window = qp_window = QpCounterWindow(config=self._config)
+            wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
+            ports["qp_counters"] = qp_window.port
         for port in ports.values():
             m.d.comb += [
                 port.addr.eq(request.addr),
@@ -214,6 +219,7 @@ class VirtioFunction(wiring.Component):
             "msix": within(space.MSIX_OFFSET, 16 * self._config.vectors),
             "pending": within(space.PBA_OFFSET, 8 * -(-self._config.vectors // 64)),
             "counters": within(COUNTER_OFFSET, window_bytes(self._counters)),
+            "qp_counters": within(QP_COUNTER_OFFSET, QP_WINDOW_BYTES),
         }
         window_data = image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
         queue = request.addr[2:18]

@@ -1,14 +1,21 @@
 """Counters for the guest's driver."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
-from hdl.abi.virtio_rdma import COUNTER_MAGIC, COUNTER_VERSION, COUNTER_WINDOW
+from hdl.abi.virtio_rdma import COUNTER_MAGIC, COUNTER_VERSION, COUNTER_WINDOW, QP_COUNTER_WINDOW
+from hdl.config import NicConfig
+from hdl.csr.counter_names import QP_COUNTER_INDEX, QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.tables import TableProgram
 
-from .local import NOTHING_THERE, LocalPort
+from .local import NOTHING_THERE, LocalPort, merge
 
-__all__ = ["CounterWindow", "window_bytes"]
+__all__ = ["QP_WINDOW_BYTES", "CounterWindow", "QpCounterWindow", "window_bytes"]
+
+#: Size of the window of a QP's counters.
+QP_WINDOW_BYTES = QP_COUNTER_WINDOW.size + 4 * len(QP_COUNTERS)
 
 
 def window_bytes(counters: int) -> int:
@@ -35,7 +42,10 @@ class CounterWindow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         header = COUNTER_WINDOW.pack(
-            magic=COUNTER_MAGIC, version=COUNTER_VERSION, count=self._counters
+            magic=COUNTER_MAGIC,
+            version=COUNTER_VERSION,
+            count=self._counters,
+            qp_count=len(QP_COUNTERS),
         )
         words = [int.from_bytes(header[at : at + 4], "little") for at in range(0, len(header), 4)]
         words += [self.values[i] for i in range(self._counters)]
@@ -47,4 +57,42 @@ class CounterWindow(wiring.Component):
                         m.d.sync += self.port.read_data.eq(word)
                 with m.Default():
                     m.d.sync += self.port.read_data.eq(NOTHING_THERE)
+        return m
+
+
+class QpCounterWindow(wiring.Component):
+    """The number of a QP, which the driver writes, and that QP's counters behind it.
+
+    Members: ``port`` as of ``CounterWindow``; ``words`` Out: all QPs' counters. The low bits of
+    the number choose the pair, as everywhere; a QP that does not exist reads 0.
+    Latency and throughput: the table's. Errors: writes of counters have no effect.
+    Reset: the number is 0.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._pair = ceil_log2(config.qps)
+        words = TableProgram(QP_COUNTER_INDEX, 32)
+        super().__init__({"port": In(LocalPort(12)), "words": Out(words)})
+
+    def elaborate(self, platform):
+        m = Module()
+        port, words = self.port, self.words
+        qpn = Signal(24)
+        slot = Signal(ceil_log2(QP_COUNTER_SLOTS))
+        m.d.comb += [
+            slot.eq((port.addr - QP_COUNTER_WINDOW.size) >> 2),
+            words.index.eq(Cat(slot, qpn[: self._pair])),
+        ]
+        with m.If(port.start & (port.addr == QP_COUNTER_WINDOW.offset("qpn"))):
+            m.d.sync += [port.done.eq(1), port.read_data.eq(qpn)]
+            with m.If(port.write):
+                m.d.sync += qpn.eq(merge(qpn, port))
+        with m.Elif(port.start & port.write):
+            m.d.sync += port.done.eq(1)
+        with m.Elif(port.start):
+            m.d.sync += words.read.eq(1)
+        with m.Elif(words.read & words.done):
+            m.d.sync += [words.read.eq(0), port.done.eq(1), port.read_data.eq(words.read_row)]
+        with m.Else():
+            m.d.sync += port.done.eq(0)
         return m

@@ -28,6 +28,7 @@ __all__ = [
     "Rewind",
     "Restart",
     "DropList",
+    "ClearCounters",
     "Doorbell",
     "QueueError",
     "QueueErrorCause",
@@ -276,6 +277,12 @@ class Restart(data.Struct):
 
 class DropList(data.Struct):
     """Give back every outstanding entry of a QP (it goes to RESET)."""
+
+    qp: 14
+
+
+class ClearCounters(data.Struct):
+    """The counters of a QP begin at 0 (it has been created)."""
 
     qp: 14
 

@@ -23,7 +23,7 @@ from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 
 from .completer import Completer
-from .receive_types import RC, Counters, Events, ReceiveFlags, SequenceNak, is_operation
+from .receive_types import RC, Counted, Counters, Events, ReceiveFlags, SequenceNak, is_operation
 from .responder import Responder
 
 __all__ = ["Receive"]
@@ -66,7 +66,7 @@ class Receive(wiring.Component):
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
     should begin. ``cfg``, ``reply``, ``rx_read``, ``ack_read``: copies; ``rx_write``,
     ``ack_write``: the rows owned here; ``resource_read``, ``resource_write``: the pool of READ
-    requests. ``counters``: see ``COUNTERS``.
+    requests. ``counters``: see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 4 cycles to the responder or completer; see there for the rest. Throughput: one packet
     at a time: 10 cycles for a WRITE packet, 12 for an ACK of one WQE, 13 for a SEND packet, each
@@ -101,6 +101,7 @@ class Receive(wiring.Component):
                 "wake": Out(stream.Signature(14)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
                 "counters": Out(Counters),
+                "counted": Out(stream.Signature(Counted, always_ready=True)),
             }
         )
 
@@ -247,6 +248,11 @@ class Receive(wiring.Component):
         )
         for name in Counters.members:
             m.d.sync += self.counters[name].eq(self.counters[name] + counted[name])
+        m.d.comb += [
+            self.counted.valid.eq(counted.as_value() != 0),
+            self.counted.payload.qp.eq(qp),
+            self.counted.payload.events.eq(counted),
+        ]
         return m
 
     def _read_rows(self, m, index):

@@ -11,6 +11,7 @@ from hdl.wire.opcodes import Operation
 __all__ = [
     "COUNTERS",
     "CompleterWork",
+    "Counted",
     "Counters",
     "Events",
     "ReceiveFlags",
@@ -113,6 +114,13 @@ COUNTERS = {
 Counters = data.StructLayout({name: 32 for name in COUNTERS})
 #: One bit each, for one cycle when it happens.
 Events = data.StructLayout({name: 1 for name in COUNTERS})
+
+
+class Counted(data.Struct):
+    """Events of one QP."""
+
+    qp: 14
+    events: Events
 
 
 def is_operation(operation: Value, *operations: Operation) -> Value:

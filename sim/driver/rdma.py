@@ -16,7 +16,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand, Response
 from hdl.abi.layout import Values
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, merge_halves
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_halves
 from sim.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.driver.errors import CommandError, DeviceError, RdmaError
 from sim.driver.memory import view
@@ -90,12 +90,7 @@ class RdmaDevice(VirtioPciDevice):
 
     async def counters(self) -> dict[str, int]:
         """The device's counters by name, those of 64 bits whole; RdmaError(EOPNOTSUPP) without."""
-        header = {
-            place.path: await self._counter_word(place.offset)
-            for place in abi.COUNTER_WINDOW.places()
-        }
-        if (header["magic"], header["version"]) != (abi.COUNTER_MAGIC, abi.COUNTER_VERSION):
-            raise RdmaError(errno.EOPNOTSUPP, f"Function {self.function} shows no counters")
+        header = await self._counter_header()
         names = (PORT_COUNTERS + COUNTERS)[: header["count"]]
         places = {name: abi.COUNTER_WINDOW.size + 4 * i for i, name in enumerate(names)}
         words = {name: await self._counter_word(place) for name, place in places.items()}
@@ -107,6 +102,28 @@ class RdmaDevice(VirtioPciDevice):
                 if words[high] == before:
                     break
         return merge_halves(words)
+
+    async def qp_counters(self, qpn: int) -> dict[str, int]:
+        """The counters of one QP by name; RdmaError(EOPNOTSUPP) without."""
+        names = QP_COUNTERS[: (await self._counter_header())["qp_count"]]
+        window, bar = abi.QP_COUNTER_OFFSET, abi.COUNTER_BAR
+        async with self._lock:
+            await self.platform.mmio.write(self.function, bar, window, 4, qpn)
+            return {
+                name: await self.platform.mmio.read(
+                    self.function, bar, window + abi.QP_COUNTER_WINDOW.size + 4 * i, 4
+                )
+                for i, name in enumerate(names)
+            }
+
+    async def _counter_header(self) -> dict[str, int]:
+        header = {
+            place.path: await self._counter_word(place.offset)
+            for place in abi.COUNTER_WINDOW.places()
+        }
+        if (header["magic"], header["version"]) != (abi.COUNTER_MAGIC, abi.COUNTER_VERSION):
+            raise RdmaError(errno.EOPNOTSUPP, f"Function {self.function} shows no counters")
+        return header
 
     async def _counter_word(self, offset: int) -> int:
         return await self.platform.mmio.read(

@@ -14,6 +14,7 @@ import numpy as np
 
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand, QpAttrMask, QpState, QpType, SendFlags, SigType
+from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.driver.device import VirtQueue
 from sim.driver.errors import DeviceError, DriverTimeout, RdmaError
 from sim.driver.memory import view
@@ -222,6 +223,14 @@ class QP(Resource):
             raise DeviceError(f"QUERY_QP of {self.qp_num:#x}: {error}") from None
         self.state = attr.qp_state
         return attr
+
+    async def hw_counters(self) -> dict[str, int]:
+        """What the device has counted for this QP since its creation, by rdma-core's names.
+
+        RdmaError(EOPNOTSUPP) when the device does not count.
+        """
+        counters = await self.ctx.device.qp_counters(self.qp_num)
+        return {RDMA_CORE_NAMES.get(name, name): value for name, value in counters.items()}
 
     async def to_init(self, attr: QPAttr) -> None:
         """RESET -> INIT."""

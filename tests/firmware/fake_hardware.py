@@ -71,6 +71,9 @@ class FakeHardware:
     async def drop(self, pair):
         self.log.append(("drop", pair))
 
+    async def clear_counters(self, pair):
+        self.log.append(("clear_counters", pair))
+
     async def drain(self):
         self.log.append(("drain",))
 

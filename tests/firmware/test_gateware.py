@@ -48,7 +48,7 @@ class Rooms:
         self.commands = []
 
     async def run(self, ctx):
-        streams = ("arm_cq", "activate_send", "activate_receive", "drop")
+        streams = ("arm_cq", "activate_send", "activate_receive", "drop", "clear_counters")
         for _ in range(DEADLINE):
             await ctx.tick()
             for name in TABLES:
@@ -128,5 +128,5 @@ def test_a_whole_qp():
     simulator.add_testbench(main)
     simulator.run()
     changed = ["activate_send", "activate_receive", "arm_cq", "drain", "drop"]
-    assert rooms.commands == [*changed, "invalidate", "drain"]
+    assert rooms.commands == ["clear_counters", *changed, "invalidate", "drain"]
     assert not any(any(table.values()) for table in rooms.rows.values())

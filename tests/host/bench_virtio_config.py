@@ -1,12 +1,20 @@
 """Configuration space as a driver reads it: header, BAR sizes, capabilities, the PCI_CFG window."""
 
 import cocotb
+from cocotb.triggers import RisingEdge
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.limits import config_bytes
 from hdl.abi.virtio_pci import CapId, CfgType
-from hdl.abi.virtio_rdma import CONFIG, COUNTER_MAGIC, COUNTER_OFFSET, COUNTER_WINDOW
+from hdl.abi.virtio_rdma import (
+    CONFIG,
+    COUNTER_MAGIC,
+    COUNTER_OFFSET,
+    COUNTER_WINDOW,
+    QP_COUNTER_OFFSET,
+)
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_NET, FUNCTION_RDMA
+from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from sim.driver.pci import Msix, PciFunction, find_windows
 from tests.host.card import COUNTERS, SMALL
 from tests.host.card_host import Host
@@ -39,6 +47,7 @@ async def driver_walks_the_capabilities(dut):
         if kind is not CfgType.PCI_CFG
     ]
     places.append((0, msix._table, msix._table + 16 * msix.entries))
+    places.append((0, QP_COUNTER_OFFSET, QP_COUNTER_OFFSET + 4 + 4 * len(QP_COUNTERS)))
     places.append((0, COUNTER_OFFSET, COUNTER_OFFSET + COUNTER_WINDOW.size + 4 * COUNTERS))
     for bar, low, high in places:
         size = await bar_size(host, FUNCTION_RDMA, bar)
@@ -172,7 +181,7 @@ async def counters_for_the_driver(dut):
     async def words():
         return [await host.read(1, 0, COUNTER_OFFSET + 4 * i, 4) for i in range(5 + COUNTERS)]
 
-    expected = [COUNTER_MAGIC, 1, COUNTERS, 0, *values, 0xFFFF_FFFF]
+    expected = [COUNTER_MAGIC, 1, COUNTERS, len(QP_COUNTERS), *values, 0xFFFF_FFFF]
     assert await words() == expected
     assert await host.read(1, 0, COUNTER_OFFSET + 0x12, 2) == values[0] >> 16
     for i in range(5 + COUNTERS):
@@ -180,5 +189,45 @@ async def counters_for_the_driver(dut):
     assert await words() == expected
     dut.counters.value = 0x1234
     assert (await words())[4:6] == [0x1234, 0]
-    for outside in (COUNTER_OFFSET - 4, COUNTER_OFFSET + 0x1000):
+    for outside in (COUNTER_OFFSET - 4, COUNTER_OFFSET + 0xFFC):
         assert await host.read(1, 0, outside, 4) == 0xFFFF_FFFF
+
+
+@cocotb.test()
+async def counters_of_a_qp(dut):
+    """The number selects the pair by its low bits; words come from the table as it answers."""
+    host = await Host.begin(dut, SMALL)
+    asked = []
+
+    async def table():
+        dut.qp_counters__done.value = 0
+        while True:
+            await RisingEdge(dut.clk)
+            if int(dut.qp_counters__read.value) and not int(dut.qp_counters__done.value):
+                for _ in range(len(asked) % 5):
+                    await RisingEdge(dut.clk)
+                index = int(dut.qp_counters__index.value)
+                asked.append(index)
+                dut.qp_counters__read_row.value = 0xA000_0000 + index
+                dut.qp_counters__done.value = 1
+            else:
+                dut.qp_counters__done.value = 0
+                dut.qp_counters__read_row.value = 0x5555_5555
+
+    answers = cocotb.start_soon(table())
+    for qpn in (0, 3, 0xABCDE2):
+        await host.write(1, 0, QP_COUNTER_OFFSET, 4, qpn)
+        assert await host.read(1, 0, QP_COUNTER_OFFSET, 4) == qpn
+        first = QP_COUNTER_SLOTS * (qpn % SMALL.qps)
+        for i in range(len(QP_COUNTERS)):
+            await host.write(1, 0, QP_COUNTER_OFFSET + 4 + 4 * i, 4, 0x1234)  # no effect
+            value = await host.read(1, 0, QP_COUNTER_OFFSET + 4 + 4 * i, 4)
+            assert value == 0xA000_0000 + first + i
+    await host.write(1, 0, QP_COUNTER_OFFSET + 1, 1, 0x77)
+    assert await host.read(1, 0, QP_COUNTER_OFFSET, 4) == 0xAB77E2
+    count = len(asked)
+    behind = QP_COUNTER_OFFSET + 4 + 4 * len(QP_COUNTERS)
+    for outside in (QP_COUNTER_OFFSET - 4, behind, QP_COUNTER_OFFSET + 0xFFC):
+        assert await host.read(1, 0, outside, 4) == 0xFFFF_FFFF
+    assert len(asked) == count == 3 * len(QP_COUNTERS)
+    answers.cancel()

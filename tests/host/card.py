@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
+from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.csr.management import Management
 from hdl.host.mmio import MmioRouter
 from hdl.host.virtio import VirtioFunction
 from hdl.ports.host import MmioPort, WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.rows import QueueRow
-from hdl.ports.tables import TableRead
+from hdl.ports.tables import TableProgram, TableRead
 
 SMALL = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=2, vectors=5, queue_size=256)
 LARGE = NicConfig(width=64, qps=1024, cqs=256, mrs=2, gids=2, vectors=100, queue_size=32768)
@@ -39,6 +40,7 @@ class Card(wiring.Component):
                 "driver_ok": Out(1),
                 "features": Out(4),
                 "counters": In(data.ArrayLayout(32, COUNTERS)),
+                "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(READS)}
         )
@@ -59,6 +61,7 @@ class Card(wiring.Component):
         for i in range(READS):
             name = f"queue_read{i}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(function, name))
+        wiring.connect(m, wiring.flipped(self.qp_counters), function.qp_counters)
         core = management.core
         m.d.comb += [
             self.intx.eq(function.intx),

@@ -231,6 +231,62 @@ async def remote_errors(dut):
 
 
 @cocotb.test()
+async def counters_of_each_qp(dut):
+    """Each QP counts its own events, from its creation on; together they are the port's."""
+    p = await Pair.up(dut)
+    many = [(p.qps[0], p.qps[1])] + [await connect(p.nodes, p.pds, p.cqs) for _ in range(3)]
+    before = [await node.counters() for node in p.nodes]
+    rng = random.Random(21)
+    wanted = [[{}, {}] for _ in many]
+
+    def expect(number, side, **events):
+        counters = wanted[number][side]
+        for name, count in events.items():
+            counters[name] = counters.get(name, 0) + count
+
+    for _ in range(20):
+        number = rng.randrange(len(many))
+        opcode = rng.choice((WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND))
+        if opcode == WrOpcode.SEND:
+            await many[number][1].post_recv(RecvWR(0, [p.mrs[1].sge(0, 4096)]))
+            expect(number, 1, rx_send_requests=1)
+        elif opcode == WrOpcode.RDMA_WRITE:
+            expect(number, 1, rx_write_requests=1)
+        else:
+            expect(number, 1, rx_read_requests=1)
+        await many[number][0].post_send(p.request(opcode, [p.mrs[0].sge(0, 1500)]))
+        await p.good()
+        if opcode == WrOpcode.SEND:
+            await p.good(1)
+    bad = p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(0, 100)])
+    bad.set_wr_rdma(p.mrs[1].rkey ^ 1, p.mrs[1].iova)
+    flushed = [p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 9)]) for _ in range(2)]
+    await many[2][1].post_recv(RecvWR(0, [p.mrs[1].sge(0, 4096)]))
+    await many[2][0].post_send([bad, *flushed])
+    assert len(await p.done(count=3)) == 3
+    assert len(await p.done(1, count=1)) == 1
+    expect(2, 0, req_remote_access_errors=1, req_cqe_error=3, req_cqe_flush_error=2)
+    expect(2, 1, resp_remote_access_errors=1, resp_cqe_error=1, resp_cqe_flush_error=1)
+
+    for side, node in enumerate(p.nodes):
+        after, total = await node.counters(), {}
+        for number, qps in enumerate(many):
+            qp = qps[side]
+            found = await node.context.device.qp_counters(qp.qp_num)
+            assert {n: v for n, v in found.items() if v} == wanted[number][side], (number, side)
+            assert found == await node.registers.qp_counters(qp.qp_num % CONFIG.qps)
+            total = {name: total.get(name, 0) + value for name, value in found.items()}
+        assert total == {name: after[name] - before[side][name] for name in total}
+        assert set((await qp.hw_counters()).values()) == set(found.values())
+    # Another driver finds nothing of it: not in QPs it has not made, not in those it makes.
+    numbers = [qps[0].qp_num for qps in many]
+    await p.again()
+    device = p.nodes[0].context.device
+    for number in numbers:
+        assert not any((await device.qp_counters(number)).values())
+
+
+@cocotb.test()
 async def local_errors(dut):
     """A bad lkey, range, opcode or sink: the WQE fails, the rest is flushed, others go on."""
     p = await Pair.up(dut)

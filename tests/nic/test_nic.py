@@ -11,6 +11,7 @@ BENCHES = [
     "inline_and_unsignalled",
     "every_mtu_and_both_ip_versions",
     "remote_errors",
+    "counters_of_each_qp",
     "local_errors",
     "receive_errors",
     "modify_to_error_flushes",

@@ -87,7 +87,7 @@ class FakeRdma(FakePci):
         config = abi.CONFIG.pack(CONFIG)
         queues = options.pop("queues", abi.queue_count(MAX_CQ, MAX_QP))
         self.late_used = False
-        self.counters = []
+        self.counters, self.qp_counters = [], {}
         super().__init__(platform or FakePlatform(), queues=queues, config=config, **options)
 
     def reset(self):
@@ -98,10 +98,14 @@ class FakeRdma(FakePci):
         self.requests = []
 
     def counter_word(self, addr):
-        """Only if ``counters``, a list of words, has been set."""
+        """Only if ``counters``, a list of words, has been set; ``qp_counters``: by QP number."""
         if not self.counters:
             return super().counter_word(addr)
-        header = [abi.COUNTER_MAGIC, abi.COUNTER_VERSION, len(self.counters), 0]
+        if addr >= abi.QP_COUNTER_OFFSET:
+            window = [self.counted_qpn, *self.qp_counters.get(self.counted_qpn, [])]
+            return window[(addr - abi.QP_COUNTER_OFFSET) // 4]
+        counted = max(map(len, self.qp_counters.values()), default=0)
+        header = [abi.COUNTER_MAGIC, abi.COUNTER_VERSION, len(self.counters), counted]
         return (header + self.counters)[(addr - abi.COUNTER_OFFSET) // 4]
 
     def step(self):

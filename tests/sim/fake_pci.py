@@ -189,6 +189,10 @@ class FakePci:
 
     def mmio_write(self, bar, addr, size, value):
         octets = value.to_bytes(size, "little")
+        if bar == virtio_rdma.COUNTER_BAR:
+            assert (addr, size) == (virtio_rdma.QP_COUNTER_OFFSET, 4)
+            self.counted_qpn = value
+            return
         if bar == abi.CONFIG_SPACE:
             cfg = self.cap_addr[CfgType.PCI_CFG]
             if addr == cfg + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data"):

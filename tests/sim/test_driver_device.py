@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hdl.abi import virtio_pci, virtio_rdma
 from hdl.abi.enums import ControlCommand
 from hdl.abi.virtio_pci import CapId, CfgType, Feature, Status
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, RDMA_CORE_NAMES
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, RDMA_CORE_NAMES
 from sim.driver.device import ALL_FEATURES, DriverOptions
 from sim.driver.errors import CommandError, DeviceError, DriverTimeout, NeedsReset, RdmaError
 from sim.driver.rdma import RdmaDevice
@@ -185,6 +185,18 @@ def test_hw_counters():
     assert theirs["port_xmit_data"] == ours["tx_bytes"] // 4
     assert theirs["out_of_sequence"] == ours["out_of_sequence"]
     assert set(RDMA_CORE_NAMES) <= set(ours)
+
+
+def test_counters_of_a_qp():
+    device = FakeRdma()
+    driver = start(device)
+    with pytest.raises(RdmaError, match="no counters"):
+        run(driver.qp_counters(5))
+    device.counters = [0] * len(PORT_COUNTERS + COUNTERS)
+    assert run(driver.qp_counters(5)) == {}  # an older device counts for the port only
+    device.qp_counters = {5: list(range(len(QP_COUNTERS))), 6: [7] * len(QP_COUNTERS)}
+    assert run(driver.qp_counters(5)) == {name: i for i, name in enumerate(QP_COUNTERS)}
+    assert set(run(driver.qp_counters(6)).values()) == {7}
 
 
 def test_window_in_configuration_space():
