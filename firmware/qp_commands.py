@@ -145,7 +145,7 @@ class QpCommands:
     async def _initialise(self, qp: Qp) -> None:
         """RESET -> INIT: all rows as new."""
         send, receive = await self._positions(qp)
-        await self._write(qp, "qp_fetch", position=send, available=send)
+        await self._write(qp, "qp_fetch", position=send, asked=send, available=send)
         await self._write(qp, "qp_tx", position=send, high=send)
         await self._write(qp, "qp_ack")
         await self._write(qp, "qp_rx", position=receive, available=receive)

@@ -86,8 +86,10 @@ class QpCfg(data.Struct):
 class QpFetch(data.Struct):
     """Scheduler: how far the send queue has been fetched."""
 
-    position: 16  # next avail-ring position to fetch
+    position: 16  # avail-ring position of the next answer wanted
+    asked: 16  # next position to ask for
     available: 16  # avail index last read from the driver, or told by its notification
+    short: 1  # the last WQE was a short one: more may be asked for at a time
     blocked: 1  # the requester gave a WQE back; wait for the completer's wake
 
 

@@ -12,7 +12,6 @@ from hdl.ports.jobs import (
     FetchRequest,
     FetchStatus,
     QueueError,
-    QueueErrorCause,
     RecvFetched,
     RecvWqe,
     WqeRead,
@@ -20,7 +19,7 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .lane import FetchLane
+from .lane import FetchAnswer, FetchLane
 from .read import ReadShare
 
 __all__ = ["RecvFetch"]
@@ -43,15 +42,19 @@ class _Tag(data.Struct):
 class RecvFetch(wiring.Component):
     """Fetches one WQE at a time and keeps ``recv_lines`` of them for the packets that follow.
 
+    After an answer with a receive WQE the next one of that queue is fetched ahead, if it is known
+    to be available; WQEs at hand are given out meanwhile.
+
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE.
     The line of an answer stays as it is until the next request. A WQE has one line it can lie in
     (queue number and position, exclusive or), so a busy queue spreads over all of them.
-    Latency: 4 cycles when the WQE is at hand; else up to four host reads and 40 cycles. One request
-    at a time: Receive handles one packet at a time.
+    Latency: 4 cycles when the WQE is at hand; else up to four host reads and 40 cycles, behind the
+    fetch ahead that may be under way. One request at a time: Receive handles one packet at a time.
     A line is forgotten by ``queue_reset``, by another WQE, or when nobody asked for it for 65536
     cycles, so that it never answers for the WQE that comes to the same position later.
-    Errors: as SendFetch; nothing is kept of a WQE in error. EVENT_IDX: ``avail_event`` is written
+    Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
+    found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
     before EMPTY, as everywhere. Reset: no line is valid.
     """
 
@@ -91,122 +94,179 @@ class RecvFetch(wiring.Component):
 
         request = Signal(FetchRequest, reset_less=True)
         answer = Signal(RecvFetched, reset_less=True)
-        cause = Signal(QueueErrorCause, reset_less=True)
         row = self.queue_read.row
-        line, incoming = Signal(bits, reset_less=True), Signal(bits)
+        # The WQE behind the one of the last answer, if it is known to be there.
+        following = Signal(FetchRequest, reset_less=True)
+        follows = Signal()
         arriving = self.req.payload
-        m.d.comb += incoming.eq(
-            arriving.queue[1:] ^ arriving.position ^ (arriving.queue[0] << (bits - 1))
-        )
+
+        def line_of(asked):
+            return (asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (bits - 1)))[:bits]
 
         # Which lines hold a WQE, and which were asked for in this epoch.
         valid, touched = Signal(config.recv_lines), Signal(config.recv_lines)
         age = Signal(range(EPOCH))
         epoch, keep, drop, clear, touch = (Signal() for _ in range(5))
-        this_line = Signal(config.recv_lines)
-        m.d.comb += [epoch.eq(age == EPOCH - 1), this_line.eq(1 << line)]
+        looked = Signal(FetchRequest)  # what the tag read before is compared with
+        looked_line, fetched_line = Signal(config.recv_lines), Signal(config.recv_lines)
+        fetched = Signal(FetchRequest, reset_less=True)  # what the lane is at
+        m.d.comb += [
+            epoch.eq(age == EPOCH - 1),
+            looked_line.eq(1 << line_of(looked)),
+            fetched_line.eq(1 << line_of(fetched)),
+        ]
         m.d.sync += age.eq(age + 1)
         m.d.sync += [
             valid.eq(
-                Mux(clear, 0, valid & Mux(epoch, touched, ~0) & ~Mux(drop, this_line, 0))
-                | Mux(keep, this_line, 0)
+                Mux(clear, 0, valid & Mux(epoch, touched, ~0) & ~Mux(drop, fetched_line, 0))
+                | Mux(keep, fetched_line, 0)
             ),
-            touched.eq(Mux(epoch, 0, touched) | Mux(keep | touch, this_line, 0)),
+            touched.eq(
+                Mux(epoch, 0, touched) | Mux(keep, fetched_line, 0) | Mux(touch, looked_line, 0)
+            ),
         ]
-        hit = Signal()
-        tag = tags.read0.row
+        hit, start, resting = Signal(), Signal(), Signal()
+        tag, result = tags.read0.row, Signal(FetchAnswer, reset_less=True)
         m.d.comb += [
-            tags.read0.index.eq(incoming),
+            looked.eq(request),
+            tags.read0.index.eq(line_of(looked)),
             hit.eq(
-                (valid & this_line).any()
-                & (tag.queue == request.queue)
-                & (tag.position == request.position)
+                (valid & looked_line).any()
+                & (tag.queue == looked.queue)
+                & (tag.position == looked.position)
             ),
             self.queue_read.index.eq(arriving.queue),
             lane.event_idx.eq(self.event_idx),
             lane.indirect.eq(self.indirect),
-            lane.i.payload.request.eq(request),
+            lane.i.payload.request.eq(fetched),
             lane.i.payload.row.eq(row),
-            lane.i.payload.receive.eq(~request.send),
+            lane.i.payload.receive.eq(~fetched.send),
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
-            self.error.payload.cause.eq(cause),
+            self.error.payload.cause.eq(result.cause),
+            self.idle.eq(0),
         ]
+        ahead = Signal(16)
+        m.d.comb += ahead.eq(answer.available - request.position - 1)
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
-                m.d.comb += self.idle.eq(1)
+                m.d.comb += self.idle.eq(resting)
                 with m.If(self.queue_reset.valid):
-                    m.d.comb += [self.queue_reset.ready.eq(1), lane.flush.eq(1), clear.eq(1)]
+                    with m.If(resting):
+                        m.d.comb += [self.queue_reset.ready.eq(1), lane.flush.eq(1), clear.eq(1)]
+                        m.d.sync += follows.eq(0)
                 with m.Else():
                     m.d.comb += self.req.ready.eq(1)
-                    m.d.sync += [request.eq(arriving), line.eq(incoming)]
+                    m.d.sync += request.eq(arriving)
                     with m.If(self.req.valid):
-                        m.d.comb += [tags.read0.enable.eq(1), self.queue_read.enable.eq(1)]
+                        m.d.comb += [
+                            looked.eq(arriving),
+                            tags.read0.enable.eq(1),
+                            self.queue_read.enable.eq(1),
+                        ]
                         m.next = "LOOK"
+                    with m.Elif(follows & resting):
+                        m.d.comb += [looked.eq(following), tags.read0.enable.eq(1)]
+                        m.next = "AHEAD"
             with m.State("LOOK"):
                 m.d.sync += [
                     answer.status.eq(FetchStatus.OK),
                     answer.error.eq(0),
                     answer.available.eq(request.known),
                     answer.head.eq(tag.head),
-                    answer.line.eq(line),
+                    answer.line.eq(line_of(request)),
                     answer.wqe.eq(tag.wqe),
                 ]
                 with m.If(hit & row.enabled):
                     m.d.comb += touch.eq(1)
                     m.next = "ANSWER"
-                with m.Else():
-                    m.next = "START"
-            with m.State("START"):
-                # The line is overwritten from here on: it must not answer for its old WQE.
-                m.d.comb += [lane.i.valid.eq(1), drop.eq(1)]
-                with m.If(lane.i.ready):
+                with m.Elif(resting):
+                    m.d.comb += start.eq(1)
                     m.next = "LANE"
+                with m.Else():
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                # The lane fetches ahead: it may be this very WQE.
+                m.d.comb += tags.read0.enable.eq(resting)
+                with m.If(resting):
+                    m.next = "LOOK"
             with m.State("LANE"):
-                found = lane.o.payload
-                m.d.comb += lane.o.ready.eq(1)
                 m.d.sync += [
-                    cause.eq(found.cause),
-                    answer.status.eq(found.status),
-                    answer.error.eq(found.error),
-                    answer.available.eq(found.available),
-                    answer.head.eq(found.head),
-                    answer.wqe.num_sge.eq(found.wqe.num_sge),
-                    answer.wqe.wr_id.eq(found.wqe.wr_id),
-                    answer.wqe.length.eq(found.wqe.length),
+                    answer.status.eq(result.status),
+                    answer.error.eq(result.error),
+                    answer.available.eq(result.available),
+                    answer.head.eq(result.head),
+                    answer.wqe.num_sge.eq(result.wqe.num_sge),
+                    answer.wqe.wr_id.eq(result.wqe.wr_id),
+                    answer.wqe.length.eq(result.wqe.length),
                 ]
-                with m.If(lane.o.valid):
-                    with m.If(found.status == FetchStatus.OK):
-                        m.next = "KEEP"
-                    with m.Elif(found.status == FetchStatus.QUEUE_ERROR):
+                with m.If(resting):
+                    with m.If(result.status == FetchStatus.QUEUE_ERROR):
                         m.next = "ERROR"
                     with m.Else():
                         m.next = "ANSWER"
-            with m.State("KEEP"):
-                m.d.comb += [tags.write.enable.eq(1), keep.eq(1)]
-                m.next = "ANSWER"
             with m.State("ERROR"):
                 m.d.comb += self.error.valid.eq(1)
                 with m.If(self.error.ready):
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += self.rsp.valid.eq(1)
+                m.d.sync += [
+                    following.eq(request),
+                    following.position.eq(request.position + 1),
+                    following.known.eq(answer.available),
+                    follows.eq(
+                        (answer.status == FetchStatus.OK)
+                        & ~request.send
+                        & (ahead != 0)
+                        & (ahead <= config.queue_size)
+                    ),
+                ]
                 with m.If(self.rsp.ready):
                     m.next = "IDLE"
+            with m.State("AHEAD"):
+                m.d.comb += [looked.eq(following), start.eq(~hit & row.enabled)]
+                m.d.sync += follows.eq(0)
+                m.next = "IDLE"
+
+        with m.If(start):
+            m.d.sync += fetched.eq(looked)
+        with m.FSM(name="fetch"):
+            with m.State("REST"):
+                m.d.comb += resting.eq(1)
+                with m.If(start):
+                    m.next = "START"
+            with m.State("START"):
+                # The line is overwritten from here on: it must not answer for its old WQE.
+                m.d.comb += [lane.i.valid.eq(1), drop.eq(1)]
+                with m.If(lane.i.ready):
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += lane.o.ready.eq(1)
+                m.d.sync += result.eq(lane.o.payload)
+                with m.If(lane.o.valid):
+                    m.next = "REST"
+                    with m.If(lane.o.payload.status == FetchStatus.OK):
+                        m.next = "KEEP"
+            with m.State("KEEP"):
+                m.d.comb += [tags.write.enable.eq(1), keep.eq(1)]
+                m.next = "REST"
 
         m.d.comb += [
             lane.slot.ready.eq(1),
             slots.write.enable.eq(lane.slot.valid),
-            slots.write.index.eq(Cat(lane.slot.payload.slot, line)),
+            slots.write.index.eq(Cat(lane.slot.payload.slot, line_of(fetched))),
             slots.write.row.eq(lane.slot.payload.data),
             slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
             slots.read0.enable.eq(self.slot_enable),
             self.slot_data.eq(slots.read0.row),
-            tags.write.index.eq(line),
-            tags.write.row.queue.eq(request.queue),
-            tags.write.row.position.eq(request.position),
-            tags.write.row.head.eq(answer.head),
-            tags.write.row.wqe.eq(answer.wqe),
+            tags.write.index.eq(line_of(fetched)),
+            tags.write.row.queue.eq(fetched.queue),
+            tags.write.row.position.eq(fetched.position),
+            tags.write.row.head.eq(result.head),
+            tags.write.row.wqe.num_sge.eq(result.wqe.num_sge),
+            tags.write.row.wqe.wr_id.eq(result.wqe.wr_id),
+            tags.write.row.wqe.length.eq(result.wqe.length),
         ]
         return m

@@ -47,7 +47,7 @@ class SendFetch(wiring.Component):
     Reset: all lines free; contents of lines kept.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 4):
+    def __init__(self, *, config: NicConfig, lanes: int = 8):
         if not 1 <= lanes <= 16:
             raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
         self._config, self._lanes = config, lanes

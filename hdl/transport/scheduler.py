@@ -1,9 +1,10 @@
 """Which QP sends next: activations in, WQE fetches out, fetched WQEs in order to the requester."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
@@ -12,6 +13,12 @@ from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState
 from hdl.ports.tables import TableRead, TableWrite
 
 __all__ = ["Scheduler", "SendFlags"]
+
+
+#: WQEs of a QP under way in the fetch engine when they are short, and the most bytes of a short one
+#: (it also fits a turn of the requester at any MTU). READs never are: they wait for each other.
+AHEAD = 8
+SHORT = 4096
 
 
 class SendFlags(enum.IntFlag, shape=4):
@@ -24,7 +31,7 @@ class SendFlags(enum.IntFlag, shape=4):
 
 
 class Scheduler(wiring.Component):
-    """Takes activated QPs in turn and fetches one WQE of each.
+    """Takes activated QPs in turn and asks for one WQE of each at a time.
 
     Members: ``doorbell`` (flags DOORBELL, and NEXT with the avail index as data), ``wake`` (QP,
     from the completer), ``activate`` (from the firmware after a change of state: DOORBELL and
@@ -32,8 +39,12 @@ class Scheduler(wiring.Component):
     ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
     of answers that a rewind has made stale.
 
-    A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly. At
-    most one answer of a QP is wanted at a time: ``QpFetch.position`` is the position expected next.
+    A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly.
+    ``QpFetch.position`` is the position of the answer expected next, ``asked`` the one to ask for
+    next: WQEs known to be available are asked for before the ones in front have come, up to
+    ``AHEAD`` of them while the QP's WQEs are short, else one, so that no QP has much data in front
+    of the others. What is asked for when nothing is known to be available may turn out EMPTY; then,
+    and after a rewind, later answers are stale and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: an activation
     takes 3 cycles, an answer 3, a rewind 3, one at a time. Every input but ``fetch_rsp`` is served
     even while the requester's queue is full, so the requester's rewinds never wait for the
@@ -90,6 +101,7 @@ class Scheduler(wiring.Component):
 
         row, cfg = self.row.row, self.cfg.row
         next_row = Signal(QpFetch)
+        asking = Signal(16)
         m.d.comb += [
             next_row.eq(row),
             self.row_write.index.eq(qp),
@@ -97,7 +109,7 @@ class Scheduler(wiring.Component):
             requests.i.payload.function.eq(cfg.function),
             requests.i.payload.qp.eq(qp),
             requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
-            requests.i.payload.position.eq(row.position),
+            requests.i.payload.position.eq(asking),
             requests.i.payload.known.eq(next_row.available),
         ]
 
@@ -110,6 +122,24 @@ class Scheduler(wiring.Component):
         m.d.comb += good.eq(
             (answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)
         )
+        # The newer of two avail indices is the one further from the position.
+        told = Signal(16)
+        newer = Signal()
+        m.d.comb += newer.eq(
+            (told <= self._config.queue_size) & (told > (row.available - row.position)[:16])
+        )
+        # What a turn may ask for: a WQE known to be there, or whether there is one.
+        ahead, under_way = Signal(16), Signal(16)
+        known, unknown, more = Signal(), Signal(), Signal()
+        limit = min(AHEAD, self._config.send_lines // 2)
+        short = min(SHORT, 256 * self._config.quantum)
+        m.d.comb += [
+            ahead.eq(next_row.available - row.asked),
+            under_way.eq(row.asked - row.position),
+            known.eq((ahead != 0) & (ahead <= self._config.queue_size)),
+            unknown.eq(~known & (next_row.available == row.position)),
+            more.eq((under_way == 0) | (row.short & (under_way < limit))),
+        ]
         m.d.comb += [
             wqes.i.payload.eq(answer),
             self.release.payload.eq(answer.line),
@@ -131,41 +161,56 @@ class Scheduler(wiring.Component):
                 wakes = (taken.flags & SendFlags.WAKE) != 0
                 # The driver's word is believed only where it can be true and is news: it may be
                 # older than what was read since.
-                told = Signal(16)
                 m.d.comb += told.eq(taken.data - row.position)
-                with m.If(
-                    ((taken.flags & SendFlags.NEXT) != 0)
-                    & (told <= self._config.queue_size)
-                    & (told > (row.available - row.position)[:16])
-                ):
+                with m.If(((taken.flags & SendFlags.NEXT) != 0) & newer):
                     m.d.comb += next_row.available.eq(taken.data)
                 wanted = SendFlags.DOORBELL | SendFlags.AGAIN
+                serve = Signal()
                 m.d.comb += [
                     next_row.blocked.eq(row.blocked & ~wakes),
                     self.row_write.enable.eq(1),
                     # A wake alone is of interest to a blocked QP only.
-                    requests.i.valid.eq(
+                    serve.eq(
                         runs & ~next_row.blocked & (row.blocked | ((taken.flags & wanted) != 0))
                     ),
+                    requests.i.valid.eq(serve & ((known & more) | unknown)),
+                    # Where nothing is known it is asked again with each activation: an answer under
+                    # way may have looked too early.
+                    asking.eq(Mux(known, row.asked, row.position)),
                 ]
                 m.next = "IDLE"
+                with m.If(requests.i.valid):
+                    m.d.comb += next_row.asked.eq(asking + 1)
+                    with m.If(known):
+                        m.next = "AGAIN"
             with m.State("ANSWER"):
+                m.d.comb += told.eq(answer.available - row.position)
+                with m.If(newer):
+                    m.d.comb += next_row.available.eq(answer.available)
                 with m.If(fresh & good):
                     m.d.comb += [
                         next_row.position.eq(row.position + 1),
-                        next_row.available.eq(answer.available),
+                        next_row.short.eq(
+                            (answer.wqe.length <= short) & (answer.wqe.opcode != WrOpcode.RDMA_READ)
+                        ),
                         self.row_write.enable.eq(1),
                         wqes.i.valid.eq(1),
                         self.fetch_rsp.ready.eq(1),
                     ]
+                    with m.If(row.asked == row.position):
+                        m.d.comb += next_row.asked.eq(row.position + 1)
                     m.next = "AGAIN"
                 with m.Elif(fresh):
                     m.d.comb += [
-                        next_row.available.eq(answer.available),
-                        self.row_write.enable.eq(answer.status == FetchStatus.EMPTY),
+                        next_row.asked.eq(row.position),
+                        self.row_write.enable.eq(1),
                         self.fetch_rsp.ready.eq(1),
                     ]
                     m.next = "IDLE"
+                    with m.If(
+                        (answer.status == FetchStatus.EMPTY) & (next_row.available != row.position)
+                    ):
+                        m.next = "AGAIN"  # told meanwhile
                 with m.Elif(answer.status == FetchStatus.OK):
                     m.d.comb += self.release.valid.eq(1)
                     with m.If(self.release.ready):
@@ -179,6 +224,7 @@ class Scheduler(wiring.Component):
                 m.d.comb += [
                     stays.eq(rewind.blocked & (rewind.wakes == self.ack.row.wakes)),
                     next_row.position.eq(rewind.position),
+                    next_row.asked.eq(rewind.position),
                     next_row.blocked.eq(stays),
                     self.row_write.enable.eq(1),
                     self.rewind.ready.eq(1),

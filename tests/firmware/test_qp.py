@@ -217,7 +217,7 @@ def test_way_to_rts():
     bench.hardware.rows["used"][config.sq_queue(bench.pair)] = [0x11]
     bench.hardware.rows["used"][config.rq_queue(bench.pair)] = [0x22]
     bench.go(S.INIT)
-    assert bench.row("qp_fetch") == {"position": 0x11, "available": 0x11}
+    assert bench.row("qp_fetch") == {"position": 0x11, "asked": 0x11, "available": 0x11}
     assert bench.row("qp_tx") == {"position": 0x11, "high": 0x11}
     assert bench.row("qp_rx") == {"position": 0x22, "available": 0x22}
     assert bench.row("qp_cfg")["state"] == S.INIT

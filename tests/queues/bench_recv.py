@@ -204,3 +204,73 @@ async def empty_and_errors(dut):
     assert bench.errors.items == [{"queue": broken.number, "cause": cause}]
     got = await bench.ask(queue, position)
     assert (got["status"], got["wqe"]) == (wqes.OK, expected)
+
+
+@cocotb.test()
+async def fetched_ahead(dut):
+    """The next WQE of a queue is at hand when it is asked for, others are served meanwhile."""
+    bench = RecvBench(dut, seed=6, latency=60)
+    await bench.start()
+    rng = bench.rng
+    # With 8 lines, the positions used here of these two share none.
+    first, second = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
+    wanted = {}
+    for queue in (first, second):
+        for position in range(6):
+            sges = wqes.random_sges(rng, 2)
+            data, expected = wqes.recv_wqe(rng, sges)
+            _, head = bench.offer(queue, data)
+            wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
+
+    async def right(queue, position, known):
+        began = bench.now
+        got = await bench.ask(queue, position, known=known)
+        expected, head, slots = wanted[queue.number, position]
+        assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, expected, head)
+        assert await bench.line(got["line"], 32) == slots
+        return bench.rsp.times[-1] - began
+
+    assert await right(second, 0, 0) > 60  # nothing is known
+    await bench.cycles(600)
+    assert await right(second, 1, 6) <= 6
+    assert await right(first, 0, 1) > 60  # known to be the last: nothing is fetched ahead
+    await bench.cycles(600)
+    before = len(bench.memory.reads)
+    assert await right(first, 0, 6) <= 6  # now more is known, and fetched
+    assert await right(second, 1, 6) <= 6  # while that goes on
+    await bench.until(lambda: len(bench.memory.reads) > before, 100, "a fetch ahead")
+    await bench.cycles(600)
+    for position in range(1, 6):
+        assert await right(first, position, 6) <= 6
+        await bench.cycles(600)
+    # Asked for while it is being fetched: one fetch, not two.
+    again = bench.queue(CONFIG.rq_queue(2), 64)
+    for position in range(2):
+        sges = wqes.random_sges(rng, 2)
+        data, expected = wqes.recv_wqe(rng, sges)
+        _, head = bench.offer(again, data)
+        wanted[again.number, position] = (expected, head, wqes.sge_bytes(sges))
+    await right(again, 0, 0)
+    before = len(bench.memory.reads)
+    took = await right(again, 1, 2)
+    assert took > 10
+    assert len(bench.memory.reads) - before <= 2, "it was fetched twice"
+    # What is wrong is told when it is asked for.
+    broken = bench.queue(CONFIG.rq_queue(0), 8)
+    _, head = bench.offer(broken, wqes.recv_wqe(rng, wqes.random_sges(rng, 1))[0])
+    bench.offer(broken, b"x")
+    broken.offer(99)
+    assert (await bench.ask(broken, 0, known=3))["head"] == head
+    await bench.cycles(1500)
+    assert (await bench.ask(broken, 1, known=3))["status"] == wqes.WQE_ERROR
+    await bench.cycles(1500)
+    assert not bench.errors.items
+    assert (await bench.ask(broken, 2, known=3))["status"] == wqes.QUEUE_ERROR
+    assert len(bench.errors.items) == 1
+    # A reset of the queue waits for the fetch ahead, and nothing of it stays.
+    await right(first, 3, 6)
+    bench.reset.queue.append(first.number)
+    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 2000)
+    before = len(bench.memory.reads)
+    await right(first, 4, 6)
+    assert len(bench.memory.reads) > before

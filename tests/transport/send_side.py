@@ -95,18 +95,40 @@ class World:
     pokes: list = field(default_factory=list)
     refuse: object = None  # job -> WC status
     fetch_delay: int = 20
+    lanes: int = 4
+    cycle: int = 0
+    asked: list = field(default_factory=list)  # (cycle, QP, position) of each request
+    under_way: deque = field(default_factory=deque)  # of the fetch engine: due cycle, request
 
-    async def fetcher(self, ctx):
+    async def requests(self, ctx):
+        s, cycle = self.dut.scheduler, 0
+        while True:
+            ctx.set(s.fetch_req.ready, len(self.under_way) < self.lanes)
+            *_, valid, ready, request = await ctx.tick().sample(
+                s.fetch_req.valid, s.fetch_req.ready, s.fetch_req.payload
+            )
+            cycle += 1
+            self.cycle = cycle
+            if valid and ready:
+                self.asked.append((cycle, request.qp, request.position))
+                assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
+                # The avail index is looked at only when nothing is known, and early.
+                posted = len(self.queues[request.qp])
+                known = (request.known - request.position) & 0xFFFF
+                if not 0 < known <= self.dut.config.queue_size:
+                    known = posted - request.position
+                available = request.position + known
+                self.under_way.append((cycle + self.fetch_delay, request, available))
+
+    async def answers(self, ctx):
         s, free = self.dut.scheduler, deque(range(self.dut.config.send_lines))
         while True:
-            ctx.set(s.fetch_req.ready, 1)
-            *_, request = await ctx.tick().sample(s.fetch_req.payload).until(s.fetch_req.valid)
-            ctx.set(s.fetch_req.ready, 0)
-            await ctx.tick().repeat(self.fetch_delay)
+            while not self.under_way or self.under_way[0][0] > self.cycle:
+                await ctx.tick()
+            _, request, available = self.under_way[0]
             queue = self.queues[request.qp]
-            assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
-            answer = {"qp": request.qp, "position": request.position, "available": len(queue)}
-            if request.position >= len(queue):
+            answer = {"qp": request.qp, "position": request.position, "available": available}
+            if request.position >= available:
                 answer["status"] = FetchStatus.EMPTY
             else:
                 element = dict(queue[request.position])
@@ -120,6 +142,7 @@ class World:
                             free.append(self.lines.pop())
                         await ctx.tick()
                     answer |= {"status": FetchStatus.OK, "line": free.popleft()}
+            self.under_way.popleft()
             ctx.set(s.fetch_rsp.payload, answer)
             ctx.set(s.fetch_rsp.valid, 1)
             await ctx.tick().until(s.fetch_rsp.ready)
@@ -150,7 +173,7 @@ class World:
 
     @property
     def models(self):
-        return (self.fetcher, self.releases, self.gather, self.poked)
+        return (self.requests, self.answers, self.releases, self.gather, self.poked)
 
     # What a test does.
 

@@ -1,20 +1,23 @@
 """Scheduler, requester and outstanding table together."""
 
+import random
 from itertools import pairwise
 
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.config import NicConfig
 from hdl.ports.rows import QpState
+from hdl.transport.scheduler import AHEAD
 from hdl.wire.opcodes import Operation
 from tests.simulate import simulate
-from tests.transport.send_side import SendSide, World, wqe
+from tests.transport.send_side import CONFIG, SendSide, World, wqe
 
 MTU = 256
 
 
-def run(scenario, deadline=40_000):
-    world = World(SendSide())
+def run(scenario, deadline=40_000, config=CONFIG):
+    world = World(SendSide(config))
 
     async def bench(ctx):
         await world.start(ctx)
@@ -71,6 +74,7 @@ def test_message_is_cut_into_packets(opcode, length, operations):
 
 def test_qps_take_turns_and_keep_their_own_order():
     async def scenario(ctx, world):
+        world.lanes = 1
         for qp in (2, 3):
             await world.connect(ctx, qp)
             world.queues[qp] = [wqe(length=10 * MTU), wqe(length=2 * MTU), wqe(length=1)]
@@ -86,7 +90,7 @@ def test_qps_take_turns_and_keep_their_own_order():
             ]
         order = [j.header.dest_qp for j in world.jobs]
         changes = sum(a != b for a, b in pairwise(order))
-        assert changes >= 4, "one QP held the other back"
+        assert changes >= 4, f"one QP held the other back: {order}"
 
     run(scenario)
 
@@ -251,6 +255,64 @@ def test_told_index_saves_reading_it_and_stale_ones_do_no_harm():
         assert [j.header.length for j in world.jobs] == [1, 2, 3, 4]
 
     run(scenario)
+
+
+def test_short_wqes_of_a_qp_are_asked_for_together():
+    """Known ones, as many as may be under way; a long one or a READ alone."""
+    config = NicConfig(
+        width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=16, outstanding=64, queue_size=64
+    )
+    short, long, read = wqe(length=9), wqe(length=5000), wqe(WrOpcode.RDMA_READ, 5)
+    for element, most in ((short, AHEAD), (long, 1), (read, 1)):
+
+        async def scenario(ctx, world, element=element, most=most):
+            world.fetch_delay, world.lanes = 100, 16
+            await world.connect(ctx, 2, max_rd_atomic=100)
+            world.queues[2] = [element] * 20
+            await world.ring(ctx, 2, next_index=20)
+            await world.until(ctx, lambda: len(world.asked) >= 20, limit=20_000)
+            assert [position for _, _, position in world.asked[:20]] == list(range(20))
+            late = [at for at, _, _ in world.asked[2:20]]
+            together = max(sum(a <= at < a + 100 for at in late) for a in late)
+            assert together == most, (together, most)
+
+        run(scenario, config=config, deadline=40_000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed):
+    """Posts, doorbells with and without an index, restarts and full pools at any moment."""
+    rng = random.Random(seed)
+
+    async def scenario(ctx, world):
+        world.lanes, world.fetch_delay = rng.choice((2, 4)), rng.choice((5, 40))
+        qps, posted, popped = (1, 2, 3), 0, {1: 0, 2: 0, 3: 0}
+        for qp in qps:
+            await world.connect(ctx, qp)
+        for step in range(900):
+            qp = rng.choice(qps)
+            if posted < 60 and rng.random() < 0.3:
+                count = rng.randint(1, 4)
+                world.queues[qp] += [wqe(length=len(world.queues[qp]) + i) for i in range(count)]
+                posted += count
+                await ctx.tick().repeat(rng.choice((1, 2, 30)))
+                told = None if rng.random() < 0.5 else len(world.queues[qp])
+                await world.ring(ctx, qp, next_index=told)
+            entry = await world.oldest(ctx, qp)
+            if entry is not None and entry.complete:
+                assert entry.head == 100 + popped[qp] and entry.status == 0
+                assert entry.length == popped[qp]
+                popped[qp] += 1
+                await world.pop(ctx, qp)
+            if step > 200 and sum(popped.values()) == posted >= 60:
+                break
+            await ctx.tick().repeat(rng.randint(1, 20))
+        assert popped == {qp: len(world.queues[qp]) for qp in qps}, "a WQE is left behind"
+        for qp in qps:
+            lengths = [j.header.length for j in world.jobs if j.header.dest_qp == 0x4000 + qp]
+            assert lengths == list(range(len(world.queues[qp])))
+
+    run(scenario, deadline=60_000)
 
 
 def test_work_posted_before_the_qp_is_ready_goes_out_when_it_is():
