@@ -30,6 +30,8 @@ from sim.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 #: Message size in bytes -> messages.
 SIZES = {1: 32, 64: 32, 1024: 32, 4096: 32, 65536: 16, 1 << 20: 4}
+#: The same for a recording of all signals.
+RECORDED = {1: 1, 64: 4, 5000: 2}
 OPERATIONS = {
     "SEND": WrOpcode.SEND,
     "WRITE": WrOpcode.RDMA_WRITE,
@@ -61,7 +63,7 @@ class Demo:
         self.result.write_text(json.dumps(known | facts))
 
 
-async def _end(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
+async def _ends(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
     pds = [await n.context.alloc_pd() for n in nodes]
     cqs = [await CQ.create(n.context, 128) for n in nodes]
     mrs = [await MR.create(pd, size, RIGHTS, offset=37) for pd in pds]
@@ -121,17 +123,34 @@ def _all_good(found: list[WC]) -> None:
 async def traffic(dut: Any) -> None:
     """Every operation and size between two cards, compared byte for byte."""
     demo = Demo()
-    rng = np.random.default_rng(1)
     Wire.capture(demo.spec["pcap"])
     started = time.monotonic()
     system = await System.start(dut, demo.config, deadline_cycles=3_000_000)
+    demo.keep(rows=await _operations(demo, system, SIZES))
+    await _many(demo, system)
+    Wire.end_capture()
+    cycles = system.nodes[0].host.now() * demo.config.clock_hz // 10**9
+    demo.keep(cycles=cycles, seconds=time.monotonic() - started)
+
+
+@cocotb.test()
+async def recording(dut: Any) -> None:
+    """A little of everything, short enough to be recorded with all its signals."""
+    demo = Demo()
+    system = await System.start(dut, demo.config)
+    await _operations(demo, system, RECORDED)
+
+
+async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list[dict[str, Any]]:
+    """Every operation in ``sizes`` (bytes -> messages) on one QP; what the table shows."""
+    rng = np.random.default_rng(1)
     nodes = system.nodes
-    pds, cqs, mrs = await _end(nodes, max(size * count for size, count in SIZES.items()) + 512)
+    pds, cqs, mrs = await _ends(nodes, max(size * count for size, count in sizes.items()) + 512)
     qps = await connect(nodes, pds, cqs, QpOptions(mtu=Mtu.MTU_4096))
     system.stop_firmware()  # from here on the hardware is alone
     rows = []
     for name, opcode in OPERATIONS.items():
-        for size, count in SIZES.items():
+        for size, count in sizes.items():
             demo.say(f"{name} of {size} bytes")
             local, remote = (mrs[1], mrs[0]) if name == "READ" else (mrs[0], mrs[1])
             data = rng.integers(0, 256, local.length, np.uint8)
@@ -160,11 +179,7 @@ async def traffic(dut: Any) -> None:
                     "sender": 1 if name == "READ" else 0,
                 }
             )
-    demo.keep(rows=rows)
-    await _many(demo, system)
-    Wire.end_capture()
-    cycles = nodes[0].host.now() * demo.config.clock_hz // 10**9
-    demo.keep(cycles=cycles, seconds=time.monotonic() - started)
+    return rows
 
 
 async def _many(demo: Demo, system: System) -> None:

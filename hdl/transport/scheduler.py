@@ -101,16 +101,18 @@ class Scheduler(wiring.Component):
 
         row, cfg = self.row.row, self.cfg.row
         next_row = Signal(QpFetch)
-        asking = Signal(16)
+        asking, available = Signal(16), Signal(16)
         m.d.comb += [
             next_row.eq(row),
+            available.eq(row.available),
+            next_row.available.eq(available),
             self.row_write.index.eq(qp),
             self.row_write.row.eq(next_row),
             requests.i.payload.function.eq(cfg.function),
             requests.i.payload.qp.eq(qp),
             requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
             requests.i.payload.position.eq(asking),
-            requests.i.payload.known.eq(next_row.available),
+            requests.i.payload.known.eq(available),
         ]
 
         taken, answer, rewind = active.o.payload, self.fetch_rsp.payload, self.rewind.payload
@@ -134,10 +136,10 @@ class Scheduler(wiring.Component):
         limit = min(AHEAD, self._config.send_lines // 2)
         short = min(SHORT, 256 * self._config.quantum)
         m.d.comb += [
-            ahead.eq(next_row.available - row.asked),
+            ahead.eq(available - row.asked),
             under_way.eq(row.asked - row.position),
             known.eq((ahead != 0) & (ahead <= self._config.queue_size)),
-            unknown.eq(~known & (next_row.available == row.position)),
+            unknown.eq(~known & (available == row.position)),
             more.eq((under_way == 0) | (row.short & (under_way < limit))),
         ]
         m.d.comb += [
@@ -163,16 +165,15 @@ class Scheduler(wiring.Component):
                 # older than what was read since.
                 m.d.comb += told.eq(taken.data - row.position)
                 with m.If(((taken.flags & SendFlags.NEXT) != 0) & newer):
-                    m.d.comb += next_row.available.eq(taken.data)
+                    m.d.comb += available.eq(taken.data)
                 wanted = SendFlags.DOORBELL | SendFlags.AGAIN
-                serve = Signal()
+                serve, blocked = Signal(), Signal()
                 m.d.comb += [
-                    next_row.blocked.eq(row.blocked & ~wakes),
+                    blocked.eq(row.blocked & ~wakes),
+                    next_row.blocked.eq(blocked),
                     self.row_write.enable.eq(1),
                     # A wake alone is of interest to a blocked QP only.
-                    serve.eq(
-                        runs & ~next_row.blocked & (row.blocked | ((taken.flags & wanted) != 0))
-                    ),
+                    serve.eq(runs & ~blocked & (row.blocked | ((taken.flags & wanted) != 0))),
                     requests.i.valid.eq(serve & ((known & more) | unknown)),
                     # Where nothing is known it is asked again with each activation: an answer under
                     # way may have looked too early.
@@ -186,7 +187,7 @@ class Scheduler(wiring.Component):
             with m.State("ANSWER"):
                 m.d.comb += told.eq(answer.available - row.position)
                 with m.If(newer):
-                    m.d.comb += next_row.available.eq(answer.available)
+                    m.d.comb += available.eq(answer.available)
                 with m.If(fresh & good):
                     m.d.comb += [
                         next_row.position.eq(row.position + 1),
@@ -207,9 +208,7 @@ class Scheduler(wiring.Component):
                         self.fetch_rsp.ready.eq(1),
                     ]
                     m.next = "IDLE"
-                    with m.If(
-                        (answer.status == FetchStatus.EMPTY) & (next_row.available != row.position)
-                    ):
+                    with m.If((answer.status == FetchStatus.EMPTY) & (available != row.position)):
                         m.next = "AGAIN"  # told meanwhile
                 with m.Elif(answer.status == FetchStatus.OK):
                     m.d.comb += self.release.valid.eq(1)
