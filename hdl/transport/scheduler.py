@@ -45,8 +45,8 @@ class Scheduler(wiring.Component):
     ``AHEAD`` of them while the QP's WQEs are short, else one, so that no QP has much data in front
     of the others. What is asked for when nothing is known to be available may turn out EMPTY; then,
     and after a rewind, later answers are stale and given back.
-    Latency: 8 cycles from an activation to the fetch request when idle. Throughput: an activation
-    takes 3 cycles, an answer 3, a rewind 3, one at a time. Every input but ``fetch_rsp`` is served
+    Latency: 9 cycles from an activation to the fetch request when idle. Throughput: an activation
+    takes 4 cycles, an answer 3, a rewind 3, one at a time. Every input but ``fetch_rsp`` is served
     even while the requester's queue is full, so the requester's rewinds never wait for the
     requester. Reset: nothing is activated.
     """
@@ -101,7 +101,8 @@ class Scheduler(wiring.Component):
 
         row, cfg = self.row.row, self.cfg.row
         next_row = Signal(QpFetch)
-        asking, available = Signal(16), Signal(16)
+        # Known of the ring: at this step, and from TAKE to ASK. Where to ask for the next WQE.
+        available, newest, asking = Signal(16), Signal(16), Signal(16)
         m.d.comb += [
             next_row.eq(row),
             available.eq(row.available),
@@ -112,7 +113,7 @@ class Scheduler(wiring.Component):
             requests.i.payload.qp.eq(qp),
             requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
             requests.i.payload.position.eq(asking),
-            requests.i.payload.known.eq(available),
+            requests.i.payload.known.eq(newest),
         ]
 
         taken, answer, rewind = active.o.payload, self.fetch_rsp.payload, self.rewind.payload
@@ -131,16 +132,18 @@ class Scheduler(wiring.Component):
             (told <= self._config.queue_size) & (told > (row.available - row.position)[:16])
         )
         # What a turn may ask for: a WQE known to be there, or whether there is one.
+        serve, ask = Signal(), Signal()
         ahead, under_way = Signal(16), Signal(16)
         known, unknown, more = Signal(), Signal(), Signal()
         limit = min(AHEAD, self._config.send_lines // 2)
         short = min(SHORT, 256 * self._config.quantum)
         m.d.comb += [
-            ahead.eq(available - row.asked),
+            ahead.eq(newest - row.asked),
             under_way.eq(row.asked - row.position),
             known.eq((ahead != 0) & (ahead <= self._config.queue_size)),
-            unknown.eq(~known & (available == row.position)),
+            unknown.eq(~known & (newest == row.position)),
             more.eq((under_way == 0) | (row.short & (under_way < limit))),
+            asking.eq(Mux(known, row.asked, row.position)),
         ]
         m.d.comb += [
             wqes.i.payload.eq(answer),
@@ -167,23 +170,30 @@ class Scheduler(wiring.Component):
                 with m.If(((taken.flags & SendFlags.NEXT) != 0) & newer):
                     m.d.comb += available.eq(taken.data)
                 wanted = SendFlags.DOORBELL | SendFlags.AGAIN
-                serve, blocked = Signal(), Signal()
+                m.d.comb += next_row.blocked.eq(row.blocked & ~wakes)
+                # A wake alone is of interest to a blocked QP only.
+                m.d.sync += [
+                    newest.eq(available),
+                    serve.eq(
+                        runs & ~next_row.blocked & (row.blocked | ((taken.flags & wanted) != 0))
+                    ),
+                ]
+                m.d.comb += self.row_write.enable.eq(1)
+                m.next = "ASK"
+            with m.State("ASK"):
+                # Where nothing is known it is asked again with each activation: an answer under way
+                # may have looked too early.
                 m.d.comb += [
-                    blocked.eq(row.blocked & ~wakes),
-                    next_row.blocked.eq(blocked),
-                    self.row_write.enable.eq(1),
-                    # A wake alone is of interest to a blocked QP only.
-                    serve.eq(runs & ~blocked & (row.blocked | ((taken.flags & wanted) != 0))),
-                    requests.i.valid.eq(serve & ((known & more) | unknown)),
-                    # Where nothing is known it is asked again with each activation: an answer under
-                    # way may have looked too early.
-                    asking.eq(Mux(known, row.asked, row.position)),
+                    ask.eq(serve & ((known & more) | unknown)),
+                    requests.i.valid.eq(ask),
+                    next_row.available.eq(newest),
+                    next_row.blocked.eq(0),
+                    next_row.asked.eq(asking + 1),
+                    self.row_write.enable.eq(ask),
                 ]
                 m.next = "IDLE"
-                with m.If(requests.i.valid):
-                    m.d.comb += next_row.asked.eq(asking + 1)
-                    with m.If(known):
-                        m.next = "AGAIN"
+                with m.If(ask & known):
+                    m.next = "AGAIN"
             with m.State("ANSWER"):
                 m.d.comb += told.eq(answer.available - row.position)
                 with m.If(newer):
