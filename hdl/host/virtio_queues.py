@@ -30,8 +30,9 @@ class VirtioQueues(wiring.Component):
     feature was negotiated; ``clear`` In, held until ``cleared`` (one cycle): every row back to its
     reset value; ``clearing`` Out; ``misaligned`` Out, one cycle, with ``misaligned_queue``;
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` (one cycle)
-    before the next; ``program`` In (``TableProgram``): the firmware's view, whose writes change
-    ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the engines.
+    when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
+    view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
+    engines.
     Latency: 3 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
@@ -104,7 +105,8 @@ class VirtioQueues(wiring.Component):
             m.d.sync += [offered.eq(0), under_reset.eq(1)]
         with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done):
             m.d.sync += offered.eq(1)
-        with m.If(under_reset & self.queue_reset_done):
+        # Whoever takes it may have done it already.
+        with m.If((under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done):
             m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
 
         changed = Signal(stored)

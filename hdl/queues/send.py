@@ -5,10 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from hdl.common.arbiter import StreamArbiter
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient, WriteClient, write_beat
+from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     FetchRequest,
     FetchStatus,
@@ -76,24 +75,33 @@ class SendFetch(wiring.Component):
         line_bits, lane_bits = ceil_log2(config.send_lines), max(1, ceil_log2(count))
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
         m.submodules.share = share = ReadShare(width=config.width, clients=3 * count)
-        m.submodules.writes = writes = StreamArbiter(shape=write_beat(config.width), inputs=count)
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.send_lines)
         connect(m, share.read_client, flipped(self.read_client))
-        # Every write is a burst of one beat (avail_event), so beats may be merged.
-        connect(m, writes.o, flipped(self.write_client.beat))
         flush = Signal()
         lanes = []
         for i in range(count):
             m.submodules[f"lane{i}"] = lane = FetchLane(config=config)
             for k in range(3):
                 connect(m, getattr(lane, f"read_client{k}"), getattr(share, f"client{3 * i + k}"))
-            connect(m, lane.write_client.beat, getattr(writes, f"i{i}"))
             m.d.comb += [
                 lane.indirect.eq(self.indirect),
                 lane.event_idx.eq(self.event_idx),
                 lane.flush.eq(flush),
             ]
             lanes.append(lane)
+
+        # Every write is a burst of one beat (avail_event), so beats may be merged. None is stored
+        # here: a lane reads again after its write, and that read is ordered behind the writes that
+        # the write engine has taken.
+        writer = Signal(lane_bits)
+        writes = Array(lane.write_client.beat for lane in lanes)
+        m.d.comb += [
+            self.write_client.beat.valid.eq(writes[writer].valid),
+            self.write_client.beat.payload.eq(writes[writer].payload),
+            writes[writer].ready.eq(self.write_client.beat.ready),
+        ]
+        with m.If(~self.write_client.beat.valid | self.write_client.beat.ready):
+            m.d.sync += writer.eq(Mux(writer == count - 1, 0, writer + 1))
 
         under_way = Signal(range(32))  # requests whose answer has not been taken
         taken, answered = Signal(), Signal()

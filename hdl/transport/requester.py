@@ -1,7 +1,7 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus, WrOpcode
@@ -109,6 +109,14 @@ class Requester(wiring.Component):
             last.eq((left <= mtu) | is_read),
             payload.eq(Mux(last, left, mtu)),
         ]
+        # What the row advances by when that packet has been checked: registered, since the row that
+        # the above follows from stays as it is until then.
+        advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24}))
+        m.d.sync += [
+            advance.last.eq(last),
+            advance.payload.eq(payload),
+            advance.packets.eq(Mux(is_read, read_packets, 1)),
+        ]
         self._headers(m, header, wqe, cfg, row, first, last, with_imm, is_write, left)
         m.d.comb += [
             header.length.eq(Mux(is_read, 0, payload)),
@@ -183,10 +191,8 @@ class Requester(wiring.Component):
         ]
         begun = Signal()  # the WQE has its entry: it was interrupted, or is sent again
         newest = Signal()  # and that entry is the newest: row.entry
-        m.d.comb += [
-            begun.eq(row.position != row.high),
-            newest.eq((row.position + 1)[:16] == row.high),
-        ]
+        m.d.comb += begun.eq(row.position != row.high)
+        m.d.sync += newest.eq((row.position + 1)[:16] == row.high)  # still since PACKET
         other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
         m.d.comb += spent.eq(sent == self._config.quantum)
         advanced = Signal(QpTx)
@@ -286,11 +292,11 @@ class Requester(wiring.Component):
                         m.d.sync += [
                             sent.eq(sent + ~spent),
                             self.packets.eq(self.packets + 1),
-                            row.psn.eq(row.psn + Mux(is_read, read_packets, 1)),
-                            row.offset.eq(row.offset + payload),
+                            row.psn.eq(row.psn + advance.packets),
+                            row.offset.eq(row.offset + advance.payload),
                             row.unasked.eq(Mux(header.ack_request, 0, row.unasked + 1)),
                         ]
-                        with m.If(last):
+                        with m.If(advance.last):
                             m.next = "FINISH"
                         with m.Elif(spent & other_waits):
                             m.next = "YIELD"

@@ -109,6 +109,24 @@ async def ring_wrap_of_every_size(dut):
 
 
 @cocotb.test()
+async def avail_event_is_taken_before_the_index_is_read_again(dut):
+    """While the write engine takes nothing, no lane goes on: a read would overtake the write."""
+    bench = SendBench(dut, seed=7, event_idx=1)
+    await bench.start()
+    queues = [bench.queue(pair, 16) for pair in (1, 2)]  # one for each lane
+    bench.writes.stall = 1.0
+    for queue in queues:
+        bench.ask(queue, 0)
+    await bench.cycles(300)
+    reads = [bench.memory.reads.count((queue.driver + 2, 2)) for queue in queues]
+    assert reads == [1, 1] and not bench.memory.log
+    bench.writes.stall = 0.0
+    for queue in queues:
+        assert (await bench.answer())["status"] == wqes.EMPTY
+        assert bench.memory.reads.count((queue.driver + 2, 2)) == 2
+
+
+@cocotb.test()
 async def empty_and_event_idx(dut):
     """EMPTY; with EVENT_IDX avail_event is written first and the index read after it."""
     bench = None
