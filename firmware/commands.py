@@ -58,6 +58,8 @@ class Commands:
     def __init__(self, hardware: Hardware, limits: Limits, hints: Hints):
         self.hardware, self.limits, self.hints = hardware, limits, hints
         self.objects = Objects(limits)
+        #: GID index -> VLAN of the packets that are sent from it.
+        self.vlans: dict[int, int] = {}
         self.refusal = ""
         qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
         self._handlers: dict[ControlCommand, Handler] = {
@@ -149,6 +151,8 @@ class Commands:
         if not any(v.gid):
             raise Refused("the GID is zero")
         row = {"valid": 1, "function": owner, "gid": raw(v.gid)}
+        if v.index in self.vlans:
+            row |= {"vlan_valid": 1, "vlan_id": self.vlans[v.index]}
         self.objects.gids[v.index] = owner
         await self.hardware.write_row("gid", v.index, row)
 

@@ -45,6 +45,22 @@ class Firmware:
         """Why the last request was refused; empty when it was not."""
         return self.commands.refusal
 
+    def set_vlan(self, index: int, vlan: int | None) -> None:
+        """Tag what is sent from GID ``index`` with this VLAN, once the guest sets the GID.
+
+        ADD_GID has no field for it (VR-3.33): whoever runs the card decides. The tag's priority is
+        the service level of the address vector. 0 is a priority tag, None no tag. ValueError for
+        what does not exist.
+        """
+        if not 0 <= index < self.commands.limits.config.gids:
+            raise ValueError(f"No GID {index}")
+        if vlan is None:
+            self.commands.vlans.pop(index, None)
+        elif 0 <= vlan < 4095:
+            self.commands.vlans[index] = vlan
+        else:
+            raise ValueError(f"A VLAN must be 0 to 4094, not {vlan!r}")
+
     async def step(self) -> bool:
         """Looks for a reset and for one request; whether there was something to do."""
         await self.hardware.beat()

@@ -124,6 +124,9 @@ def clean() -> None:
 
 
 rocinante.add_command(_Later("demo", "sim.demo", "Run two simulated NICs against each other."))
+rocinante.add_command(
+    _Later("replay", "sim.replay.command", "Put a card in the place of a machine of a capture.")
+)
 rocinante.add_command(_Later("faults", "tests.faults", "Break the gateware: do tests notice?"))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +35,6 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
     """Generate the NIC, build it, run two of them against each other, show the result."""
     from hdl.config import NicConfig
     from sim import testbench
-    from sim.build import run
 
     with console.stops():
         env.require_compiler()
@@ -49,12 +46,12 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
             model = testbench.build(config=NicConfig(width=width), nics=2)
         built = time.monotonic() - began
         with console.progress("Running") as say:
-            facts, _ = _run(run, model, width, pcap.resolve(), say, ["traffic", "replays"])
+            facts, _ = _run(model, width, pcap.resolve(), say, ["traffic", "replays"])
         if waves:
             with console.progress("Building the same to record every signal"):
                 model = testbench.build(config=NicConfig(width=width), nics=2, waves=True)
             with console.progress("Recording a few messages of each operation") as say:
-                _, recorded = _run(run, model, width, pcap.resolve(), say, ["recording"])
+                _, recorded = _run(model, width, pcap.resolve(), say, ["recording"])
             facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
@@ -68,50 +65,15 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
 
 
 def _run(
-    run: Any, model: Any, width: int, pcap: Path, say: Any, benches: list[str]
+    model: Any, width: int, pcap: Path, say: Any, benches: list[str]
 ) -> tuple[dict[str, Any], Any]:
     """Run the benches: what they found, and the waves. Progress goes to ``say``."""
-    import tempfile
+    from sim.job import run_job
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        spec = {
-            "width": width,
-            "result": str(folder / "result.json"),
-            "progress": str(folder / "progress"),
-            "pcap": str(pcap),
-            "captures": [str(path) for path in sorted(CAPTURES.glob("*.pcap"))],
-        }
-        (folder / "demo.json").write_text(json.dumps(spec))
-        (folder / "progress").touch()
-        over = threading.Event()
-        follower = threading.Thread(target=_follow, args=(folder / "progress", say, over))
-        follower.start()
-        try:
-            results = run(
-                model,
-                test_module="sim.demo_bench",
-                testcase=benches,
-                extra_env={"ROCINANTE_DEMO": str(folder / "demo.json")},
-                timeout_s=1200,
-            )
-        finally:
-            over.set()
-            follower.join()
-        found = folder / "result.json"
-        facts = json.loads(found.read_text()) if found.exists() else {}
+    captures = [str(path) for path in sorted(CAPTURES.glob("*.pcap"))]
+    spec = {"width": width, "pcap": str(pcap), "captures": captures}
+    facts, results = run_job(model, "sim.demo_bench", spec, say, timeout_s=1200, testcase=benches)
     return {"width": width} | facts, results.waves
-
-
-def _follow(path: Path, say: Any, over: threading.Event) -> None:
-    """Pass lines on as they are written."""
-    with path.open() as file:
-        while True:
-            ended = over.wait(0.2)
-            for line in file:
-                say(line.strip())
-            if ended:
-                return
 
 
 def _figures(facts: dict[str, Any], pcap: Path) -> None:
@@ -180,7 +142,7 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
     agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
     console.out.print(
         f"Recorded Linux traffic: {agreed} of {packets} packets agree, {good} of {len(replays)} "
-        f"replays; {len(facts['left_out'])} captures hold what is not replayed"
+        f"replays; {len(facts['left_out'])} captures hold nothing that is replayed"
     )
     for report in facts["replays"]:
         if not report["good"]:

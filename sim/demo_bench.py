@@ -1,16 +1,12 @@
 """The demonstration, inside the simulation: ``sim.demo`` starts it and shows what it found.
 
-ROCINANTE_DEMO names a JSON file: ``width``, ``result`` and ``progress`` (files to write), ``pcap``,
-``captures`` (list of files to replay).
+It is asked for ``width``, ``pcap`` (where to) and ``captures`` (list of files to replay).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,11 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
 from hdl.config import NicConfig
+from sim.job import Job
 from sim.platform import Wire
-from sim.replay.play import play
-from sim.replay.trace import Trace, Unsuitable
+from sim.replay.bench import play_run
+from sim.replay.plan import Plan
 from sim.system import Node, QpOptions, System, connect
-from sim.testbench import Testbench
 from sim.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
@@ -44,23 +40,12 @@ QPS, CQS, MESSAGES, SHORTEST, LONGEST = 64, 16, 6, 64, 12_000
 PATIENCE_NS = 5_000_000
 
 
-class Demo:
-    """Files of one run."""
+class Demo(Job):
+    """One run."""
 
     def __init__(self) -> None:
-        self.spec = json.loads(Path(os.environ["ROCINANTE_DEMO"]).read_text())
+        super().__init__()
         self.config = NicConfig(width=self.spec["width"])
-        self.result = Path(self.spec["result"])
-
-    def say(self, text: str) -> None:
-        """One line of progress."""
-        with open(self.spec["progress"], "a") as file:
-            file.write(text + "\n")
-
-    def keep(self, **facts: Any) -> None:
-        """Add to the results."""
-        known = json.loads(self.result.read_text()) if self.result.exists() else {}
-        self.result.write_text(json.dumps(known | facts))
 
 
 async def _ends(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
@@ -267,21 +252,14 @@ async def replays(dut: Any) -> None:
     """Recorded Linux traffic into one card, from either side."""
     demo = Demo()
     reports, left_out = [], []
-    for path in demo.spec["captures"]:
-        try:
-            trace = Trace(path)
-        except Unsuitable as error:
-            left_out.append(str(error))
-            continue
-        for side in (0, 1):
-            demo.say(f"replaying {trace.path.name} as side {'AB'[side]}")
-            testbench = Testbench(dut, config=demo.config, connect=False, memory=64 << 20)
-            await testbench.start()
-            deadline = testbench.deadline(1_000_000)
-            report = await play(testbench, trace, side)
-            deadline.cancel()
-            testbench.stop()
-            facts = asdict(report) | {"good": report.good}
-            facts["differences"] = [str(one) for one in report.differences]
-            reports.append(facts)
+    for path in map(Path, demo.spec["captures"]):
+        plan = Plan(path)
+        runs = {letter: plan.runs(letter, demo.config)[0] for letter in "AB"}
+        if not any(runs.values()):
+            left_out.append(path.name)
+        for letter in "AB":
+            for run in runs[letter]:
+                demo.say(f"replaying {path.name} as side {letter}")
+                report = await play_run(dut, demo.config, path.name, run)
+                reports.append(report.facts())
     demo.keep(replays=reports, left_out=left_out)

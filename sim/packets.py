@@ -196,12 +196,15 @@ def _mac(raw: bytes) -> str:
 @dataclass
 class Dissected:
     """A packet taken apart. ``fields`` are named as in ``hdl.ports.headers``; only those that the
-    packet has are present. GIDs, MACs and immediates are bytes."""
+    packet has are present. GIDs, MACs and immediates are bytes. ``path`` is what else leads a frame
+    to its place: dst_gid, dst_mac, udp_source, flow_label, vlan (None without tag), priority.
+    """
 
     fields: dict[str, Any] = field(default_factory=dict)
     payload: bytes = b""
     icrc_good: bool = False
     bth: dict[str, int] = field(default_factory=dict)
+    path: dict[str, Any] = field(default_factory=dict)
 
 
 def _extended(layer: Packet, fields: dict[str, Any]) -> bytes:
@@ -241,6 +244,15 @@ def dissect(frame: bytes) -> Dissected:
         "src_mac": bytes.fromhex(packet.src.replace(":", "")),
         "traffic_class": ip.tc if v6 else ip.tos,
         "hop_limit": ip.hlim if v6 else ip.ttl,
+    }
+    tag = packet.getlayer(Dot1Q)
+    out.path = {
+        "dst_gid": gid_bytes(ip.dst),
+        "dst_mac": bytes.fromhex(packet.dst.replace(":", "")),
+        "udp_source": packet[UDP].sport,
+        "flow_label": ip.fl if v6 else 0,
+        "vlan": None if tag is None else tag.vlan,
+        "priority": 0 if tag is None else tag.prio,
     }
     rest = _extended(bth.payload, out.fields)
     out.payload = rest[: len(rest) - bth.padcount]

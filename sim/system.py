@@ -32,7 +32,8 @@ TIMEOUT_NS = 2_000_000
 class Node:
     """One host with its card: firmware task, driver context, address.
 
-    ``name`` is a or b; ``address`` the IP address of GID 0; ``mac`` 6 bytes.
+    ``name`` is a or b; ``address`` the IP address of GID 0, ``vlan`` the tag of its packets (None:
+    no tag); ``mac`` 6 bytes.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Node:
         *,
         address: str | None = None,
         mac: bytes | None = None,
+        vlan: int | None = None,
     ):
         self.testbench, self.index = testbench, index
         self.name = "ab"[index] if index < 2 else str(index)
@@ -50,6 +52,7 @@ class Node:
         self.firmware = Firmware(self.registers, testbench.config)
         self.address = address or f"10.0.0.{index + 1}"
         self.mac = mac or bytes((2, 0, 0, 0, 0, index + 1))
+        self.vlan = vlan
         self.context: Context
         self._task: Any = None
 
@@ -63,8 +66,13 @@ class Node:
         await self.registers.set_port(self.mac, lossless=True)
         self.start_firmware()
         self.context = await Context.open(self.host, options=options)
-        await self.context.add_gid(0, self.address)
+        await self.add_address(0, self.address, self.vlan)
         self.host.set()
+
+    async def add_address(self, index: int, address: str | bytes, vlan: int | None = None) -> None:
+        """Set GID ``index`` to an IP address or 16 bytes; its packets get the tag of ``vlan``."""
+        self.firmware.set_vlan(index, vlan)
+        await self.context.add_gid(index, address)
 
     def start_firmware(self) -> None:
         """Run the firmware from now on."""

@@ -1,33 +1,46 @@
 """What a card sent against what was recorded: the closed list of differences that are free.
 
-Everything else must agree: addresses, QP numbers, PSNs, keys, lengths, flags, payload, MSN, NAK
-codes. The ICRC must be right for the frame as it is.
+Everything else must agree: addresses, VLAN tags, QP numbers, PSNs, keys, lengths, flags, payload,
+MSN, NAK codes. The ICRC must be right for the frame as it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sim.packets import Dissected, dissect
-from sim.replay.trace import PSN_MASK, Op, Packet, Trace
+from sim.replay.capture import Packet
 
-__all__ = ["FREE", "Difference", "Report", "acks_agree", "differences"]
+__all__ = ["FREE", "Difference", "Report", "Verdict", "as_sent", "differences"]
 
 #: Difference -> why the protocol leaves it free.
 FREE = {
     "udp source port": "RoCE v2, A17.9.1: any value that is constant for the QP",
+    "udp checksum": "RFC 768 and RFC 6935: 0 stands for none; the ICRC covers the packet",
     "ip identification": "RFC 6864, 4.1: without meaning in datagrams that are not fragmented",
     "ttl": "IBTA vol 1, 8.3 and A17: set by the address vector; not in the capture's QP",
-    "ack coalescing": "IBTA vol 1, 9.7.5.1: one ACK acknowledges every request before it",
+    "congestion mark": "RFC 3168, 5: routers on the way mark packets that are ECN-capable",
+    "frame padding": "IEEE 802.3, 3.2.8: any bytes up to the smallest frame, behind the IP packet",
+    "ack coalescing": "IBTA vol 1, 9.7.5.1: one response acknowledges every request before it",
+    "ack not asked for": "IBTA vol 1, 9.7.5.1: a responder need not answer a packet without AckReq",
+    "ack request": "IBTA vol 1, 9.7.5.1: a requester may ask for more ACKs, and at other packets "
+    "inside of a message",
     "credit code": "IBTA vol 1, 9.7.7.2: credits are the responder's to give, or none",
     "migreq": "IBTA vol 1, 17.2.8: state of path migration, which neither side uses",
+    "order of QPs": "IBTA vol 1, 9.5: messages are ordered within a QP only",
+    "order of requests and responses": "IBTA vol 1, 9.5: a QP's requests are ordered, and so are "
+    "its responses; the two are not ordered with each other",
 }
 _IPV4_ID, _IPV4_TTL, _IPV4_SUM = slice(4, 6), slice(8, 9), slice(10, 12)
+_CE = 3  # congestion experienced, in the low bits of the traffic class
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that must agree and does not."""
+    """Something that must agree and does not; ``packet`` counts the capture's frames from 1, 0 for
+    what is no packet.
+    """
 
     packet: int
     what: str
@@ -35,21 +48,54 @@ class Difference:
     sent: object
 
     def __str__(self) -> str:
-        return f"packet {self.packet}: {self.what}: recorded {self.recorded}, sent {self.sent}"
+        where = f"packet {self.packet}: " if self.packet else ""
+        return f"{where}{self.what}: recorded {_text(self.recorded)}, sent {_text(self.sent)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:#x}" if isinstance(value, int) and value > 9 else str(value)
+
+
+@dataclass
+class Verdict:
+    """One packet of the card's machine: what was found of it.
+
+    ``result``: "equal", "free" (with ``free``), "different" (with ``differences``), "missing".
+    """
+
+    packet: int
+    time: int
+    connection: int
+    name: str
+    psn: int
+    result: str = "missing"
+    free: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Report:
-    """Result of a replay of one side."""
+    """Result of a replay of one machine.
+
+    ``packets`` were sent by it, ``agreed`` of them were as recorded; ``fed`` were sent to it.
+    ``memory``: what else was compared (regions, bytes, completions).
+    """
 
     trace: str
     side: str
+    machine: str = ""
+    connections: list[int] = field(default_factory=list)
     packets: int = 0
     fed: int = 0
     agreed: int = 0
     free: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     error: str = ""
+    stall: str = ""
 
     @property
     def good(self) -> bool:
@@ -62,99 +108,124 @@ class Report:
             raise KeyError(f"{what!r} is not a free difference")
         self.free[what] = self.free.get(what, 0) + 1
 
+    def facts(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "trace": self.trace,
+            "side": self.side,
+            "machine": self.machine,
+            "connections": self.connections,
+            "good": self.good,
+            "packets": self.packets,
+            "fed": self.fed,
+            "agreed": self.agreed,
+            "free": {name: {"count": n, "clause": FREE[name]} for name, n in self.free.items()},
+            "memory": self.memory,
+            "differences": [str(one) for one in self.differences],
+            "error": self.error,
+            "stall": self.stall,
+            "verdicts": [vars(one) for one in self.verdicts],
+        }
 
-def _network_header(frame: bytes) -> tuple[bytes, list[str]]:
-    """Ethernet to UDP with the free fields zeroed, and the free fields as text."""
+
+def _network_header(frame: bytes) -> tuple[bytes, dict[str, bytes]]:
+    """Ethernet to UDP with the free fields zeroed, and the free fields."""
     start = 18 if frame[12:14] == b"\x81\x00" else 14
     raw = bytearray(frame[start:])
     if raw[0] >> 4 == 4:
-        free = [raw[20:22].hex(), raw[_IPV4_ID].hex(), raw[_IPV4_TTL].hex()]
+        udp, end = 20, int.from_bytes(raw[2:4], "big")
+        free = {"ip identification": bytes(raw[_IPV4_ID]), "ttl": bytes(raw[_IPV4_TTL])}
+        marks = bytes(raw[1:2])
+        raw[1] &= 0xFC
         raw[_IPV4_ID], raw[_IPV4_TTL], raw[_IPV4_SUM] = bytes(2), bytes(1), bytes(2)
-        udp = 20
     else:
-        free = [raw[40:42].hex(), "", raw[7:8].hex()]
-        raw[7:8] = bytes(1)
-        udp = 40
-    raw[udp : udp + 2] = bytes(2)
+        udp, end = 40, 40 + int.from_bytes(raw[4:6], "big")
+        free = {"ttl": bytes(raw[7:8])}
+        marks = bytes([raw[1] >> 4 & 3])
+        raw[7], raw[1] = 0, raw[1] & 0xCF
+    free["congestion mark"] = bytes([marks[0] & 3])
+    free["udp source port"] = bytes(raw[udp : udp + 2])
+    free["udp checksum"] = bytes(raw[udp + 6 : udp + 8])
+    free["frame padding"] = bytes(raw[end:])
+    raw[udp : udp + 2] = raw[udp + 6 : udp + 8] = bytes(2)
     return frame[:start] + bytes(raw[: udp + 8]), free
 
 
 def _fields(parts: Dissected) -> dict[str, object]:
     """Fields that must agree; source address and MAC are compared as part of the network header."""
-    skip = {"hop_limit", "src_gid", "src_mac", "traffic_class", "ipv6"}
+    skip = {"hop_limit", "src_gid", "src_mac", "traffic_class", "ipv6", "ack_request"}
     found = {name: value for name, value in parts.fields.items() if name not in skip}
     if "syndrome" in found and not parts.fields["syndrome"] >> 5:
         found["syndrome"] = 0  # an ACK's low bits are its credit code
     return found
 
 
-def differences(packet: Packet, frame: bytes, report: Report) -> list[Difference]:
-    """Differences of ``frame`` from the recorded packet; free ones are counted in ``report``."""
+def _free_network(recorded: dict[str, bytes], sent: dict[str, bytes]) -> tuple[list[str], list]:
+    """Which free fields differ; and (name, recorded, sent) of those that are beyond their rule."""
+    free, bad = [], []
+    for name, value in recorded.items():
+        if value == sent[name]:
+            continue
+        legal = True
+        if name == "udp checksum":
+            legal = sent[name] == bytes(2)
+        elif name == "congestion mark":
+            legal = value[0] == _CE and sent[name][0] in (1, 2)
+        free.append(name) if legal else bad.append((name, value, sent[name]))
+    return free, bad
+
+
+def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[str]]:
+    """Differences of ``frame`` from the recorded packet that count, and names of those that do not.
+
+    Whether an UDP source port is constant is the caller's to check.
+    """
     found: list[Difference] = []
-    index, recorded = packet.index, packet.parts
-    sent = dissect(frame)
-    if not sent.icrc_good:
-        found.append(Difference(index, "ICRC", "right", "wrong"))
-    network, free = _network_header(packet.frame)
+    recorded, sent = packet.parts, dissect(frame)
+
+    def differs(what: str, a: object, b: object) -> None:
+        found.append(Difference(packet.number, what, a, b))
+
+    if not (recorded.icrc_good and sent.icrc_good):
+        differs("ICRC", *("right" if one.icrc_good else "wrong" for one in (recorded, sent)))
+    network, free_fields = _network_header(packet.frame)
     network_sent, free_sent = _network_header(frame)
     if network != network_sent:
-        found.append(Difference(index, "Ethernet/IP/UDP", network.hex(), network_sent.hex()))
-    for name, a, b in zip(
-        ("udp source port", "ip identification", "ttl"), free, free_sent, strict=True
-    ):
-        if a != b:
-            report.note(name)
+        differs("Ethernet/IP/UDP", network, network_sent)
+    free, bad = _free_network(free_fields, free_sent)
+    for name, a, b in bad:
+        differs(name, a, b)
     fields, fields_sent = _fields(recorded), _fields(sent)
     for name in sorted(fields.keys() | fields_sent.keys()):
         if fields.get(name) != fields_sent.get(name):
-            found.append(Difference(index, name, fields.get(name), fields_sent.get(name)))
+            differs(name, fields.get(name), fields_sent.get(name))
     if recorded.fields.get("syndrome") != sent.fields.get("syndrome"):
-        report.note("credit code")
+        free.append("credit code")
+    asked, asks = recorded.fields["ack_request"], sent.fields["ack_request"]
+    if asked != asks:
+        if asks or packet.name.endswith(("_FIRST", "_MIDDLE")):
+            free.append("ack request")
+        else:
+            differs("ack_request", asked, asks)
     for name in ("fecn", "becn", "version"):
         if recorded.bth[name] != sent.bth[name]:
-            found.append(Difference(index, name, recorded.bth[name], sent.bth[name]))
+            differs(name, recorded.bth[name], sent.bth[name])
     if recorded.bth["migreq"] != sent.bth["migreq"]:
-        report.note("migreq")
+        free.append("migreq")
     if recorded.payload != sent.payload:
-        at = next(
-            (
-                i
-                for i, (a, b) in enumerate(zip(recorded.payload, sent.payload, strict=False))
-                if a != b
-            ),
-            min(len(recorded.payload), len(sent.payload)),
-        )
-        found.append(
-            Difference(
-                index,
-                f"payload from byte {at}",
-                recorded.payload[at : at + 8].hex(),
-                sent.payload[at : at + 8].hex(),
-            )
-        )
-    return found
+        at = _first_other(recorded.payload, sent.payload)
+        a, b = recorded.payload[at : at + 8], sent.payload[at : at + 8]
+        differs(f"payload from byte {at}", a, b)
+    return found, free
 
 
-def ack_like(packet: Packet, frame: bytes) -> Packet:
-    """The recorded ACK as it would be for the PSN and MSN of ``frame``: what coalescing changes."""
-    parts, sent = packet.parts, dissect(frame)
-    fields = parts.fields | {name: sent.fields[name] for name in ("psn", "msn")}
-    changed = Dissected(fields, parts.payload, parts.icrc_good, parts.bth)
-    return Packet(packet.index, packet.frame, packet.side, changed)
+def _first_other(one: bytes, other: bytes) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def acks_agree(trace: Trace, responder: int, frame: bytes, index: int) -> list[Difference]:
-    """An ACK's MSN against the messages that are complete up to its PSN."""
-    fields = dissect(frame).fields
-    done = trace.completed(responder, fields["psn"])
-    want = trace.first_msn(responder) + done & PSN_MASK
-    if fields["msn"] != want:
-        return [
-            Difference(index, f"MSN of the ACK for PSN {fields['psn']:#x}", want, fields["msn"])
-        ]
-    return []
-
-
-def is_ack(op: int) -> bool:
-    """A packet whose only content is an acknowledgement."""
-    return op == Op.ACKNOWLEDGE
+def as_sent(packet: Packet, frame: bytes) -> Packet:
+    """A recorded ACK as it would be for the PSN and MSN of ``frame``: what coalescing changes."""
+    sent = dissect(frame).fields
+    fields = packet.parts.fields | {name: sent[name] for name in ("psn", "msn")}
+    return replace(packet, parts=replace(packet.parts, fields=fields))

@@ -1,29 +1,31 @@
-"""Plays one side of a trace on one card, inside a simulation.
+"""Plays one machine of a capture on one card, inside a simulation.
 
-The other side's packets go in byte for byte, each after everything that the card's machine had
-sent before it in the capture has been sent by the card. Work requests are posted when their first
-packet is due. Hints give the card the recorded QPN, keys and addresses.
+The peers' packets go in byte for byte, each after everything that the card's machine had sent
+before it in the capture, on any connection, has been sent by the card: so whatever the recorded
+machine had done by then, the card has done too. Work requests are posted when their first packet
+is due. Hints give the card the recorded QPN, keys and addresses.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
-from sim.driver.errors import DeviceError, RdmaError
+from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcOpcode, WcStatus, WrOpcode
+from sim.driver.errors import DeviceError, DriverTimeout, RdmaError
 from sim.packets import dissect
-from sim.replay.compare import Difference, Report, ack_like, acks_agree, differences, is_ack
-from sim.replay.trace import PSN_MASK, Message, Packet, Trace, Unsuitable
+from sim.replay.capture import Packet
+from sim.replay.compare import Difference, Report
+from sim.replay.facts import Facts
+from sim.replay.lane import Lane
+from sim.replay.memory import MachineMemory
+from sim.replay.plan import Place, Run
+from sim.replay.trace import Message
+from sim.stall import node_report, stall_report
 from sim.system import Node
 from sim.testbench import Testbench
 from sim.verbs import (
     CQ,
-    MR,
+    PD,
     QP,
-    SGE,
+    WC,
     AHAttr,
     GlobalRoute,
     QPAttr,
@@ -33,7 +35,7 @@ from sim.verbs import (
     SendWR,
 )
 
-__all__ = ["play"]
+__all__ = ["memory_of", "play"]
 
 #: Simulated time the card has for each packet, ns.
 PATIENCE_NS = 200_000
@@ -41,272 +43,306 @@ PATIENCE_NS = 200_000
 COMPLETION_NS = 300_000
 #: Simulated time without a packet after the last one, to see that nothing else comes.
 QUIET_NS = 20_000
-PAGE = 4096
-#: READs each side may have outstanding; recorded machines have 1 to 16.
-READS = 16
+#: Work requests of one queue at a time; packets between two looks at the CQs.
+QUEUE, LOOK = 512, 64
+#: wr_id of receives begin here.
+RECEIVE = 1 << 32
+_OPCODES = {
+    WrOpcode.SEND: WcOpcode.SEND,
+    WrOpcode.SEND_WITH_IMM: WcOpcode.SEND,
+    WrOpcode.RDMA_WRITE: WcOpcode.RDMA_WRITE,
+    WrOpcode.RDMA_WRITE_WITH_IMM: WcOpcode.RDMA_WRITE,
+    WrOpcode.RDMA_READ: WcOpcode.RDMA_READ,
+}
+
+
+def memory_of(run: Run) -> int:
+    """Bytes of host memory that a run needs."""
+    regions = sum(high - low for low, high in run.regions().values())
+    messages = sum(
+        m.length for place in run.places for end in place.connection.ends for m in end.messages
+    )
+    return (64 << 20) + -(-(2 * (regions + messages)) // (1 << 20) * (1 << 20))
+
+
+class _Completions:
+    """What the completion queues say, against what the capture shows."""
+
+    def __init__(self, cqs: list[CQ], report: Report):
+        self._cqs, self._report = cqs, report
+        self._wanted: dict[tuple[int, int], Message] = {}
+        self.count = 0
+
+    def expect(self, qpn: int, wr_id: int, message: Message) -> None:
+        """A work request whose completion must come."""
+        self._wanted[qpn, wr_id] = message
+
+    async def look(self) -> None:
+        """Take what is there."""
+        for cq in self._cqs:
+            while found := await cq.poll(cq.cqe):
+                for wc in found:
+                    self._check(wc)
+
+    async def wait(self) -> None:
+        """Take the rest."""
+        for cq in self._cqs:
+            await self.look()
+            while self._wanted:
+                try:
+                    self._check(*await cq.wait(1, timeout_ns=COMPLETION_NS))
+                except DriverTimeout:
+                    break
+        for (qpn, wr_id), message in self._wanted.items():
+            packet = message.packets[0].number
+            self._differs(packet, f"completion {wr_id:#x} of QP {qpn:#x}", "SUCCESS", None)
+
+    def _check(self, wc: WC) -> None:
+        message = self._wanted.pop((wc.qp_num, wc.wr_id), None)
+        what = f"completion {wc.wr_id:#x} of QP {wc.qp_num:#x}"
+        if message is None:
+            self._differs(0, what, None, wc.status.name)
+            return
+        self.count += 1
+        number = message.packets[0].number
+        if wc.status != WcStatus.SUCCESS:
+            self._differs(number, what, "SUCCESS", wc.status.name)
+            return
+        wanted: dict[str, int] = {"opcode": _OPCODES[message.opcode]}
+        if wc.wr_id >= RECEIVE:
+            imm = message.opcode in (WrOpcode.SEND_WITH_IMM, WrOpcode.RDMA_WRITE_WITH_IMM)
+            wanted = {"opcode": WcOpcode.RECV, "byte_len": message.length}
+            if message.writes:
+                wanted["opcode"] = WcOpcode.RECV_RDMA_WITH_IMM
+            if imm:
+                wanted["imm_data"] = int.from_bytes(message.imm, "big")
+        elif message.read:
+            wanted["byte_len"] = message.length
+        for name, value in wanted.items():
+            if getattr(wc, name) != value:
+                self._differs(number, f"{name} of {what}", value, getattr(wc, name))
+
+    def _differs(self, packet: int, what: str, recorded: object, sent: object) -> None:
+        self._report.differences.append(Difference(packet, what, recorded, sent))
 
 
 class _Player:
-    """State of one replay. ``side`` is the machine whose place the card takes."""
+    """State of one replay."""
 
-    def __init__(self, testbench: Testbench, trace: Trace, side: int):
-        self.testbench, self.trace, self.number = testbench, trace, side
-        self.side, self.other = trace.sides[side], trace.sides[1 - side]
-        self.report = Report(trace.path.name, "AB"[side])
-        self.report.packets = sum(p.side == side for p in trace.packets)
+    def __init__(self, testbench: Testbench, name: str, run: Run, facts: Facts):
+        self.testbench, self.run = testbench, run
+        first = run.places[0].end
+        addresses = dict.fromkeys((one.end.gid, one.end.vlan) for one in run.places)
+        self.gids = list(addresses)
+        machine = ", ".join(dict.fromkeys(one.end.address for one in run.places))
+        self.report = Report(name, run.letter, machine)
+        self.report.connections = [one.connection.number for one in run.places]
         self.wire = testbench.wires[0]
-        self.node = Node(testbench, 0, address=_address(self.side.gid), mac=self.side.mac)
-        self.qp: QP
-        self.cq: CQ
-        self.local: MR
-        self.regions: dict[int, MR] = {}
-        self.places: dict[int, int] = {}  # id(message) -> offset in the local region
-        self.acked = -1  # PSN up to which the card has acknowledged, in order of arrival
-        self.waiting: list[Packet] = []  # recorded ACKs that no ACK of the card covers yet
-        self.early: list[bytes] = []  # frames of the card that are not due yet
+        self.node = Node(testbench, 0, address=first.address, mac=first.mac, vlan=first.vlan)
+        self.memory = MachineMemory(run, facts.regions)
+        self.lanes = [Lane(place, self.report, self.memory.landed) for place in run.places]
+        self.by_flow = {
+            (one.peer.gid, one.end.gid, one.peer.qpn): lane
+            for one, lane in zip(run.places, self.lanes, strict=True)
+        }
+        self.completions: _Completions
+        #: First packet of a message -> the message, and the lane that it is on.
+        self.begins: dict[int, tuple[Lane, Message, int]] = {}
+        self.receives: dict[int, list[Message]] = {}
+        self.posted: dict[int, int] = {}
+        self.latest = 0
 
-    async def set_up(self, config: NicConfig) -> None:
-        """Driver up, QP connected, memory as it was before the first packet."""
+    # Setting up ---------------------------------------------------------------------------------
+
+    async def set_up(self) -> None:
+        """Driver up, QPs connected, memory as it was before the first packet."""
         await self.node.start()
         self.node.host.set(mmio_latency_ns=0)
-        hints = self.node.firmware.hints
-        ctx = self.node.context
-        pd = await ctx.alloc_pd()
-        wanted = len(self.side.messages) + sum(m.takes_receive for m in self.other.messages)
-        self.cq = await CQ.create(ctx, min(config.queue_size, max(16, wanted + 1)))
-        access = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
-        for rkey, (low, high) in self.other.regions().items():
-            try:
-                hints.mr_key(rkey)
-            except ValueError as error:
-                raise Unsuitable(f"{self.trace.path.name}: {error}") from None
-            mr = await MR.create(pd, high - low, access, offset=low % PAGE, virt_addr=low)
-            self.regions[rkey] = mr
-        self._remote_contents()
+        for index, (gid, vlan) in enumerate(self.gids[1:], 1):
+            await self.node.add_address(index, gid, vlan)
+        pd = await self.node.context.alloc_pd()
+        await self.memory.set_up(pd, self.node.firmware.hints)
+        config = self.testbench.config
+        cqs = []
+        for number in range(min(len(self.lanes), config.cqs)):
+            wanted = sum(self._wanted(lane.place) for lane in self.lanes[number :: config.cqs])
+            cqs.append(await CQ.create(self.node.context, min(config.queue_size, wanted + 16)))
+        self.completions = _Completions(cqs, self.report)
+        for number, lane in enumerate(self.lanes):
+            await self._connect(lane, pd, cqs[number % len(cqs)])
+        self.node.stop_firmware()
 
-        size, takes = 1, [m for m in self.other.messages if m.takes_receive]
-        for message in [*self.side.messages, *takes]:
-            self.places[id(message)] = size
-            size += message.length + 5  # odd distances: no packet finds its data aligned
-        self.local = await MR.create(pd, size, Access.LOCAL_WRITE, offset=3)
-        for message in self.side.messages:
-            if message.opcode != WrOpcode.RDMA_READ:
-                self.local.write(bytes(message.data), self.places[id(message)])
-        hints.qpn(self.side.qpn)
-        responder = self.number
-        hints.start(qp_rx={"msn": self.trace.first_msn(responder)})
+    def _wanted(self, place: Place) -> int:
+        return len(place.end.messages) + sum(m.takes_receive for m in place.peer.messages)
+
+    async def _connect(self, lane: Lane, pd: PD, cq: CQ) -> None:
+        place, hints = lane.place, self.node.firmware.hints
+        end, peer = place.end, place.peer
+        takes = [m for m in peer.messages if m.takes_receive]
+        hints.qpn(end.qpn)
+        hints.start(qp_rx={"msn": end.first_msn})
         cap = QPCap(
-            max_send_wr=min(config.queue_size, max(1, len(self.side.messages))),
-            max_recv_wr=min(config.queue_size, max(1, len(takes))),
+            max_send_wr=min(QUEUE, max(1, len(end.messages))),
+            max_recv_wr=min(QUEUE, max(1, len(takes))),
             max_send_sge=1,
             max_recv_sge=1,
         )
-        self.qp = await QP.create(pd, QPInitAttr(QpType.RC, self.cq, self.cq, cap, 1))
-        first = [m[0].first_psn if m else 0 for m in (self.side.messages, self.other.messages)]
-        network = next(p for p in self.trace.packets if p.side == self.number).parts.fields
-        route = GlobalRoute(dgid=self.other.gid, traffic_class=network["traffic_class"])
-        await self.qp.to_rts(
+        lane.qp = await QP.create(pd, QPInitAttr(QpType.RC, cq, cq, cap, 1))
+        route = GlobalRoute(
+            dgid=peer.gid,
+            sgid_index=self.gids.index((end.gid, end.vlan)),
+            traffic_class=end.traffic_class,
+            flow_label=end.flow_label,
+            hop_limit=end.hop_limit,
+        )
+        await lane.qp.to_rts(
             QPAttr(
-                path_mtu=next(mtu for mtu in Mtu if mtu.octets == self.trace.mtu),
-                dest_qp_num=self.other.qpn,
-                sq_psn=first[0],
-                rq_psn=first[1],
-                max_rd_atomic=READS,
-                max_dest_rd_atomic=READS,
-                qp_access_flags=access,
-                ah_attr=AHAttr(gr=route, roce_dmac=self.other.mac),
+                path_mtu=next(mtu for mtu in Mtu if mtu.octets == place.connection.mtu),
+                dest_qp_num=peer.qpn,
+                sq_psn=end.first_psn,
+                rq_psn=peer.first_psn,
+                max_rd_atomic=self.testbench.config.max_rd_atomic,
+                max_dest_rd_atomic=place.resources(),
+                qp_access_flags=Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE,
+                ah_attr=AHAttr(gr=route, sl=end.priority, roce_dmac=peer.mac),
             )
         )
-        self.acked = first[1] - 1 & PSN_MASK
-        for number, message in enumerate(takes):
-            sge = SGE(self.local.iova + self.places[id(message)], message.length, self.local.lkey)
-            await self.qp.post_recv(RecvWR(1000 + number, [sge] if message.length else []))
-        self.node.stop_firmware()
+        self.receives[lane.qp.qp_num] = takes
+        self.posted[lane.qp.qp_num] = 0
+        await self._post_receives(lane, 0)
+        for number, message in enumerate(end.messages):
+            self.begins[message.packets[0].number] = (lane, message, number)
+            if message.acknowledged:
+                self.completions.expect(end.qpn, number, message)
+        received = 0
+        for message in peer.messages:
+            self.begins[message.packets[0].number] = (lane, message, received)
+            if message.takes_receive:
+                if message.whole:
+                    self.completions.expect(end.qpn, RECEIVE + received, message)
+                received += 1
 
-    def _remote_contents(self) -> None:
-        """What the other side will READ, unless it writes it itself first."""
-        written: dict[int, np.ndarray[Any, Any]] = {
-            rkey: np.zeros(mr.length, bool) for rkey, mr in self.regions.items()
-        }
-        for message in self.other.messages:
-            if not message.rkey or not message.length:
-                continue
-            mr = self.regions[message.rkey]
-            at = message.va - mr.iova
-            seen = written[message.rkey][at : at + message.length]
-            if message.opcode == WrOpcode.RDMA_READ:
-                data = mr.read(message.length, at)
-                fresh = np.frombuffer(bytes(message.data), np.uint8)
-                data[~seen] = fresh[~seen]
-                mr.write(data, at)
-            seen[:] = True  # later READs see what was read or written before
+    async def _post_receives(self, lane: Lane, consumed: int) -> None:
+        """Keep half a queue of receives ahead of the messages that take them."""
+        takes, posted = self.receives[lane.qp.qp_num], self.posted[lane.qp.qp_num]
+        for number in range(posted, min(len(takes), consumed + QUEUE // 2)):
+            message = takes[number]
+            size = 0 if message.writes else self.memory.room(message)
+            await lane.qp.post_recv(RecvWR(RECEIVE + number, self.memory.sge(message, size)))
+            self.posted[lane.qp.qp_num] = number + 1
 
-    async def run(self) -> None:
+    # The capture --------------------------------------------------------------------------------
+
+    async def walk(self) -> None:
         """Walk the capture."""
-        posted = 0
-        for packet in self.trace.packets:
-            if packet.side != self.number:
-                await self._settle()
-                self.wire.inject(packet.frame)
-                self.report.fed += 1
-                continue
-            messages = self.side.messages
-            if posted < len(messages) and messages[posted].packets[0] is packet:
-                await self.qp.post_send(self._request(messages[posted], posted))
-                posted += 1
-            if is_ack(packet.op):
-                self.waiting.append(packet)
+        packets = [
+            (packet, lane) for lane in self.lanes for packet in lane.place.connection.packets
+        ]
+        packets.sort(key=lambda one: one[0].number)
+        for count, (packet, lane) in enumerate(packets):
+            if self.report.error:
+                break
+            if packet.side == lane.place.side:
+                await self._own(packet, lane)
             else:
-                await self._expect(packet)
+                await self._feed(packet, lane)
+            if count % LOOK == 0:
+                await self.completions.look()
         await self._settle()
-        if not self.report.error:
-            await self._quiet()
-            await self._completions()
-        self._memory()
+        if self.report.error:
+            self.report.stall = await self._stalled()
+            return
+        await self._quiet()
+        for lane in self.lanes:
+            lane.finish()
+        await self.completions.wait()
+        self._own_reads()
+        self.report.memory = self.memory.verify() | {"completions": self.completions.count}
+        self.report.differences += self.memory.differences
+
+    async def _own(self, packet: Packet, lane: Lane) -> None:
+        lane.reach(packet)
+        if packet.number in self.begins:
+            _, message, number = self.begins[packet.number]
+            await lane.qp.post_send(self._request(message, number))
+
+    async def _feed(self, packet: Packet, lane: Lane) -> None:
+        await self._settle()
+        if self.report.error:
+            return
+        message = None
+        if packet.number in self.begins:
+            _, message, received = self.begins[packet.number]
+            self.memory.fed(message)
+            if message.takes_receive:
+                await self._post_receives(lane, received)
+        lane.feed(packet, message)
+        self.wire.inject(packet.frame)
+        self.report.fed += 1
 
     def _request(self, message: Message, number: int) -> SendWR:
-        sge = SGE(self.local.iova + self.places[id(message)], message.length, self.local.lkey)
         flags = SendFlags.SIGNALED
         if message.solicited:
             flags |= SendFlags.SOLICITED
-        request = SendWR(number, message.opcode, [sge] if message.length else [], flags)
+        sges = self.memory.sge(message, message.length)
+        request = SendWR(number, message.opcode, sges, flags)
         request.imm_data = int.from_bytes(message.imm, "big")
-        if message.opcode not in (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM):
+        if message.read or message.writes:
             request.set_wr_rdma(message.rkey, message.va)
         return request
 
-    async def _frame(self, why: str) -> bytes | None:
-        """The card's next frame; None, with a difference, when none comes."""
-        try:
-            frame, _ = await self.wire.receive(PATIENCE_NS)
-        except TimeoutError:
-            self.report.error = f"no packet from the card: {why}"
-            return None
-        return frame
-
-    async def _expect(self, packet: Packet) -> None:
-        """The next frame that is no ACK must be ``packet``."""
-        while not self.report.error:
-            frame = self.early.pop(0) if self.early else await self._frame(f"packet {packet.index}")
-            if frame is None:
-                return
-            if self._take_ack(frame):
-                continue
-            found = differences(packet, frame, self.report)
-            self.report.differences += found
-            self.report.agreed += not found
-            return
-
-    def _take_ack(self, frame: bytes) -> bool:
-        """Whether the frame is an ACK; it then covers recorded ones."""
-        fields = dissect(frame).fields
-        if not is_ack(fields["opcode"] & 0x1F) or fields["syndrome"] >> 5:
-            return False
-        psn = fields["psn"]
-        self.acked = psn
-        index = self.waiting[0].index if self.waiting else len(self.trace.packets)
-        found = acks_agree(self.trace, self.number, frame, index)
-        while self.waiting and psn - self.waiting[0].psn & PSN_MASK < 1 << 23:
-            recorded = self.waiting.pop(0)
-            if recorded.psn == psn:
-                found += differences(recorded, frame, self.report)
-            else:
-                self.report.note("ack coalescing")
-                found += differences(ack_like(recorded, frame), frame, self.report)
-            self.report.agreed += not found
-        self.report.differences += found
-        return True
-
     async def _settle(self) -> None:
-        """Wait until every recorded ACK so far has been covered."""
-        while self.waiting and not self.report.error:
-            newest = self.waiting[-1].psn
-            if self.acked - newest & PSN_MASK < 1 << 23:
-                for _ in self.waiting:
-                    self.report.note("ack coalescing")
-                self.report.agreed += len(self.waiting)
-                self.waiting.clear()
+        """Wait until the card has sent all that its machine had sent by now."""
+        while not self.report.error:
+            missing = next(filter(None, (lane.behind() for lane in self.lanes)), None)
+            if missing is None:
                 return
-            frame = await self._frame(f"ACK for PSN {newest:#x} (packet {self.waiting[-1].index})")
-            if frame is not None and not self._take_ack(frame):
-                self.early.append(frame)
+            try:
+                frame, _ = await self.wire.receive(PATIENCE_NS)
+            except TimeoutError:
+                self.report.error = (
+                    f"no packet from the card within {PATIENCE_NS // 1000} us, missing is packet "
+                    f"{missing.number}: {missing.name}, PSN {missing.psn:#x}"
+                )
+                return
+            self._take(frame)
+
+    def _take(self, frame: bytes) -> None:
+        parts = dissect(frame)
+        key = (parts.path["dst_gid"], parts.fields["src_gid"], parts.fields["dest_qp"])
+        lane = self.by_flow.get(key)
+        if lane is None:
+            what = f"packet to QP {parts.fields['dest_qp']:#x} of nobody"
+            self.report.differences.append(Difference(0, what, None, "one"))
+            return
+        self.latest = max(self.latest, lane.take(frame, self.latest))
 
     async def _quiet(self) -> None:
-        """Nothing but ACKs may come any more."""
+        """Whatever else comes is taken too."""
         while True:
             try:
-                frame = self.early.pop(0) if self.early else (await self.wire.receive(QUIET_NS))[0]
+                frame, _ = await self.wire.receive(QUIET_NS)
             except TimeoutError:
                 return
-            if not self._take_ack(frame):
-                parts = dissect(frame)
-                self.report.differences.append(
-                    Difference(len(self.trace.packets), "extra packet", None, parts.fields)
-                )
+            self._take(frame)
 
-    async def _completions(self) -> None:
-        wanted = len(self.side.messages) + sum(m.takes_receive for m in self.other.messages)
-        try:
-            found = await self.cq.wait(wanted, timeout_ns=COMPLETION_NS) if wanted else []
-        except (RdmaError, DeviceError) as error:
-            self.report.error = self.report.error or f"completions: {error}"
-            return
-        for wc in found:
-            if wc.status != WcStatus.SUCCESS:
-                self._differs(f"completion of {wc.wr_id}", "SUCCESS", wc.status)
+    def _own_reads(self) -> None:
+        for place in self.run.places:
+            for message in place.end.messages:
+                if message.read:
+                    self.memory.read_done(message)
 
-    def _differs(self, what: str, recorded: object, sent: object) -> None:
-        self.report.differences.append(Difference(len(self.trace.packets), what, recorded, sent))
-
-    def _memory(self) -> None:
-        """Final memory: what was received, read and written, byte for byte."""
-        for message in self.side.messages:
-            if message.opcode == WrOpcode.RDMA_READ:
-                self._same(message, "data read", self.local, self.places[id(message)])
-        for message in self.other.messages:
-            if message.opcode in (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM):
-                self._same(message, "data received", self.local, self.places[id(message)])
-        wanted = {rkey: mr.read(mr.length) for rkey, mr in self.regions.items()}
-        for message in self.other.messages:
-            write = message.opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
-            if write and message.length:
-                at = message.va - self.regions[message.rkey].iova
-                data = np.frombuffer(bytes(message.data), np.uint8)
-                wanted[message.rkey][at : at + message.length] = data
-        for rkey, mr in self.regions.items():
-            different = np.flatnonzero(mr.read(mr.length) != wanted[rkey])
-            if different.size:
-                at = int(different[0])
-                self._differs(
-                    f"memory under rkey {rkey:#x} at byte {at}", wanted[rkey][at], mr.read(1, at)[0]
-                )
-
-    def _same(self, message: Message, what: str, mr: MR, offset: int) -> None:
-        data = mr.read(message.length, offset)
-        different = np.flatnonzero(data != np.frombuffer(bytes(message.data), np.uint8))
-        if different.size:
-            at = int(different[0])
-            self._differs(
-                f"{what}, message with PSN {message.first_psn:#x}, byte {at}",
-                message.data[at],
-                data[at],
-            )
+    async def _stalled(self) -> str:
+        """Where everything stands."""
+        return f"{stall_report(self.testbench)}\n{await node_report(self.node)}"
 
 
-def _address(gid: bytes) -> str:
-    """The IP address of a GID."""
-    if gid[:12] == bytes(10) + b"\xff\xff":
-        return ".".join(str(byte) for byte in gid[12:])
-    return ":".join(gid[i : i + 2].hex() for i in range(0, 16, 2))
-
-
-async def play(testbench: Testbench, trace: Trace, side: int) -> Report:
-    """Play ``side`` (0: the machine that sends first) of ``trace`` on a card that has just been
-    reset.
-
-    Raises Unsuitable when the card cannot have the recorded numbers.
-    """
-    player = _Player(testbench, trace, side)
-    await player.set_up(testbench.config)
-    await player.run()
+async def play(testbench: Testbench, name: str, run: Run, facts: Facts | None = None) -> Report:
+    """Play ``run`` of the capture ``name`` on a card that has just been reset."""
+    player = _Player(testbench, name, run, facts or Facts())
+    try:
+        await player.set_up()
+        await player.walk()
+    except (RdmaError, DeviceError) as error:
+        player.report.error = player.report.error or f"{type(error).__name__}: {error}"
     return player.report

@@ -1,72 +1,68 @@
-"""What a capture says: packets, messages, regions, without a card.
+"""What a capture says of one RC connection: messages, regions, PSNs, MSNs.
 
-Only loss-free captures of one RC connection with SEND, WRITE and READ can be taken part in;
-``Unsuitable`` says why another one cannot.
+Only connections without loss, with SEND, WRITE and READ, can be taken part in; ``reason`` says why
+another one cannot. What the capture cuts off at its beginning and end is left out, with a note.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from ipaddress import IPv6Address
+from itertools import takewhile
 
 from hdl.abi.enums import WrOpcode
 from hdl.wire.opcodes import Operation as Op
-from hdl.wire.opcodes import Transport
-from sim.packets import Dissected, dissect, roce_frames
-from sim.pcap import read_pcap
+from sim.replay.capture import WITH_IMM, LeftOut, Packet
+from sim.replay.pairing import MTUS, PSN_MASK, RESPONSES, Flow, after
 
-__all__ = ["PSN_MASK", "Message", "Packet", "Side", "Trace", "Unsuitable"]
+__all__ = ["Connection", "End", "Message", "Unsuitable", "address"]
 
-PSN_MASK = 0xFFFFFF
 _SENDS = range(Op.SEND_FIRST, Op.SEND_ONLY_IMM + 1)
 _WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
-_BEGIN = {Op.SEND_FIRST, Op.SEND_ONLY, Op.SEND_ONLY_IMM} | {
+_BEGIN = {
+    Op.SEND_FIRST,
+    Op.SEND_ONLY,
+    Op.SEND_ONLY_IMM,
     Op.WRITE_FIRST,
     Op.WRITE_ONLY,
     Op.WRITE_ONLY_IMM,
+    Op.READ_REQUEST,
 }
-_END = {Op.SEND_LAST, Op.SEND_LAST_IMM, Op.SEND_ONLY, Op.SEND_ONLY_IMM} | {
-    Op.WRITE_LAST,
-    Op.WRITE_LAST_IMM,
-    Op.WRITE_ONLY,
-    Op.WRITE_ONLY_IMM,
+_FULL = {Op.SEND_FIRST, Op.SEND_MIDDLE, Op.WRITE_FIRST, Op.WRITE_MIDDLE}
+_READS = range(Op.READ_RESP_FIRST, Op.READ_RESP_ONLY + 1)
+_REPLAYED = {*_SENDS, *_WRITES, Op.READ_REQUEST, *_READS, Op.ACKNOWLEDGE}
+_WITH_IMMEDIATE = {
+    WrOpcode.SEND: WrOpcode.SEND_WITH_IMM,
+    WrOpcode.RDMA_WRITE: WrOpcode.RDMA_WRITE_WITH_IMM,
 }
-_WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
-_RESPONSES = range(Op.READ_RESP_FIRST, Op.READ_RESP_ONLY + 1)
-MTUS = (256, 512, 1024, 2048, 4096)
+#: The one entry of a card's partition key table.
+_PKEY = 0xFFFF
 
 
 class Unsuitable(ValueError):
-    """The capture holds traffic in which a card cannot take part; the text says which and why."""
+    """A connection in which a card cannot take part; the text says why."""
 
 
-@dataclass
-class Packet:
-    """One RoCE packet of the capture. ``index`` counts RoCE packets from 0; ``side`` is 0 or 1."""
-
-    index: int
-    frame: bytes
-    side: int
-    parts: Dissected
-
-    @property
-    def op(self) -> int:
-        """Operation of the opcode."""
-        return self.parts.fields["opcode"] & 0x1F
-
-    @property
-    def psn(self) -> int:
-        """PSN of the BTH."""
-        return self.parts.fields["psn"]
+def address(gid: bytes) -> str:
+    """The IP address of a GID."""
+    if gid[:12] == bytes(10) + b"\xff\xff":
+        return ".".join(str(byte) for byte in gid[12:])
+    return str(IPv6Address(gid))
 
 
 @dataclass
 class Message:
-    """One work request as its packets show it."""
+    """One work request as its packets show it.
+
+    ``psn`` counts from its side's first message. ``whole``: all of its data is in the capture;
+    ``acknowledged``: the capture shows that it was completed.
+    """
 
     opcode: WrOpcode
-    first_psn: int
+    psn: int
     packets: list[Packet] = field(default_factory=list)
     length: int = 0
     data: bytearray = field(default_factory=bytearray)
@@ -74,15 +70,23 @@ class Message:
     rkey: int = 0
     imm: bytes = bytes(4)
     solicited: bool = False
+    whole: bool = True
+    acknowledged: bool = False
+
+    @property
+    def read(self) -> bool:
+        """Whether it is a READ."""
+        return self.opcode == WrOpcode.RDMA_READ
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to the other side's memory by address."""
+        return self.opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
 
     @property
     def takes_receive(self) -> bool:
         """Whether it takes a receive WQE."""
-        return self.opcode in (
-            WrOpcode.SEND,
-            WrOpcode.SEND_WITH_IMM,
-            WrOpcode.RDMA_WRITE_WITH_IMM,
-        )
+        return not self.read and self.opcode != WrOpcode.RDMA_WRITE
 
     def count(self, mtu: int) -> int:
         """PSNs it takes."""
@@ -90,171 +94,334 @@ class Message:
 
 
 @dataclass
-class Side:
-    """One machine: its addresses, its QP, what it asked for."""
+class End:
+    """One end of a connection: its QP, where it is, what it asked for.
 
-    gid: bytes
-    mac: bytes
-    qpn: int = 0
-    messages: list[Message] = field(default_factory=list)
-
-    def regions(self) -> dict[int, tuple[int, int]]:
-        """What this side's messages touch at the other: rkey -> (lowest, highest + 1) address."""
-        found: dict[int, tuple[int, int]] = {}
-        for message in self.messages:
-            if message.rkey and message.length:
-                low, high = message.va, message.va + message.length
-                before = found.get(message.rkey, (low, high))
-                found[message.rkey] = (min(before[0], low), max(before[1], high))
-        return found
-
-
-class Trace:
-    """A capture of one RC connection between two machines.
-
-    Raises ValueError for a file that is no capture, Unsuitable for one that cannot be replayed.
+    ``first_psn``: PSN of its first message. ``first_msn``: MSN before the first message to it.
     """
 
-    def __init__(self, path: Path | str, frames: list[bytes] | None = None):
-        self.path = Path(path)
-        frames = [frame for _, frame in read_pcap(path)] if frames is None else frames
-        parts = [(frame, dissect(frame)) for frame in roce_frames(frames)]
-        if not parts:
-            raise Unsuitable(f"{self.path.name}: no RoCE v2 packet")
-        first = parts[0][1].fields["src_gid"]
-        gids = {p.fields["src_gid"] for _, p in parts}
-        if len(gids) != 2:
-            raise Unsuitable(f"{self.path.name}: {len(gids)} machines send, not 2")
-        (second,) = gids - {first}
-        self.sides = [Side(gid, b"") for gid in (first, second)]
-        self.packets = [
-            Packet(index, frame, int(p.fields["src_gid"] == second), p)
-            for index, (frame, p) in enumerate(parts)
-        ]
-        self._ends()
-        for number in (0, 1):
-            self._messages(number)
+    gid: bytes
+    qpn: int
+    mac: bytes = bytes(6)
+    vlan: int | None = None
+    priority: int = 0
+    traffic_class: int = 0
+    flow_label: int = 0
+    hop_limit: int = 64
+    first_psn: int = 0
+    first_msn: int = 0
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """IP address as text."""
+        return address(self.gid)
+
+    def __str__(self) -> str:
+        return f"{self.address} QP {self.qpn:#x}"
+
+
+class Connection:
+    """Two flows of a capture as one connection; end 0 sent its first packet.
+
+    ``reason`` is empty when a card can take part. ``packets`` are those that are replayed.
+    """
+
+    def __init__(self, number: int, one: Flow, other: Flow | None, mtu: int | None = None):
+        self.number = number
+        self.reason = ""
+        self.notes: list[LeftOut] = []
+        self.ends = (End(one.source, other.qpn if other else 0), End(one.destination, one.qpn))
+        self.stated_mtu = mtu
+        self.packets: list[Packet] = []
+        for side, flow in enumerate((one, other)):
+            for packet in flow.packets if flow else ():
+                packet.side = side
+                self.packets.append(packet)
+        self.packets.sort(key=lambda packet: packet.number)
+        self.numbers = [packet.number for packet in self.packets]
+        try:
+            if other is None:
+                raise Unsuitable(f"no packet from {self.ends[1].address} back: QP number unknown")
+            self._read()
+        except Unsuitable as error:
+            self.reason = str(error)
+
+    def __str__(self) -> str:
+        ends = " - ".join(str(end) for end in self.ends)
+        return f"connection {self.number} ({ends})"
+
+    def _read(self) -> None:
+        self._without_copies()
+        for packet in self.packets:
+            if packet.flaw:
+                raise self._fail(packet, packet.flaw)
+        self._cut_at_other_operations()
+        for side in (0, 1):
+            self._messages(side)
         self._responses()
+        if not any(end.messages for end in self.ends):
+            raise Unsuitable("no message that begins in the capture")
+        for side in (0, 1):
+            self._path(side)
 
     def _fail(self, packet: Packet, why: str) -> Unsuitable:
-        return Unsuitable(f"{self.path.name}: packet {packet.index}: {why}")
+        return Unsuitable(f"packet {packet.number}: {why}")
 
-    def _ends(self) -> None:
-        """MACs and QP numbers, and that there is one RC connection only."""
-        for packet in self.packets:
-            fields = packet.parts.fields
-            if fields["opcode"] >> 5 != Transport.RC:
-                raise self._fail(
-                    packet, f"opcode {fields['opcode']:#04x} is not of the RC transport"
-                )
-            self.sides[packet.side].mac = fields["src_mac"]
-            other = self.sides[1 - packet.side]
-            if other.qpn not in (0, fields["dest_qp"]):
-                raise self._fail(packet, f"a second connection, to QP {fields['dest_qp']:#x}")
-            other.qpn = fields["dest_qp"]
+    def _leave_out(self, packets: list[Packet], reason: str) -> None:
+        """Leave packets out of the replay, with a note."""
+        if packets:
+            gone = {packet.number for packet in packets}
+            self.packets = [packet for packet in self.packets if packet.number not in gone]
+            self.notes.append(LeftOut(reason, sorted(gone)))
+
+    def _without_copies(self) -> None:
+        """A capture on a bridge has every frame twice; then the second ones go."""
+        counts = Counter(packet.frame for packet in self.packets)
+        if len(self.packets) > 1 and set(counts.values()) == {2}:
+            seen: set[bytes] = set()
+            copies = []
+            for packet in self.packets:
+                if packet.frame in seen:
+                    copies.append(packet)
+                seen.add(packet.frame)
+            self._leave_out(copies, "second copies: every frame was captured twice")
+
+    def _cut_at_other_operations(self) -> None:
+        """What follows an operation that is not replayed is left out."""
+        for at, packet in enumerate(self.packets):
+            if packet.op not in _REPLAYED:
+                if at == 0:
+                    raise self._fail(packet, f"{packet.name} is not replayed")
+                rest = self.packets[at:]
+                self._leave_out(rest, f"from {packet.name} on, which is not replayed")
+                return
 
     @cached_property
     def mtu(self) -> int:
         """Path MTU: the payload of any packet that is neither last nor only; else the smallest that
         holds every payload, at least 1024.
         """
-        multi = {op for op in Op if op.name.endswith(("_FIRST", "_MIDDLE"))}
-        longest = 0
-        for packet in self.packets:
-            if packet.op in multi:
-                return len(packet.parts.payload)
-            longest = max(longest, len(packet.parts.payload))
-        return next(mtu for mtu in MTUS if mtu >= max(longest, 1024))
+        full = {*_FULL, Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE}
+        sizes = {len(packet.parts.payload) for packet in self.packets if packet.op in full}
+        if self.stated_mtu:
+            sizes.add(self.stated_mtu)
+        longest = max((len(packet.parts.payload) for packet in self.packets), default=0)
+        if not sizes and longest <= MTUS[-1]:
+            return next(mtu for mtu in MTUS if mtu >= max(longest, 1024))
+        mtu = max(sizes, default=longest)
+        if len(sizes) > 1 or mtu not in MTUS or longest > mtu:
+            found = ", ".join(str(size) for size in sorted({*sizes, longest}))
+            raise Unsuitable(f"payloads of {found} bytes are no path MTU")
+        return mtu
 
-    def _messages(self, number: int) -> None:
-        """The requests of one side, in PSN order."""
-        side, expected, current = self.sides[number], None, None
-        for packet in self.packets:
-            fields, op = packet.parts.fields, packet.op
-            if packet.side != number or op in _RESPONSES or op == Op.ACKNOWLEDGE:
-                continue
-            if op not in _SENDS and op not in _WRITES and op != Op.READ_REQUEST:
-                raise self._fail(packet, f"operation {Op(op).name} is not replayed")
-            if expected is not None and packet.psn != expected:
-                raise self._fail(packet, f"PSN {packet.psn:#x}, not {expected:#x}: loss or retry")
-            if op in _BEGIN or op == Op.READ_REQUEST:
-                current = self._begin(packet)
-                side.messages.append(current)
+    # Requests -----------------------------------------------------------------------------------
+
+    def _messages(self, side: int) -> None:
+        """The requests of one end, in PSN order."""
+        end = self.ends[side]
+        requests = [p for p in self.packets if p.side == side and p.op not in RESPONSES]
+        begun = next((i for i, p in enumerate(requests) if p.op in _BEGIN), len(requests))
+        self._leave_out(requests[:begun], "of a message that began before the capture")
+        requests = requests[begun:]
+        if not requests:
+            return
+        end.first_psn = requests[0].psn
+        expected, current = 0, None
+        for packet in requests:
+            psn, op = after(packet.psn, end.first_psn), packet.op
+            if psn != expected:
+                want = end.first_psn + expected & PSN_MASK
+                raise self._fail(packet, f"PSN {packet.psn:#x}, not {want:#x}: loss or retry")
+            if (op in _BEGIN) == (current is not None):
+                raise self._fail(packet, f"{packet.name} out of order")
             if current is None:
-                raise self._fail(packet, "the capture begins inside a message")
-            current.packets.append(packet)
-            if op != Op.READ_REQUEST:
-                current.data += packet.parts.payload
-                current.length = len(current.data)
-            if op in _WITH_IMM:
-                current.imm = fields["imm"]
-                if current.opcode == WrOpcode.SEND:
-                    current.opcode = WrOpcode.SEND_WITH_IMM
-                elif current.opcode == WrOpcode.RDMA_WRITE:
-                    current.opcode = WrOpcode.RDMA_WRITE_WITH_IMM
-            current.solicited |= bool(fields["solicited"])
-            step = current.count(self.mtu) if op == Op.READ_REQUEST else 1
-            expected = packet.psn + step & PSN_MASK
-            if op in _END or op == Op.READ_REQUEST:
+                current = self._begin(packet, psn)
+                end.messages.append(current)
+            self._extend(current, packet)
+            expected = psn + (current.count(self.mtu) if current.read else 1)
+            if op not in _FULL:
+                self._check_length(current)
                 current = None
         if current is not None:
-            raise Unsuitable(f"{self.path.name}: the capture ends inside a message")
+            self._open(current)
 
-    def _begin(self, packet: Packet) -> Message:
+    def _begin(self, packet: Packet, psn: int) -> Message:
         fields, op = packet.parts.fields, packet.op
         kind = WrOpcode.SEND
         if op in _WRITES:
             kind = WrOpcode.RDMA_WRITE
         elif op == Op.READ_REQUEST:
             kind = WrOpcode.RDMA_READ
-        message = Message(kind, packet.psn)
+        message = Message(kind, psn)
         if kind != WrOpcode.SEND:
             message.va, message.rkey = fields["va"], fields["rkey"]
-        if kind == WrOpcode.RDMA_READ:
             message.length = fields["dma_length"]
+            if message.length > 1 << 31 or message.va + message.length > 1 << 64:
+                raise self._fail(packet, f"{message.length} bytes at {message.va:#x}")
         return message
 
-    def _responses(self) -> None:
-        """READ data out of the responses, and that nothing was refused."""
-        for packet in self.packets:
-            fields = packet.parts.fields
-            if packet.op == Op.ACKNOWLEDGE and fields["syndrome"] >> 5:
-                raise self._fail(packet, f"NAK with syndrome {fields['syndrome']:#04x}")
-            if packet.op in _RESPONSES:
-                message = self._read_of(packet)
-                offset = (packet.psn - message.first_psn & PSN_MASK) * self.mtu
-                if offset != len(message.data):
-                    raise self._fail(packet, "READ responses are missing or doubled")
-                message.data += packet.parts.payload
-        for side in self.sides:
-            for message in side.messages:
-                if len(message.data) != message.length:
-                    raise self._fail(message.packets[0], "its data is not whole in the capture")
+    def _extend(self, message: Message, packet: Packet) -> None:
+        fields = packet.parts.fields
+        message.packets.append(packet)
+        message.solicited |= bool(fields["solicited"])
+        if (packet.op in _WRITES) != message.writes and not message.read:
+            raise self._fail(packet, f"{packet.name} inside of another message")
+        if not message.read:
+            message.data += packet.parts.payload
+        if packet.op in WITH_IMM:
+            message.imm = fields["imm"]
+            message.opcode = _WITH_IMMEDIATE[message.opcode]
 
-    def _read_of(self, packet: Packet) -> Message:
-        for message in self.sides[1 - packet.side].messages:
-            ahead = packet.psn - message.first_psn & PSN_MASK
-            if message.opcode == WrOpcode.RDMA_READ and ahead < message.count(self.mtu):
-                return message
-        raise self._fail(packet, "a READ response without its request")
+    def _check_length(self, message: Message) -> None:
+        if message.read:
+            return
+        if message.writes and message.length != len(message.data):
+            what = f"{len(message.data)} bytes of a WRITE of {message.length}"
+            raise self._fail(message.packets[0], what)
+        message.length = len(message.data)
+
+    def _open(self, message: Message) -> None:
+        """The capture ends inside a message: it goes on, nobody knows how."""
+        message.whole = False
+        if not message.writes:
+            message.length = len(message.data) + 1
+        elif message.length <= len(message.data):
+            raise self._fail(message.packets[-1], f"more than the {message.length} bytes of RETH")
+
+    # Responses ----------------------------------------------------------------------------------
+
+    def _responses(self) -> None:
+        """READ data out of the responses, which messages are complete, initial MSNs."""
+        for side in (0, 1):
+            asker = self.ends[1 - side]
+            found = [p for p in self.packets if p.side == side and p.op in RESPONSES]
+            early = list(takewhile(self._before_capture, found))
+            self._leave_out(early, "responses to what came before the capture")
+            done = -1
+            for packet in found[len(early) :]:
+                if packet.number < asker.messages[0].packets[0].number:
+                    raise self._fail(packet, "a response before its request")
+                done = self._response(packet, side, done)
+            self._finish(asker, done)
+            self._first_msn(side, found[len(early) :])
+
+    def _first_msn(self, side: int, responses: list[Packet]) -> None:
+        """MSN of a side before the first message to it."""
+        for packet in responses:
+            if "msn" in packet.parts.fields:
+                count = self.completed(side, self._offset(packet))
+                self.ends[side].first_msn = packet.parts.fields["msn"] - count & PSN_MASK
+                return
+
+    def _offset(self, packet: Packet) -> int:
+        """A response's place behind the first PSN of what it answers."""
+        return after(packet.psn, self.ends[1 - packet.side].first_psn)
+
+    def _before_capture(self, packet: Packet) -> bool:
+        """Whether a response answers something that came before the first whole message."""
+        return not self.ends[1 - packet.side].messages or self._offset(packet) < 0
+
+    def _response(self, packet: Packet, side: int, done: int) -> int:
+        """One response; returns the highest PSN that has been answered."""
+        asker, psn = self.ends[1 - side], self._offset(packet)
+        if packet.op == Op.ACKNOWLEDGE:
+            if packet.parts.fields["syndrome"] >> 5:
+                syndrome = packet.parts.fields["syndrome"]
+                raise self._fail(packet, f"NAK with syndrome {syndrome:#04x}")
+            if psn < done:
+                raise self._fail(packet, f"an older ACK, for PSN {packet.psn:#x}: loss or retry")
+            if psn >= self._behind(asker):
+                raise self._fail(packet, f"an ACK for PSN {packet.psn:#x}, which nobody sent")
+            return psn
+        message = self._message_at(asker, psn)
+        if message is None or not message.read:
+            raise self._fail(packet, "a READ response without its request")
+        if (psn - message.psn) * self.mtu != len(message.data) or psn <= done:
+            raise self._fail(packet, "READ responses are missing or doubled")
+        message.data += packet.parts.payload
+        last = psn == message.psn + message.count(self.mtu) - 1
+        size = min(self.mtu, message.length - (psn - message.psn) * self.mtu)
+        if len(packet.parts.payload) != size or last != (
+            packet.op in (Op.READ_RESP_LAST, Op.READ_RESP_ONLY)
+        ):
+            raise self._fail(packet, f"{packet.name} with {len(packet.parts.payload)} bytes")
+        return psn
+
+    def _behind(self, end: End) -> int:
+        """The PSN behind the end's last packet, from its first one."""
+        if not end.messages:
+            return 0
+        last = end.messages[-1]
+        return last.psn + (last.count(self.mtu) if last.read else len(last.packets))
+
+    def _message_at(self, end: End, psn: int) -> Message | None:
+        at = bisect_right(end.messages, psn, key=lambda message: message.psn) - 1
+        return end.messages[at] if at >= 0 else None
+
+    def _finish(self, asker: End, done: int) -> None:
+        """Which messages the capture shows to be complete; READs whose data is cut off."""
+        for message in asker.messages:
+            if message.read and len(message.data) != message.length:
+                message.whole = False
+                later = message.psn + message.count(self.mtu) - 1 < done
+                if later:
+                    raise self._fail(message.packets[0], "its data is not whole in the capture")
+            last = message.psn + message.count(self.mtu) - 1
+            message.acknowledged = message.whole and last <= done
 
     def completed(self, responder: int, psn: int) -> int:
-        """Messages to ``responder`` that are complete once everything up to ``psn`` is
-        acknowledged.
+        """Messages to ``responder`` that are complete once everything up to ``psn`` (from the first
+        one) is acknowledged.
 
         A READ counts when its request has been accepted: with its first PSN."""
-        done = 0
-        for message in self.sides[1 - responder].messages:
-            read = message.opcode == WrOpcode.RDMA_READ
-            last = message.first_psn + (0 if read else message.count(self.mtu) - 1)
-            if psn - last & PSN_MASK < 1 << 23:
-                done += 1
-        return done
+        return bisect_right(self._ends_of(1 - responder), psn)
 
-    def first_msn(self, responder: int) -> int:
-        """MSN that ``responder`` had before the first message of the capture."""
+    def _ends_of(self, side: int) -> list[int]:
+        """PSNs with which the messages of a side count."""
+        if side not in self._counting:
+            self._counting[side] = [
+                m.psn + (0 if m.read else m.count(self.mtu) - 1) for m in self.ends[side].messages
+            ]
+        return self._counting[side]
+
+    @cached_property
+    def _counting(self) -> dict[int, list[int]]:
+        return {}
+
+    def reads(self, side: int) -> int:
+        """Most READs of one end that are outstanding at a time."""
+        asked = {m.packets[0].number: m for m in self.ends[side].messages if m.read}
+        waiting: deque[Message] = deque()
+        most = 0
         for packet in self.packets:
-            if packet.side == responder and "msn" in packet.parts.fields:
-                done = self.completed(responder, packet.psn)
-                return packet.parts.fields["msn"] - done & PSN_MASK
-        return 0
+            if packet.number in asked:
+                waiting.append(asked[packet.number])
+                most = max(most, len(waiting))
+            elif packet.side != side and packet.op in RESPONSES:
+                psn = self._offset(packet)
+                while waiting and waiting[0].psn + waiting[0].count(self.mtu) - 1 <= psn:
+                    waiting.popleft()
+        return most
+
+    # Path ---------------------------------------------------------------------------------------
+
+    def _path(self, side: int) -> None:
+        """Addresses and marks of one side's packets, which a QP cannot change."""
+        end = self.ends[side]
+        own = [packet for packet in self.packets if packet.side == side]
+        for packet in own:
+            fields, path = packet.parts.fields, packet.parts.path
+            if fields["pkey"] != _PKEY:
+                raise self._fail(packet, f"P_Key {fields['pkey']:#06x} is not the default one")
+            now = (fields["src_mac"], path["vlan"], path["priority"])
+            if packet is not own[0] and now != (end.mac, end.vlan, end.priority):
+                raise self._fail(packet, f"{end.address} has changed its MAC address or VLAN tag")
+            end.mac, end.vlan, end.priority = now
+        if own:
+            fields, path = own[0].parts.fields, own[0].parts.path
+            end.traffic_class, end.flow_label = fields["traffic_class"], path["flow_label"]
+            end.hop_limit = fields["hop_limit"]
+        else:
+            peer = next(packet for packet in self.packets if packet.side != side)
+            end.mac = peer.parts.path["dst_mac"]

@@ -47,7 +47,7 @@ def test_two_nics(width, part):
 def test_recorded_traffic(width):
     """Every suitable capture from both sides; every mutation of one is reported."""
     run(
-        model(width),
+        testbench.build(config=NicConfig(width=width), nics=1),  # what the replay command uses
         test_module="tests.nic.bench_replay",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,

@@ -34,5 +34,5 @@ def test_pcap_files(tmp_path):
     with pytest.raises(ValueError, match="cut frame"):
         list(read_pcap(path))
     path.write_bytes(b"\0" * 40)
-    with pytest.raises(ValueError, match="not a pcap file"):
+    with pytest.raises(ValueError, match="no capture"):
         list(read_pcap(path))

@@ -1,0 +1,189 @@
+"""What a capture file holds: RC packets, and everything else with the reason why it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
+
+from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
+from sim.packets import BTH, ROCE_PORT, Dissected, dissect
+from sim.pcap import Record, read_capture
+
+__all__ = ["Frames", "LeftOut", "Packet", "numbers_text", "read_packets"]
+
+#: BTH, smallest, and ICRC.
+_LEAST = 16
+#: What a packet of an operation must have.
+_WITH_AETH = {
+    Op.READ_RESP_FIRST,
+    Op.READ_RESP_LAST,
+    Op.READ_RESP_ONLY,
+    Op.ACKNOWLEDGE,
+    Op.ATOMIC_ACK,
+}
+_WITH_RETH = {Op.WRITE_FIRST, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM, Op.READ_REQUEST}
+WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
+_KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 58: "ICMPv6"}
+_CM_QP = 1
+
+
+@dataclass
+class Packet:
+    """One RC packet of a capture.
+
+    ``number`` counts all frames of the file from 1; ``time`` in ns since the first frame; ``side``
+    is the end of its connection that sent it, 0 or 1; ``flaw`` says why it cannot be replayed.
+    """
+
+    number: int
+    time: int
+    frame: bytes
+    parts: Dissected
+    side: int = 0
+    flaw: str = ""
+
+    @property
+    def op(self) -> int:
+        """Operation of the opcode."""
+        return int(self.parts.fields["opcode"]) & 0x1F
+
+    @property
+    def name(self) -> str:
+        """Name of the operation."""
+        return Op(self.op).name
+
+    @property
+    def psn(self) -> int:
+        """PSN of the BTH."""
+        return int(self.parts.fields["psn"])
+
+
+@dataclass
+class LeftOut:
+    """Packets without part in the replay, and why."""
+
+    reason: str
+    numbers: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{numbers_text(self.numbers)}: {self.reason}"
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Packet numbers as a person writes them: ``packets 1-3, 7``."""
+    ordered = sorted(numbers)
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    if len(texts) > 6:
+        texts = [*texts[:5], f"... ({len(ordered)} in all)"]
+    return f"packet{'s' if len(ordered) > 1 else ''} {', '.join(texts)}"
+
+
+@dataclass
+class Frames:
+    """The frames of a capture: RC packets, and the others by the reason why they are left out."""
+
+    packets: list[Packet] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+def read_packets(path: Path | str) -> Frames:
+    """Read a capture. Raises ValueError, with one line, when the file is not a whole one."""
+    records = read_capture(path)
+    packets: list[Packet] = []
+    others: dict[str, LeftOut] = {}
+    for record in records:
+        found = _roce(record)
+        if isinstance(found, str):
+            others.setdefault(found, LeftOut(found)).numbers.append(record.number)
+            continue
+        packet = Packet(record.number, record.time - records[0].time, record.frame, found)
+        if record.cut:
+            packet.flaw = f"the capture holds {len(record.frame)} of its {record.length} bytes"
+        packets.append(packet)
+    return Frames(packets, list(others.values()))
+
+
+def _roce(record: Record) -> Dissected | str:
+    """The packet taken apart, or why it is none that can be replayed."""
+    try:
+        return _parts(record)
+    except Exception as error:  # scapy's dissectors raise anything on broken packets
+        return f"a packet that cannot be taken apart ({type(error).__name__})"
+
+
+def _parts(record: Record) -> Dissected | str:
+    frame = record.frame
+    if len(frame) < 14:
+        return "a frame without Ethernet header"
+    start, kind, tags = 14, int.from_bytes(frame[12:14], "big"), 0
+    while kind in (0x8100, 0x88A8) and start + 4 <= len(frame):
+        kind, tags = int.from_bytes(frame[start + 2 : start + 4], "big"), tags + 1
+        start += 4
+    if kind not in (0x0800, 0x86DD):
+        return f"no RoCE v2: {_KINDS.get(kind, f'EtherType {kind:#06x}')}"
+    if ROCE_PORT.to_bytes(2, "big") not in frame[start + 20 : start + 200]:
+        return f"no RoCE v2: {_protocol(frame[start:], kind)}"
+    packet = Ether(frame)
+    if BTH not in packet and not (UDP in packet and packet[UDP].dport == ROCE_PORT):
+        return f"no RoCE v2: {_protocol(frame[start:], kind)}"
+    if tags > 1 or Dot1AD in packet:
+        return "RoCE v2 with more than one VLAN tag, which the card does not take"
+    return _checked(packet, frame, record.cut)
+
+
+def _protocol(packet: bytes, kind: int) -> str:
+    if len(packet) < 20:
+        return "a cut IP packet"
+    number = packet[9] if kind == 0x0800 else packet[6]
+    return _PROTOCOLS.get(number, "UDP" if number == 17 else f"IP protocol {number}")
+
+
+def _checked(packet: Ether, frame: bytes, cut: bool) -> Dissected | str:
+    """Whether the packet has the form of one that a card sends."""
+    v4 = IP in packet
+    ip = packet[IP] if v4 else packet[IPv6]
+    if v4 and (ip.frag or "MF" in ip.flags):
+        return "RoCE v2 in IP fragments"
+    if v4 and ip.ihl != 5:
+        return "RoCE v2 behind IPv4 options, which the card does not take"
+    if not v4 and ip.nh != 17:
+        return "RoCE v2 behind IPv6 extension headers, which the card does not take"
+    before = 14 + 4 * (Dot1Q in packet) + (20 if v4 else 40)
+    udp = packet[UDP].len
+    if udp < 8 + _LEAST or (before + udp > len(frame) and not cut):
+        return "RoCE v2 with a wrong length"
+    parts = dissect(frame)
+    fields = parts.fields
+    transport, op = fields["opcode"] >> 5, fields["opcode"] & 0x1F
+    if transport != Transport.RC:
+        return _other(transport, fields["dest_qp"])
+    if op not in list(Op):
+        return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
+    need = {name: op in ops for name, ops in (("msn", _WITH_AETH), ("rkey", _WITH_RETH))}
+    if any(wanted and name not in fields for name, wanted in need.items()):
+        return f"{Op(op).name} packets without all their headers"
+    if op in WITH_IMM and "imm" not in fields:
+        return f"{Op(op).name} packets without all their headers"
+    return parts
+
+
+def _other(transport: int, qp: int) -> str:
+    """RoCE traffic of other transports."""
+    if transport == Transport.CNP:
+        return f"congestion notifications (CNP) to QP {qp:#x}"
+    name = Transport(transport).name if transport in list(Transport) else f"transport {transport}"
+    what = "connection management (UD to QP 0x1)" if qp == _CM_QP else f"{name} to QP {qp:#x}"
+    return f"{what}: only RC is replayed"
