@@ -109,6 +109,8 @@ class QpOptions:
     access: Access = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
     traffic_class: int = 0
     rnr_retry: int = 7
+    gid: int = 0  # index of the address that both ends use
+    priority: int = 0
 
 
 async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -131,7 +133,9 @@ async def connect(
 
     def attr(i: int) -> QPAttr:
         other = nodes[1 - i]
-        route = GlobalRoute(dgid=other.address, traffic_class=o.traffic_class)
+        route = GlobalRoute(
+            dgid=other.context.query_gid(1, o.gid), sgid_index=o.gid, traffic_class=o.traffic_class
+        )
         return QPAttr(
             path_mtu=o.mtu,
             dest_qp_num=qps[1 - i].qp_num,
@@ -141,7 +145,7 @@ async def connect(
             max_dest_rd_atomic=o.max_rd_atomic,
             qp_access_flags=o.access,
             rnr_retry=o.rnr_retry,
-            ah_attr=AHAttr(gr=route, roce_dmac=other.mac),
+            ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
         )
 
     await _together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))

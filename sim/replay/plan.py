@@ -21,6 +21,8 @@ __all__ = ["Place", "Plan", "Run"]
 
 #: Bytes of one machine's memory that a simulation can hold.
 MOST_MEMORY = 256 << 20
+#: The largest tables that a card can be built with (hdl/config.py).
+_QPS, _MRS, _READS = 16384, 65536, 128
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,10 @@ class Run:
         pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places]
         if len(set(pairs)) < len(pairs):
             return f"QP {place.end.qpn:#x} shares its place in the table with another QP"
-        owners = {rkey: one.end.gid for one in self.places for rkey in one.regions()}
         regions = Run(self.letter, places).regions()
         numbers = [rkey >> abi.KEY_TAG_BITS for rkey in regions]
         if len(set(numbers)) < len(numbers):
             return "keys share a place in the table of regions"
-        if any(owners.get(rkey, place.end.gid) != place.end.gid for rkey in place.regions()):
-            return "another machine's keys"
         for what, count, most in (
             ("bytes of memory", sum(high - low for low, high in regions.values()), MOST_MEMORY),
             ("addresses", len({(one.end.gid, one.end.vlan) for one in places}), config.gids),
@@ -181,16 +180,16 @@ class Plan:
         """The default configuration, with larger tables if the recorded numbers need them."""
         config = NicConfig(width=width)
         places = [Place(one, side) for one in self.suitable for side in (0, 1)]
-        while config.qps < 16384 and any(
+        while config.qps < _QPS and any(
             abi.qp_index(one.end.qpn, config.qps) < abi.FIRST_USER_QP_INDEX for one in places
         ):
             config = replace(config, qps=2 * config.qps)
-        keys = [rkey for one in places for rkey in one.regions()]
-        if any(key >> abi.KEY_TAG_BITS >= config.mrs for key in keys):
-            config = replace(config, mrs=65536)
-        reads = max((one.connection.reads(side) for one in places for side in (0, 1)), default=0)
-        if reads > config.max_rd_atomic:
-            config = replace(config, max_rd_atomic=128, read_resources=4096)
+        keys = [rkey >> abi.KEY_TAG_BITS for one in places for rkey in one.regions()]
+        if any(config.mrs <= key < _MRS for key in keys):
+            config = replace(config, mrs=_MRS)
+        reads = [one.connection.reads(side) for one in places for side in (0, 1)]
+        if any(config.max_rd_atomic < count <= _READS for count in reads):
+            config = replace(config, max_rd_atomic=_READS, read_resources=32 * _READS)
         return config
 
     def runs(self, letter: str, config: NicConfig) -> tuple[list[Run], dict[int, str]]:

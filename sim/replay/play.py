@@ -204,7 +204,7 @@ class _Player:
                 max_rd_atomic=self.testbench.config.max_rd_atomic,
                 max_dest_rd_atomic=place.resources(),
                 qp_access_flags=Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE,
-                ah_attr=AHAttr(gr=route, sl=end.priority, roce_dmac=peer.mac),
+                ah_attr=AHAttr(gr=route, sl=end.priority, roce_dmac=end.next_hop),
             )
         )
         self.receives[lane.qp.qp_num] = takes

@@ -97,12 +97,14 @@ class Message:
 class End:
     """One end of a connection: its QP, where it is, what it asked for.
 
+    ``next_hop``: MAC address that its packets go to: the other end's, or a router's.
     ``first_psn``: PSN of its first message. ``first_msn``: MSN before the first message to it.
     """
 
     gid: bytes
     qpn: int
     mac: bytes = bytes(6)
+    next_hop: bytes = bytes(6)
     vlan: int | None = None
     priority: int = 0
     traffic_class: int = 0
@@ -414,14 +416,14 @@ class Connection:
             fields, path = packet.parts.fields, packet.parts.path
             if fields["pkey"] != _PKEY:
                 raise self._fail(packet, f"P_Key {fields['pkey']:#06x} is not the default one")
-            now = (fields["src_mac"], path["vlan"], path["priority"])
-            if packet is not own[0] and now != (end.mac, end.vlan, end.priority):
+            now = (fields["src_mac"], path["dst_mac"], path["vlan"], path["priority"])
+            if packet is not own[0] and now != (end.mac, end.next_hop, end.vlan, end.priority):
                 raise self._fail(packet, f"{end.address} has changed its MAC address or VLAN tag")
-            end.mac, end.vlan, end.priority = now
+            end.mac, end.next_hop, end.vlan, end.priority = now
         if own:
             fields, path = own[0].parts.fields, own[0].parts.path
             end.traffic_class, end.flow_label = fields["traffic_class"], path["flow_label"]
             end.hop_limit = fields["hop_limit"]
         else:
             peer = next(packet for packet in self.packets if packet.side != side)
-            end.mac = peer.parts.path["dst_mac"]
+            end.mac, end.next_hop = peer.parts.path["dst_mac"], peer.parts.fields["src_mac"]
