@@ -7,6 +7,7 @@ shows.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,13 @@ class _Region:
 
 
 class MachineMemory:
-    """All memory of one run. ``differences`` collects what was not as it should be."""
+    """All memory of one run. ``differences`` collects what was not as it should be.
 
-    def __init__(self, run: Run, stated: list[RegionFacts]):
+    flush: returns when all that the card has written so far is in memory.
+    """
+
+    def __init__(self, run: Run, stated: list[RegionFacts], flush: Callable[[], Awaitable[object]]):
+        self._flush = flush
         gids = {place.end.gid for place in run.places}
         self._run = run
         self._stated = {one.rkey: one for one in stated if one.gid in gids}
@@ -117,7 +122,7 @@ class MachineMemory:
         mr = self._local.mr
         return [SGE(mr.iova + self._places[id(message)], size, mr.lkey)]
 
-    def fed(self, message: Message) -> None:
+    async def fed(self, message: Message) -> None:
         """A peer's message begins: what it finds, and what it leaves behind."""
         if message.takes_receive and not message.writes:
             self._local.expect(message.data, self._places[id(message)])
@@ -128,9 +133,9 @@ class MachineMemory:
         if message.writes:
             region.expect(message.data, at)
         elif message.read:
-            self._show(message, region, at)
+            await self._show(message, region, at)
 
-    def _show(self, message: Message, region: _Region, at: int) -> None:
+    async def _show(self, message: Message, region: _Region, at: int) -> None:
         """What a READ returned was there: either it came from a peer, or the application wrote it.
 
         Bytes that a WRITE has left otherwise have been changed by the application since; the WRITE
@@ -143,6 +148,7 @@ class MachineMemory:
         if (changed & ~region.landed[span]).any():
             return  # the WRITE before it is still under way: nobody can have changed it
         if changed.any():
+            await self._flush()
             self._verify(region, f"rkey {message.rkey:#x}", at, data.size)
             self.changed += int(changed.sum())
         if other.any():

@@ -10,10 +10,13 @@ from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
 from sim.packets import dissect, reseal
 from sim.replay.bench import play_run
+from sim.replay.compare import FREE
 from sim.replay.pairing import RESPONSES
 from sim.replay.plan import Plan
-from tests.sim.replay_golden import GOLDEN, REPLAYED
+from tests.sim.replay_captures import Capture, Talk, merged, tagged
+from tests.sim.replay_golden import GOLDEN, REPLAYED, TWICE
 
+PATTERN = bytes((17 * n + n // 256) & 0xFF for n in range(4000))
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 
 
@@ -45,6 +48,79 @@ async def golden(dut):
 
 
 @cocotb.test()
+async def merged_and_tagged(dut):
+    """Many connections of Linux machines at once: plain, tagged, and tagged one way only."""
+    for name, vlans in (("plain", {}), ("tagged", {1: 100, 2: 100}), ("one way", {2: 0})):
+        reports = await both_sides(dut, together(name, vlans))
+        agrees(*reports)
+        assert max(len(report.connections) for report in reports[1]) >= 8
+        dut._log.info("%s: %s", name, [report.connections for report in reports[1]])
+
+
+def together(name, vlans):
+    """Golden captures in one, in pcapng; ``vlans``: VLAN of what 10.0.0.1 and 10.0.0.2 send."""
+    capture = Capture()
+    merged([GOLDEN / f"{one}.pcap" for one in REPLAYED if one not in TWICE], capture)
+    for at, (time, frame) in enumerate(capture.frames):
+        sender = frame[11]  # last byte of the MAC address
+        if sender in vlans:
+            capture.frames[at] = time, tagged(frame, vlans[sender], priority=sender)
+    return capture.save_ng(Path(f"{name}.pcapng").resolve())
+
+
+@cocotb.test()
+async def cut_anywhere(dut):
+    """A capture that begins or ends at any packet of both directions' messages."""
+    whole = Capture()
+    talk = Talk(whole, psns=(0xFFFFFC, 0x2000), mtu=256)
+    talk.send(0, PATTERN[:700], imm=b"abcd")
+    talk.write(1, PATTERN[:600], 0x10003, 0x501)
+    talk.read(0, 0x20001, 0x601, PATTERN[:777])
+    talk.read(1, 0x10003, 0x501, PATTERN[:512])
+    talk.write(0, PATTERN[1:514], 0x20001, 0x601, imm=b"wxyz")
+    talk.send(1, b"")
+    talk.send(0, PATTERN[5:900])
+    frames = whole.frames
+    for first, last in [(n, len(frames)) for n in range(3, 22, 3)] + [
+        (0, n) for n in range(4, len(frames) - 1, 3)
+    ]:
+        part = Capture()
+        part.frames = frames[first:last]
+        plan, reports = await both_sides(dut, part.save(Path("part.pcap").resolve()))
+        assert len(plan.suitable) == 1, (first, last, plan.connections[0].reason)
+        for report in reports:
+            assert report.good, (first, last, report.side, report.error, report.differences)
+
+
+@cocotb.test()
+async def what_the_protocol_leaves_free(dut):
+    """Other machines' habits: each is taken for what it is, with its name."""
+    capture = Capture()
+    talk = Talk(capture, mtu=512, udp_source=50_000, hop_limit=3, traffic_class=1, migreq=1)
+    talk.send(0, b"one", ack=False)
+    talk.send(0, PATTERN[:2000], ack=False)
+    talk.write(0, b"three", 0x3000, 0x505, ack=False)
+    talk.ack(1, talk.psns[0] - 1)  # one ACK for all
+    for value in (PATTERN[:1500], PATTERN[7:1507]):  # the application writes between the READs
+        talk.read(0, 0x3000, 0x505, value)
+    talk.read(1, 0x4000, 0x606, PATTERN[:600])
+    talk.packet(0, Op.SEND_ONLY, talk.psns[0], b"without AckReq")
+    talk.ack(1, talk.psns[0], talk.msns[1] + 1)  # nobody has asked
+    for at, (time, frame) in enumerate(capture.frames):
+        if frame[11] == 2 and at % 2:
+            marked = bytearray(frame)
+            marked[15] |= 3  # a router has marked it: congestion
+            capture.frames[at] = time, reseal(bytes(marked))
+    plan, reports = await both_sides(dut, capture.save(Path("free.pcap").resolve()))
+    agrees(plan, reports)
+    found = {name for report in reports for name in report.free}
+    wanted = {"udp source port", "migreq", "ack coalescing", "ack not asked for", "ack request"}
+    assert wanted | {"congestion mark"} <= found, found
+    assert set(found) <= set(FREE)
+    assert reports[1].memory["changed_by_application"] == 5
+
+
+@cocotb.test()
 async def mutations(dut):
     """One bit of one packet of each capture is flipped, its ICRC made right: that is noticed.
 
@@ -55,6 +131,9 @@ async def mutations(dut):
     for name in REPLAYED:
         for fed in (False, True):
             await mutated(dut, rng, GOLDEN / f"{name}.pcap", fed)
+    path = together("plain", {})
+    for turn in range(10):
+        await mutated(dut, rng, path, bool(turn % 2))
 
 
 async def mutated(dut, rng, path, fed):

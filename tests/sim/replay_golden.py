@@ -3,6 +3,8 @@
 from sim.env import REPO
 
 GOLDEN = REPO / "tests" / "data" / "golden"
+#: Captures with the addresses and the QP number of another one.
+TWICE = ["rc_pingpong_s64_m1024"]
 #: RC SEND, WRITE and READ without loss, wholly or up to the first other operation.
 REPLAYED = [
     "agent_psn_wrap",

@@ -14,7 +14,7 @@ from sim.packets import build
 from sim.pcap import read_capture
 from sim.replay.plan import Plan
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
-from tests.sim.replay_golden import GOLDEN, REPLAYED
+from tests.sim.replay_golden import GOLDEN, REPLAYED, TWICE
 
 CONFIG = NicConfig(width=64)
 DATA = bytes(range(256)) * 20
@@ -363,7 +363,7 @@ def test_a_wrong_icrc_in_what_would_be_fed(capture, tmp_path):
 
 def test_merged_golden_captures(capture, tmp_path):
     """Connections between the same machines, all at once, with a tag and other traffic."""
-    names = [name for name in REPLAYED if name != "rc_pingpong_s64_m1024"]  # its QPN is there twice
+    names = [name for name in REPLAYED if name not in TWICE]
     merged([GOLDEN / f"{name}.pcap" for name in names], capture)
     capture.frames = [(time, tagged(frame, 7)) for time, frame in capture.frames]
     plan = plan_of(capture, tmp_path)
