@@ -309,12 +309,14 @@ class Connection:
             self._first_msn(side, found[len(early) :])
 
     def _first_msn(self, side: int, responses: list[Packet]) -> None:
-        """MSN of a side before the first message to it."""
-        for packet in responses:
-            if "msn" in packet.parts.fields:
-                count = self.completed(side, self._offset(packet))
-                self.ends[side].first_msn = packet.parts.fields["msn"] - count & PSN_MASK
-                return
+        """MSN of a side before the first message to it, as most of its responses have it."""
+        found = Counter(
+            packet.parts.fields["msn"] - self.completed(side, self._offset(packet)) & PSN_MASK
+            for packet in responses
+            if "msn" in packet.parts.fields
+        )
+        if found:
+            self.ends[side].first_msn = found.most_common(1)[0][0]
 
     def _offset(self, packet: Packet) -> int:
         """A response's place behind the first PSN of what it answers."""

@@ -1,0 +1,107 @@
+"""``rocinante replay`` on the card: what it prints and writes, and how it ends."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from sim.cli import rocinante
+from sim.packets import reseal
+from sim.pcap import read_pcap
+from tests.sim.replay_captures import Capture, Talk, merged
+from tests.sim.replay_golden import GOLDEN
+
+
+def replay(*arguments):
+    """Exit status and output."""
+    result = CliRunner().invoke(rocinante, ["replay", "--width", "64", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def test_agreement_in_every_form(tmp_path):
+    """Two connections, one that cannot be replayed, other traffic: 0, with all of it told."""
+    capture = Capture()
+    merged(
+        [GOLDEN / f"{name}.pcap" for name in ("rping", "mtu4096_rc_all", "drop2nd_write")], capture
+    )
+    path, facts = capture.save_ng(tmp_path / "x.pcapng"), tmp_path / "found.json"
+    status, output = replay(path, "--json", facts)
+    assert status == 0, output
+    found = json.loads(facts.read_text())
+    assert found["good"] and [one["side"] for one in found["replays"]] == ["A", "B"]
+    assert [bool(one["left_out"]) for one in found["connections"]] == [False, True, False]
+    assert "loss or retry" in found["connections"][1]["left_out"]
+    assert "connection management" in found["left_out"][0]
+    for report in found["replays"]:
+        assert report["agreed"] == report["packets"] == len(report["verdicts"])
+        for one in report["verdicts"]:
+            line = f"{one['packet']:>7} {one['time'] / 1e9:>12.6f}  {one['connection']:>3} "
+            assert f"{line}{one['name']}" in output
+            assert one["result"] == ("free" if one["free"] else "equal")
+    assert "loss or retry" in output and "from FETCH_ADD on" in output
+    assert "RFC 6864" in output
+    assert "all agree" in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("number", "at", "what"),
+    [
+        (2, 57, "msn: recorded 0x101, sent 1"),
+        (3, 60, "payload from byte"),
+        (3, 45, "pkey"),
+        (3, -1, "ICRC: recorded wrong, sent right"),
+    ],
+)
+def test_one_changed_bit_in_one_of_several_connections(tmp_path, number, at, what):
+    capture = Capture()
+    talk, other = Talk(capture), Talk(capture, qpns=(0x12, 0x23), psns=(5, 6))
+    talk.send(0, b"first")
+    talk.send(0, bytes(range(40)))
+    talk.send(0, b"third")
+    other.write(1, bytes(100), 0x1000, 0x501)
+    time, frame = capture.frames[number - 1]
+    raw = bytearray(frame)
+    raw[at] ^= 1
+    capture.frames[number - 1] = time, (bytes(raw) if at < 0 else reseal(bytes(raw)))
+    status, output = replay(capture.save(tmp_path / "x.pcap"), "--quiet")
+    if what == "pkey":  # that is no packet of a QP any more: the other connection is left
+        assert status == 0
+        assert "P_Key" in output
+    elif "payload" in what:  # what was sent is what is recorded, whatever it is
+        assert status == 0
+    else:
+        assert status == 1, output
+        assert f"DIFFERENT: packet {number}: " in output
+        assert what.split(":")[0] in output
+        assert "NOT as recorded" in output.splitlines()[-1]
+
+
+def test_a_card_that_is_stuck_is_shown(tmp_path):
+    """A WRITE to a region that the side file makes read-only: the card refuses, the capture not."""
+    capture = Capture()
+    Talk(capture).write(0, b"abc", 0x1000, 0x501)
+    path = capture.save(tmp_path / "x.pcap")
+    region = {
+        "ip": "10.0.0.2",
+        "rkey": 0x501,
+        "base": 0x1000,
+        "length": 9,
+        "access": ["REMOTE_READ"],
+    }
+    (tmp_path / "x.json").write_text(json.dumps({"regions": [region]}))
+    status, output = replay(path, "--side", "B")
+    assert status == 1
+    assert "DIFFERENT: packet 2: NAK for PSN 0x1000: recorded None, sent 0x62" in output
+    assert (
+        "STUCK: no packet from the card within 200 us, missing is packet 2: ACKNOWLEDGE" in output
+    )
+    assert "QP 0x22" in output and "Card 0" in output
+
+
+def test_frames_are_fed_as_they_are(tmp_path):
+    path = GOLDEN / "rc_pingpong_s64_m1024.pcap"
+    before = list(read_pcap(path))
+    status, output = replay(path, "--side", "A", "--json", "-")
+    assert status == 0
+    assert json.loads(output[output.index("{") :])["replays"][0]["fed"] == 10
+    assert list(read_pcap(path)) == before
