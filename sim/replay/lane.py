@@ -130,18 +130,13 @@ class Lane:
         return packet.number
 
     def _take_ack(self, frame: bytes, fields: dict[str, int]) -> int:
-        psn = self._from_peer(fields["psn"])
         index = min(self._sent["acks"], len(self._acks) - 1)
         number = self._acks[index].number if self._acks else 0
         if fields["syndrome"] >> 5:
             self._differs(number, f"NAK for PSN {fields['psn']:#x}", None, fields["syndrome"])
             return 0
         found = self._answer(fields["psn"], number) + self._port(number, frame)
-        done = self.place.connection.completed(self.place.side, psn)
-        want = self.place.end.first_msn + done & PSN_MASK
-        if fields["msn"] != want:
-            what = f"MSN of the ACK for PSN {fields['psn']:#x}"
-            found.append(Difference(number, what, want, fields["msn"]))
+        found += self._count(number, fields["psn"], fields["msn"])
         if self._cover(fields["psn"], frame, found):
             return number
         if self._acks and not found:
@@ -160,15 +155,23 @@ class Lane:
                 break
             self._sent["acks"] += 1
             if frame is None:
-                self._judge(packet, [], ["ack coalescing"])
+                bad = self._count(packet.number, packet.psn, packet.parts.fields["msn"])
+                self._judge(packet, bad, ["ack coalescing"])
                 continue
             exact = ahead == 0 and not compared
             bad, free = differences(packet if exact else as_sent(packet, frame), frame)
             if not exact:
                 free = ["ack coalescing"]
+                bad += self._count(packet.number, packet.psn, packet.parts.fields["msn"])
             self._judge(packet, bad + rest, free)
             rest, compared = [], True
         return compared
+
+    def _count(self, number: int, psn: int, msn: int) -> list[Difference]:
+        """An ACK's MSN counts the messages up to its PSN."""
+        done = self.place.connection.completed(self.place.side, self._from_peer(psn))
+        want = self.place.end.first_msn + done & PSN_MASK
+        return [] if msn == want else [Difference(number, f"MSN for PSN {psn:#x}", want, msn)]
 
     def _answer(self, psn: int, number: int) -> list[Difference]:
         """The card has answered up to a PSN of the peer's requests."""

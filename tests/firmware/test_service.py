@@ -6,6 +6,7 @@ import pytest
 
 from firmware.device import HardwareError, Request
 from firmware.service import Firmware
+from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import QpType
 from hdl.config import NicConfig
@@ -100,3 +101,30 @@ def test_stuck_reset(monkeypatch):
 def test_no_subnet_management():
     with pytest.raises(ValueError, match="no subnet management"):
         Firmware(FakeHardware(), NicConfig(), qp_types=frozenset({QpType.SMI}))
+
+
+def test_vlans_of_gids():
+    """The next ADD_GID of an index carries its VLAN, until it has none."""
+
+    async def add(firmware, index):
+        body = abi.COMMANDS[C.ADD_GID][0].pack(gid=b"\1" * 16, gid_type=2, index=index, port_num=1)
+        assert (await firmware.commands.serve(Request(1, bytes([C.ADD_GID]) + body, 1, 200)))[
+            0
+        ] == 0
+
+    async def main():
+        hardware = FakeHardware()
+        firmware = Firmware(hardware, CONFIG)
+        plain = {"valid": 1, "function": 1, "gid": int.from_bytes(b"\1" * 16, "little")}
+        tags = {0: {"vlan_valid": 1}, 4094: {"vlan_valid": 1, "vlan_id": 4094}, None: {}}
+        for vlan, tag in tags.items():
+            firmware.set_vlan(2, vlan)
+            for index in (1, 2):
+                await add(firmware, index)
+            assert hardware.row("gid", 1) == plain
+            assert hardware.row("gid", 2) == plain | tag
+        for index, vlan in ((-1, 0), (CONFIG.gids, 0), (0, 4095), (0, -1)):
+            with pytest.raises(ValueError, match="No GID|A VLAN must be"):
+                firmware.set_vlan(index, vlan)
+
+    asyncio.run(main())

@@ -3,8 +3,18 @@
 from sim.env import REPO
 
 GOLDEN = REPO / "tests" / "data" / "golden"
-#: Captures with the addresses and the QP number of another one.
-TWICE = ["rc_pingpong_s64_m1024"]
+#: Those that tests put into one capture: other QP numbers, but for one of each IP version.
+MERGED = [
+    "agent_rc_all_m1024",
+    "agent_unsignaled",
+    "ib_send_bw_s4096",
+    "ib_write_lat_s64",
+    "ipv6_rc_all",
+    "mtu4096_rc_all",
+    "rc_pingpong_s4096_m1024",
+    "rc_pingpong_s4096_m256",
+    "rping",
+]
 #: RC SEND, WRITE and READ without loss, wholly or up to the first other operation.
 REPLAYED = [
     "agent_psn_wrap",
@@ -24,3 +34,23 @@ REPLAYED = [
     "rc_pingpong_s65536_m1024",
     "rping",
 ]
+
+
+def table() -> list[str]:
+    """What becomes of each golden capture: rows of the table in docs/replay.md."""
+    from sim.replay.plan import Plan
+
+    rows = []
+    for path in sorted(GOLDEN.glob("*.pcap")):
+        plan = Plan(path)
+        config = plan.config(64)
+        refused = {letter: plan.runs(letter, config)[1] for letter in "AB"}
+        replayed = [str(len(one.packets)) for one in plan.suitable]
+        sides = [letter for letter in "AB" if plan.runs(letter, config)[0]]
+        reasons = [one.reason for one in plan.connections if one.reason]
+        reasons += [str(note) for one in plan.suitable for note in one.notes]
+        reasons += [f"side {letter}: {why[1]}" for letter, why in refused.items() if 1 in why]
+        reasons += [str(one) for one in plan.left_out]
+        taken = f"{', '.join(replayed)} packets, {' and '.join(sides)}" if sides else "nothing"
+        rows.append(f"| `{path.stem}` | {taken} | {'; '.join(reasons) or '-'} |")
+    return rows

@@ -10,11 +10,13 @@ from scapy.utils import RawPcapNgReader
 
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
+from sim.env import REPO
 from sim.packets import build
 from sim.pcap import read_capture
+from sim.replay.compare import FREE
 from sim.replay.plan import Plan
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
-from tests.sim.replay_golden import GOLDEN, REPLAYED, TWICE
+from tests.sim.replay_golden import GOLDEN, MERGED, REPLAYED, table
 
 CONFIG = NicConfig(width=64)
 DATA = bytes(range(256)) * 20
@@ -363,11 +365,10 @@ def test_a_wrong_icrc_in_what_would_be_fed(capture, tmp_path):
 
 def test_merged_golden_captures(capture, tmp_path):
     """Connections between the same machines, all at once, with a tag and other traffic."""
-    names = [name for name in REPLAYED if name not in TWICE]
-    merged([GOLDEN / f"{name}.pcap" for name in names], capture)
+    merged([GOLDEN / f"{name}.pcap" for name in MERGED], capture)
     capture.frames = [(time, tagged(frame, 7)) for time, frame in capture.frames]
     plan = plan_of(capture, tmp_path)
-    assert len(plan.suitable) == len(plan.connections) == len(names)
+    assert len(plan.suitable) == len(plan.connections) == len(MERGED)
     for letter in "AB":
         runs, refused = plan.runs(letter, CONFIG)
         assert not refused
@@ -393,3 +394,12 @@ def test_broken_captures_never_end_in_a_traceback(tmp_path):
             continue
         for letter in "AB":
             plan.runs(letter, plan.config(64))
+
+
+def test_documentation_says_what_becomes_of_the_golden_captures():
+    text = (REPO / "docs" / "replay.md").read_text()
+    assert [line for line in text.splitlines() if line.startswith("| `")][
+        -len(table()) :
+    ] == table()
+    for name, clause in FREE.items():
+        assert f"| {name} | {clause} |" in text
