@@ -36,6 +36,7 @@ __all__ = [
     "Dissected",
     "ImmDt",
     "build",
+    "checksum_of_frame",
     "dissect",
     "gid_bytes",
     "icrc",
@@ -160,16 +161,26 @@ def icrc_of_frame(frame: bytes) -> bytes:
     return icrc(frame[start : end - 4]).to_bytes(4, "little")
 
 
+def checksum_of_frame(frame: bytes) -> int | None:
+    """What the IPv4 header sums up to with its checksum: 0 when that is right; None for IPv6."""
+    start, _ = _ip_part(frame)
+    if frame[start] >> 4 != 4:
+        return None
+    total = sum(struct.unpack("!10H", frame[start : start + 20]))
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
 def reseal(frame: bytes, *, checksum: bool = True) -> bytes:
     """The frame with its IPv4 checksum (if wanted) and its ICRC made right."""
     changed = bytearray(frame)
     start, end = _ip_part(frame)
     if checksum and frame[start] >> 4 == 4:
         changed[start + 10 : start + 12] = b"\0\0"
-        total = sum(struct.unpack("!10H", changed[start : start + 20]))
-        total = (total & 0xFFFF) + (total >> 16)
-        total = (total & 0xFFFF) + (total >> 16)
-        changed[start + 10 : start + 12] = (total ^ 0xFFFF).to_bytes(2, "big")
+        changed[start + 10 : start + 12] = (checksum_of_frame(bytes(changed)) or 0).to_bytes(
+            2, "big"
+        )
     changed[end - 4 : end] = icrc_of_frame(bytes(changed))
     return bytes(changed)
 
@@ -202,6 +213,7 @@ class Dissected:
 
     fields: dict[str, Any] = field(default_factory=dict)
     payload: bytes = b""
+    pad: bytes = b""
     icrc_good: bool = False
     bth: dict[str, int] = field(default_factory=dict)
     path: dict[str, Any] = field(default_factory=dict)
@@ -230,7 +242,8 @@ def dissect(frame: bytes) -> Dissected:
     ip = packet[IP] if IP in packet else packet[IPv6]
     bth = packet[BTH]
     out = Dissected()
-    out.bth = {name: getattr(bth, name) for name in ("migreq", "fecn", "becn", "version")}
+    plain = ("migreq", "fecn", "becn", "version", "resv6", "resv7")
+    out.bth = {name: getattr(bth, name) for name in plain}
     v6 = isinstance(ip, IPv6)
     out.fields = {
         "opcode": bth.opcode,
@@ -256,6 +269,7 @@ def dissect(frame: bytes) -> Dissected:
     }
     rest = _extended(bth.payload, out.fields)
     out.payload = rest[: len(rest) - bth.padcount]
+    out.pad = rest[len(rest) - bth.padcount :]
     out.fields["length"] = len(out.payload)
     out.icrc_good = BTH.pack_icrc(bth.icrc)[::-1] == icrc_of_frame(frame)
     return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sim.packets import Dissected, dissect
+from sim.packets import Dissected, checksum_of_frame, dissect
 from sim.replay.capture import Packet
 
 __all__ = ["FREE", "Difference", "Report", "Verdict", "as_sent", "differences"]
@@ -19,7 +19,6 @@ FREE = {
     "udp source port": "RoCE v2, A17.9.1: any value that is constant for the QP",
     "udp checksum": "RFC 768 and RFC 6935: 0 stands for none; the ICRC covers the packet",
     "ip identification": "RFC 6864, 4.1: without meaning in datagrams that are not fragmented",
-    "ttl": "IBTA vol 1, 8.3 and A17: set by the address vector; not in the capture's QP",
     "congestion mark": "RFC 3168, 5: routers on the way mark packets that are ECN-capable",
     "frame padding": "IEEE 802.3, 3.2.8: any bytes up to the smallest frame, behind the IP packet",
     "ack coalescing": "IBTA vol 1, 9.7.5.1: one response acknowledges every request before it",
@@ -32,8 +31,12 @@ FREE = {
     "order of requests and responses": "IBTA vol 1, 9.5: a QP's requests are ordered, and so are "
     "its responses; the two are not ordered with each other",
 }
-_IPV4_ID, _IPV4_TTL, _IPV4_SUM = slice(4, 6), slice(8, 9), slice(10, 12)
+_IPV4_ID, _IPV4_SUM = slice(4, 6), slice(10, 12)
 _CE = 3  # congestion experienced, in the low bits of the traffic class
+#: UDP source ports of RoCE v2 (A17.9.1): the dynamic ones.
+_FIRST_PORT = 0xC000
+#: Bits of the BTH that are no field of ``Dissected.fields``.
+_BTH = ("fecn", "becn", "version", "resv6", "resv7")
 
 
 @dataclass(frozen=True)
@@ -134,15 +137,15 @@ def _network_header(frame: bytes) -> tuple[bytes, dict[str, bytes]]:
     raw = bytearray(frame[start:])
     if raw[0] >> 4 == 4:
         udp, end = 20, int.from_bytes(raw[2:4], "big")
-        free = {"ip identification": bytes(raw[_IPV4_ID]), "ttl": bytes(raw[_IPV4_TTL])}
+        free = {"ip identification": bytes(raw[_IPV4_ID])}
         marks = bytes(raw[1:2])
         raw[1] &= 0xFC
-        raw[_IPV4_ID], raw[_IPV4_TTL], raw[_IPV4_SUM] = bytes(2), bytes(1), bytes(2)
+        raw[_IPV4_ID] = raw[_IPV4_SUM] = bytes(2)
     else:
         udp, end = 40, 40 + int.from_bytes(raw[4:6], "big")
-        free = {"ttl": bytes(raw[7:8])}
+        free = {}
         marks = bytes([raw[1] >> 4 & 3])
-        raw[7], raw[1] = 0, raw[1] & 0xCF
+        raw[1] &= 0xCF
     free["congestion mark"] = bytes([marks[0] & 3])
     free["udp source port"] = bytes(raw[udp : udp + 2])
     free["udp checksum"] = bytes(raw[udp + 6 : udp + 8])
@@ -169,6 +172,8 @@ def _free_network(recorded: dict[str, bytes], sent: dict[str, bytes]) -> tuple[l
         legal = True
         if name == "udp checksum":
             legal = sent[name] == bytes(2)
+        elif name == "udp source port":
+            legal = int.from_bytes(sent[name], "big") >= _FIRST_PORT
         elif name == "congestion mark":
             legal = value[0] == _CE and sent[name][0] in (1, 2)
         free.append(name) if legal else bad.append((name, value, sent[name]))
@@ -188,6 +193,8 @@ def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[st
 
     if not (recorded.icrc_good and sent.icrc_good):
         differs("ICRC", *("right" if one.icrc_good else "wrong" for one in (recorded, sent)))
+    if checksum_of_frame(frame) not in (None, 0):
+        differs("IPv4 header checksum", "right", "wrong")
     network, free_fields = _network_header(packet.frame)
     network_sent, free_sent = _network_header(frame)
     if network != network_sent:
@@ -207,11 +214,13 @@ def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[st
             free.append("ack request")
         else:
             differs("ack_request", asked, asks)
-    for name in ("fecn", "becn", "version"):
+    for name in _BTH:
         if recorded.bth[name] != sent.bth[name]:
             differs(name, recorded.bth[name], sent.bth[name])
     if recorded.bth["migreq"] != sent.bth["migreq"]:
         free.append("migreq")
+    if recorded.pad != sent.pad:
+        differs("pad", recorded.pad, sent.pad)
     if recorded.payload != sent.payload:
         at = _first_other(recorded.payload, sent.payload)
         a, b = recorded.payload[at : at + 8], sent.payload[at : at + 8]

@@ -13,9 +13,9 @@ from hdl.wire.opcodes import Operation as Op
 from sim.packets import dissect
 from sim.replay.capture import Packet
 from sim.replay.compare import Difference, Report, Verdict, as_sent, differences
+from sim.replay.messages import Message
 from sim.replay.pairing import PSN_MASK, RESPONSES, after
 from sim.replay.plan import Place
-from sim.replay.trace import Message
 from sim.verbs import QP
 
 __all__ = ["Lane"]

@@ -15,8 +15,8 @@ import numpy as np
 from hdl.abi.enums import Access
 from sim.replay.compare import Difference
 from sim.replay.facts import RegionFacts
+from sim.replay.messages import Message
 from sim.replay.plan import Run
-from sim.replay.trace import Message
 from sim.verbs import MR, PD, SGE
 
 __all__ = ["MachineMemory"]

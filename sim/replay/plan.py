@@ -14,8 +14,9 @@ from hdl.abi import virtio_rdma as abi
 from hdl.config import NicConfig
 from sim.replay.capture import LeftOut, read_packets
 from sim.replay.facts import Facts
+from sim.replay.messages import End
 from sim.replay.pairing import Flow, flows, pairs
-from sim.replay.trace import Connection, End
+from sim.replay.trace import Connection
 
 __all__ = ["Place", "Plan", "Run"]
 

@@ -8,6 +8,7 @@ is due. Hints give the card the recorded QPN, keys and addresses.
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 
 from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcOpcode, WcStatus, WrOpcode
@@ -18,8 +19,8 @@ from sim.replay.compare import Difference, Report
 from sim.replay.facts import Facts
 from sim.replay.lane import Lane
 from sim.replay.memory import MachineMemory
+from sim.replay.messages import Message
 from sim.replay.plan import Place, Run
-from sim.replay.trace import Message
 from sim.stall import node_report, stall_report
 from sim.system import Node
 from sim.testbench import Testbench
@@ -312,6 +313,14 @@ class _Player:
             self._take(frame)
 
     def _take(self, frame: bytes) -> None:
+        """Compare a frame of the card with what its machine had sent."""
+        try:
+            self._compare(frame)
+        except (ValueError, KeyError, IndexError, struct.error) as error:
+            what = f"a frame that cannot be taken apart ({type(error).__name__})"
+            self.report.differences.append(Difference(0, what, None, frame))
+
+    def _compare(self, frame: bytes) -> None:
         parts = dissect(frame)
         key = (parts.path["dst_gid"], parts.fields["src_gid"], parts.fields["dest_qp"])
         lane = self.by_flow.get(key)

@@ -54,6 +54,17 @@ def test_recorded_traffic(width):
     )
 
 
+@pytest.mark.parametrize("width", [64, 512])
+def test_recorded_here(width):
+    """What two cards have said to one another, replayed into one of them."""
+    run(
+        model(width),
+        test_module="tests.nic.bench_recorded",
+        extra_env={"ROCINANTE_WIDTH": str(width)},
+        timeout_s=900,
+    )
+
+
 @pytest.mark.parametrize("width", [64, 128, 256, 512])
 def test_lint(width):
     """The whole NIC converts and passes lint at every width."""

@@ -142,7 +142,6 @@ ACK = build(Op.ACKNOWLEDGE, syndrome=0x1F, msn=3, pkey=0xFFFF, psn=9)
     [
         (WRITE, changed(WRITE, 34, 0xD1), "udp source port"),
         (WRITE, changed(WRITE, 18, 1), "ip identification"),
-        (WRITE, changed(WRITE, 22, 9), "ttl"),
         (changed(WRITE, 41, 7), WRITE, "udp checksum"),
         (changed(WRITE, 15, 3), changed(WRITE, 15, 2), "congestion mark"),
         (WRITE, WRITE + b"\0\0", "frame padding"),
@@ -171,6 +170,10 @@ def test_differences_that_are_free(recorded, sent, name):
         (WRITE, changed(WRITE, 74, 0), "payload from byte 4"),
         (WRITE, WRITE[:-1] + bytes([WRITE[-1] ^ 1]), "ICRC"),
         (WRITE[:-1] + bytes([WRITE[-1] ^ 1]), WRITE, "ICRC"),
+        (WRITE, changed(WRITE, 22, 9), "Ethernet/IP/UDP"),
+        (WRITE, changed(WRITE, 34, 0x40), "udp source port"),
+        (WRITE, changed(WRITE, 75, 1), "pad"),
+        (WRITE, WRITE[:24] + b"\0\0" + WRITE[26:], "IPv4 header checksum"),
         (WRITE, tagged(WRITE, 3), "Ethernet/IP/UDP"),
         (tagged(WRITE, 3, 1), tagged(WRITE, 3, 2), "Ethernet/IP/UDP"),
         (WRITE, ACK, "opcode"),
@@ -180,6 +183,49 @@ def test_differences_that_count(recorded, sent, what):
     found, _ = differences(packet(recorded), sent)
     assert what in [one.what for one in found]
     assert all(str(one).startswith("packet 1: ") for one in found)
+
+
+@pytest.mark.parametrize("v6", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_every_bit_counts_unless_it_is_free(v6, again):
+    """One bit of a sent frame is wrong, its checksums made right ``again`` or not."""
+    gids = [gid_bytes(f"fd00::{i}" if v6 else f"10.0.0.{i}") for i in (1, 2)]
+    frame = build(
+        Op.WRITE_ONLY_IMM,
+        src_gid=gids[0],
+        dst_gid=gids[1],
+        payload=b"abcde",
+        va=1,
+        rkey=2,
+        dma_length=5,
+        imm=b"imm!",
+        pkey=0xFFFF,
+        psn=9,
+    )
+    bth = 62 if v6 else 42
+    # IP identification, UDP source port (in 49152-65535), MigReq, AckReq; a CE mark is not sent.
+    free = {8 * (bth + 1) + 6, 8 * (bth + 8) + 7, *range(8 * (bth - 7), 8 * (bth - 6))}
+    free |= set(range(8 * (bth - 8), 8 * (bth - 8) + 6))
+    if not v6:
+        free |= set(range(8 * 18, 8 * 20))
+    unnoticed = set()
+    for bit in range(8 * len(frame)):
+        raw = bytearray(frame)
+        raw[bit // 8] ^= 1 << bit % 8
+        try:
+            sent = reseal(bytes(raw)) if again else bytes(raw)
+            found, _ = differences(packet(frame), sent)
+        except (ValueError, IndexError, struct.error):
+            continue  # it is no RoCE packet any more
+        if not found:
+            unnoticed.add(bit)
+    sealed = {bit for bit in range(8 * (len(frame) - 4), 8 * len(frame))}  # reseal mends them
+    assert unnoticed == ((free | sealed | (_sums(v6))) if again else set())
+
+
+def _sums(v6):
+    """The IPv4 header checksum, which ``reseal`` mends; the UDP checksum is 0."""
+    return set() if v6 else set(range(8 * 24, 8 * 26))
 
 
 def test_an_ack_that_coalesces_may_have_another_psn_and_msn_only():
