@@ -31,6 +31,7 @@ __all__ = [
     "DETH",
     "IETH",
     "RETH",
+    "ROCE_PORT",
     "AtomicAckETH",
     "AtomicETH",
     "Dissected",

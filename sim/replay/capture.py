@@ -6,13 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scapy.layers.inet import IP, UDP
-from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Dot1AD, Dot1Q, Ether
-
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
-from sim.packets import BTH, ROCE_PORT, Dissected, dissect
+from sim.packets import ROCE_PORT, Dissected, dissect
 from sim.pcap import Record, read_capture
 
 __all__ = ["Frames", "LeftOut", "Packet", "numbers_text", "read_packets"]
@@ -30,7 +26,8 @@ _WITH_AETH = {
 _WITH_RETH = {Op.WRITE_FIRST, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM, Op.READ_REQUEST}
 WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
 _KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
-_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 58: "ICMPv6"}
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 44: "IPv6 fragments", 58: "ICMPv6"}
+_IPV4, _IPV6, _UDP, _TAGS = 0x0800, 0x86DD, 17, (0x8100, 0x88A8)
 _CM_QP = 1
 
 
@@ -125,46 +122,42 @@ def _roce(record: Record) -> Dissected | str:
 
 
 def _parts(record: Record) -> Dissected | str:
+    """Look at the bytes first: taking other traffic apart would take long."""
     frame = record.frame
     if len(frame) < 14:
         return "a frame without Ethernet header"
     start, kind, tags = 14, int.from_bytes(frame[12:14], "big"), 0
-    while kind in (0x8100, 0x88A8) and start + 4 <= len(frame):
+    while kind in _TAGS and start + 4 <= len(frame):
         kind, tags = int.from_bytes(frame[start + 2 : start + 4], "big"), tags + 1
         start += 4
-    if kind not in (0x0800, 0x86DD):
+    if kind not in (_IPV4, _IPV6):
         return f"no RoCE v2: {_KINDS.get(kind, f'EtherType {kind:#06x}')}"
-    if ROCE_PORT.to_bytes(2, "big") not in frame[start + 20 : start + 200]:
-        return f"no RoCE v2: {_protocol(frame[start:], kind)}"
-    packet = Ether(frame)
-    if BTH not in packet and not (UDP in packet and packet[UDP].dport == ROCE_PORT):
-        return f"no RoCE v2: {_protocol(frame[start:], kind)}"
-    if tags > 1 or Dot1AD in packet:
-        return "RoCE v2 with more than one VLAN tag, which the card does not take"
-    return _checked(packet, frame, record.cut)
-
-
-def _protocol(packet: bytes, kind: int) -> str:
-    if len(packet) < 20:
+    ip, v4 = frame[start:], kind == _IPV4
+    if len(ip) < 20:
         return "a cut IP packet"
-    number = packet[9] if kind == 0x0800 else packet[6]
-    return _PROTOCOLS.get(number, "UDP" if number == 17 else f"IP protocol {number}")
-
-
-def _checked(packet: Ether, frame: bytes, cut: bool) -> Dissected | str:
-    """Whether the packet has the form of one that a card sends."""
-    v4 = IP in packet
-    ip = packet[IP] if v4 else packet[IPv6]
-    if v4 and (ip.frag or "MF" in ip.flags):
+    protocol, header = (ip[9], 4 * (ip[0] & 15)) if v4 else (ip[6], 40)
+    if protocol != _UDP:
+        return f"no RoCE v2: {_PROTOCOLS.get(protocol, f'IP protocol {protocol}')}"
+    if protocol == _UDP and len(ip) < header + 8:
+        return "a cut UDP packet"
+    fragment = int.from_bytes(ip[6:8], "big") & 0x3FFF if v4 else 0
+    udp = ip[header : header + 8]
+    if fragment & 0x1FFF or int.from_bytes(udp[2:4], "big") != ROCE_PORT:
+        return "no RoCE v2: UDP"
+    if tags > 1 or frame[12:14] == b"\x88\xa8":
+        return "RoCE v2 with more than one VLAN tag, which the card does not take"
+    if fragment:
         return "RoCE v2 in IP fragments"
-    if v4 and ip.ihl != 5:
+    if header != 20 and v4:
         return "RoCE v2 behind IPv4 options, which the card does not take"
-    if not v4 and ip.nh != 17:
-        return "RoCE v2 behind IPv6 extension headers, which the card does not take"
-    before = 14 + 4 * (Dot1Q in packet) + (20 if v4 else 40)
-    udp = packet[UDP].len
-    if udp < 8 + _LEAST or (before + udp > len(frame) and not cut):
+    size = int.from_bytes(udp[4:6], "big")
+    if size < 8 + _LEAST or (start + header + size > len(frame) and not record.cut):
         return "RoCE v2 with a wrong length"
+    return _checked(frame)
+
+
+def _checked(frame: bytes) -> Dissected | str:
+    """Whether the packet has the form of one that a card sends."""
     parts = dissect(frame)
     fields = parts.fields
     transport, op = fields["opcode"] >> 5, fields["opcode"] & 0x1F
@@ -172,11 +165,9 @@ def _checked(packet: Ether, frame: bytes, cut: bool) -> Dissected | str:
         return _other(transport, fields["dest_qp"])
     if op not in list(Op):
         return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
-    need = {name: op in ops for name, ops in (("msn", _WITH_AETH), ("rkey", _WITH_RETH))}
-    if any(wanted and name not in fields for name, wanted in need.items()):
-        return f"{Op(op).name} packets without all their headers"
-    if op in WITH_IMM and "imm" not in fields:
-        return f"{Op(op).name} packets without all their headers"
+    for name, ops in (("msn", _WITH_AETH), ("rkey", _WITH_RETH), ("imm", WITH_IMM)):
+        if op in ops and name not in fields:
+            return f"{Op(op).name} packets without all their headers"
     return parts
 
 
