@@ -25,7 +25,8 @@ async def play_run(
     dut: Any, config: NicConfig, name: str, run: Run, facts: Facts | None = None
 ) -> Report:
     """Reset the card and play one run on it."""
-    testbench = Testbench(dut, config=config, connect=False, memory=memory_of(run))
+    facts = facts or Facts()
+    testbench = Testbench(dut, config=config, connect=False, memory=memory_of(run, facts))
     await testbench.start()
     packets = sum(len(place.connection.packets) for place in run.places)
     deadline = testbench.deadline(CYCLES + CYCLES_EACH * packets)

@@ -153,7 +153,7 @@ _REGION = {
     "ip": _ip,
     "rkey": _number(0, (1 << 32) - 1),
     "base": _number(0, (1 << 64) - 1),
-    "length": _number(1, 1 << 31),
+    "length": _number(1, 256 << 20),
 }
 
 

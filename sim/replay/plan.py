@@ -14,7 +14,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.config import NicConfig
 from sim.replay.capture import LeftOut, read_packets
 from sim.replay.facts import Facts
-from sim.replay.messages import End
+from sim.replay.messages import End, address
 from sim.replay.pairing import Flow, flows, pairs
 from sim.replay.trace import Connection
 
@@ -64,6 +64,10 @@ class Place:
         """READ requests that the card must be able to hold for the peer, a power of two."""
         return 1 << max(0, self.connection.reads(1 - self.side) - 1).bit_length()
 
+    def octets(self) -> int:
+        """Bytes of all messages."""
+        return sum(one.length for end in self.connection.ends for one in end.messages)
+
     def regions(self) -> dict[int, tuple[int, int]]:
         """What the peer touches: rkey -> (lowest, highest + 1) address."""
         found: dict[int, tuple[int, int]] = {}
@@ -96,6 +100,11 @@ class Run:
                 found[rkey] = (min(before[0], low), max(before[1], high))
         return found
 
+    def octets(self) -> int:
+        """Bytes of memory that the run needs."""
+        regions = sum(high - low for low, high in self.regions().values())
+        return regions + sum(place.octets() for place in self.places)
+
     def misfit(self, place: Place, config: NicConfig) -> str:
         """Why a further place does not fit into the tables of this run's card; empty if it does."""
         places = [*self.places, place]
@@ -104,12 +113,13 @@ class Run:
         pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places]
         if len(set(pairs)) < len(pairs):
             return f"QP {place.end.qpn:#x} shares its place in the table with another QP"
-        regions = Run(self.letter, places).regions()
+        together = Run(self.letter, places)
+        regions = together.regions()
         numbers = [rkey >> abi.KEY_TAG_BITS for rkey in regions]
         if len(set(numbers)) < len(numbers):
             return "keys share a place in the table of regions"
         for what, count, most in (
-            ("bytes of memory", sum(high - low for low, high in regions.values()), MOST_MEMORY),
+            ("bytes of memory", together.octets(), MOST_MEMORY),
             ("addresses", len({(one.end.gid, one.end.vlan) for one in places}), config.gids),
             ("QPs", len(places), config.qps - abi.FIRST_USER_QP_INDEX),
             ("regions", len(regions), config.mrs - 1),
@@ -137,7 +147,20 @@ class Plan:
             self._connection(number, *pair)
             for number, pair in enumerate(pairs(flows(frames.packets), known), 1)
         ]
+        self._check_facts()
         self._sides = self._choose_sides()
+
+    def _check_facts(self) -> None:
+        """That everything which is stated is of this capture."""
+        ends = [{(end.gid, end.qpn or None) for end in one.ends} for one in self.connections]
+        for stated in self.facts.connections:
+            if set(stated.ends) not in ends:
+                names = " - ".join(f"{address(gid)} QP {qpn:#x}" for gid, qpn in stated.ends)
+                raise ValueError(f"{self.path}: the side file's connection {names} is not in it")
+        known = {end.gid for one in self.connections for end in one.ends}
+        for gid in [*self.facts.side_a, *(one.gid for one in self.facts.regions)]:
+            if gid not in known:
+                raise ValueError(f"{self.path}: the side file's {address(gid)} is not in it")
 
     def _connection(self, number: int, one: Flow, other: Flow | None) -> Connection:
         ends = ((one.source, other.qpn if other else 0), (one.destination, one.qpn))

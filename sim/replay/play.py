@@ -59,13 +59,10 @@ _OPCODES = {
 }
 
 
-def memory_of(run: Run) -> int:
-    """Bytes of host memory that a run needs."""
-    regions = sum(high - low for low, high in run.regions().values())
-    messages = sum(
-        m.length for place in run.places for end in place.connection.ends for m in end.messages
-    )
-    return (64 << 20) + -(-(2 * (regions + messages)) // (1 << 20) * (1 << 20))
+def memory_of(run: Run, facts: Facts) -> int:
+    """Bytes of host memory for a run: twice its data, in whole MiB, and 64 MiB for the rest."""
+    stated = sum(one.length for one in facts.regions)
+    return 64 + 2 * (run.octets() + stated >> 20) + 2 << 20
 
 
 class _Completions:
@@ -350,9 +347,9 @@ class _Player:
         return f"{stall_report(self.testbench)}\n{await node_report(self.node)}"
 
 
-async def play(testbench: Testbench, name: str, run: Run, facts: Facts | None = None) -> Report:
+async def play(testbench: Testbench, name: str, run: Run, facts: Facts) -> Report:
     """Play ``run`` of the capture ``name`` on a card that has just been reset."""
-    player = _Player(testbench, name, run, facts or Facts())
+    player = _Player(testbench, name, run, facts)
     try:
         await player.set_up()
         await player.walk()

@@ -354,6 +354,17 @@ def test_many_outstanding_reads(capture, tmp_path):
     assert plan.config(64).max_rd_atomic == 128
 
 
+def test_more_memory_than_a_simulation_has(capture, tmp_path):
+    talk = Talk(capture)
+    talk.read(0, 0, 9, b"abc", answer=False)
+    talk.packet(0, Op.READ_REQUEST, talk.psns[0], va=0, rkey=9, dma_length=1 << 31)
+    talk.responses(1, 0x1000, b"abc")
+    plan = plan_of(capture, tmp_path)
+    for letter in "AB":
+        runs, refused = plan.runs(letter, CONFIG)
+        assert not runs and "bytes of memory" in refused[1]
+
+
 def test_a_wrong_icrc_in_what_would_be_fed(capture, tmp_path):
     talk = Talk(capture)
     talk.send(0, b"abcd")

@@ -295,5 +295,12 @@ def test_side_files_that_cannot_be_taken(tmp_path):
     assert "No such file" in refusal(path, "--facts", tmp_path / "none.json")
     side = tmp_path / "x.json"
     assert "side file" in refusal(path, "--json", side)
+    for stated in (
+        {"side_a": "10.0.0.7"},
+        {"connections": [{"ends": [{"ip": A, "qpn": 0x11}, {"ip": B, "qpn": 0x23}]}]},
+        {"regions": [{"ip": "10.0.0.7", "rkey": 1, "base": 0, "length": 1}]},
+    ):
+        side.write_text(json.dumps(stated))
+        assert "is not in it" in refusal(path)
     side.write_text('{"sides": 3}')
     assert "x.json: the side file has no 'sides'" in refusal(path)
