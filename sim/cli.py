@@ -127,6 +127,9 @@ rocinante.add_command(_Later("demo", "sim.demo", "Run two simulated NICs against
 rocinante.add_command(
     _Later("replay", "sim.replay.command", "Put a card in the place of a machine of a capture.")
 )
+rocinante.add_command(
+    _Later("perf", "sim.perf.command", "Measure bandwidth, message rate and latency.")
+)
 rocinante.add_command(_Later("faults", "tests.faults", "Break the gateware: do tests notice?"))
 
 

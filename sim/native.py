@@ -21,6 +21,7 @@ __all__ = [
     "WRITE_FAULT",
     "FRAME",
     "PROTOCOL",
+    "WRITTEN",
     "clear",
     "events",
     "library",
@@ -28,7 +29,7 @@ __all__ = [
     "structure",
 ]
 
-MMIO, INTERRUPT, READ_FAULT, WRITE_FAULT, FRAME, PROTOCOL = range(1, 7)
+MMIO, INTERRUPT, READ_FAULT, WRITE_FAULT, FRAME, PROTOCOL, WRITTEN = range(1, 8)
 
 
 class Event(ctypes.Structure):
@@ -129,6 +130,8 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_stats": (c_void_p, [c_int]),
     "host_reseed": (None, [c_int]),
     "host_mmio": (None, [c_int, *[c_uint32] * 6, c_uint64]),
+    "host_watch": (None, [c_int, c_uint32, c_uint64, c_uint64]),
+    "host_unwatch": (None, [c_int]),
     "host_event": (c_int, [c_int, POINTER(Event)]),
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),

@@ -157,6 +157,7 @@ class Host:
         self.mmio = Mmio(index)
         self.interrupts = Interrupts()
         self.faults: list[Fault] = []
+        self._watches: list[Callable[[int], None]] = []
         self.settings: Any = native.structure(native.HostSettings, "host_settings", index)
         self.stats: Any = native.structure(native.HostStats, "host_stats", index)
         self._signal = signal
@@ -164,6 +165,7 @@ class Host:
         self._arrivals = 0
         self._seen: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         native.events("host_event", index)  # left over from an earlier test
+        native.library().host_unwatch(index)
         native.clear(self.stats)
         self.set()
         self._task = cocotb.start_soon(self._dispatch())
@@ -187,8 +189,9 @@ class Host:
     ) -> None:
         """Set all of the host's behaviour; what is not named returns to its default.
 
-        gbps: bandwidth in Gb/s, 0 = what the port takes. chunk_bytes: completions of different
-        reads alternate at multiples of it, 0 = at every beat. reorder: tags complete in any order.
+        gbps: bandwidth of data in Gb/s, 0 = what the port takes. chunk_bytes: completions of
+        different reads alternate at multiples of it, 0 = at every beat. reorder: tags complete in
+        any order.
         stall_*: share of cycles (0 to below 1) in which it is not ready, or completes nothing.
         """
         values = {
@@ -211,6 +214,16 @@ class Host:
                 raise ValueError(f"{name} cannot be {value!r}")
             setattr(self.settings, name, int(value))
         native.library().host_reseed(self.index)
+
+    def watch(self, addr: int, size: int, handler: Callable[[int], None]) -> None:
+        """From now on call ``handler`` when the card writes any of these bytes of memory.
+
+        It is called with the time in ps, in the cycle in which the write becomes visible.
+        """
+        if not 1 <= size <= self.memory.bytes.size:
+            raise ValueError(f"Cannot watch {size} bytes")
+        native.library().host_watch(self.index, len(self._watches), addr, size)
+        self._watches.append(handler)
 
     def now(self) -> int:
         """Time in ns."""
@@ -236,6 +249,8 @@ class Host:
     def _handle(self, event: native.Event) -> None:
         if event.kind == native.MMIO:
             self.mmio.answered(event.id, event.value)
+        elif event.kind == native.WRITTEN:
+            self._watches[event.id](event.time)
         elif event.kind == native.INTERRUPT:
             self.interrupts.arrived(event.addr, event.value, event.time)
             self._arrivals += 1

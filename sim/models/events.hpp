@@ -22,6 +22,7 @@ enum EventKind : std::uint32_t {
     EVENT_WRITE_FAULT = 4,  // write outside memory: dropped
     EVENT_FRAME = 5,        // a frame has arrived at a port served by Python
     EVENT_PROTOCOL = 6,     // the card broke the rules of the port; value says which
+    EVENT_WRITTEN = 7,      // a write to watched memory has become visible; id of the watch
 };
 
 class Events {

@@ -28,8 +28,8 @@ struct Settings {
     std::uint64_t read_jitter_ps = 0;     // up to that much more, random for each read
     std::uint64_t write_delay_ps = 200'000;
     std::uint64_t write_jitter_ps = 0;    // up to that much more, random for each beat
-    std::uint64_t read_ps_per_kib = 0;    // bandwidth towards the card; 0 = none set
-    std::uint64_t write_ps_per_kib = 0;   // bandwidth from the card
+    std::uint64_t read_ps_per_kib = 0;    // bandwidth of data towards the card; 0 = none set
+    std::uint64_t write_ps_per_kib = 0;   // bandwidth of data from the card
     std::uint64_t mmio_latency_ps = 100'000;  // each way
     std::uint64_t chunk_bytes = 0;        // completions are split at multiples of it; 0 = every beat
     std::uint64_t reorder = 1;            // completions of different tags in any order
@@ -67,6 +67,11 @@ struct Mmio {
 struct Answer {
     Event event;
     std::uint64_t order;
+};
+
+struct Watch {
+    std::uint32_t id;
+    std::uint64_t addr, size;
 };
 
 struct Later {
@@ -109,6 +114,9 @@ class Host {
 
     void push_mmio(const Mmio &access) { mmio_.push_back(access); }
 
+    void watch(const Watch &watch) { watches_.push_back(watch); }
+    void unwatch() { watches_.clear(); }
+
     const Mmio *mmio() const { return mmio_.empty() ? nullptr : &mmio_.front(); }
 
     void take_write(std::uint64_t now, unsigned stream, std::uint64_t addr, std::uint32_t length,
@@ -125,11 +133,12 @@ class Host {
         queue.push_back(write);
         stats.writes_pending++;
         stats.write_beats++;
-        stats.write_bytes += __builtin_popcountll(strb);
+        const std::uint64_t bytes = __builtin_popcountll(strb);
+        stats.write_bytes += bytes;
         stats.writes += last;
         if (!stats.first_write_ps) stats.first_write_ps = now;
         stats.last_write_ps = now;
-        spend(now, write_free_, settings.write_ps_per_kib);
+        spend(now, write_free_, bytes * settings.write_ps_per_kib / 1024);
     }
 
     void take_read(std::uint64_t now, std::uint32_t tag, std::uint64_t addr, std::uint32_t length) {
@@ -179,8 +188,9 @@ class Host {
     }
 
     // Everything that happens by itself; decides what the outputs are in the next cycle.
-    void step(std::uint64_t now) {
+    void step(std::uint64_t now, std::uint64_t period) {
         stats.cycles++;
+        period_ = period;
         if (stats.writes_pending) {
             for (auto &stream : streams_) {
                 while (!stream.empty() && stream.front().visible <= now) apply(stream);
@@ -193,7 +203,7 @@ class Host {
         }
         complete(now);
         rd_ready = !stall(settings.stall_read);
-        wr_ready = !stall(settings.stall_write) && write_free_ <= now;
+        wr_ready = !stall(settings.stall_write) && write_free_ <= now + period_;
         mmio_valid = !mmio_.empty() && mmio_.front().earliest <= now;
     }
 
@@ -205,8 +215,9 @@ class Host {
     std::deque<Mmio> mmio_, answers_;
     std::deque<Answer> returning_;
     bool tag_used_[256] = {};
+    std::vector<Watch> watches_;
     int current_ = -1;  // index in ready_ of the completion being sent
-    std::uint64_t order_ = 0, read_free_ = 0, write_free_ = 0;
+    std::uint64_t order_ = 0, read_free_ = 0, write_free_ = 0, period_ = 0;
     std::uint32_t burst_left_ = 0;
     std::uint64_t burst_next_ = 0;
 
@@ -220,8 +231,9 @@ class Host {
         events.push({EVENT_PROTOCOL, 0, rule, addr, now});
     }
 
-    void spend(std::uint64_t now, std::uint64_t &free, std::uint64_t ps_per_kib) {
-        if (ps_per_kib) free = std::max(free, now) + beat * ps_per_kib / 1024;
+    // Time that a bandwidth limit takes; what a beat has left of its cycle counts for the next one.
+    void spend(std::uint64_t now, std::uint64_t &free, std::uint64_t ps) {
+        if (ps) free = std::max(free, now - std::min(now, period_)) + ps;
     }
 
     // A burst's beats follow each other, its length is right, it stays within 4 KiB.
@@ -271,6 +283,11 @@ class Host {
                 if (write.strb >> lane & 1) to[lane] = write.data[lane];
             }
         }
+        for (const Watch &watch : watches_) {
+            if (write.addr + low < watch.addr + watch.size && watch.addr <= write.addr + high) {
+                events.push({EVENT_WRITTEN, watch.id, 0, watch.addr, now_});
+            }
+        }
     }
 
     // A read pushes the writes that came before it.
@@ -295,11 +312,12 @@ class Host {
         rsp_error = read.fault;
         rsp_last = true;
         bool chunk_ends = true;
+        std::uint32_t bytes = beat;
         if (!read.fault) {
             if (!read.begun) flush(read.order);
             read.begun = true;
             const std::uint32_t skip = read.addr % beat;
-            const std::uint32_t bytes = std::min<std::uint32_t>(beat - skip, read.length);
+            bytes = std::min<std::uint32_t>(beat - skip, read.length);
             for (auto &word : rsp_data) word = random_.next();  // lanes not asked for
             std::memcpy(reinterpret_cast<std::uint8_t *>(rsp_data.data()) + skip,
                         memory + (read.addr - base), bytes);
@@ -322,7 +340,7 @@ class Host {
             }
         }
         if (rsp_last || chunk_ends) current_ = -1;
-        spend(now, read_free_, settings.read_ps_per_kib);
+        spend(now, read_free_, bytes * settings.read_ps_per_kib / 1024);
     }
 
   public:
@@ -368,6 +386,11 @@ void host_mmio(int id, std::uint32_t access, std::uint32_t function, std::uint32
                     host.now_ + host.settings.mmio_latency_ps});
 }
 
+void host_watch(int id, std::uint32_t watch, std::uint64_t addr, std::uint64_t size) {
+    hosts[id].watch({watch, addr, size});
+}
+void host_unwatch(int id) { hosts[id].unwatch(); }
+
 int host_event(int id, rocinante::Event *event) { return hosts[id].events.pop(event); }
 
 // Called by host_model.sv, once a cycle: what the card offered, and what it is offered next.
@@ -386,6 +409,7 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
                 svBit *mmio_write, std::uint8_t *mmio_strb, std::uint32_t *mmio_data,
                 svBit *signal) {
     Host &host = hosts[id];
+    const std::uint64_t period = now - host.now_;
     host.now_ = now;
     host.beat = width / 8;
     if (reset) {
@@ -398,7 +422,7 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
         if (rd_req_fire) host.take_read(now, rd_tag, rd_addr, rd_length);
         if (mmio_req_fire) host.take_mmio();
         if (mmio_rsp_fire) host.take_answer(now, mmio_rsp);
-        host.step(now);
+        host.step(now, period);
     }
     *rd_req_ready = host.rd_ready;
     *wr_ready = host.wr_ready;

@@ -1,0 +1,1 @@
+"""``rocinante perf``: bandwidth, message rate and latency as perftest reports them, simulated."""

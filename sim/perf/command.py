@@ -1,0 +1,162 @@
+"""The command line of ``rocinante perf``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim import console, env
+from sim.perf.plan import OPERATIONS, Plan
+from sim.perf.report import Row, body, footer, header, make_row
+
+__all__ = ["measure", "perf"]
+
+#: Real time for one simulation, s; a stall in simulated time ends it much earlier.
+TIMEOUT_S = 24 * 3600.0
+
+Say = Callable[[str], None]
+
+
+@click.command()
+@click.argument("op", metavar="OP")
+@click.option("-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2]")
+@click.option("-m", "--mtu", type=int, default=4096, show_default=True, help="Path MTU, bytes.")
+@click.option("-q", "--qps", type=int, default=1, show_default=True, help="Queue pairs.")
+@click.option(
+    "-t",
+    "--tx-depth",
+    type=int,
+    default=128,
+    show_default=True,
+    help="Requests outstanding on a QP.",
+)
+@click.option(
+    "-n",
+    "--iters",
+    type=int,
+    help="Timed messages of each QP.  [default: by size, see docs/perf.md]",
+)
+@click.option(
+    "-I", "--inline", type=int, default=0, show_default=True, help="Messages up to this go inline."
+)
+@click.option("-b", "--bidirectional", is_flag=True, help="Both sides send; rates are added.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="All sizes, then all QP counts; plots."
+)
+@click.option(
+    "-Q", "--cq-mod", type=int, default=16, show_default=True, help="Every so many a completion."
+)
+@click.option(
+    "-l", "--post-list", type=int, default=16, show_default=True, help="Requests with a doorbell."
+)
+@console.width_option
+@click.option(
+    "--host-latency-ns", type=float, default=500, show_default=True, help="Of a host read."
+)
+@click.option(
+    "--host-gbps",
+    type=float,
+    default=110,
+    show_default=True,
+    help="Host data each way; 0: no limit.",
+)
+@click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
+@click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
+@console.json_option
+@click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the timed part's packets; with --all a file for each row.",
+)
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="Where --all writes its plots.  [default: the current folder]",
+)
+def perf(
+    op: str,
+    size: int | None,
+    everything: bool,
+    json_file: Path | None,
+    pcap: Path | None,
+    plots: Path,
+    **options: Any,
+) -> None:
+    """Measure OP between two simulated NICs, as perftest does.
+
+    OP is one of write_bw, send_bw, read_bw, write_lat, send_lat, read_lat.
+    """
+    with console.stops():
+        if op not in OPERATIONS:
+            raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
+        if everything:
+            raise ValueError("--all is not built yet")
+        default = 2 if op.endswith("_lat") else 1 << 16
+        plan = Plan(op=op, sizes=(default if size is None else size,), **options)
+        env.require_compiler()
+    rows = measure(plan, pcap)
+    console.write_json(json_file, rows[0].json if len(rows) == 1 else [row.json for row in rows])
+    if str(json_file) != "-":
+        for line in (*header(plan), *body(plan, rows), *footer(rows)):
+            click.echo(line)
+
+
+def measure(plan: Plan, pcap: Path | None = None) -> list[Row]:
+    """Build two NICs, run the plan in one simulation; a row of figures for each size.
+
+    pcap: where the capture is kept; with several sizes each has its own, with the size in its name.
+    Raises click.ClickException for a stall, an error or a wrong byte.
+    """
+    from sim import testbench
+
+    try:
+        with console.progress(f"Building two NICs at {plan.width} bits"):
+            model = testbench.build(config=plan.config, nics=2)
+        with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
+            found = _run(plan, model, Path(name), say)
+            rows = [make_row(plan, facts) for facts in found]
+            if pcap is not None:
+                _keep(plan, found, pcap)
+            return rows
+    except (env.BuildError, AssertionError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(plan: Plan, model: Any, folder: Path, say: Say) -> list[dict[str, Any]]:
+    from sim.build import run
+
+    spec = {
+        "plan": plan.to_json(),
+        "folder": str(folder),
+        "result": str(folder / "result.json"),
+        "progress": str(folder / "progress"),
+    }
+    (folder / "perf.json").write_text(json.dumps(spec))
+    with console.follow(folder / "progress", say):
+        run(
+            model,
+            test_module="sim.perf.bench",
+            extra_env={"ROCINANTE_PERF": str(folder / "perf.json")},
+            seed=plan.seed,
+            timeout_s=TIMEOUT_S,
+        )
+    result: list[dict[str, Any]] = json.loads((folder / "result.json").read_text())
+    return result
+
+
+def _keep(plan: Plan, found: Sequence[dict[str, Any]], pcap: Path) -> None:
+    for facts in found:
+        name = pcap.name
+        if len(found) > 1:
+            name = f"{pcap.stem}-{facts['size']}-{plan.qps}{pcap.suffix}"
+        shutil.copyfile(facts["pcap"], pcap.with_name(name))

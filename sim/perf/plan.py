@@ -1,0 +1,192 @@
+"""What one run of ``perf`` does: its options, checked once, and what follows for each size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hdl.config import MTUS, NicConfig
+
+__all__ = ["IN_FLIGHT", "MEMORY", "OPERATIONS", "SWEEP", "Plan", "Shape"]
+
+OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
+#: Largest message, bytes: perftest's.
+MAX_SIZE = 1 << 23
+#: Message sizes of ``--all``: perftest goes on to 2**23, at 90 times the simulated time.
+SWEEP = tuple(1 << n for n in range(1, 18))
+#: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
+IN_FLIGHT = 8 << 20
+#: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
+TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 1024
+#: Bytes that may wait behind the timed part so that it ends while traffic goes on.
+TAIL_BYTES = 512 << 10
+#: Memory of a host, and what one region of it may take, bytes.
+MEMORY, LARGEST_REGION = 1 << 30, 224 << 20
+#: Messages of a latency test, and those before them.
+LAT_ITERS, LAT_WARM = 100, 10
+LAT_SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How messages of one size are sent.
+
+    depth: requests outstanding on a QP. batch: requests with one doorbell. signal: every
+    ``signal``-th request has a completion. slots: places of a message in each QP's memory.
+    warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
+    direction) that the timed part waits for. tail: messages of each QP posted beyond these.
+    """
+
+    size: int
+    depth: int
+    batch: int
+    signal: int
+    slots: int
+    warm: int
+    timed: int
+    tail: int
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one slot to the next: whole cache lines."""
+        return -(-self.size // 64) * 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Options of a run; ValueError names a bad one. All sizes of a run use the same QPs.
+
+    Fields are named as the options; times in ns, rates in Gb/s, ``clock_mhz`` in MHz, ``iters``
+    messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit.
+    """
+
+    op: str
+    sizes: tuple[int, ...]
+    mtu: int = 4096
+    qps: int = 1
+    tx_depth: int = 128
+    post_list: int = 16
+    cq_mod: int = 16
+    iters: int | None = None
+    inline: int = 0
+    bidirectional: bool = False
+    width: int = 512
+    clock_mhz: float = 250
+    host_latency_ns: float = 500
+    host_gbps: float = 110
+    line_gbps: float = 100
+    seed: int = 1
+    config: NicConfig = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        config = NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6))
+        object.__setattr__(self, "config", config)
+        if self.op not in OPERATIONS:
+            raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
+        for size in self.sizes:
+            _within("--size", size, 1, MAX_SIZE)
+        if self.mtu not in MTUS or self.mtu > config.mtu:
+            raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
+        # Pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
+        _within("--qps", self.qps, 1, config.qps - 2)
+        # The send queue has twice as many entries: they come back a little after completions.
+        _within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
+        _within("--post-list", self.post_list, 1, config.queue_size)
+        _within("--cq-mod", self.cq_mod, 1, config.queue_size)
+        _within("--inline", self.inline, 0, config.max_inline)
+        if self.iters is not None:
+            _within("--iters", self.iters, 1, 10_000_000)
+        _within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
+        _within("--host-gbps", self.host_gbps, 0, 10_000)
+        _within("--line-gbps", self.line_gbps, 0.1, 1000)
+        if self.inline and self.verb == "read":
+            raise ValueError("--inline is for what is sent: not with a READ")
+        if self.latency:
+            for name in ("qps", "bidirectional"):
+                if getattr(self, name) > 1 or getattr(self, name) is True:
+                    raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
+        _within("the number of CQs", self.cqs, 1, config.cqs)
+        for size in self.sizes:
+            shape = self.shape(size)
+            if shape.slots > config.queue_size:
+                raise ValueError(
+                    f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
+                    f"{self.cq_mod} needs {shape.slots} receives, the queue has {config.queue_size}"
+                )
+            if self.region(size) > LARGEST_REGION:
+                raise ValueError(
+                    f"{self.qps} QPs with messages of {size} bytes need {self.region(size) >> 20} "
+                    f"MiB, at most {LARGEST_REGION >> 20}"
+                )
+
+    @property
+    def verb(self) -> str:
+        """``write``, ``send`` or ``read``."""
+        return self.op.split("_")[0]
+
+    @property
+    def latency(self) -> bool:
+        """Whether latency is what the operation measures."""
+        return self.op.endswith("_lat")
+
+    @property
+    def line(self) -> float:
+        """The line's rate in Gb/s as the wire model has it: whole ps for a byte."""
+        return 8000 / round(8000 / self.line_gbps)
+
+    @property
+    def cqs(self) -> int:
+        """CQs of each node: as many as can take the completions of all QPs."""
+        return -(-self.qps // max(1, self.config.queue_size // self._completions))
+
+    @property
+    def cq_entries(self) -> int:
+        """Entries of each CQ."""
+        return min(self.config.queue_size, -(-self.qps // self.cqs) * self._completions)
+
+    @property
+    def _completions(self) -> int:
+        """Completions that one QP may have outstanding on one node."""
+        shapes = [self.shape(size) for size in self.sizes]
+        sends = max(shape.depth // shape.signal for shape in shapes) + 2
+        return sends + (max(shape.slots for shape in shapes) if self.verb == "send" else 0)
+
+    def region(self, size: int) -> int:
+        """Bytes of memory that the messages of one size and direction take."""
+        shape = self.shape(size)
+        return self.qps * shape.slots * shape.stride
+
+    def shape(self, size: int) -> Shape:
+        """How messages of ``size`` bytes are sent."""
+        if self.latency:
+            iters = LAT_ITERS if self.iters is None else self.iters
+            return Shape(size, 1, 1, 1, LAT_SLOTS, LAT_WARM, iters, 0)
+        depth = self.tx_depth
+        batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
+        room = max(2, IN_FLIGHT // (size * self.qps))
+        if depth > room:  # completions and doorbells often enough that the queue never runs dry
+            depth = room
+            batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))
+        slots = depth + 2 * max(batch, signal)
+        share = TIMED_BYTES // size // self.qps
+        iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
+        iters = iters if self.iters is None else self.iters
+        tail = min(depth, max(TAIL_BYTES // (size * self.qps), 2 * batch, 2 * signal))
+        # Every slot once: afterwards the card has met every page.
+        return Shape(size, depth, batch, signal, slots, slots, iters * self.qps, tail)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options, for ``from_json``."""
+        values = asdict(self)
+        del values["config"]
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Plan:
+        """The plan that ``to_json`` described."""
+        return cls(**(values | {"sizes": tuple(values["sizes"])}))
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be {low} to {high}, not {value}")

@@ -1,0 +1,151 @@
+"""Rows of figures, and how they are printed: as perftest prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.perf.figures import Latency, Packets, Rates, data_packets, rates
+from sim.perf.plan import Plan
+
+__all__ = ["Row", "body", "footer", "header", "make_row"]
+
+_RULE = "-" * 96
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one size. ``json`` gives those that ``--json`` writes."""
+
+    json: dict[str, Any]
+    iterations: int
+    peak: float
+    latency: Latency
+
+
+def _both(packets: Packets, line_gbps: float) -> Rates:
+    """Rates of both directions added; the time is the longer of the two."""
+    parts = [rates(packets.of(int(one)), line_gbps) for one in np.unique(packets.source)]
+    if not parts:
+        raise ValueError("The capture holds no data packets")
+    average, peak, limit = (
+        sum(getattr(part, name) for part in parts) for name in ("average", "peak", "limit")
+    )
+    return Rates(average, peak, limit, max(part.took for part in parts))
+
+
+def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
+    """The figures of what ``bench`` found for one size; rates come from its capture alone."""
+    seen = _both(data_packets(found["pcap"]), plan.line)
+    latency = Latency.of(found["samples"])
+    size = found["size"]
+    return Row(
+        {
+            "op": plan.op,
+            "size": size,
+            "mtu": plan.mtu,
+            "qps": plan.qps,
+            "gbps": seen.average,
+            "wire_limit_gbps": seen.limit,
+            "ratio": seen.average / seen.limit,
+            "mmsg_s": seen.average * 1000 / (8 * size),
+            "latency_ns": {
+                "min": latency.min,
+                "p50": latency.typical,
+                "p99": latency.p99,
+                "max": latency.max,
+            },
+            "cycles": found["cycles"],
+            "bytes_verified": found["bytes_verified"],
+            "host_reads_per_msg": found["host_reads"] / found["messages"],
+            "host_writes_per_msg": found["host_writes"] / found["messages"],
+            "sim_cycles_per_s": found["cycles"] / found["seconds"],
+        },
+        found["messages"],
+        seen.peak,
+        latency,
+    )
+
+
+def header(plan: Plan) -> Iterator[str]:
+    """Lines in front of the figures: what is measured, and the test's parameters."""
+    title = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read"}[plan.verb]
+    kind = "Latency" if plan.latency else "BW"
+    both = "Bidirectional " if plan.bidirectional else ""
+    yield _RULE
+    yield f"{f'{title} {both}{kind} Test':^96}".rstrip()
+    depths = sorted({plan.shape(size).depth for size in plan.sizes})
+    rows: list[tuple[str, object]] = [
+        ("Device", "two simulated NICs"),
+        ("Number of qps", plan.qps),
+        ("Transport type", "IB (RoCE v2)"),
+        ("Connection type", "RC"),
+        ("Mtu", f"{plan.mtu}[B]"),
+        ("Max inline data", f"{plan.inline}[B]"),
+    ]
+    if not plan.latency:
+        cut = f" ({depths[0]} at the longest)" if depths[0] != plan.tx_depth else ""
+        rows += [
+            ("TX depth", f"{plan.tx_depth}{cut}"),
+            ("CQ Moderation", plan.cq_mod),
+            ("Post List", plan.post_list),
+        ]
+    if plan.verb == "read":
+        rows.append(("Outstand reads", plan.config.max_rd_atomic))
+    limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
+    rows += [
+        ("Data path", f"{plan.width}[bit] at {plan.clock_mhz:g}[MHz]"),
+        ("Host", f"{plan.host_latency_ns:g}[nsec] read latency, {limit} each way"),
+        ("Line", f"{plan.line:g}[Gb/s]"),
+        ("Data ex. method", "driver's memory"),
+        ("Seed", plan.seed),
+    ]
+    for name, value in rows:
+        yield f" {name:<16}: {value}"
+    yield _RULE
+
+
+def body(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
+    """The columns of perftest, then the wire limit and the share of it that was reached."""
+    if plan.latency:
+        yield (
+            " #bytes   #iterations  t_min[usec]  t_max[usec]  t_typical[usec]  t_avg[usec]  "
+            "t_stdev[usec]  99%[usec]  99.9%[usec]  wire limit[Gb/sec]  share[%]"
+        )
+    else:
+        yield (
+            " #bytes   #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]  "
+            "wire limit[Gb/sec]  share[%]"
+        )
+    for row in rows:
+        facts = row.json
+        lead = f" {facts['size']:<8} {row.iterations:<12}"
+        share = f"{facts['wire_limit_gbps']:<19.3f} {100 * facts['ratio']:.2f}"
+        if plan.latency:
+            took = row.latency
+            us = [value / 1000 for value in asdict(took).values()]
+            low, high, typical, average, deviation, p99, p999 = us
+            yield (
+                f"{lead} {low:<12.3f} {high:<12.3f} {typical:<16.3f} {average:<12.3f} "
+                f"{deviation:<14.3f} {p99:<10.3f} {p999:<12.3f} {share}"
+            )
+        else:
+            yield (
+                f"{lead} {row.peak:<16.3f} {facts['gbps']:<19.3f} {facts['mmsg_s']:<14.6f} {share}"
+            )
+
+
+def footer(rows: Iterable[Row]) -> Iterator[str]:
+    """What has no column in perftest."""
+    yield _RULE
+    for row in rows:
+        facts = row.json
+        yield (
+            f" {facts['size']} B, {facts['qps']} QPs: {facts['bytes_verified']:,} bytes verified; "
+            f"host reads {facts['host_reads_per_msg']:.2f}, "
+            f"writes {facts['host_writes_per_msg']:.2f} a message; "
+            f"{facts['cycles']:,} cycles timed, {facts['sim_cycles_per_s']:,.0f} a second"
+        )
