@@ -42,6 +42,14 @@ class UsageStop(click.ClickException):
     exit_code = 2
 
 
+def octets(count: int) -> str:
+    """Bytes as a person writes them: 64 KiB, 1 MiB."""
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift and count % (1 << shift) == 0:
+            return f"{count >> shift} {unit}"
+    return f"{count} B"
+
+
 @contextmanager
 def stops() -> Iterator[None]:
     """Turn a missing tool or a bad value into one line and exit status 2."""

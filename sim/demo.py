@@ -105,14 +105,6 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
         row["ratio"] = row["gbps"] / limit
 
 
-def _size(octets: int) -> str:
-    """Bytes as a person writes them: 64 KiB, 1 MiB."""
-    for shift, unit in ((20, "MiB"), (10, "KiB")):
-        if octets >= 1 << shift and octets % (1 << shift) == 0:
-            return f"{octets >> shift} {unit}"
-    return f"{octets} B"
-
-
 def _show(facts: dict[str, Any], pcap: Path) -> None:
     table = Table(
         title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left"
@@ -124,7 +116,7 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
     for row in facts["rows"]:
         table.add_row(
             row["op"],
-            _size(row["size"]),
+            console.octets(row["size"]),
             str(row["messages"]),
             f"{row['bytes_verified']:,}",
             f"{row['gbps']:.2f}",

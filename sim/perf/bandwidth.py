@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import cocotb
-from cocotb.triggers import Timer
+from cocotb.triggers import Timer, gather
 
 from sim.perf.plan import Shape
 from sim.perf.traffic import Ends, Flow, Side, filled, good
@@ -80,7 +79,7 @@ class _Run:
         while not self._done(mine, theirs):
             side.wake.clear()
             if not await self._poll(number, side):
-                await side.sleep(ends.system)
+                await side.sleep(ends)
 
     def _done(self, mine: list[Flow], theirs: list[Flow]) -> bool:
         received = self.ends.plan.verb != "send" or all(f.received == f.quota for f in theirs)
@@ -147,9 +146,7 @@ async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
             active = range(plan.qps if requester == 0 or plan.bidirectional else 0)
             flows.append([Flow(ends, shape, i, requester, data[source], quota) for i in active])
         run = _Run(ends, shape, flows, window)
-        tasks = [cocotb.start_soon(run.serve(number)) for number in (0, 1)]
-        for task in tasks:
-            await task
+        await gather(*(run.serve(number) for number in (0, 1)))
         await Timer(VISIBLE_NS, "ns")
         verified = 0
         for flow in flows[0] + flows[1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,23 +99,35 @@ def perf(
     with console.stops():
         if op not in OPERATIONS:
             raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
-        if everything:
-            raise ValueError("--all is not built yet")
-        default = 2 if op.endswith("_lat") else 1 << 16
+        default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
         plan = Plan(op=op, sizes=(default if size is None else size,), **options)
+        if everything and not plots.is_dir():
+            raise ValueError(f"--plots {plots} is no folder")
         env.require_compiler()
-    rows = measure(plan, pcap)
-    console.write_json(json_file, rows[0].json if len(rows) == 1 else [row.json for row in rows])
-    if str(json_file) != "-":
-        for line in (*header(plan), *body(plan, rows), *footer(rows)):
-            click.echo(line)
+    show = str(json_file) != "-"
+    rows = []
+    for each in [plan.sweep(), *plan.scan()] if everything else [plan]:
+        found = measure(each, pcap, apart=everything)
+        rows.append(found)
+        if show:
+            for line in (*header(each), *body(each, found), *footer(found)):
+                click.echo(line)
+    facts = [row.json for found in rows for row in found]
+    console.write_json(json_file, facts if everything else facts[0])
+    if everything:
+        from sim.perf.plots import draw
+
+        files = draw(plan, rows[0], "size", plots)
+        if len(rows) > 1:
+            files += draw(plan, [row for found in rows[1:] for row in found], "qps", plots)
+        console.err.print(*files, sep="\n", highlight=False)
 
 
-def measure(plan: Plan, pcap: Path | None = None) -> list[Row]:
+def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> list[Row]:
     """Build two NICs, run the plan in one simulation; a row of figures for each size.
 
-    pcap: where the capture is kept; with several sizes each has its own, with the size in its name.
-    Raises click.ClickException for a stall, an error or a wrong byte.
+    pcap: where the capture is kept; with ``apart`` each row has its own, with size and QPs in its
+    name. Raises click.ClickException for a stall, an error or a wrong byte.
     """
     from sim import testbench
 
@@ -124,10 +136,11 @@ def measure(plan: Plan, pcap: Path | None = None) -> list[Row]:
             model = testbench.build(config=plan.config, nics=2)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
             found = _run(plan, model, Path(name), say)
-            rows = [make_row(plan, facts) for facts in found]
             if pcap is not None:
-                _keep(plan, found, pcap)
-            return rows
+                for facts in found:
+                    part = f"-{facts['size']}-{plan.qps}" if apart else ""
+                    shutil.copyfile(facts["pcap"], pcap.with_stem(pcap.stem + part))
+            return [make_row(plan, facts) for facts in found]
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -152,11 +165,3 @@ def _run(plan: Plan, model: Any, folder: Path, say: Say) -> list[dict[str, Any]]
         )
     result: list[dict[str, Any]] = json.loads((folder / "result.json").read_text())
     return result
-
-
-def _keep(plan: Plan, found: Sequence[dict[str, Any]], pcap: Path) -> None:
-    for facts in found:
-        name = pcap.name
-        if len(found) > 1:
-            name = f"{pcap.stem}-{facts['size']}-{plan.qps}{pcap.suffix}"
-        shutil.copyfile(facts["pcap"], pcap.with_name(name))

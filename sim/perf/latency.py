@@ -61,7 +61,7 @@ class _Pair:
             await self.poll(number)
             if self._arrived(flow, sequence):
                 break
-            await side.sleep(self.ends.system)
+            await side.sleep(self.ends)
         flow.check(sequence)
 
     async def once(self, sequence: int) -> float:
@@ -84,7 +84,7 @@ class _Pair:
                 side.wake.clear()
                 await self.poll(number)
                 if flow.completed < flow.quota:
-                    await side.sleep(self.ends.system)
+                    await side.sleep(self.ends)
 
 
 async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:

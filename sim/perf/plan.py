@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import MTUS, NicConfig
 
 __all__ = ["IN_FLIGHT", "MEMORY", "OPERATIONS", "SWEEP", "Plan", "Shape"]
@@ -12,14 +13,16 @@ __all__ = ["IN_FLIGHT", "MEMORY", "OPERATIONS", "SWEEP", "Plan", "Shape"]
 OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
 #: Largest message, bytes: perftest's.
 MAX_SIZE = 1 << 23
-#: Message sizes of ``--all``: perftest goes on to 2**23, at 90 times the simulated time.
-SWEEP = tuple(1 << n for n in range(1, 18))
+#: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
+SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
 IN_FLIGHT = 8 << 20
 #: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
 TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 1024
-#: Bytes that may wait behind the timed part so that it ends while traffic goes on.
-TAIL_BYTES = 512 << 10
+#: What waits behind the timed part so that it ends while traffic goes on, all QPs together.
+TAIL_BYTES, TAIL_MESSAGES = 512 << 10, 512
+#: Bytes that one line of the card's translation cache covers: eight pages.
+LINE_BYTES = 8 * PAGE_SIZE
 #: Memory of a host, and what one region of it may take, bytes.
 MEMORY, LARGEST_REGION = 1 << 30, 224 << 20
 #: Messages of a latency test, and those before them.
@@ -76,11 +79,9 @@ class Plan:
     host_gbps: float = 110
     line_gbps: float = 100
     seed: int = 1
-    config: NicConfig = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        config = NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6))
-        object.__setattr__(self, "config", config)
+        config = self.config
         if self.op not in OPERATIONS:
             raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
         for size in self.sizes:
@@ -120,6 +121,11 @@ class Plan:
                 )
 
     @property
+    def config(self) -> NicConfig:
+        """The cards that are measured."""
+        return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6))
+
+    @property
     def verb(self) -> str:
         """``write``, ``send`` or ``read``."""
         return self.op.split("_")[0]
@@ -133,6 +139,17 @@ class Plan:
     def line(self) -> float:
         """The line's rate in Gb/s as the wire model has it: whole ps for a byte."""
         return 8000 / round(8000 / self.line_gbps)
+
+    def sweep(self) -> Plan:
+        """The same with the sizes of ``--all``, as far as they fit into memory."""
+        fitting = [size for size in SWEEP if self.region(size) <= LARGEST_REGION]
+        return replace(self, sizes=tuple(fitting))
+
+    def scan(self) -> list[Plan]:
+        """The same for each power of two of QPs; none for a latency test."""
+        if self.latency:
+            return []
+        return [replace(self, qps=1 << n) for n in range((self.config.qps - 2).bit_length())]
 
     @property
     def cqs(self) -> int:
@@ -171,15 +188,17 @@ class Plan:
         share = TIMED_BYTES // size // self.qps
         iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
         iters = iters if self.iters is None else self.iters
-        tail = min(depth, max(TAIL_BYTES // (size * self.qps), 2 * batch, 2 * signal))
-        # Every slot once: afterwards the card has met every page.
-        return Shape(size, depth, batch, signal, slots, slots, iters * self.qps, tail)
+        tail = min(TAIL_BYTES // size, TAIL_MESSAGES) // self.qps
+        tail = min(depth, max(tail, 2 * batch, 2 * signal))
+        shape = Shape(size, depth, batch, signal, slots, slots, iters * self.qps, tail)
+        # Every slot once: then all translations are known. Few when one line holds many slots.
+        if slots * shape.stride <= LINE_BYTES:
+            shape = replace(shape, warm=2 * max(batch, signal))
+        return shape
 
     def to_json(self) -> dict[str, Any]:
         """The options, for ``from_json``."""
-        values = asdict(self)
-        del values["config"]
-        return values
+        return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Plan:

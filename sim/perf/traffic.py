@@ -46,19 +46,18 @@ class Side:
         """From now on wake when the card has written there."""
         self.node.host.watch(addr, size, lambda _time: self.wake.set())
 
-    async def sleep(self, system: System) -> None:
+    async def sleep(self, ends: Ends) -> None:
         """Until the card has written; AssertionError with where everything stands if it does not.
 
         Clear ``wake`` before the last look at what is awaited.
         """
-        settings = self.node.host.settings
-        patience = PATIENCE_US + 100 * settings.read_latency_ps // 10**6
+        patience = PATIENCE_US + ends.plan.host_latency_ns // 10
         try:
             await with_timeout(self.wake.wait(), patience, "us")
         except SimTimeoutError:
-            report = await system.report()
+            report = await ends.system.report()
             raise AssertionError(
-                f"Nothing has completed on node {self.node.name} for {patience} us\n{report}"
+                f"Nothing has come to node {self.node.name} for {patience:g} us\n{report}"
             ) from None
 
 

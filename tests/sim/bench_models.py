@@ -10,6 +10,7 @@ import pytest
 import scapy.utils
 from cocotb.triggers import Timer
 
+from sim import native
 from sim.pcap import read_pcap
 from sim.platform import Wire
 from sim.testbench import Testbench
@@ -129,6 +130,50 @@ async def read_after_write(dut):
     # The completion of a register read pushes writes too.
     assert await card.get("done") == 2
     assert (host.memory.bytes[8192:8256] == 0x5A).all()
+
+
+@cocotb.test()
+async def bandwidth_of_data(dut):
+    """A limit just below what the port takes is met: no part of a cycle is lost."""
+    bench = await start(dut)
+    host, beat = bench.hosts[0], bench.config.bytes_per_beat
+    card = Card(host)
+    await card.set_up()
+    for share in (0.95, 0.7, 0.3):
+        limit = share * 8 * beat * 1000 / bench.period_ps  # Gb/s
+        for name in ("read_gbps", "write_gbps"):
+            host.set(**{name: limit})
+            native.clear(host.stats)
+            await card.copy(4096, 8192, 4096)
+            took = (host.stats.last_write_ps - host.stats.first_write_ps) / 1000
+            expected = 8 * (4096 - beat) / limit  # before the last beat; then the interrupt
+            assert abs(took - expected) <= 4 * bench.period_ps / 1000, (name, share, took, expected)
+
+
+@cocotb.test()
+async def watches(dut):
+    """A handler is called for each write to what is watched, when it is visible, and no other."""
+    bench = await start(dut)
+    host = bench.hosts[0]
+    card = Card(host)
+    await card.set_up()
+    host.memory.bytes[:4096] = 0x5A
+    host.memory.bytes[8192:16384] = 0
+    seen, others = [], []
+
+    def written(time):
+        seen.append((time, host.now(), bool((host.memory.bytes[8292:8296] == 0x5A).all())))
+
+    host.watch(8292, 4, written)
+    host.watch(12288, 4096, others.append)
+    for length in (100, 108, 4096):
+        await card.copy(0, 8192, length)
+        assert len(seen) == (length > 100) + (length > 108)
+    assert all(there and time // 1000 == now for time, now, there in seen) and not others
+    await card.copy(0, 12288 + 4095, 2)
+    assert len(others) == 1 and len(seen) == 2
+    with pytest.raises(ValueError, match="Cannot watch 0 bytes"):
+        host.watch(0, 0, written)
 
 
 @cocotb.test()

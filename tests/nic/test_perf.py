@@ -1,0 +1,94 @@
+"""``perf`` on two whole NICs: its figures against those that scapy finds in the captures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.build import run
+from sim.packets import Dissected, dissect
+from sim.pcap import read_pcap
+from sim.perf.command import measure
+from sim.perf.plan import Plan
+from tests.nic.test_nic import model
+
+BANDWIDTH: list[dict[str, Any]] = [
+    {"op": "write_bw", "sizes": (64, 5000), "qps": 3, "inline": 64},
+    {"op": "send_bw", "sizes": (1, 3000), "bidirectional": True},
+    {"op": "read_bw", "sizes": (100, 9000), "qps": 2, "mtu": 1024},
+]
+FEW = {"tx_depth": 16, "cq_mod": 4, "post_list": 5, "iters": 12}
+LATENCY = ["write_lat", "send_lat", "read_lat"]
+FIRST = {0x00, 0x04, 0x06, 0x0A, 0x0D, 0x10}  # SEND, WRITE, READ response: FIRST and ONLY
+
+
+def packets(path: Path) -> list[tuple[int, int, Dissected]]:
+    """Time, length of the frame and contents of all packets with payload."""
+    found = [(time, len(frame), dissect(frame)) for time, frame in read_pcap(path)]
+    assert all(packet.icrc_good for _, _, packet in found)
+    return [each for each in found if each[2].payload]
+
+
+def direction(found: Sequence[tuple[int, int, Dissected]]) -> tuple[float, float]:
+    """Gb/s of payload, and what a line of 100 Gb/s would allow."""
+    payload = [len(packet.payload) for _, _, packet in found]
+    line = sum(max(84, length + 24) for _, length, _ in found)
+    took = found[-1][0] - found[0][0]
+    return 8 * sum(payload[:-1]) / took, 100 * sum(payload) / line
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("options", BANDWIDTH, ids=lambda options: options["op"])
+def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
+    plan = Plan(width=width, **options, **FEW)
+    rows = measure(plan, tmp_path / "x.pcap", apart=True)
+    assert [row.json["size"] for row in rows] == list(plan.sizes)
+    for row in rows:
+        facts, size = row.json, row.json["size"]
+        found = packets(tmp_path / f"x-{size}-{plan.qps}.pcap")
+        senders = {packet.fields["src_mac"] for _, _, packet in found}
+        assert len(senders) == 1 + plan.bidirectional
+        parts = [direction([p for p in found if p[2].fields["src_mac"] == s]) for s in senders]
+        gbps, limit = (sum(part[i] for part in parts) for i in (0, 1))
+        assert facts["gbps"] == pytest.approx(gbps)
+        assert facts["wire_limit_gbps"] == pytest.approx(limit)
+        assert facts["ratio"] == pytest.approx(gbps / limit) and 0 < facts["ratio"] <= 1.0001
+        assert facts["mmsg_s"] == pytest.approx(1000 * gbps / (8 * size))
+        flows = plan.qps * (1 + plan.bidirectional)
+        shape = plan.shape(size)
+        assert facts["bytes_verified"] >= (shape.warm + 12) * flows * size
+        assert facts["bytes_verified"] % (flows * size) == 0
+        # What was timed is what was captured.
+        assert row.iterations >= 12 * flows
+        took = facts["cycles"] * 4
+        assert found[-1][0] - found[0][0] <= took + 2000
+        assert sum(len(p.payload) for _, _, p in found) <= (row.iterations + 16 * flows) * size
+        assert 0 < facts["latency_ns"]["min"] <= facts["latency_ns"]["p50"] <= took
+        if plan.verb != "read":
+            assert facts["host_writes_per_msg"] >= max(1, size / 256)
+        if size > plan.inline:
+            assert facts["host_reads_per_msg"] >= max(1, size / 512)
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("op", LATENCY)
+def test_latency(width: int, op: str, tmp_path: Path) -> None:
+    """Messages follow each other at the latency that was measured at the hosts."""
+    plan = Plan(op=op, sizes=(2, 5000), width=width, iters=6)
+    for row in measure(plan, tmp_path / "x.pcap", apart=True):
+        facts, size = row.json, row.json["size"]
+        found = packets(tmp_path / f"x-{size}-1.pcap")
+        begun = [time for time, _, packet in found if packet.fields["opcode"] in FIRST]
+        flows = 1 if op == "read_lat" else 2
+        assert len(begun) == 6 * flows == row.iterations
+        between = (begun[-1] - begun[0]) / (len(begun) - 1)
+        assert row.latency.average == pytest.approx(between, rel=0.03)
+        assert 1000 < facts["latency_ns"]["min"] <= facts["latency_ns"]["max"] < 50_000
+        assert facts["bytes_verified"] == (6 + 10) * flows * size
+
+
+def test_stall_and_wrong_byte() -> None:
+    run(model(64), test_module="tests.nic.bench_perf", extra_env={"ROCINANTE_WIDTH": "64"})

@@ -1,0 +1,97 @@
+"""Options of perf, and what follows from them for a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sim.perf.plan import IN_FLIGHT, LARGEST_REGION, OPERATIONS, SWEEP, Plan
+
+
+def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
+    return Plan(op=op, sizes=(size,), **options)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"op": "atomic_bw"}, "Operation must be one of write_bw, .*, not 'atomic_bw'"),
+        ({"size": 0}, "--size must be 1 to 8388608, not 0"),
+        ({"size": (1 << 23) + 1}, "--size must be 1 to 8388608, not 8388609"),
+        ({"mtu": 1500}, "--mtu must be one of 256, 512, 1024, 2048, 4096, not 1500"),
+        ({"qps": 0}, "--qps must be 1 to 126, not 0"),
+        ({"qps": 127}, "--qps must be 1 to 126, not 127"),
+        ({"tx_depth": 0}, "--tx-depth must be 1 to 2048, not 0"),
+        ({"tx_depth": 2049}, "--tx-depth must be 1 to 2048, not 2049"),
+        ({"cq_mod": 0}, "--cq-mod must be 1 to 4096, not 0"),
+        ({"post_list": 0}, "--post-list must be 1 to 4096, not 0"),
+        ({"iters": 0}, "--iters must be 1 to"),
+        ({"inline": 513}, "--inline must be 0 to 512, not 513"),
+        ({"op": "read_bw", "inline": 4}, "--inline is for what is sent"),
+        ({"op": "write_lat", "qps": 2}, "--qps is for bandwidth: not with write_lat"),
+        ({"op": "read_lat", "bidirectional": True}, "--bidirectional is for bandwidth"),
+        ({"width": 100}, "width must be one of"),
+        ({"clock_mhz": 0}, "clock_hz must be"),
+        ({"line_gbps": 0}, "--line-gbps must be"),
+        ({"host_gbps": -1}, "--host-gbps must be"),
+        ({"host_latency_ns": -1}, "--host-latency-ns must be"),
+        ({"host_latency_ns": float("nan")}, "--host-latency-ns must be"),
+        (
+            {"size": 1 << 23, "qps": 16},
+            "16 QPs with messages of 8388608 bytes need",
+        ),
+    ],
+)
+def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        plan(**options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 4096, 65536, 1 << 20, 1 << 23])
+@pytest.mark.parametrize("tx_depth", [1, 3, 128, 2048])
+def test_shapes_hold_together(op: str, size: int, tx_depth: int) -> None:
+    """A slot is free again before it is used; completions come; the timed part is not the last."""
+    p = plan(op, size, tx_depth=tx_depth)
+    shape = p.shape(size)
+    assert 1 <= shape.signal <= shape.depth <= tx_depth or p.latency
+    assert 1 <= shape.batch <= shape.depth
+    assert shape.slots > shape.depth
+    assert shape.stride % 64 == 0 and shape.stride >= size
+    assert p.region(size) <= LARGEST_REGION
+    assert p.latency or shape.depth <= max(2, IN_FLIGHT // size)
+    assert p.latency or shape.tail >= shape.signal
+    assert p.cqs >= 1 and p.cq_entries <= p.config.queue_size
+
+
+def test_what_the_table_asks_for_is_not_cut() -> None:
+    """Depth 128, a doorbell for 16, every 16th signalled, up to 64 KiB and 64 QPs."""
+    for size, qps in ((64, 64), (65536, 1), (64, 1)):
+        shape = plan(size=size, qps=qps).shape(size)
+        assert (shape.depth, shape.batch, shape.signal) == (128, 16, 16)
+    assert plan(size=65536, iters=7).shape(65536).timed == 7
+    assert plan(size=64, qps=64, iters=7).shape(64).timed == 7 * 64
+
+
+def test_many_completions_are_spread_over_cqs() -> None:
+    p = plan("send_bw", qps=126, cq_mod=1)
+    assert p.cqs > 1 and p.cqs * p.cq_entries >= 126 * (128 + p.shape(64).slots)
+
+
+def test_sweep_and_scan() -> None:
+    assert plan().sweep().sizes == SWEEP == tuple(2**n for n in range(1, 21))
+    assert max(plan(qps=126).sweep().sizes) < SWEEP[-1]
+    assert [one.qps for one in plan().scan()] == [1, 2, 4, 8, 16, 32, 64]
+    assert plan("send_lat").scan() == []
+
+
+def test_json_there_and_back() -> None:
+    p = plan("send_bw", 100, qps=3, bidirectional=True, line_gbps=25, iters=5)
+    assert Plan.from_json(p.to_json()) == p
+
+
+def test_line_rate_is_what_the_wire_model_can_do() -> None:
+    assert plan(line_gbps=100).line == 100
+    assert plan(line_gbps=30).line == 8000 / 267
