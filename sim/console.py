@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,27 +101,3 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
         finally:
             log.removeHandler(handler)
             log.setLevel(level)
-
-
-@contextmanager
-def follow(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Pass on the lines of a new file ``path`` as another process writes them."""
-    path.touch()
-    over = threading.Event()
-
-    def work() -> None:
-        with path.open() as file:
-            while True:
-                ended = over.wait(0.2)
-                for line in file:
-                    say(line.strip())
-                if ended:
-                    return
-
-    follower = threading.Thread(target=work)
-    follower.start()
-    try:
-        yield
-    finally:
-        over.set()
-        follower.join()

@@ -47,10 +47,11 @@ def run_job(
     say: Callable[[str], None],
     timeout_s: float,
     testcase: list[str] | None = None,
+    seed: int | None = None,
 ) -> tuple[dict[str, Any], Results]:
-    """Run the benches of a module, or those in ``testcase``; what they kept. Progress goes to ``say``.
+    """Run the benches of a module, or those in ``testcase``; what they kept, and the run's results.
 
-    Raises AssertionError when one fails.
+    Progress goes to ``say``. Raises AssertionError when one fails.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -68,6 +69,7 @@ def run_job(
                 test_module=test_module,
                 testcase=testcase,
                 extra_env={_ENV: str(job)},
+                seed=seed,
                 timeout_s=timeout_s,
             )
         finally:

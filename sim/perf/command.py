@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -146,22 +145,9 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
 
 
 def _run(plan: Plan, model: Any, folder: Path, say: Say) -> list[dict[str, Any]]:
-    from sim.build import run
+    from sim.job import run_job
 
-    spec = {
-        "plan": plan.to_json(),
-        "folder": str(folder),
-        "result": str(folder / "result.json"),
-        "progress": str(folder / "progress"),
-    }
-    (folder / "perf.json").write_text(json.dumps(spec))
-    with console.follow(folder / "progress", say):
-        run(
-            model,
-            test_module="sim.perf.bench",
-            extra_env={"ROCINANTE_PERF": str(folder / "perf.json")},
-            seed=plan.seed,
-            timeout_s=TIMEOUT_S,
-        )
-    result: list[dict[str, Any]] = json.loads((folder / "result.json").read_text())
-    return result
+    spec = {"plan": plan.to_json(), "folder": str(folder)}
+    facts, _ = run_job(model, "sim.perf.bench", spec, say, TIMEOUT_S, seed=plan.seed)
+    found: list[dict[str, Any]] = facts["found"]
+    return found
