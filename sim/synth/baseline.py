@@ -1,0 +1,65 @@
+"""Figures kept in the repository, so that a change which makes the gateware dearer says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+
+from hdl.config import NicConfig
+from sim.env import REPO
+from sim.synth.report import Report
+
+FILE = REPO / "tests" / "data" / "synth.json"
+
+#: A figure may grow by this much before a change has to update it on purpose.
+TOLERANCE = 0.05
+
+
+def title(family: str, config: NicConfig) -> str:
+    """Return the name of a set of figures: family, width, and what differs from the defaults."""
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    chosen = [
+        f"{field.name}={settings[field.name]}"
+        for field in fields(config)
+        if field.name != "width" and settings[field.name] != field.default
+    ]
+    return " ".join([family, f"width={config.width}", *chosen])
+
+
+def load() -> dict[str, dict[str, dict[str, float]]]:
+    """Return set -> part -> figure -> value; nothing when the file is not there yet."""
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def compare(name: str, reports: Iterable[Report]) -> list[str]:
+    """Return one line for every figure that grew by more than ``TOLERANCE``, and for every part
+    that has none in the set ``name``."""
+    known = load().get(name, {})
+    found = []
+    for report in reports:
+        before = known.get(report.name)
+        if before is None:
+            found.append(f"{report.name}: no baseline for {name}")
+            continue
+        found += [
+            f"{report.name}: {figure} grew from {before.get(figure, 0):g} to {value:g}"
+            for figure, value in report.figures().items()
+            if value > before.get(figure, 0) * (1 + TOLERANCE)
+        ]
+    return found
+
+
+def update(name: str, reports: Iterable[Report], *, gone: bool = False) -> None:
+    """Write the figures of ``reports`` into the set ``name``; the others stay.
+
+    gone: the reports are all parts there are, so figures of others are removed.
+    """
+    sets = load()
+    kept = {} if gone else sets.get(name, {})
+    sets[name] = dict(sorted({**kept, **{one.name: one.figures() for one in reports}}.items()))
+    lines = []
+    for key, figures in sorted(sets.items()):
+        rows = [f"    {json.dumps(part)}: {json.dumps(row)}" for part, row in figures.items()]
+        lines.append(f"  {json.dumps(key)}: {{\n" + ",\n".join(rows) + "\n  }")
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -1,0 +1,84 @@
+"""The pieces that are synthesised: the whole NIC, and every component its top level joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hdl.config import NicConfig
+from sim.verilog import Rtl
+
+WHOLE = "nic"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece: its instance name in the top level, and its room (a folder below ``hdl/``)."""
+
+    name: str
+    room: str
+    config: NicConfig
+
+    @property
+    def rtl(self) -> Rtl:
+        """What to generate."""
+        if self.name == WHOLE:
+            return Rtl("hdl.nic:Nic", {"config": self.config}, name=WHOLE)
+        params = {"config": self.config, "name": self.name}
+        return Rtl("sim.synth.parts:component", params, name=self.name)
+
+
+def components(config: NicConfig) -> dict[str, Any]:
+    """Return the components of the NIC's top level by instance name, in its order."""
+    from hdl.nic import Nic
+
+    top = Nic(config=config).elaborate("verilog")
+    # Without the wrapper that lets a device reset reach the room.
+    return {
+        name: getattr(one, "_elaboratable_", one)
+        for name, (one, _source) in top._named_submodules.items()
+    }
+
+
+def component(*, config: NicConfig, name: str) -> Any:
+    """Return one component of the NIC's top level, with the parameters it has there."""
+    return components(config)[name]
+
+
+def parts(config: NicConfig) -> list[Part]:
+    """Return all components of the NIC as parts, those of a room together."""
+    found = [
+        Part(name, type(one).__module__.split(".")[1], config)
+        for name, one in components(config).items()
+    ]
+    return sorted(found, key=lambda part: part.room)
+
+
+def choose(config: NicConfig, names: tuple[str, ...]) -> list[Part]:
+    """Return the parts that ``names`` name: components, rooms (all their components), ``nic``.
+
+    Raises ValueError for a name that is none of these.
+    """
+    known = [*parts(config), Part(WHOLE, "all", config)]
+    for name in names:
+        if not any(name in (part.name, part.room) for part in known):
+            rooms = sorted({part.room for part in known})
+            raise ValueError(
+                f"--room must be a room ({', '.join(rooms)}), a component of one, or {WHOLE}, "
+                f"not {name!r}"
+            )
+    return [part for part in known if not {part.name, part.room}.isdisjoint(names)]
+
+
+def configuration(width: int, settings: tuple[str, ...]) -> NicConfig:
+    """Return the configuration of ``--width`` and ``--config KEY=VALUE``; raises ValueError."""
+    names = {field.name for field in fields(NicConfig)} - {"width"}
+    values: dict[str, int] = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if key not in names or not separator:
+            raise ValueError(f"--config must be KEY=VALUE with a KEY of NicConfig, not {setting!r}")
+        if not value.isdecimal():
+            raise ValueError(f"--config {key} must be a whole number, not {value!r}")
+        values[key] = int(value)
+    return NicConfig(width=width, **values)

@@ -1,0 +1,106 @@
+"""Yosys: Verilog in, mapped netlist out.
+
+It is a Python package of its own (``pyosys``) and runs in a process of its own, since it ends the
+process that it fails in, and since a whole NIC takes gigabytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from sim.env import BuildError, ToolError
+
+#: Family -> the synthesis command, without ``-top``. Out of context: no pads, no clock buffers.
+FAMILIES = {
+    "xcup": "synth_xilinx -family xcup -uram -noiopad -noclkbuf -flatten",
+    "ecp5": "synth_ecp5",
+}
+
+#: Attributes that nets keep through synthesis: those named in the source, and of these registers.
+NAMED, REGISTER = "named", "register"
+
+NETLIST, LOG = "netlist.json", "yosys.log"
+
+_RUN = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
+
+
+def script(sources: Sequence[str], top: str, family: str) -> str:
+    """Return the Yosys script: file names are relative to the folder that it runs in."""
+    return "\n".join(
+        [
+            f"read_verilog -sv {' '.join(sources)}",
+            f"hierarchy -check -top {top}",
+            "proc",
+            f"setattr -set {NAMED} 1 w:* w:$* %d",
+            f"setattr -set {REGISTER} 1 a:init",
+            "flatten",
+            f"{FAMILIES[family]} -top {top}",
+            "check -assert -noinit",
+            f"write_json {NETLIST}",
+            "",
+        ]
+    )
+
+
+def synthesise(
+    sources: Sequence[Path],
+    top: str,
+    family: str,
+    folder: Path,
+    say: Callable[[str], None] = lambda text: None,
+) -> Path:
+    """Map ``sources`` to the cells of ``family``; returns the netlist (Yosys' JSON) in ``folder``.
+
+    say: is told every few seconds what Yosys is doing.
+    Raises ToolError when Yosys is not installed, BuildError with the end of its log when it fails
+    or ends without a netlist (it has been seen to end with status 0 after its mapper had died).
+    """
+    if importlib.util.find_spec("pyosys") is None:
+        raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
+    for source in sources:
+        (folder / source.name).write_bytes(source.read_bytes())
+    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family))
+    log = folder / LOG
+    with log.open("w") as output, _watch(log, say):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _RUN, "synth.ys"],
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    netlist = folder / NETLIST
+    if done.returncode or not netlist.is_file():
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise BuildError(f"{top}: Yosys ended with status {done.returncode}, no figures\n{end}")
+    return netlist
+
+
+@contextlib.contextmanager
+def _watch(log: Path, say: Callable[[str], None], period_s: float = 5) -> Iterator[None]:
+    """Tell ``say`` the pass that the log has reached, until the block is left."""
+    over = threading.Event()
+
+    def watch() -> None:
+        started = time.monotonic()
+        while not over.wait(period_s):
+            with log.open("rb") as text:
+                text.seek(max(0, log.stat().st_size - 100_000))
+                passes = [line for line in text.read().splitlines() if b". Executing " in line]
+            doing = passes[-1].decode(errors="replace").rstrip(".") if passes else "reading"
+            say(f"{doing} ({time.monotonic() - started:.0f} s)")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

@@ -1,0 +1,60 @@
+"""Small designs whose logic depth is known by hand, and how they get into Yosys."""
+
+from pathlib import Path
+
+from sim.synth import tool
+from sim.synth.netlist import Netlist, read
+
+ADDER = """
+module adder(input clk, input [31:0] a, b, output reg [31:0] s);
+  reg [31:0] x = 0, y = 0;
+  always @(posedge clk) begin x <= a; y <= b; s <= x + y; end
+endmodule
+"""
+
+PARITY = """
+module parity(input clk, input [5:0] i, output reg o);
+  reg [5:0] x = 0;
+  always @(posedge clk) begin x <= i; o <= ^x; end
+endmodule
+"""
+
+BLOCK_RAM = """
+module block_ram(input clk, input write, input [9:0] to, from, input [35:0] i, output reg o);
+  reg [35:0] rows[0:1023];
+  reg [35:0] row;
+  always @(posedge clk) begin
+    if (write) rows[to] <= i;
+    row <= rows[from];
+    o <= ^row;
+  end
+endmodule
+"""
+
+LUT_RAM = """
+module lut_ram(input clk, input write, input [4:0] to, from, input [7:0] i, output reg [7:0] o);
+  reg [7:0] rows[0:31];
+  reg [4:0] index = 0;
+  always @(posedge clk) begin
+    index <= from;
+    if (write) rows[to] <= i;
+    o <= rows[index];
+  end
+endmodule
+"""
+
+LOOP = """
+module loop(input set, reset, output q);
+  wire not_q;
+  assign q = ~(reset | not_q);
+  assign not_q = ~(set | q);
+endmodule
+"""
+
+
+def synthesised(text: str, top: str, family: str, folder: Path) -> Netlist:
+    """Run Yosys on one module."""
+    source = folder / "in" / f"{top}.sv"
+    source.parent.mkdir()
+    source.write_text(text)
+    return read(tool.synthesise([source], top, family, folder).read_bytes(), top)

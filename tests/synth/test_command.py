@@ -1,0 +1,141 @@
+"""The command: what it prints and writes, how it fails, and how figures are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hdl.config import NicConfig
+from sim import cli
+from sim.env import BuildError
+from sim.synth import baseline, command
+from sim.synth.parts import components, configuration, parts
+from sim.synth.report import Report
+
+SMALL = ("--width", "64", "--config", "qps=64", "--room", "interrupts")
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of baselines that is not the repository's."""
+    monkeypatch.setattr(baseline, "FILE", tmp_path / "synth.json")
+    return baseline.FILE
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Run the command; returns exit status, standard output and standard error."""
+    result = CliRunner().invoke(cli.rocinante, ["synth", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def report(**changed: float) -> Report:
+    resources = {"lut": 100, "lutram": 0, "ff": 200, "bram": 1.5, "uram": 0, "dsp": 0}
+    levels = {
+        one: {"worst": worst, "worst_pairs": worst, "above": 0, "ends": 9, "paths": []}
+        for one, worst in (("register", 6), ("ram", 2), ("port", 3))
+    }
+    for name, value in changed.items():
+        if name in resources:
+            resources[name] = value
+        else:
+            levels[name]["worst"] = value
+    return Report("mill", "water", "xcup", resources, {"LUT6": 100}, levels, 1.0, Path())
+
+
+def test_figures_of_one_component(tmp_path: Path) -> None:
+    status, text, _ = call(*SMALL, "--json", str(tmp_path / "synth.json"))
+    assert status == 0
+    facts = json.loads((tmp_path / "synth.json").read_text())
+    assert facts["family"] == "xcup" and facts["config"]["qps"] == 64
+    assert facts["tool"].startswith("Yosys 0.")
+    (part,) = facts["parts"]
+    assert part["name"] == "interrupts" and part["room"] == "common"
+    assert part["ff"] == sum(part["cells"].get(f"FD{kind}E", 0) for kind in "RSCP") > 0
+    assert part["lut"] >= sum(part["cells"].get(f"LUT{size}", 0) for size in range(1, 7)) > 0
+    assert facts["limits"]["levels"]["measured"] == part["levels"]["register"]["worst"]
+    assert facts["errors"] == facts["grown"] == []
+    (row,) = (line.split() for line in text.splitlines() if "interrupts" in line)
+    assert row[1:3] == [str(part["lut"]), str(part["ff"])]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--room", "engine"), "--room must be a room (all, common, context,"),
+        (("--config", "qps"), "--config must be KEY=VALUE with a KEY of NicConfig, not 'qps'"),
+        (("--config", "width=64"), "KEY of NicConfig, not 'width=64'"),
+        (("--config", "qps=many"), "--config qps must be a whole number, not 'many'"),
+        (("--config", "qps=100"), "qps must be a power of two, not 100"),
+        (("--family", "spartan"), "'spartan' is not one of"),
+    ],
+)
+def test_bad_values_are_one_line_and_status_2(arguments: tuple[str, ...], message: str) -> None:
+    status, _, text = call(*arguments)
+    assert status == 2 and message in text
+
+
+def test_no_figures_is_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(part, family, say):
+        raise BuildError(f"{part.name}: Yosys ended with status 0, no figures")
+
+    monkeypatch.setattr(command, "measure", fail)
+    status, text, errors = call(*SMALL, "--json", "-")
+    assert status == 1 and "interrupts: Yosys ended with status 0, no figures" in errors
+    assert json.loads(text)["errors"] == ["interrupts: Yosys ended with status 0, no figures"]
+
+
+def test_growth_is_status_1(monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
+    monkeypatch.setattr(command, "measure", lambda part, family, say: report())
+    assert call(*SMALL, "--update-baseline")[0] == 0
+    assert call(*SMALL, "--check")[0] == 0
+    monkeypatch.setattr(command, "measure", lambda part, family, say: report(lut=106))
+    status, _, errors = call(*SMALL, "--check")
+    assert status == 1 and "mill: lut grew from 100 to 106" in errors
+
+
+def test_limits_of_the_whole() -> None:
+    whole = dataclasses.replace(report(lut=80_001, ff=99_999, register=8, ram=4), name="nic")
+    found = {figure: entry["met"] for figure, entry in command.limits([report(), whole]).items()}
+    assert found == {"lut": False, "ff": True, "levels": True, "ram_levels": False}
+    assert set(command.limits([report()])) == {"levels", "ram_levels"}
+    assert command.limits([]) == {}
+
+
+def test_baseline_tolerates_five_per_cent(kept: Path) -> None:
+    assert baseline.compare("set", [report()]) == ["mill: no baseline for set"]
+    baseline.update("set", [report()])
+    baseline.update("other", [report(lut=5)])
+    assert baseline.compare("set", [report(lut=105, ff=210)]) == []
+    assert baseline.compare("set", [report(lut=90, register=5)]) == []
+    assert baseline.compare("set", [report(lut=105.5, register=7, uram=1)]) == [
+        "mill: lut grew from 100 to 105.5",
+        "mill: uram grew from 0 to 1",
+        "mill: levels grew from 6 to 7",
+    ]
+    assert baseline.compare("other", [report()]) == ["mill: lut grew from 5 to 100"]
+
+
+def test_baseline_forgets_parts_that_are_gone(kept: Path) -> None:
+    baseline.update("set", [report(), dataclasses.replace(report(), name="gone")])
+    baseline.update("set", [report(lut=90)])
+    assert set(baseline.load()["set"]) == {"mill", "gone"}
+    baseline.update("set", [report(lut=90)], gone=True)
+    assert set(baseline.load()["set"]) == {"mill"}
+    assert baseline.load()["set"]["mill"]["lut"] == 90
+
+
+def test_titles_say_what_differs() -> None:
+    assert baseline.title("xcup", NicConfig()) == "xcup width=512"
+    config = configuration(64, ("qps=1024", "cqs=32"))
+    assert baseline.title("ecp5", config) == "ecp5 width=64 qps=1024"
+
+
+def test_every_component_of_the_nic_is_a_part() -> None:
+    config = NicConfig(width=64)
+    found = {part.name: part.room for part in parts(config)}
+    assert set(found) == set(components(config))
+    assert found["egress"] == "egress" and found["qp_cfg"] == "context"

@@ -1,0 +1,65 @@
+"""Yosys fails, dies or leaves nothing: that is never a figure."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from sim.env import BuildError, ToolError
+from sim.synth import tool
+from sim.synth.netlist import read
+from tests.synth import designs
+
+
+def test_broken_verilog_ends_with_its_message(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"(?s)no figures.*syntax error"):
+        designs.synthesised("module broken(input clk;", "broken", "xcup", tmp_path)
+
+
+def test_missing_top(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="no figures"):
+        designs.synthesised(designs.ADDER, "subtractor", "xcup", tmp_path)
+
+
+def test_yosys_that_ends_well_without_a_netlist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "_RUN", "print('all is well')")
+    with pytest.raises(BuildError, match=r"(?s)status 0, no figures.*all is well"):
+        designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
+
+
+def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = "import sys, pyosys; sys._pyosys_abc = '/bin/false'; " + tool._RUN
+    monkeypatch.setattr(tool, "_RUN", dead)
+    with pytest.raises(BuildError, match=r"(?s)no figures.*ABC"):
+        designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
+
+
+def test_missing_yosys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ToolError, match="pyosys is missing"):
+        designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"modules": {}}', '{"modules": {"other": {"cells": {}}}}', "[1]"]
+)
+def test_netlist_without_the_module(text: str) -> None:
+    with pytest.raises(BuildError, match="top: no netlist .*no figures"):
+        read(text.encode(), "top")
+
+
+def test_netlist_without_cells() -> None:
+    text = b'{"modules": {"top": {"ports": {}, "cells": {}, "netnames": {}}}}'
+    with pytest.raises(BuildError, match="top: the netlist has no cells, no figures"):
+        read(text, "top")
+
+
+def test_black_box_is_refused() -> None:
+    text = b'{"modules": {"top": {"ports": {}, "netnames": {}, "cells": {"u": {"type": "mystery",'
+    text += b' "connections": {"a": [2]}}}}}}'
+    with pytest.raises(BuildError, match=r"Cell u \(mystery\) is a black box"):
+        read(text, "top")
