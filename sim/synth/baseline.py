@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from hdl.config import NicConfig
 from sim.env import REPO
+from sim.synth.parts import WHOLE
 from sim.synth.report import Report
 
 FILE = REPO / "tests" / "data" / "synth.json"
@@ -50,13 +51,17 @@ def compare(name: str, reports: Iterable[Report]) -> list[str]:
     return found
 
 
-def update(name: str, reports: Iterable[Report], *, gone: bool = False) -> None:
+def update(name: str, reports: Iterable[Report], *, complete: bool = False) -> None:
     """Write the figures of ``reports`` into the set ``name``; the others stay.
 
-    gone: the reports are all parts there are, so figures of others are removed.
+    complete: the reports are of all components, so others in the set are gone (the whole is not).
     """
     sets = load()
-    kept = {} if gone else sets.get(name, {})
+    kept = {
+        part: figures
+        for part, figures in sets.get(name, {}).items()
+        if part == WHOLE or not complete
+    }
     sets[name] = dict(sorted({**kept, **{one.name: one.figures() for one in reports}}.items()))
     lines = []
     for key, figures in sorted(sets.items()):

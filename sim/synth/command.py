@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich import box
@@ -19,6 +19,7 @@ from sim import console, env
 from sim.env import BuildError
 from sim.synth import baseline
 from sim.synth.parts import WHOLE, Part, choose, configuration, parts
+from sim.synth.place import Placed, place
 from sim.synth.report import LIMITS, Report, measure
 from sim.synth.tool import FAMILIES
 
@@ -29,6 +30,11 @@ WHOLE_LIMITS = {
     "levels": LIMITS["register"],
     "ram_levels": LIMITS["ram"],
 }
+
+#: The largest number of QPs, and how much more than the chosen one it may cost, percent.
+MOST_QPS, MOST_GROWTH = 16384, 5
+
+Result = TypeVar("Result")
 
 _HEADS = {
     "lut": "LUT",
@@ -48,6 +54,10 @@ _HEADS = {
 @click.option("--all-rooms", is_flag=True, help="All components, but not the whole NIC.")
 @click.option("--family", type=click.Choice([*FAMILIES]), default="xcup", show_default=True)
 @click.option("--paths", default=10, show_default=True, help="How many of the longest to print.")
+@click.option("--growth", is_flag=True, help=f"Compare the whole with one of {MOST_QPS} QPs.")
+@click.option(
+    "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
+)
 @click.option("--check", is_flag=True, help="Fail when a figure is 5 % above its baseline.")
 @click.option("--update-baseline", is_flag=True, help="Make these figures the baseline.")
 @console.json_option
@@ -58,6 +68,8 @@ def synth(
     all_rooms: bool,
     family: str,
     paths: int,
+    growth: bool,
+    placing: bool,
     check: bool,
     update_baseline: bool,
     json_file: Path | None,
@@ -66,39 +78,56 @@ def synth(
 
     Ends with status 1 when a part has no figures, or, with --check, when one has grown.
     """
+    if placing:
+        family, rooms = "ecp5", rooms or (WHOLE,)
     with console.stops():
         config = configuration(width, settings)
         chosen = choose(config, rooms) if rooms else parts(config)
         if not rooms and not all_rooms:
             chosen += choose(config, (WHOLE,))
-        reports, errors = measure_all(chosen, family)
+        larger = [Part(WHOLE, "all", dataclasses.replace(config, qps=MOST_QPS))] if growth else []
+        reports, errors = attempt(chosen, lambda part, say: measure(part, family, say))
+        most, missing = attempt(larger, lambda part, say: measure(part, family, say))
+        placed, failed = attempt(chosen if placing else [], place)
+    errors += missing + failed
     name = baseline.title(family, config)
     grown = baseline.compare(name, reports) if check else []
     if update_baseline and not errors:
-        baseline.update(name, reports, gone=not rooms and not all_rooms)
+        baseline.update(name, reports, complete=not rooms)
+    met = limits(reports, most)
     facts = {
         "family": family,
         "config": dataclasses.asdict(config),
         "tool": f"Yosys {env.package_version('pyosys')}",
         "parts": [_fact(report) for report in reports],
-        "limits": limits(reports),
+        "placed": [dataclasses.asdict(one) for one in placed],
+        "limits": met,
         "errors": errors,
         "grown": grown,
     }
     console.write_json(json_file, facts)
     if str(json_file) != "-":
         show(name, reports, paths)
+        for one in placed:
+            show_placed(one)
+        for entry in met.values():
+            console.out.print(_verdict(entry), highlight=False)
     for line in (*errors, *grown):
         console.err.print(line, style="red", markup=False, highlight=False)
     sys.exit(1 if errors or grown else 0)
 
 
-def measure_all(chosen: Sequence[Part], family: str) -> tuple[list[Report], list[str]]:
-    """Measure all parts, a few at a time; returns the reports, and a line for each without."""
+def attempt(
+    chosen: Sequence[Part], work: Callable[[Part, Callable[[str], None]], Result]
+) -> tuple[list[Result], list[str]]:
+    """Do ``work`` for all parts, a few at a time; returns the results, and a line for each without.
+
+    work: takes a part and a function that says what happens now.
+    """
     done = 0
     lock = threading.Lock()
 
-    def one(part: Part, show: Callable[[str], None]) -> Report | str:
+    def one(part: Part, show: Callable[[str], None]) -> tuple[Result | None, str]:
         nonlocal done
 
         def say(text: str) -> None:
@@ -106,32 +135,45 @@ def measure_all(chosen: Sequence[Part], family: str) -> tuple[list[Report], list
                 show(f"{done} of {len(chosen)} done, {part.name}: {text}")
 
         try:
-            return measure(part, family, say)
+            return work(part, say), ""
         except BuildError as error:
-            return str(error)
+            return None, str(error)
         finally:
             with lock:
                 done += 1
 
     with console.progress("Synthesis") as show, ThreadPoolExecutor(env.compile_jobs()) as pool:
         found = list(pool.map(lambda part: one(part, show), chosen))
-    return (
-        [report for report in found if isinstance(report, Report)],
-        [report for report in found if isinstance(report, str)],
-    )
+    results = [result for result, _error in found if result is not None]
+    return results, [error for _result, error in found if error]
 
 
-def limits(reports: Sequence[Report]) -> dict[str, dict[str, Any]]:
-    """Return the limits that apply to what was measured: those of the whole NIC, or the depths."""
+def limits(reports: Sequence[Report], most: Sequence[Report] = ()) -> dict[str, dict[str, Any]]:
+    """Return the limits that apply to what was measured: those of the whole NIC, or the depths.
+
+    most: the whole NIC with ``MOST_QPS``, if it was measured: its growth has a limit too.
+    """
     whole = next((report for report in reports if report.name == WHOLE), None)
     measured = [whole] if whole else reports
-    names = WHOLE_LIMITS if whole else ("levels", "ram_levels")
     found = {}
-    for figure in names if measured else ():
+    for figure in (WHOLE_LIMITS if whole else ("levels", "ram_levels")) if measured else ():
         worst = max(report.figures()[figure] for report in measured)
-        limit = WHOLE_LIMITS[figure]
-        found[figure] = {"limit": limit, "measured": worst, "met": worst <= limit}
+        found[figure] = _limit(_HEADS[figure], WHOLE_LIMITS[figure], worst)
+    if whole and most:
+        for figure in ("lut", "ff"):
+            growth = 100 * (most[0].figures()[figure] / whole.figures()[figure] - 1)
+            text = f"{_HEADS[figure]} more with {MOST_QPS} QPs, %"
+            found[f"{figure}_growth"] = _limit(text, MOST_GROWTH, round(growth, 2))
     return found
+
+
+def _limit(text: str, limit: float, measured: float) -> dict[str, Any]:
+    return {"text": text, "limit": limit, "measured": measured, "met": measured <= limit}
+
+
+def _verdict(entry: dict[str, Any]) -> str:
+    met = "met" if entry["met"] else "NOT met"
+    return f"{entry['text']}: {entry['measured']:,} of at most {entry['limit']:,}: {met}"
 
 
 def show(name: str, reports: Sequence[Report], paths: int) -> None:
@@ -159,10 +201,15 @@ def show(name: str, reports: Sequence[Report], paths: int) -> None:
             table.add_row(*_row(report))
     console.out.print(table)
     _show_paths(reports, paths)
-    for figure, entry in limits(reports).items():
-        verdict = "met" if entry["met"] else "NOT met"
-        line = f"{_HEADS[figure]}: {entry['measured']:,} of at most {entry['limit']:,}: {verdict}"
-        console.out.print(line, highlight=False)
+
+
+def show_placed(placed: Placed) -> None:
+    """Print what nextpnr reached."""
+    used = ", ".join(f"{name} {some:,} of {all_:,}" for name, (some, all_) in placed.used.items())
+    console.out.print(f"{placed.name} on {placed.device}: {placed.fmax_mhz} MHz", style="bold")
+    console.out.print(f"    {used}", highlight=False)
+    for step in placed.critical:
+        console.out.print(f"    {step}", markup=False, highlight=False)
 
 
 def _row(report: Report) -> list[str]:

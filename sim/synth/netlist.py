@@ -70,7 +70,7 @@ def _cell(name: str, raw: dict[str, Any]) -> Cell:
 def _names(netnames: dict[str, Any]) -> dict[Any, str]:
     best: dict[Any, tuple[tuple[bool, int, int], str]] = {}
     for name, entry in netnames.items():
-        if NAMED not in entry["attributes"]:
+        if not {NAMED, REGISTER} & entry["attributes"].keys():
             continue
         rank = (REGISTER not in entry["attributes"], name.count("."), len(name))
         wide = len(entry["bits"]) > 1

@@ -84,7 +84,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     """Map ``part`` to cells, unless it was; returns the folder of the netlist and Yosys' time."""
     say("generating")
     files = sources(part.rtl)
-    contents = [source.read_bytes() for source in files]
+    contents = [tool.prepared(source) for source in files]
     text = tool.script([source.name for source in files], part.name, family)
     key = digest(text, env.package_version("pyosys"), *contents)
     folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import subprocess
 import sys
 import threading
@@ -29,6 +30,19 @@ NAMED, REGISTER = "named", "register"
 NETLIST, LOG = "netlist.json", "yosys.log"
 
 _RUN = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
+
+
+def prepared(source: Path) -> str:
+    """Return a Verilog file as Yosys gets it: names of nets without brackets.
+
+    ``\\rows[1]``, an element of an array, would be taken for a bit of ``rows`` on the way to the
+    mapper and back, where nets are known by their names.
+    """
+
+    def plain(name: re.Match[str]) -> str:
+        return name[0].replace("[", ".").replace("]", "")
+
+    return re.sub(r"\\\S+", plain, source.read_text())
 
 
 def script(sources: Sequence[str], top: str, family: str) -> str:
@@ -65,7 +79,7 @@ def synthesise(
     if importlib.util.find_spec("pyosys") is None:
         raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
     for source in sources:
-        (folder / source.name).write_bytes(source.read_bytes())
+        (folder / source.name).write_text(prepared(source))
     (folder / "synth.ys").write_text(script([path.name for path in sources], top, family))
     log = folder / LOG
     with log.open("w") as output, _watch(log, say):

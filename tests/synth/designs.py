@@ -51,6 +51,19 @@ module loop(input set, reset, output q);
 endmodule
 """
 
+#: A register of two elements, as the generated Verilog names them.
+ARRAY = r"""
+module array(input clk, input write, input [1:0] i, output [3:0] rows);
+  reg [1:0] \rows[0]  = 0;
+  reg [1:0] \rows[1]  = 0;
+  assign rows = {\rows[1] , \rows[0] };
+  always @(posedge clk) if (write) begin
+    \rows[0]  <= i ^ \rows[1] ;
+    \rows[1]  <= i & rows[1:0];
+  end
+endmodule
+"""
+
 
 def synthesised(text: str, top: str, family: str, folder: Path) -> Netlist:
     """Run Yosys on one module."""

