@@ -1,5 +1,7 @@
 // Simple dual-port RAM, one write and one registered read, for memories too large to be printed
-// word by word into generated Verilog. Maps to block RAM or UltraRAM. Contents start at zero.
+// word by word into generated Verilog. Maps to block RAM or UltraRAM. Contents start at zero, as
+// those of a device's own RAM do: synthesis is not told, it would take every word for itself.
+// What a read returns of a row written in the same cycle does not matter: ram.py forwards that row.
 module rocinante_ram #(
     parameter WIDTH = 8,
     parameter DEPTH = 16,
@@ -13,13 +15,14 @@ module rocinante_ram #(
     input  wire [INDEX-1:0] read_index,
     output reg  [WIDTH-1:0] read_row
 );
+  (* no_rw_check *)
   reg [WIDTH-1:0] rows[0:DEPTH-1];
 
+  initial read_row = {WIDTH{1'b0}};
+`ifndef SYNTHESIS
   integer i;
-  initial begin
-    for (i = 0; i < DEPTH; i = i + 1) rows[i] = {WIDTH{1'b0}};
-    read_row = {WIDTH{1'b0}};
-  end
+  initial for (i = 0; i < DEPTH; i = i + 1) rows[i] = {WIDTH{1'b0}};
+`endif
 
   always @(posedge clk) begin
     if (write_enable) rows[write_index] <= write_row;
