@@ -87,16 +87,18 @@ class Lane:
 
     def _demanded(self) -> set[int]:
         """Numbers of the recorded ACKs that the peer asked for with AckReq."""
-        demanded, done, asked = set(), -1, -1
+        demanded: set[int] = set()
+        asked: deque[int] = deque()  # PSNs with AckReq that nothing has answered yet
         for packet in self.place.connection.packets:
             if packet.side != self.place.side and packet.op not in RESPONSES:
                 if packet.parts.fields["ack_request"]:
-                    asked = self._from_peer(packet.psn)
+                    asked.append(self._from_peer(packet.psn))
             elif packet.side == self.place.side and packet.op in RESPONSES:
                 psn = self._from_peer(packet.psn)
-                if done < asked <= psn and packet.op == Op.ACKNOWLEDGE:
+                if asked and asked[0] <= psn and packet.op == Op.ACKNOWLEDGE:
                     demanded.add(packet.number)
-                done = max(done, psn)
+                while asked and asked[0] <= psn:
+                    asked.popleft()
         return demanded
 
     # The card sends -----------------------------------------------------------------------------

@@ -110,6 +110,8 @@ class Run:
         places = [*self.places, place]
         if self.places and place.end.mac != self.mac:
             return "another machine"
+        if any(one.end.gid == place.end.gid and one.end.vlan != place.end.vlan for one in places):
+            return f"{place.end.address} in another VLAN"  # a card knows an address once
         pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places]
         if len(set(pairs)) < len(pairs):
             return f"QP {place.end.qpn:#x} shares its place in the table with another QP"

@@ -93,6 +93,43 @@ async def cut_anywhere(dut):
 
 
 @cocotb.test()
+async def requests_ahead_of_responses(dut):
+    """Both machines ask on before their READs are answered, several deep, in one QP."""
+    capture = Capture()
+    talk = Talk(capture, mtu=256)
+    data = [PATTERN[n : n + 300 * n + 1] for n in range(6)]
+    begun = []
+    for side in (0, 1):
+        for n in (1, 2, 3):
+            begun.append((side, talk.psns[side], data[n]))
+            talk.read(side, 0x1000 * n, 0x600 + 256 * side, data[n], answer=False)
+        talk.send(side, data[4], ack=False)
+        talk.write(side, data[5], 0x9000, 0x600 + 256 * side, imm=b"last", ack=False)
+    for n, (side, psn, part) in enumerate(begun):
+        talk.responses(1 - side, psn, part, msn=n % 3 + 1)
+    for side in (0, 1):
+        talk.ack(side, talk.psns[1 - side] - 1)
+    agrees(*await both_sides(dut, capture.save(Path("ahead.pcap").resolve())))
+
+
+@cocotb.test()
+async def more_connections_than_queues(dut):
+    """A server with forty clients' QPs: more than the card has CQs."""
+    capture = Capture()
+    for n in range(40):
+        names = (f"10.0.1.{n + 1}", "10.0.0.9")
+        talk = Talk(capture, names, qpns=(0x11, 0x100 + 2 + n), psns=(n << 12, n << 13))
+        talk.send(0, PATTERN[n : 40 * n], imm=b"%04d" % n)
+        talk.write(1, PATTERN[: 30 * n], 0x5000, 0x900)
+    plan = Plan(capture.save(Path("server.pcap").resolve()))
+    ((run,), refused) = plan.runs("B", CONFIG)
+    assert not refused
+    assert len(run.places) == 40 > CONFIG.cqs
+    report = await play_run(dut, CONFIG, "server", run)
+    assert report.good, (report.error, report.differences)
+
+
+@cocotb.test()
 async def what_the_protocol_leaves_free(dut):
     """Other machines' habits: each is taken for what it is, with its name."""
     capture = Capture()

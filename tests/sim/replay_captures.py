@@ -127,13 +127,14 @@ class Talk:
         if answer:
             self.responses(1 - side, psn, data)
 
-    def responses(self, side, psn, data, most=1 << 30):
-        """Responses to a READ, at most so many."""
+    def responses(self, side, psn, data, most=1 << 30, msn=None):
+        """Responses to a READ, at most so many; ``msn`` unless it is the newest one."""
+        msn = self.msns[side] if msn is None else msn
         parts = [data[i : i + self.mtu] for i in range(0, max(1, len(data)), self.mtu)]
         for i, part in enumerate(parts[:most]):
             kind = "ONLY" if len(parts) == 1 else "FIRST" if not i else "MIDDLE"
             kind = "LAST" if i and i == len(parts) - 1 else kind
-            aeth = {} if kind == "MIDDLE" else {"syndrome": 0x1F, "msn": self.msns[side]}
+            aeth = {} if kind == "MIDDLE" else {"syndrome": 0x1F, "msn": msn}
             self.packet(side, Op[f"READ_RESP_{kind}"], psn + i, part, **aeth)
 
 

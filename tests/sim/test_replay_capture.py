@@ -325,6 +325,13 @@ def test_numbers_that_share_a_place_come_in_a_further_run(capture, tmp_path):
     assert [len(run.places) for run in plan.runs("B", CONFIG)[0]] == [3, 1]
 
 
+def test_one_address_in_two_vlans_comes_in_a_further_run(capture, tmp_path):
+    Talk(capture, vlans=(5, 5)).send(0, b"x")
+    Talk(capture, qpns=(0x12, 0x23), psns=(1, 1), vlans=(6, 6)).send(0, b"x")
+    plan = plan_of(capture, tmp_path)
+    assert [len(run.places) for run in plan.runs("A", CONFIG)[0]] == [1, 1]
+
+
 def test_larger_tables_when_the_numbers_need_them(capture, tmp_path):
     Talk(capture, qpns=(0x80, 0x101)).write(0, b"x", 0, 0x1234_56)
     config = plan_of(capture, tmp_path).config(64)
