@@ -134,20 +134,29 @@ async def read_after_write(dut):
 
 @cocotb.test()
 async def bandwidth_of_data(dut):
-    """A limit just below what the port takes is met: no part of a cycle is lost."""
+    """A limit below what the port takes is met: no part of a cycle is lost, nothing is too much."""
     bench = await start(dut)
     host, beat = bench.hosts[0], bench.config.bytes_per_beat
     card = Card(host)
     await card.set_up()
+
+    async def copied(**limit):
+        """Time in ns from the first write to the last one, with reads and writes in order."""
+        host.set(reorder=False, **limit)
+        native.clear(host.stats)
+        await card.copy(4096, 8192, 4096)
+        return (host.stats.last_write_ps - host.stats.first_write_ps) / 1000
+
+    unlimited = await copied()  # the card pauses between its bursts
     for share in (0.95, 0.7, 0.3):
-        limit = share * 8 * beat * 1000 / bench.period_ps  # Gb/s
+        gbps = share * 8 * beat * 1000 / bench.period_ps
+        expected = 8 * (4096 - beat) / gbps
         for name in ("read_gbps", "write_gbps"):
-            host.set(**{name: limit})
-            native.clear(host.stats)
-            await card.copy(4096, 8192, 4096)
-            took = (host.stats.last_write_ps - host.stats.first_write_ps) / 1000
-            expected = 8 * (4096 - beat) / limit  # before the last beat; then the interrupt
-            assert abs(took - expected) <= 4 * bench.period_ps / 1000, (name, share, took, expected)
+            took = await copied(**{name: gbps})
+            seen = (name, share, took, expected, unlimited)
+            # The first burst of a read is there before anything is written.
+            assert took >= (0.9 if name == "read_gbps" else 0.99) * expected, seen
+            assert took <= max(expected, unlimited) + 6 * bench.period_ps / 1000, seen
 
 
 @cocotb.test()
