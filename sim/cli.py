@@ -131,6 +131,9 @@ rocinante.add_command(
     _Later("perf", "sim.perf.command", "Measure bandwidth, message rate and latency.")
 )
 rocinante.add_command(_Later("synth", "sim.synth.command", "Measure what the gateware costs."))
+rocinante.add_command(
+    _Later("endpoint", "sim.endpoint.command", "Put one simulated NIC at any program's command.")
+)
 rocinante.add_command(_Later("faults", "tests.faults", "Break the gateware: do tests notice?"))
 
 

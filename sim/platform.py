@@ -298,7 +298,7 @@ class Wire:
         self._times: list[int] = []
         native.events("link_event", index)
         native.clear(self.stats)
-        while self._take() is not None:  # left over from an earlier test
+        while self.take() is not None:  # left over from an earlier test
             pass
         self.set()
         self._task = cocotb.start_soon(self._dispatch())
@@ -356,7 +356,7 @@ class Wire:
         TimeoutError after ``timeout_ns``.
         """
         ends = now_ns() + timeout_ns
-        while (frame := self._take()) is None:
+        while (frame := self.take()) is None:
             left = ends - now_ns()
             if left <= 0:
                 raise TimeoutError(f"No frame from card {self.index} within {timeout_ns} ns")
@@ -374,7 +374,8 @@ class Wire:
         """Complete the file."""
         native.library().link_capture_end()
 
-    def _take(self) -> tuple[bytes, int] | None:
+    def take(self) -> tuple[bytes, int] | None:
+        """A frame that has come from the card, as ``receive`` has it; None without waiting."""
         arrival = native.c_uint64()
         size = native.library().link_receive(self.index, None, native.byref(arrival))
         if not size:

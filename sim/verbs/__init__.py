@@ -10,7 +10,7 @@ What asks the device is awaited. Every failure is an RdmaError, an OSError with 
 """
 
 from sim.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
-from sim.verbs.attr import AHAttr, GlobalRoute, QPAttr, QPCap, QPInitAttr, gid_bytes
+from sim.verbs.attr import AHAttr, GlobalRoute, QPAttr, QPCap, QPInitAttr, gid_bytes, gid_text
 from sim.verbs.context import AH, PD, Context
 from sim.verbs.cq import CQ
 from sim.verbs.mr import MR, DmaMR
@@ -39,4 +39,5 @@ __all__ = [
     "RecvWR",
     "SendWR",
     "gid_bytes",
+    "gid_text",
 ]

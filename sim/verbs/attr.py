@@ -28,6 +28,13 @@ def gid_bytes(gid: str | bytes) -> bytes:
     return address.packed
 
 
+def gid_text(gid: bytes) -> str:
+    """A GID as text; one that maps an IPv4 address shows it: ::ffff:10.0.0.1."""
+    address = ipaddress.IPv6Address(gid)
+    mapped = address.ipv4_mapped
+    return str(address) if mapped is None else f"::ffff:{mapped}"
+
+
 @dataclass
 class GlobalRoute:
     """Global routing header of a path; ``dgid`` is the peer's GID."""

@@ -1,0 +1,1 @@
+"""One simulated NIC for other programs: frames on a unix socket, verbs as JSON lines."""
