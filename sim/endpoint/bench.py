@@ -87,19 +87,16 @@ class Endpoint:
         while not (self._lines.gone or self._session.over):
             if self._task is None:
                 self._begin()
-            busy = self._task is not None and self._wake_at is None
-            if not busy and self._task is None and self._lines.ended:
+            if self._task is None and self._lines.ended:
                 return
-            if busy or not (self._quiet() or self._held()):
+            if not self._may_sleep():
                 await First(Timer(SLICE_NS, "ns"), self._finished.wait())
                 self._finished.clear()
                 self._exchange(0)
-            else:
-                self._exchange(None)
-            if self._wake_at is not None:
-                self._wake_at = None
                 self._turn.set()
                 self._turn.clear()
+            else:
+                self._exchange(None)
 
     def flush(self, seconds: float) -> None:
         """Let the client have its last replies."""
@@ -113,6 +110,7 @@ class Endpoint:
         """Until a slice has passed, or a socket had something, or the time has come."""
         self._wake_at = until
         await self._turn.wait()
+        self._wake_at = None
 
     def facts(self) -> dict[str, Any]:
         """Width in bits, state of the wire, simulated time in ns."""
@@ -147,7 +145,8 @@ class Endpoint:
     async def _serve(self, line: bytes) -> None:
         self._lines.send(await self._session.handle(line))
         self._task = None
-        self._active_ns = self._host.now()
+        if self._session.acted:
+            self._active_ns = self._host.now()
         self._finished.set()
 
     # Sockets ------------------------------------------------------------------------------------
@@ -178,6 +177,12 @@ class Endpoint:
         self._injected += 1
         self._injected_bytes += max(len(frame), SHORTEST_ON_WIRE)
         self._active_ns = self._host.now()
+
+    def _may_sleep(self) -> bool:
+        """Whether nothing happens before a socket has something, or a poll's time has come."""
+        if self._task is not None and (self._wake_at is None or self._wake_at <= time.monotonic()):
+            return False
+        return self._quiet() or self._held()
 
     def _held(self) -> bool:
         """Whether the peer must read first: then nothing more is sent, unless somebody asks."""

@@ -20,9 +20,12 @@ from hdl.abi.virtio_rdma import PSN_BITS, QPN_BITS
 from sim.driver.errors import RdmaError
 from sim.verbs import gid_bytes
 
-__all__ = ["REQUESTS", "BadRequest", "mac_bytes", "parse"]
+__all__ = ["MOST_DATA", "REQUESTS", "BadRequest", "mac_bytes", "parse"]
 
 Parser = Callable[[Any], Any]
+
+#: Bytes that one request may carry or fetch; a line is a little more than twice as long.
+MOST_DATA = 32 << 20
 
 _MISSING = object()
 
@@ -152,6 +155,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 _HANDLE = Field(_bits(32))
+_DATA = Field(_integer(0, MOST_DATA))
 _QPN, _PSN, _WORD, _ADDR = (Field(_bits(bits)) for bits in (QPN_BITS, PSN_BITS, 32, 64))
 _BYTE = _bits(8)
 _RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
@@ -166,7 +170,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
     },
     "dereg_mr": {"mr": _HANDLE},
     "write_mem": {"mr": _HANDLE, "offset": Field(_bits(64), 0), "data": Field(_hex)},
-    "read_mem": {"mr": _HANDLE, "offset": Field(_bits(64), 0), "length": _ADDR},
+    "read_mem": {"mr": _HANDLE, "offset": Field(_bits(64), 0), "length": _DATA},
     "create_qp": {
         "type": Field(_name(QpType), QpType.RC),
         "max_send_wr": Field(_bits(32), 64),

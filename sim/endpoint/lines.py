@@ -5,10 +5,12 @@ from __future__ import annotations
 import select
 import socket
 
+from sim.endpoint.fields import MOST_DATA
+
 __all__ = ["LONGEST", "LineTooLong", "Lines"]
 
-#: Bytes of a line at most: hexadecimal data of 32 MiB.
-LONGEST = 64 << 20
+#: Bytes of a line at most.
+LONGEST = 2 * MOST_DATA + 4096
 #: Replies that the client has not read, in bytes, from which on no more requests are taken.
 _HIGH = 1 << 20
 _CHUNK = 1 << 18

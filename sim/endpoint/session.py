@@ -53,6 +53,8 @@ Reply = dict[str, Any]
 
 #: Inline bytes of a request unless CREATE_QP says otherwise; the device does not tell its limit.
 _INLINE = 256
+#: Requests that leave the device alone, but for what it has done already.
+_PASSIVE = ("info", "write_mem", "read_mem", "poll", "quit")
 _ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 _INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 
@@ -84,6 +86,9 @@ class Session:
     set by ``quit``.
     """
 
+    #: Whether the last request may have given the device something to do.
+    acted = False
+
     def __init__(self, context: Context, world: World, *, mac: bytes, addresses: Sequence[str]):
         self._context, self._world = context, world
         self._mac, self._addresses = mac, addresses
@@ -100,6 +105,7 @@ class Session:
         """The reply to one line, with its newline; failures are replies too."""
         try:
             op, fields = parse(line)
+            self.acted = op not in _PASSIVE
             reply: Reply = await getattr(self, f"_{op}")(fields)
         except RdmaError as error:
             reason = self._world.refusal() if isinstance(error, CommandError) else ""
@@ -143,13 +149,14 @@ class Session:
         pd = await self._domain()
         offset = (f.va or 0) % PAGE_SIZE
         mr = await MR.create(pd, f.length, f.access, offset=offset, virt_addr=f.va)
-        mr.fill(0)  # its pages may have been another region's
         number = next(self._mr_numbers)
         self._mrs[number] = mr
         return {"mr": number, "addr": mr.iova, "lkey": mr.lkey, "rkey": mr.rkey}
 
     async def _dereg_mr(self, f: Fields) -> Reply:
-        await self._mr(f.mr).close()
+        mr = self._mr(f.mr)
+        await mr.close()
+        mr.fill(0)  # whoever gets these pages next expects them so
         del self._mrs[f.mr]
         return {}
 
