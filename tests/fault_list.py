@@ -37,6 +37,7 @@ RECEIVE = ("tests/transport/test_receive.py",)
 REPLY = ("tests/transport/test_replier.py",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
+VIRTIO = ("tests/host/test_virtio.py::test_small_card[setup]",)
 WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 GUARDS = ("tests/mac/test_guards.py",)
@@ -304,6 +305,14 @@ FAULTS = (
         old="deliver.eq((head != tail) & (oldest.data.done != tail[tag_bits])),",
         new="deliver.eq(head != tail),",
         tests=READ,
+    ),
+    Fault(
+        name="queue-reset-missed",
+        what="a queue reset that ends in the cycle in which it is taken never ends",
+        file="hdl/host/virtio_queues.py",
+        old="(under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done",
+        new="under_reset & self.queue_reset_done",
+        tests=VIRTIO,
     ),
     Fault(
         name="write-shift-wrong",

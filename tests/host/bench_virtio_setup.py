@@ -292,6 +292,21 @@ async def queue_reset(dut):
 
 
 @cocotb.test()
+async def queue_reset_that_ends_at_once(dut):
+    """Rooms with nothing under way are done in the cycle in which they take the reset."""
+    host = await Host.begin(dut, SMALL)
+    await host.start()
+    host.at_once = True
+    for queue in (4, 6):
+        await host.enable_queue(queue)
+        await host.set("queue_reset", 1)
+        await host.tick(10)
+        assert (await host.get("queue_reset"), await host.get("queue_enable")) == (0, 0)
+        assert await host.row(queue) == EMPTY
+    assert host.queue_resets == [4, 6]
+
+
+@cocotb.test()
 async def broken_queue_asks_for_a_reset(dut):
     host = await Host.begin(dut, SMALL)
     await host.start()

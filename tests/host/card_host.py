@@ -59,6 +59,7 @@ class Host:
         self.writes: list[tuple[int, int]] = []  # (address, data) of each message
         self.queue_resets: list[int] = []
         self.rooms = True  # something answers resets
+        self.at_once = False  # ... of queues in the cycle in which it takes them
         self.gap = 8  # cycles after a posted write until it has reached its register
         self._handlers: dict[Message, object] = {}
 
@@ -132,6 +133,10 @@ class Host:
         while True:
             taken = int(dut.queue_reset__valid.value) & int(dut.queue_reset__ready.value)
             queue = int(dut.queue_reset__payload.value)
+            if taken and self.at_once:
+                self.queue_resets.append(queue)
+                await self.pulse(dut.queue_reset_done)
+                continue
             await self.tick()
             if taken:
                 self.queue_resets.append(queue)

@@ -330,7 +330,7 @@ async def receive_errors(dut):
 
 @cocotb.test()
 async def modify_to_error_flushes(dut):
-    """MODIFY_QP to ERR returns every request with a flush error; RESET and back works again."""
+    """MODIFY_QP to ERR returns every request with a flush error."""
     p = await Pair.up(dut)
     await p.qps[1].post_recv([RecvWR(i, [p.mrs[1].sge(0, 8)]) for i in range(5)])
     await p.qps[1].modify(QPAttr(qp_state=QpState.ERR), 1)
@@ -340,6 +340,22 @@ async def modify_to_error_flushes(dut):
     await p.qps[1].post_recv(RecvWR(9, []))
     (wc,) = await p.done(side=1)
     assert (wc.wr_id, wc.status) == (9, WcStatus.WR_FLUSH_ERR)
+
+
+@cocotb.test()
+async def queue_pairs_come_and_go(dut):
+    """RESET and DESTROY_QP reset the virtqueues; whoever gets them next begins with nothing."""
+    p = await Pair.up(dut)
+    for turn in range(3):
+        await p.qps[1].post_recv([RecvWR(turn, [p.mrs[1].sge(0, 64)]), RecvWR(99, [])])
+        await p.qps[0].post_send(p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 8)]))
+        await p.good()
+        assert [wc.wr_id for wc in await p.good(side=1)] == [turn]
+        for qp in p.qps:
+            if turn == 0:
+                await qp.modify(QPAttr(qp_state=QpState.RESET), 1)
+            await qp.close()
+        p.qps = await connect(p.nodes, p.pds, p.cqs)
 
 
 @cocotb.test()

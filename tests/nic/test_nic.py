@@ -15,6 +15,7 @@ BENCHES = [
     "local_errors",
     "receive_errors",
     "modify_to_error_flushes",
+    "queue_pairs_come_and_go",
     "completion_events",
     "ring_shapes",
     "reset_at_any_moment",
