@@ -339,6 +339,10 @@ class Wire:
         """Let Python be the far end."""
         self.settings.peer = (1 << 64) - 1
 
+    def hold(self, held: bool) -> None:
+        """Let the far end take no more of what this card sends, or take it again."""
+        self.settings.stall_tx = 256 if held else 0  # of 256 cycles
+
     def inject(self, frame: bytes, *, error: bool = False, earliest_ns: float = 0) -> None:
         """Send a frame (no FCS) to the card, after those before it and not before ``earliest_ns``.
 

@@ -65,6 +65,7 @@ class Endpoint:
         #: When a request that waits wants to look again; None: none waits.
         self._wake_at: float | None = None
         self._injected = self._injected_bytes = 0
+        self._held = False
         self._activity: tuple[int, ...] = ()
         self._active_ns = 0
         self._mac = mac
@@ -155,9 +156,10 @@ class Endpoint:
         """Pass on what there is in every direction; waits for something, ``patience`` s at most."""
         while (taken := self._wire.take()) is not None:
             self._peer.send(taken[0])
+        self._hold(self._peer.backlog >= peer.HIGH)
         behind = self._injected_bytes - self._wire.stats.rx_bytes
         # While the peer does not read, this side goes on reading: both might be waiting.
-        reading = behind < (peer.MOST if self._held() else BEHIND)
+        reading = behind < (peer.MOST if self._held else BEHIND)
         poll = select.poll()
         self._lines.register(poll, reading=self._task is None and not self._lines.blocked)
         due = [patience, self._peer.register(poll, reading=reading)]
@@ -182,18 +184,23 @@ class Endpoint:
         """Whether nothing happens before a socket has something, or a poll's time has come."""
         if self._task is not None and (self._wake_at is None or self._wake_at <= time.monotonic()):
             return False
-        return self._quiet() or self._held()
+        return self._quiet()
 
-    def _held(self) -> bool:
-        """Whether the peer must read first: then nothing more is sent, unless somebody asks."""
-        return self._peer.backlog >= peer.HIGH
+    def _hold(self, held: bool) -> None:
+        """Let the card send no more until the peer has read, as a link with flow control does."""
+        if held != self._held:
+            self._held = held
+            self._wire.hold(held)
+            self._active_ns = self._host.now()
 
     def _quiet(self) -> bool:
         """Whether the card waits for a frame or a request, as far as host and wire can tell."""
         host, wire, now = self._host.stats, self._wire.stats, self._host.now()
         activity = (host.reads, host.writes, wire.tx_frames, wire.rx_frames)
         under_way = host.reads_outstanding or host.writes_pending
-        if activity != self._activity or under_way or self._injected != wire.rx_frames:
+        # What the card does not take while it cannot send waits for the peer as well.
+        arriving = self._injected != wire.rx_frames and not self._held
+        if activity != self._activity or under_way or arriving:
             self._activity, self._active_ns = activity, now
         return bool(now - self._active_ns >= QUIET_NS)
 
@@ -214,7 +221,8 @@ def _reporter(descriptor: int) -> Any:
 @cocotb.test()
 async def endpoint(dut: Any) -> None:
     """Serve one client."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command decides when this ends
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the command has them as well, and decides
     spec = json.loads(os.environ["ROCINANTE_ENDPOINT"])
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     control.connect(spec["control"])

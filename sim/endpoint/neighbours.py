@@ -30,6 +30,7 @@ _IPV4, _ARP, _IPV6 = 0x0800, 0x0806, 0x86DD
 _ICMP, _ICMPV6 = 1, 58
 _BROADCAST, _IPV6_MULTICAST = "ff:ff:ff:ff:ff:ff", "33:33:"
 _UNSPECIFIED, _ALL_NODES, _ALL_NODES_MAC = "::", "ff02::1", "33:33:00:00:00:01"
+_WHO_HAS, _IS_AT = 1, 2
 _ECHO_REQUEST, _ECHO_REPLY = 8, 0
 
 
@@ -70,7 +71,7 @@ class Neighbours:
                     if kind in asked:
                         made = reply(asked)
                         return None if made is None else bytes(made)
-        except (Scapy_Exception, ValueError, IndexError, AttributeError, struct.error):
+        except (Scapy_Exception, ValueError, IndexError, struct.error):
             pass  # scapy's ways to say that bytes are missing or make no sense
         return None
 
@@ -78,10 +79,10 @@ class Neighbours:
         arp = asked[ARP]
         if (arp.hwtype, arp.ptype, arp.hwlen, arp.plen) != (1, _IPV4, 6, 4):
             return None
-        if arp.op != ARP.who_has or arp.pdst not in self._own4:
+        if arp.op != _WHO_HAS or arp.pdst not in self._own4:
             return None
         return Ether(src=self._mac, dst=arp.hwsrc) / ARP(
-            op=ARP.is_at, hwsrc=self._mac, psrc=arp.pdst, hwdst=arp.hwsrc, pdst=arp.psrc
+            op=_IS_AT, hwsrc=self._mac, psrc=arp.pdst, hwdst=arp.hwsrc, pdst=arp.psrc
         )
 
     def _solicited(self, asked: Packet) -> Packet | None:

@@ -16,9 +16,9 @@ __all__ = ["Peer", "connect", "listen"]
 
 #: Between two attempts to connect, s.
 RETRY_S = 0.25
-#: Bytes that wait for a peer that does not read: from ``HIGH`` on the simulation should stand
-#: still; frames beyond ``MOST`` are dropped.
-HIGH, MOST = 4 << 20, 64 << 20
+#: Bytes that wait for a peer that does not read: from ``HIGH`` on the card should send no more;
+#: frames beyond ``MOST`` are dropped.
+HIGH, MOST = 1 << 20, 64 << 20
 _CHUNK = 1 << 18
 
 
