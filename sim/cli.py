@@ -134,6 +134,9 @@ rocinante.add_command(_Later("synth", "sim.synth.command", "Measure what the gat
 rocinante.add_command(
     _Later("endpoint", "sim.endpoint.command", "Put one simulated NIC at any program's command.")
 )
+rocinante.add_command(
+    _Later("interop", "sim.interop.command", "Let a Linux guest and the simulated NIC talk.")
+)
 rocinante.add_command(_Later("faults", "tests.faults", "Break the gateware: do tests notice?"))
 
 

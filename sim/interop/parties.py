@@ -1,0 +1,132 @@
+"""The two sides of a scenario: memory, queue pairs and their connection, by one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["Client", "Connection", "ConnectionOptions", "Party", "Region"]
+
+RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ")
+#: Requests that fit into each work queue.
+DEPTH = 64
+
+
+class Client(Protocol):
+    """What endpoint and guest have in common. docs/endpoint.md has the operations."""
+
+    def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request; its answer."""
+
+    def write(self, mr: int, data: bytes, offset: int = 0) -> None:
+        """Put bytes into a region."""
+
+    def read(self, mr: int, length: int, offset: int = 0) -> bytes:
+        """Bytes of a region."""
+
+
+class Party:
+    """One side: ``name`` for messages, its client, its addresses.
+
+    tells_state: it can be asked for a queue pair's state (``query_qp``).
+    """
+
+    def __init__(self, name: str, client: Client, *, tells_state: bool = False) -> None:
+        self.name, self.client, self.tells_state = name, client, tells_state
+        info = client.call("info")
+        self.mac: str = info["mac"]
+        self.gids: list[str] = info["gids"]
+
+    def gid(self, ipv6: bool) -> str:
+        """Its GID of a family, not a link-local one."""
+        return next(
+            gid
+            for gid in self.gids
+            if gid.startswith("::ffff:") != ipv6 and not gid.startswith("fe80:")
+        )
+
+
+@dataclass(frozen=True)
+class Region:
+    """A registered region of a party."""
+
+    party: Party
+    mr: int
+    addr: int
+    rkey: int
+    length: int
+
+    @classmethod
+    def register(cls, party: Party, length: int, access: Sequence[str] = RIGHTS) -> Region:
+        """Memory of ``length`` bytes."""
+        found = party.client.call("reg_mr", length=length, access=list(access))
+        return cls(party, found["mr"], found["addr"], found["rkey"], length)
+
+    def read(self) -> bytes:
+        """All of it."""
+        return self.party.client.read(self.mr, self.length)
+
+    def write(self, data: bytes) -> None:
+        """Fill it from its beginning."""
+        self.party.client.write(self.mr, data)
+
+
+@dataclass(frozen=True)
+class ConnectionOptions:
+    """``psns``: first PSN of each party's requests. ``access``: of the queue pairs."""
+
+    mtu: int = 1024
+    ipv6: bool = False
+    psns: tuple[int, int] = (0x123456, 0x654321)
+    access: Sequence[str] = RIGHTS
+    max_rd_atomic: int = 4
+
+
+@dataclass
+class Connection:
+    """Two connected queue pairs, one of each party, in the parties' order."""
+
+    parties: tuple[Party, Party]
+    qps: list[int] = field(default_factory=list)
+    qpns: list[int] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, parties: tuple[Party, Party], options: ConnectionOptions) -> Connection:
+        """Both ends in RTS, with timers that never expire.
+
+        A guest's clock runs in wall time, the NIC's in simulated time: no time-out of the one
+        means anything to the other. What is lost is noticed by a scenario's deadline.
+        """
+        made = cls(parties)
+        for party in parties:
+            found = party.client.call(
+                "create_qp", type="RC", max_send_wr=DEPTH, max_recv_wr=DEPTH, sq_sig_all=True
+            )
+            made.qps.append(found["qp"])
+            made.qpns.append(found["qpn"])
+        for i, party in enumerate(parties):
+            other = parties[1 - i]
+            party.client.call(
+                "connect",
+                qp=made.qps[i],
+                dest_qpn=made.qpns[1 - i],
+                dest_gid=other.gid(options.ipv6),
+                dest_mac=other.mac,
+                rq_psn=options.psns[1 - i],
+                sq_psn=options.psns[i],
+                path_mtu=options.mtu,
+                timeout=0,
+                retry_cnt=7,
+                rnr_retry=7,
+                min_rnr_timer=12,
+                max_rd_atomic=options.max_rd_atomic,
+                max_dest_rd_atomic=options.max_rd_atomic,
+                access=list(options.access),
+            )
+        return made
+
+    def close(self) -> None:
+        """Destroy both queue pairs."""
+        for party, qp in zip(self.parties, self.qps, strict=True):
+            party.client.call("destroy_qp", qp=qp)
