@@ -152,7 +152,7 @@ def _run(
 
 def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
     """One scenario, then its capture."""
-    from sim.interop.frames import icrc_faults, is_roce, tshark_faults
+    from sim.interop.frames import icrc_faults, is_roce, msn_faults, tshark_faults
     from sim.interop.traffic import Tally
 
     tally, error = Tally(), ""
@@ -163,10 +163,12 @@ def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
         except (AssertionError, OSError, RuntimeError) as found:
             error = f"{found}\n{lab.report()}"
     seconds = time.monotonic() - began
-    faults = icrc_faults(frame for _, frame in frames) + (tshark_faults(pcap) or [])
+    seen = [frame for _, frame in frames]
+    card = bytes.fromhex(lab.parties[0].mac.replace(":", ""))
+    faults = icrc_faults(seen) + msn_faults(seen, card) + (tshark_faults(pcap) or [])
     if faults and not error:
         error = f"{len(faults)} faulty frames in {pcap}: {'; '.join(faults[:3])}"
-    packets = sum(is_roce(frame) for _, frame in frames)
+    packets = sum(map(is_roce, seen))
     if not packets and not error:
         error = "no RoCE packet has passed"
     return Row(

@@ -9,9 +9,17 @@ from pathlib import Path
 
 from sim.packets import ROCE_PORT, reseal
 
-__all__ = ["icrc_faults", "is_roce", "tshark_faults"]
+__all__ = ["icrc_faults", "is_roce", "msn_faults", "tshark_faults"]
 
 _TSHARK_SECONDS = 120
+#: RC opcodes: those that end a message (a READ is one packet), those that are looked at here.
+_ENDS_MESSAGE = {0x02, 0x03, 0x04, 0x05, 0x08, 0x09, 0x0A, 0x0B, 0x0C}
+_READ_REQUEST, _ACK = 0x0C, 0x11
+_PSNS = 1 << 24
+#: The first packet of a READ response, its only one, ACK.
+_WITH_AETH = {0x0D, 0x10, _ACK}
+#: Syndromes from here on are RNR NAK and NAK.
+_NOT_ACK = 0x20
 _FAULT = "_ws.malformed || _ws.expert.severity == error"
 
 
@@ -64,4 +72,52 @@ def tshark_faults(path: Path) -> list[str] | None:
         protocols, number, message = line.split("\t")
         if protocols.partition(":infiniband")[2] in ("", ":data"):
             faults.append(f"frame {number}: {message}")
+    return faults
+
+
+class _Requests:
+    """The messages that a peer has sent to one queue pair, counted as its MSN counts them."""
+
+    def __init__(self) -> None:
+        self._next: tuple[int, int] | None = None  # the next PSN, and how much later it may be
+        self.count = 0
+
+    def take(self, bth: bytes) -> int:
+        """Count a request packet; one that does not follow begins a new connection."""
+        psn = int.from_bytes(bth[9:12], "big")
+        if self._next is not None and (psn - self._next[0]) % _PSNS > self._next[1]:
+            self.count = 0
+        self.count += bth[0] in _ENDS_MESSAGE
+        # How many PSNs a READ takes follows from its length and the path MTU, at least 256.
+        read = int.from_bytes(bth[24:28], "big") // 256 if bth[0] == _READ_REQUEST else 0
+        self._next = (psn + 1) % _PSNS, read
+        return self.count
+
+
+def msn_faults(frames: Iterable[bytes], mac: bytes) -> list[str]:
+    """``frame N: ...`` for each response of the card ``mac`` whose MSN is not the right one.
+
+    Soft-RoCE does not look at it. An ACK has the number of messages that had come to an end with
+    the PSN that it acknowledges; a READ response at least those up to its request, at most all so
+    far. PSNs of connections that are open at the same time must differ. (Untagged frames.)
+    Spec: IBTA 1.5, 9.7.7.1 (MSN).
+    """
+    requests: dict[int, _Requests] = {}
+    ended: dict[int, tuple[_Requests, int]] = {}
+    faults = []
+    for number, frame in enumerate(frames, 1):
+        if not is_roce(frame):
+            continue
+        bth = frame[42:] if frame[12:14] == b"\x08\x00" else frame[62:]
+        opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
+        if frame[6:12] != mac:
+            if opcode <= _READ_REQUEST:
+                queue = requests.setdefault(int.from_bytes(bth[5:8], "big"), _Requests())
+                ended[psn] = queue, queue.take(bth)
+        elif opcode in _WITH_AETH and bth[12] < _NOT_ACK and psn in ended:
+            queue, least = ended[psn]
+            most = least if opcode == _ACK else queue.count
+            msn = int.from_bytes(bth[13:16], "big")
+            if not least <= msn <= most:
+                faults.append(f"frame {number}: MSN {msn}, not {least}")
     return faults

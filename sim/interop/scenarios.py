@@ -51,10 +51,12 @@ def _operation(parties: Parties, tally: Tally, *, opcode: str, ipv6: bool) -> No
 def _eight_qps(parties: Parties, tally: Tally, *, ipv6: bool) -> None:
     """Everything at once on several connections, both ways."""
     rng = random.Random(8)
-    connections = [
-        Connection.open(parties, ConnectionOptions(mtu=mtu, ipv6=ipv6))
-        for mtu in rng.choices(MTUS, k=_QPS)
-    ]
+    connections = []
+    for i in range(_QPS):
+        # PSNs of different connections differ: a capture tells by them whose an answer is.
+        psns = (i << 20, i << 20 | 1 << 19)
+        options = ConnectionOptions(mtu=rng.choice(MTUS), ipv6=ipv6, psns=psns)
+        connections.append(Connection.open(parties, options))
     messages = [
         Message(rng.choice(list(OPERATIONS)), rng.randrange(_LONGEST), source, qp)
         for _ in range(_MESSAGES)

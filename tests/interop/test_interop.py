@@ -7,16 +7,27 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from hdl.config import NicConfig
+from sim import testbench
+from sim.endpoint.frames import Deframer, framed
 from sim.env import REPO
-from sim.interop import lab
+from sim.interop import command, image, lab, traffic
+from sim.interop.frames import is_roce
 from sim.interop.guest import GuestError
 from sim.interop.image import GuestImage
+from sim.interop.parties import Connection, ConnectionOptions
+from sim.interop.relay import Relay
+from sim.interop.scenarios import Scenario
+from sim.interop.traffic import Message, exchange
+from sim.packets import reseal
 from sim.pcap import read_pcap
 
 #: What the command says when it may not install what it needs: the only reason to skip.
@@ -53,6 +64,75 @@ def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
     for row in facts["scenarios"]:
         frames = list(read_pcap(tmp_path / row["pcap"]))
         assert len(frames) >= row["packets"] > 0, row
+
+
+class SpoilingRelay(Relay):
+    """Changes what the card sends, as gateware with a fault would have sent it."""
+
+    def __init__(self, one: socket.socket, other: socket.socket) -> None:
+        self.ours, theirs = socket.socketpair()
+        for work in (self._spoil_all, self._pass_back):
+            threading.Thread(target=work, args=(one,), daemon=True).start()
+        super().__init__(theirs, other)
+
+    def _spoil_all(self, card: socket.socket) -> None:
+        deframer = Deframer()
+        while data := card.recv(1 << 16):
+            for frame in deframer.feed(data):
+                self.ours.sendall(framed(self.spoil(frame) if is_roce(frame) else frame))
+
+    def _pass_back(self, card: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := self.ours.recv(1 << 16):
+                card.sendall(data)
+
+    def spoil(self, frame: bytes) -> bytes:
+        raise NotImplementedError
+
+
+def _changed(frame: bytes, place: int) -> bytes:
+    changed = bytearray(frame)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+#: What goes wrong over IPv4 without options: BTH at 42, extended headers at 54, data of a WRITE at
+#: 70; by what it must be noticed.
+SPOILERS = {
+    "psn": (lambda frame: reseal(_changed(frame, 53)), "completions after|ended with"),
+    "dest-qp": (lambda frame: reseal(_changed(frame, 49)), "completions after"),
+    "msn": (
+        lambda frame: reseal(_changed(frame, 57)) if frame[42] == 0x11 else frame,
+        "faulty frames.* MSN ",
+    ),
+    "data": (
+        lambda frame: reseal(_changed(frame, 80)) if frame[42] == 0x0A else frame,
+        "guest: RDMA_WRITE of 200 bytes on QP 0: byte 10 differs",
+    ),
+    "icrc": (lambda frame: _changed(frame, len(frame) - 1), "completions after"),
+}
+
+
+@pytest.mark.parametrize("spoiler", [None, *SPOILERS])
+def test_what_a_faulty_card_sends_is_noticed(
+    spoiler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("qemu-system-x86_64") is None:
+        pytest.skip("no QEMU here; with the right to, the first test installs it")
+    spoil, noticed = SPOILERS.get(spoiler or "", (lambda frame: frame, ""))
+    monkeypatch.setattr(SpoilingRelay, "spoil", lambda self, frame: spoil(frame))
+    monkeypatch.setattr(lab, "Relay", SpoilingRelay)
+    monkeypatch.setattr(traffic, "_PATIENCE", 10.0)
+
+    def write(parties, tally) -> None:
+        connection = Connection.open(parties, ConnectionOptions())
+        messages = [Message("RDMA_WRITE", 200, source) for source in (0, 1)]
+        exchange([connection], messages, seed=1, tally=tally)
+
+    testbench.build(config=NicConfig(width=64))
+    with lab.Lab(image.build(), 64) as up:
+        row = command._try(up, Scenario("write", "", write), tmp_path / "x.pcap")
+    assert re.search(noticed, row.error) if noticed else not row.error, row.error
 
 
 def test_guest_that_does_not_boot_shows_its_console(
