@@ -1,5 +1,6 @@
 """What ``perf`` says when nothing completes, and when a byte is wrong."""
 
+import os
 from pathlib import Path
 
 import cocotb
@@ -12,7 +13,8 @@ from sim.perf.plan import Plan
 from sim.perf.traffic import Ends
 from sim.system import System
 
-FEW = {"sizes": (64,), "width": 64, "tx_depth": 16, "cq_mod": 4, "post_list": 4, "iters": 4}
+WIDTH = int(os.environ.get("ROCINANTE_WIDTH", "64"))
+FEW = {"sizes": (64,), "width": WIDTH, "tx_depth": 16, "cq_mod": 4, "post_list": 4, "iters": 4}
 
 
 async def ends_of(dut, op):
