@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from hdl.config import NicConfig
 from sim import testbench
@@ -21,7 +22,6 @@ from sim.endpoint.frames import Deframer, framed
 from sim.env import REPO
 from sim.interop import command, image, lab, traffic
 from sim.interop.frames import is_roce
-from sim.interop.guest import GuestError
 from sim.interop.image import GuestImage
 from sim.interop.parties import Connection, ConnectionOptions
 from sim.interop.relay import Relay
@@ -138,14 +138,19 @@ def test_what_a_faulty_card_sends_is_noticed(
 def test_guest_that_does_not_boot_shows_its_console(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it is QEMU that complains; and it has ended."""
+    """Here it is QEMU that complains, and has ended: one message, status 2, no traceback."""
     if shutil.which("qemu-system-x86_64") is None:
         pytest.skip("no QEMU here; with the right to, the first test installs it")
     monkeypatch.setattr(lab, "EndpointClient", lambda *_, **__: contextlib.nullcontext())
     kernel = tmp_path / "vmlinux"
     kernel.write_bytes(b"no kernel")
-    with pytest.raises(GuestError, match=r"has not come up .*\(QEMU ended .*\n  \| qemu"):
-        lab.Lab(GuestImage(kernel, kernel, ()), 64)
+    monkeypatch.setattr(command, "_prepare", lambda width: GuestImage(kernel, kernel, ()))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(command.interop, ["psn-wrap"])
+    assert done.exit_code == 2
+    assert re.search(
+        r"Error: The guest has not come up .*\(QEMU ended .*\n  \| qemu", done.stderr
+    ), done.output
 
 
 def test_scenarios_are_listed_and_chosen(tmp_path: Path) -> None:
