@@ -143,6 +143,8 @@ def _run(
                 lab = None
     except GuestError as error:
         raise console.UsageStop(str(error)) from None
+    except (RuntimeError, OSError) as error:  # the endpoint has not come up
+        raise click.ClickException(str(error)) from None
     finally:
         if lab is not None:
             lab.close()

@@ -18,6 +18,9 @@ _KERNELS = ("linux-image-amd64", "linux-image-generic")
 #: Parts of a kernel: its image, and the modules where they are packages of their own.
 _KERNEL_PART = re.compile(r"linux-(image|modules|modules-extra)-\d")
 
+#: How long to wait for somebody else who is installing, seconds.
+_LOCK_SECONDS = 120
+
 
 def require_commands(packages: dict[str, str]) -> None:
     """Install what is missing of ``packages`` (command -> packages) when that is allowed.
@@ -95,7 +98,8 @@ def _as_root(arguments: list[str], otherwise: str) -> None:
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if sudo and subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode:
         raise ToolError(otherwise)
-    command = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y", *arguments]
+    command = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-y"]
+    command += ["-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}", *arguments]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -19,9 +19,10 @@ from click.testing import CliRunner
 from hdl.config import NicConfig
 from sim import testbench
 from sim.endpoint.frames import Deframer, framed
-from sim.env import REPO
+from sim.env import REPO, ToolError
 from sim.interop import command, image, lab, traffic
 from sim.interop.frames import is_roce
+from sim.interop.guest import require_qemu
 from sim.interop.image import GuestImage
 from sim.interop.parties import Connection, ConnectionOptions
 from sim.interop.relay import Relay
@@ -29,9 +30,6 @@ from sim.interop.scenarios import Scenario
 from sim.interop.traffic import Message, exchange
 from sim.packets import reseal
 from sim.pcap import read_pcap
-
-#: What the command says when it may not install what it needs: the only reason to skip.
-LACKING = re.compile(r"Missing packages: apt-get install .*|.*has no apt-get.*|.*not Debian.*")
 
 
 def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +44,16 @@ def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+def _need_qemu() -> None:
+    """Installs it where that is allowed; only elsewhere the test is skipped."""
+    try:
+        require_qemu()
+    except ToolError as error:
+        if os.geteuid() == 0 and shutil.which("apt-get"):
+            raise
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize(
     "width, scenarios",
     [
@@ -54,9 +62,8 @@ def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     ],
 )
 def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
+    _need_qemu()
     done = interop("--width", str(width), "--json", "-", *scenarios, cwd=tmp_path)
-    if done.returncode == 2 and (lacking := LACKING.search(done.stderr)):
-        pytest.skip(lacking[0])
     assert done.returncode == 0, done.stderr[-4000:]
     facts = json.loads(done.stdout)
     assert facts["failed"] == 0 and facts["passed"] >= len(scenarios)
@@ -117,8 +124,7 @@ SPOILERS = {
 def test_what_a_faulty_card_sends_is_noticed(
     spoiler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if shutil.which("qemu-system-x86_64") is None:
-        pytest.skip("no QEMU here; with the right to, the first test installs it")
+    _need_qemu()
     spoil, noticed = SPOILERS.get(spoiler or "", (lambda frame: frame, ""))
     monkeypatch.setattr(SpoilingRelay, "spoil", lambda self, frame: spoil(frame))
     monkeypatch.setattr(lab, "Relay", SpoilingRelay)
@@ -139,8 +145,7 @@ def test_guest_that_does_not_boot_shows_its_console(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here it is QEMU that complains, and has ended: one message, status 2, no traceback."""
-    if shutil.which("qemu-system-x86_64") is None:
-        pytest.skip("no QEMU here; with the right to, the first test installs it")
+    _need_qemu()
     monkeypatch.setattr(lab, "EndpointClient", lambda *_, **__: contextlib.nullcontext())
     kernel = tmp_path / "vmlinux"
     kernel.write_bytes(b"no kernel")
