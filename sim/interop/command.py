@@ -187,9 +187,9 @@ def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
 def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
     table = Table(title=f"Linux and the NIC, {facts['width']} bit", title_justify="left")
     table.add_column("scenario", no_wrap=True)
-    for heading in ("messages", "bytes verified", "packets", "seconds"):
+    for heading in ("messages", "bytes verified", "packets", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     for row in rows:
         table.add_row(
             row.name,
@@ -203,5 +203,6 @@ def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
     kernel = next((name for name in facts["packages"] if name.startswith("linux-image")), "")
     console.out.print(
         f"Guest: {kernel}, up in {facts.get('boot_seconds', 0):.1f} s; all in "
-        f"{facts['seconds']:.0f} s\n{pcap_dir}: the frames of each scenario"
+        f"{facts['seconds']:.0f} s\n{pcap_dir}: the frames of each scenario",
+        soft_wrap=True,
     )
