@@ -273,7 +273,10 @@ async def counters_of_each_qp(dut):
         for number, qps in enumerate(many):
             qp = qps[side]
             found = await node.context.device.qp_counters(qp.qp_num)
-            assert {n: v for n, v in found.items() if v} == wanted[number][side], (number, side)
+            counted = {name: value for name, value in found.items() if value}
+            # Of the flushed SENDs some may have been on the way already.
+            assert counted.pop("qp_state", 0) <= (2 if (number, side) == (2, 1) else 0)
+            assert counted == wanted[number][side], (number, side)
             assert found == await node.registers.qp_counters(qp.qp_num % CONFIG.qps)
             total = {name: total.get(name, 0) + value for name, value in found.items()}
         assert total == {name: after[name] - before[side][name] for name in total}
