@@ -140,6 +140,8 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
                     part = f"-{facts['size']}-{plan.qps}" if apart else ""
                     shutil.copyfile(facts["pcap"], pcap.with_stem(pcap.stem + part))
             return [make_row(plan, facts) for facts in found]
+    except ValueError as error:  # a timed part shorter than what was on its way
+        raise click.ClickException(f"{error}: more --iters are needed") from None
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
 

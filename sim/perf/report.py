@@ -30,7 +30,7 @@ def _both(packets: Packets, line_gbps: float) -> Rates:
     """Rates of both directions added; the time is the longer of the two."""
     parts = [rates(packets.of(int(one)), line_gbps) for one in np.unique(packets.source)]
     if not parts:
-        raise ValueError("The capture holds no data packets")
+        raise ValueError("0 data packets are too few for a rate")
     average, peak, limit = (
         sum(getattr(part, name) for part in parts) for name in ("average", "peak", "limit")
     )

@@ -153,6 +153,18 @@ def canned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Plan]:
     return seen
 
 
+def test_nothing_in_the_timed_part_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_pcap(tmp_path / "x.pcap", [])
+    monkeypatch.setattr("sim.testbench.build", lambda **_: None)
+    monkeypatch.setattr(command, "_run", lambda *_: [found(tmp_path / "x.pcap")])
+    status, output = call("write_bw", "-s", "64", "-n", "1")
+    assert status == 1
+    last = output.splitlines()[-1]
+    assert last == "Error: 0 data packets are too few for a rate: more --iters are needed"
+
+
 def test_one_row_is_an_object(canned: list[Plan], tmp_path: Path) -> None:
     status, _ = call("write_bw", "-s", "64", "-q", "3", "--json", str(tmp_path / "x.json"))
     assert status == 0 and canned == [replace(PLAN, qps=3)]
