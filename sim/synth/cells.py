@@ -75,7 +75,7 @@ _MUX = Kind("comb")
 _BRAM = ("CLKARDCLK", "CLKBWRCLK")
 _QUAD = ("ADDRA", "ADDRB", "ADDRC", "ADDRD")
 _OCTAL = (*_QUAD, "ADDRE", "ADDRF", "ADDRG", "ADDRH")
-_DUAL = ("A", "DPRA", *(f"{pin}{bit}" for pin in ("A", "DPRA") for bit in range(7)))
+_ADDRESS = ("A", "DPRA", *(f"{pin}{bit}" for pin in ("A", "DPRA") for bit in range(7)))
 
 XCUP: dict[str, Kind] = {
     **{f"LUT{inputs}": _lut() for inputs in range(1, 7)},
@@ -90,10 +90,15 @@ XCUP: dict[str, Kind] = {
     "RAM32M16": _lutram(8, "WCLK", *_OCTAL),
     "RAM64M": _lutram(4, "WCLK", *_QUAD),
     "RAM64M8": _lutram(8, "WCLK", *_OCTAL),
-    "RAM32X1D": _lutram(2, "WCLK", *_DUAL),
-    "RAM64X1D": _lutram(2, "WCLK", *_DUAL),
-    "RAM128X1D": _lutram(4, "WCLK", *_DUAL),
-    "RAM256X1D": _lutram(8, "WCLK", *_DUAL),
+    "RAM32X1S": _lutram(1, "WCLK", *_ADDRESS),
+    "RAM64X1S": _lutram(1, "WCLK", *_ADDRESS),
+    "RAM128X1S": _lutram(2, "WCLK", *_ADDRESS),
+    "RAM256X1S": _lutram(4, "WCLK", *_ADDRESS),
+    "RAM512X1S": _lutram(8, "WCLK", *_ADDRESS),
+    "RAM32X1D": _lutram(2, "WCLK", *_ADDRESS),
+    "RAM64X1D": _lutram(2, "WCLK", *_ADDRESS),
+    "RAM128X1D": _lutram(4, "WCLK", *_ADDRESS),
+    "RAM256X1D": _lutram(8, "WCLK", *_ADDRESS),
     "RAMB18E2": _ram("bram", 0.5, *_BRAM),
     "RAMB36E2": _ram("bram", 1, *_BRAM),
     "URAM288": _ram("uram", 1, "CLK"),

@@ -50,6 +50,7 @@ _HEADS = {
 @click.command()
 @console.width_option
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="As in NicConfig.")
+@click.option("--small", is_flag=True, help="Few QPs, small tables and buffers; --config wins.")
 @click.option("--room", "rooms", multiple=True, metavar="NAME", help="A room, a component or nic.")
 @click.option("--all-rooms", is_flag=True, help="All components, but not the whole NIC.")
 @click.option("--family", type=click.Choice([*FAMILIES]), default="xcup", show_default=True)
@@ -64,6 +65,7 @@ _HEADS = {
 def synth(
     width: int,
     settings: tuple[str, ...],
+    small: bool,
     rooms: tuple[str, ...],
     all_rooms: bool,
     family: str,
@@ -81,7 +83,7 @@ def synth(
     if placing:
         family, rooms = "ecp5", rooms or (WHOLE,)
     with console.stops():
-        config = configuration(width, settings)
+        config = configuration(width, settings, small=small)
         chosen = choose(config, rooms) if rooms else parts(config)
         if not rooms and not all_rooms:
             chosen += choose(config, (WHOLE,))

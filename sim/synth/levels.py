@@ -168,7 +168,7 @@ class Walk:
                 continue
             name = self._register(cell)
             for pin, nets in cell.inputs.items():
-                if pin not in known.clocks and pin not in known.reads:
+                if pin not in known.clocks:
                     end = name if pin in ("D", "DI") else f"{name}.{pin}"
                     yield from ((end, net) for net in nets if not isinstance(net, str))
         for port, nets in self._netlist.outputs.items():
@@ -196,7 +196,11 @@ class Walk:
             if kind(cell, self._family).carry and self._cost(self._arcs[one], before):
                 carries.append(cell)
         names = [self._netlist.names[one] for one in reversed(trail) if one in self._netlist.names]
-        sources = [cell.source.split("|")[0] for cell in reversed(carries)]
+        # Of a cell's places the design's own: those in Yosys' library are absolute paths.
+        sources = [
+            next((place for place in cell.source.split("|") if not place.startswith("/")), "")
+            for cell in reversed(carries)
+        ]
         return Path(
             levels=level,
             carry=len(carries),

@@ -10,6 +10,27 @@ from sim.verilog import Rtl
 
 WHOLE = "nic"
 
+#: ``--small``: a configuration that a mid-size device holds, and that is mapped in seconds.
+SMALL = {
+    "qps": 64,
+    "cqs": 8,
+    "mrs": 64,
+    "gids": 4,
+    "vectors": 8,
+    "queue_size": 256,
+    "read_tags": 16,
+    "read_bytes": 256,
+    "max_sge": 4,
+    "max_inline": 64,
+    "send_lines": 8,
+    "recv_lines": 16,
+    "outstanding": 128,
+    "read_resources": 128,
+    "translation_lines": 64,
+    "gather_bytes": 8192,
+    "receive_bytes": 16384,
+}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -70,10 +91,13 @@ def choose(config: NicConfig, names: tuple[str, ...]) -> list[Part]:
     return [part for part in known if not {part.name, part.room}.isdisjoint(names)]
 
 
-def configuration(width: int, settings: tuple[str, ...]) -> NicConfig:
-    """Return the configuration of ``--width`` and ``--config KEY=VALUE``; raises ValueError."""
+def configuration(width: int, settings: tuple[str, ...] = (), *, small: bool = False) -> NicConfig:
+    """Return the configuration of ``--width``, ``--small`` and ``--config KEY=VALUE``, which wins.
+
+    Raises ValueError for a setting that NicConfig does not have or take.
+    """
     names = {field.name for field in fields(NicConfig)} - {"width"}
-    values: dict[str, int] = {}
+    values = dict(SMALL) if small else {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if key not in names or not separator:

@@ -133,6 +133,23 @@ def test_loop_is_refused_and_named() -> None:
     assert "one two three" in " ".join(named[1:] * 2)
 
 
+def test_memory_of_look_up_tables() -> None:
+    """Read through, written at the end of a path: both from the same address."""
+    ram = Cell("m", "RAM64X1S", {"WCLK": [0], "WE": [2], "A0": [3], "D": [1]}, {"O": [4]})
+    walk = Walk(
+        netlist(ff("x", "0", 1), lut("a", [1], 2), lut("b", [2], 3), ram, ff("y", 4, 5),
+                names={1: "x", 5: "y"}),
+        "xcup",
+    )  # fmt: skip
+    ends = {path.end: (path.levels, path.start) for path in walk.levels("register").paths}
+    assert ends == {
+        "y": (3, "x"),
+        "RAM64X1S m": (0, "x"),
+        "RAM64X1S m.WE": (1, "x"),
+        "RAM64X1S m.A0": (2, "x"),
+    }
+
+
 def test_unknown_cell_is_refused() -> None:
     with pytest.raises(ValueError, match="type not known here: NAND2"):
         Walk(netlist(Cell("u1", "NAND2", {"A": [1]}, {"Y": [2]})), "xcup")
