@@ -196,9 +196,9 @@ class Walk:
             if kind(cell, self._family).carry and self._cost(self._arcs[one], before):
                 carries.append(cell)
         names = [self._netlist.names[one] for one in reversed(trail) if one in self._netlist.names]
-        # Of a cell's places the design's own: those in Yosys' library are absolute paths.
+        # Of a cell's places the design's own: those in Yosys' library have a folder.
         sources = [
-            next((place for place in cell.source.split("|") if not place.startswith("/")), "")
+            next((place for place in cell.source.split("|") if "/" not in place), "")
             for cell in reversed(carries)
         ]
         return Path(

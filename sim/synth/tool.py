@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -29,7 +30,12 @@ NAMED, REGISTER = "named", "register"
 
 NETLIST, LOG = "netlist.json", "yosys.log"
 
-_RUN = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
+_RUN = """
+import sys, pyosys
+sys._pyosys_share_dirname = "share/"
+from pyosys import libyosys
+libyosys.run_pass("script " + sys.argv[1])
+"""
 
 
 def prepared(source: Path) -> str:
@@ -76,8 +82,7 @@ def synthesise(
     Raises ToolError when Yosys is not installed, BuildError with the end of its log when it fails
     or ends without a netlist (it has been seen to end with status 0 after its mapper had died).
     """
-    if importlib.util.find_spec("pyosys") is None:
-        raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
+    _library(folder / "share")
     for source in sources:
         (folder / source.name).write_text(prepared(source))
     (folder / "synth.ys").write_text(script([path.name for path in sources], top, family))
@@ -90,11 +95,33 @@ def synthesise(
             stderr=subprocess.STDOUT,
             check=False,
         )
+    shutil.rmtree(folder / "share")
     netlist = folder / NETLIST
     if done.returncode or not netlist.is_file():
         end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise BuildError(f"{top}: Yosys ended with status {done.returncode}, no figures\n{end}")
     return netlist
+
+
+def _library(share: Path) -> None:
+    """Link Yosys' cell libraries to ``share``, with an error in one of them put right.
+
+    Its single-port memories of look-up tables for UltraScale+ (Yosys 0.70) include one of 65536
+    rows, cheap and so often chosen, for which there is no cell: that cell, RAM512X1S, has 512.
+    """
+    package = importlib.util.find_spec("pyosys")
+    if package is None or package.origin is None:
+        raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
+    installed = Path(package.origin).parent / "share"
+    for folder, skipped in ((installed, "xilinx"), (installed / "xilinx", "lutrams_xcu.txt")):
+        target = share / folder.relative_to(installed)
+        target.mkdir()
+        for entry in folder.iterdir():
+            if entry.name != skipped:
+                (target / entry.name).symlink_to(entry)
+    text = (installed / "xilinx" / "lutrams_xcu.txt").read_text()
+    wrong, right = (f'"ABITS" {bits} {{\n\t\tabits {bits};' for bits in (16, 9))
+    (share / "xilinx" / "lutrams_xcu.txt").write_text(text.replace(wrong, right))
 
 
 @contextlib.contextmanager

@@ -43,6 +43,18 @@ module lut_ram(input clk, input write, input [4:0] to, from, input [7:0] i, outp
 endmodule
 """
 
+SINGLE_PORT = """
+module single_port(input clk, input write, input [8:0] to, input i, output o);
+  reg rows[0:511];
+  reg [8:0] index = 0;
+  assign o = rows[index];
+  always @(posedge clk) begin
+    index <= to;
+    if (write) rows[index] <= i;
+  end
+endmodule
+"""
+
 LOOP = """
 module loop(input set, reset, output q);
   wire not_q;

@@ -32,7 +32,7 @@ def test_yosys_that_ends_well_without_a_netlist(
 
 
 def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = "import sys, pyosys; sys._pyosys_abc = '/bin/false'; " + tool._RUN
+    dead = tool._RUN.replace("import sys, pyosys", "import sys, pyosys; sys._pyosys_abc = 'no'")
     monkeypatch.setattr(tool, "_RUN", dead)
     with pytest.raises(BuildError, match=r"(?s)no figures.*ABC"):
         designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
@@ -70,3 +70,8 @@ def test_elements_of_arrays_keep_apart(tmp_path: Path) -> None:
     netlist = designs.synthesised(designs.ARRAY, "array", "xcup", tmp_path)
     names = {netlist.names[net] for cell in netlist.cells for net in cell.outputs.get("Q", ())}
     assert names == {f"rows.{row}[{bit}]" for row in range(2) for bit in range(2)}
+
+
+def test_single_port_memory_gets_a_cell_that_exists(tmp_path: Path) -> None:
+    netlist = designs.synthesised(designs.SINGLE_PORT, "single_port", "xcup", tmp_path)
+    assert {cell.type for cell in netlist.cells if cell.type.startswith("RAM")} == {"RAM512X1S"}
