@@ -131,7 +131,7 @@ class Host {
         auto &queue = streams_[stream];
         if (!queue.empty()) write.visible = std::max(write.visible, queue.back().visible);
         queue.push_back(write);
-        stats.writes_pending++;
+        stats.writes_pending = ++pending_;
         stats.write_beats++;
         const std::uint64_t bytes = __builtin_popcountll(strb);
         stats.write_bytes += bytes;
@@ -191,7 +191,7 @@ class Host {
     void step(std::uint64_t now, std::uint64_t period) {
         stats.cycles++;
         period_ = period;
-        if (stats.writes_pending) {
+        if (pending_) {
             for (auto &stream : streams_) {
                 while (!stream.empty() && stream.front().visible <= now) apply(stream);
             }
@@ -212,6 +212,7 @@ class Host {
     std::priority_queue<Read, std::vector<Read>, Later> waiting_;
     std::vector<Read> ready_;
     std::array<std::deque<Write>, 16> streams_;
+    std::uint64_t pending_ = 0;  // writes in them; statistics may be cleared at any time
     std::deque<Mmio> mmio_, answers_;
     std::deque<Answer> returning_;
     bool tag_used_[256] = {};
@@ -257,7 +258,7 @@ class Host {
     void apply(std::deque<Write> &stream) {
         const Write write = stream.front();
         stream.pop_front();
-        stats.writes_pending--;
+        stats.writes_pending = --pending_;
         if (write.addr >= kMsiFirst && write.addr <= kMsiLast) {
             for (unsigned lane = 0; lane + 4 <= beat; lane += 4) {
                 if ((write.strb >> lane & 15) != 15) continue;
@@ -292,7 +293,7 @@ class Host {
 
     // A read pushes the writes that came before it.
     void flush(std::uint64_t order) {
-        if (!stats.writes_pending) return;
+        if (!pending_) return;
         for (auto &stream : streams_) {
             while (!stream.empty() && stream.front().order < order) apply(stream);
         }

@@ -133,6 +133,25 @@ async def read_after_write(dut):
 
 
 @cocotb.test()
+async def clearing_counts_delays_no_write(dut):
+    """What is on its way when the statistics are cleared becomes visible all the same."""
+    bench = await start(dut)
+    host = bench.hosts[0]
+    host.set(write_delay_ns=5000)
+    host.memory.bytes[:64] = 0x5A
+    host.memory.bytes[4096:4160] = 0
+    card = Card(host)
+    for name, value in (("source", 0), ("target", 4096), ("length", 64)):
+        await card.put(name, value)
+    await Timer(3000, "ns")
+    assert host.stats.writes_pending and not host.memory.bytes[4096:4160].any()
+    native.clear(host.stats)
+    await Timer(10_000, "ns")
+    assert (host.memory.bytes[4096:4160] == 0x5A).all()
+    assert host.stats.writes_pending == 0
+
+
+@cocotb.test()
 async def bandwidth_of_data(dut):
     """A limit below what the port takes is met: no part of a cycle is lost, nothing is too much."""
     bench = await start(dut)
