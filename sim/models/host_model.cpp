@@ -211,14 +211,13 @@ class Host {
     Random random_;
     std::priority_queue<Read, std::vector<Read>, Later> waiting_;
     std::vector<Read> ready_;
-    std::array<std::deque<Write>, 16> streams_;
-    std::uint64_t pending_ = 0;  // writes in them; statistics may be cleared at any time
+    std::array<std::deque<Write>, 16> streams_;  // pending_ writes in all
     std::deque<Mmio> mmio_, answers_;
     std::deque<Answer> returning_;
     bool tag_used_[256] = {};
     std::vector<Watch> watches_;
     int current_ = -1;  // index in ready_ of the completion being sent
-    std::uint64_t order_ = 0, read_free_ = 0, write_free_ = 0, period_ = 0;
+    std::uint64_t order_ = 0, pending_ = 0, read_free_ = 0, write_free_ = 0, period_ = 0;
     std::uint32_t burst_left_ = 0;
     std::uint64_t burst_next_ = 0;
 
