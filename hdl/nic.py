@@ -14,6 +14,7 @@ from hdl.common.fork import StreamFork
 from hdl.common.join import Join
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.context.gid import GidTable
+from hdl.context.mirror import ProgramMirror
 from hdl.context.table import Table
 from hdl.counters import connect_counters
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
@@ -136,9 +137,12 @@ class Nic(wiring.Component):
         qp_tx = table("qp_tx", QpTx, qps, 14)
         qp_ack = table("qp_ack", QpAck, qps, 14, reads=3)
         qp_rx = table("qp_rx", QpRx, qps, 14, reads=3)
+        qp_rx_ahead = table("qp_rx_ahead", QpRx, qps, 14)
         qp_reply = table("qp_reply", QpReply, qps, 14, reads=2)
         resources = table("resources", ReadResource, config.read_resources, 16, reads=2)
         mrs = table("mrs", MrRow, config.mrs, 16, reads=2, owned=False)
+
+        qp_rx_both = room("qp_rx_both", ProgramMirror(row=QpRx, index_width=14))
 
         releases = room("releases", StreamArbiter(shape=8, inputs=2))
         replies = room("replies", StreamArbiter(shape=Activation, inputs=2))
@@ -278,6 +282,7 @@ class Nic(wiring.Component):
             pokes.set4.payload.flags.eq(ReceiveFlags.FAIL.value),
             completion.cq_error.ready.eq(pokes.set4.ready),
             receive.sequence_nak.ready.eq(1),
+            recv_fetch.hold.eq(receive.fetch_hold),
         ]
         self._slots(m, scatter, recv_fetch)
 
@@ -297,6 +302,10 @@ class Nic(wiring.Component):
             (requester.ack, qp_ack.read2),
             (receive.rx_read, qp_rx.read0),
             (receive.rx_write, qp_rx.write),
+            (receive.ahead_read, qp_rx_ahead.read0),
+            (receive.ahead_write, qp_rx_ahead.write),
+            (qp_rx_both.first, qp_rx.program),
+            (qp_rx_both.second, qp_rx_ahead.program),
             (requester.rx, qp_rx.read1),
             (replier.rx, qp_rx.read2),
             (replier.row, qp_reply.read0),
@@ -316,7 +325,7 @@ class Nic(wiring.Component):
             ("qp_fetch", qp_fetch.program),
             ("qp_tx", qp_tx.program),
             ("qp_ack", qp_ack.program),
-            ("qp_rx", qp_rx.program),
+            ("qp_rx", qp_rx_both.program),
             ("qp_reply", qp_reply.program),
             ("mr", mrs.program),
             ("cq", completion.cq_program),
@@ -332,7 +341,7 @@ class Nic(wiring.Component):
             management.command.drain.done.eq(drain.done),
             invalidate.start.eq(management.command.invalidate.start),
             management.command.invalidate.done.eq(invalidate.done),
-            drain.part_done.eq(Cat(gather.drain_done, scatter.drain_done)),
+            drain.part_done.eq(Cat(gather.drain_done, scatter.drain_done & ~receive.mending)),
             invalidate.part_done.eq(Cat(gather.invalidate_done, scatter.invalidate_done)),
         ]
         for part in (gather, scatter):
@@ -358,13 +367,15 @@ class Nic(wiring.Component):
         ]
 
         # Reset.
-        tables = (qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_reply, resources, mrs, outstanding)
+        tables = (qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources, mrs)
         m.d.comb += [
             reset.request.eq(virtio.reset_request),
             virtio.reset_done.eq(reset.done),
             reset.reads_idle.eq(reads.idle & bulk.idle),
             reset.writes_idle.eq(writes.idle),
-            reset.tables_ready.eq(Cat(t.ready for t in (*tables, pokes, qp_counters)).all()),
+            reset.tables_ready.eq(
+                Cat(t.ready for t in (*tables, outstanding, pokes, qp_counters)).all()
+            ),
             room_reset.eq(reset.room_reset),
             writes.abort.eq(reset.abort),
         ]

@@ -15,8 +15,6 @@ from sim import console, env
 __all__ = ["demo"]
 
 LINE_GBPS = 100.0
-#: What a frame takes on the wire beside its bytes: preamble 8, FCS 4, gap 12; at least 64 + 20.
-FRAME_EXTRA, FRAME_LEAST = 24, 84
 CAPTURES = env.REPO / "tests" / "data" / "golden"
 
 
@@ -80,29 +78,18 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
     """Goodput from the time stamps of the capture: payload over the time it took on the wire."""
     from sim.packets import dissect
     from sim.pcap import read_pcap
+    from sim.perf.figures import data_packets, rates
 
-    frames = list(read_pcap(pcap))
-    parts = [dissect(frame) for _, frame in frames]
-    facts["packets"] = len(frames)
-    facts["bad_icrc"] = sum(not part.icrc_good for part in parts)
+    good = [dissect(frame).icrc_good for _, frame in read_pcap(pcap)]
+    facts["packets"] = len(good)
+    facts["bad_icrc"] = good.count(False)
+    carrying = data_packets(pcap)
     for row in facts["rows"]:
-        sender = row.pop("sender")
-        found = [
-            (at, len(frame), len(part.payload))
-            for (at, frame), part in zip(frames, parts, strict=True)
-            if row["begin_ns"] <= at <= row["end_ns"]
-            and part.payload
-            and part.fields["src_mac"][5] == sender + 1
-        ]
-        payload = sum(size for _, _, size in found)
-        wire = sum(max(length + FRAME_EXTRA, FRAME_LEAST) for _, length, _ in found)
-        limit = LINE_GBPS * payload / wire
-        # A stamp is the beginning of its frame: the last frame's own time is not in the span.
-        took = found[-1][0] - found[0][0]
-        rest = payload - found[-1][2]
-        row["gbps"] = 8 * rest / took if took else 0.0
-        row["wire_limit_gbps"] = limit
-        row["ratio"] = row["gbps"] / limit
+        sender = carrying.of(row.pop("sender") + 1)
+        found = rates(sender.between(row["begin_ns"], row["end_ns"]), LINE_GBPS)
+        row["gbps"] = found.average
+        row["wire_limit_gbps"] = found.limit
+        row["ratio"] = found.average / found.limit
 
 
 def _show(facts: dict[str, Any], pcap: Path) -> None:

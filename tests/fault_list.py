@@ -338,4 +338,37 @@ FAULTS = (
         new="shift.eq(now.size[:lane_bits] + 1)",
         tests=EGRESS,
     ),
+    # Ahead of the checks.
+    Fault(
+        name="behind-a-refusal-executed",
+        what="packets behind one whose check failed are executed",
+        file="hdl/transport/settle.py",
+        old="undo = undone.any()",
+        new="undo = undone.any() & 0",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="rows-not-mended",
+        what="the responder goes on with rows of packets that were undone",
+        file="hdl/transport/settle.py",
+        old="self.ahead_write.enable.eq(1),",
+        new="self.ahead_write.enable.eq(0),",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="undone-row-kept",
+        what="a row that was worked out behind a refusal becomes the QP's",
+        file="hdl/transport/settle.py",
+        old="self.rx_write.enable.eq(gone & record.commit & ~undo),",
+        new="self.rx_write.enable.eq(gone & record.commit),",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="discarded-payload-written",
+        what="payload is written although its effects say otherwise",
+        file="hdl/memory/scatter.py",
+        old="with m.If(self.effects.payload.discard & (",
+        new="with m.If(0 & (",
+        tests=SCATTER,
+    ),
 )

@@ -1,7 +1,7 @@
 """Checks and translates one packet's bytes in host memory."""
 
-from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -33,19 +33,31 @@ def translate_members(width: int) -> dict:
     }
 
 
+#: Jobs that have asked for everything and have no verdict yet.
+JOBS = 16
+
+
+class _Asked(data.Struct):
+    """One job, when it has asked for everything: answers to come, and what its walk found."""
+
+    requests: 8
+    status: 8
+
+
 class Checker(wiring.Component):
     """From a packet's place in memory to its chunks and one verdict.
 
     Parameters: ``access``: MrRow.access bits that SGEs need (keys are local; errors LOC_PROT_ERR).
-    Members: ``job`` stream of CheckJob, one at a time: the next is taken in the cycle in which
-    ``result`` is; ``chunks`` stream of Chunk, in order; they may come before the result, which says
-    whether they may be used, and whether there are any (then the last has ``end``).
+    Members: ``job`` stream of CheckJob; ``result`` one for each, in order; ``chunks`` stream of
+    Chunk, in order; they may come before the result, which says whether they may be used, and
+    whether there are any (then the last has ``end``).
     Jobs with KEY: the key is a peer's; ``offset`` bytes from ``va`` are checked (unless 0 or as
     many as ``length``), then ``length`` bytes translated (unless 0), with the access bits
     ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR.
     ``slot*`` as in SgeWalk, the rest as in Translate.
     Latency: cached, one SGE: result 11 cycles after the job, with KEY 9; one more per further
-    chunk.
+    chunk. Throughput: a job in 4 cycles (KEY) or 6 (one SGE); jobs behind one that misses the
+    cache of pages go on asking, up to 16, and their misses overlap.
     Errors: the first one found is the result. Reset: empty.
     """
 
@@ -71,6 +83,7 @@ class Checker(wiring.Component):
         m.submodules.translate = translate = Translate(config=self._config)
         m.submodules.walk = walk = SgeWalk(access=self._access)
         m.submodules.fifo = fifo = StreamFifo(shape=Chunk, depth=self._depth)
+        m.submodules.asked = asked = StreamFifo(shape=_Asked, depth=JOBS)
         connect(m, fifo.o, flipped(self.chunks))
         connect(m, translate.mr, flipped(self.mr))
         connect(m, translate.read_client, flipped(self.table_client))
@@ -86,12 +99,23 @@ class Checker(wiring.Component):
             walk.slot_data.eq(self.slot_data),
         ]
 
-        # Requests: of the walk, or of the key (its whole range, then the bytes of this packet).
-        request, key = Signal(TranslateRequest), Signal(TranslateRequest, reset_less=True)
+        # Ask: a job at a time, by its walk or its key (whole range, then the bytes of this packet).
+        job, request = self.job.payload, Signal(TranslateRequest)
+        key = Signal(TranslateRequest, reset_less=True)
         range_left, bytes_left = Signal(), Signal()
         key_offset, key_length = Signal(32, reset_less=True), Signal(13, reset_less=True)
-        asking = Signal()
-        sent = Signal()
+        asking, sent = Signal(), Signal()
+        active, lined = Signal(), Signal()  # a job is asking; from a line
+        count = Signal(8)  # requests it has sent
+        closing = Signal()  # it has sent all
+        m.d.comb += [
+            closing.eq(active & ~walk.busy & ~range_left & ~bytes_left),
+            asked.i.valid.eq(closing),
+            asked.i.payload.requests.eq(count),
+            asked.i.payload.status.eq(Mux(lined, walk.status, 0)),
+            self.job.ready.eq(~active | (closing & asked.i.ready)),
+            walk.job.eq(job),
+        ]
         with m.If(range_left | bytes_left):
             m.d.comb += [
                 request.eq(key),
@@ -111,60 +135,13 @@ class Checker(wiring.Component):
             walk.request.ready.eq(translate.i.ready & ~range_left & ~bytes_left),
         ]
         with m.If(sent):
-            m.d.sync += range_left.eq(0)
+            m.d.sync += [range_left.eq(0), count.eq(count + 1)]
             with m.If(~range_left):
                 m.d.sync += bytes_left.eq(0)
-
-        # Answers.
-        busy, marking, lined = Signal(), Signal(), Signal()
-        result = Signal(CheckResult)
-        pending = Signal(8)  # requests without their last chunk
-        answer, taken, ended = translate.o.payload, Signal(), Signal()
-        failed = result.status != 0
-        m.d.comb += [
-            translate.o.ready.eq(fifo.i.ready & ~marking),
-            taken.eq(translate.o.valid & translate.o.ready),
-            ended.eq(taken & answer.last),
-            fifo.i.valid.eq(
-                marking
-                | (translate.o.valid & ~failed & (answer.status == 0) & (answer.length != 0))
-            ),
-            fifo.i.payload.addr.eq(answer.addr),
-            fifo.i.payload.length.eq(answer.length),
-            fifo.i.payload.end.eq(marking | answer.end),
-            walk.stop.eq(failed),
-        ]
-        m.d.sync += pending.eq(pending + sent - ended)
-        with m.If(taken):
-            with m.If(~failed & (answer.status != 0)):
-                m.d.sync += result.status.eq(answer.status)
-            with m.If(fifo.i.valid):
-                m.d.sync += result.listed.eq(1)
-
-        # The verdict: all asked and all answered; then the mark that ends a failed packet's chunks.
-        asked_all = ~walk.busy & ~range_left & ~bytes_left
-        answered_all = (pending == 0) | ((pending == 1) & ended & (answer.status == 0) & ~failed)
-        complete = Signal()
-        with m.If(busy & ~self.result.valid & ~marking & asked_all & answered_all & ~sent):
-            with m.If(~failed & lined & (walk.status != 0)):
-                m.d.sync += result.status.eq(walk.status)
-            with m.Elif(failed & result.listed):
-                m.d.sync += marking.eq(1)
-            with m.Else():
-                m.d.comb += complete.eq(1)
-        with m.If(marking & fifo.i.ready):
-            m.d.sync += marking.eq(0)
-            m.d.comb += complete.eq(1)
-        with m.If(complete):
-            m.d.sync += self.result.valid.eq(1)
-        with m.If(self.result.valid & self.result.ready):
-            m.d.sync += [self.result.valid.eq(0), busy.eq(0)]
-        m.d.comb += self.result.payload.eq(result)
-
-        job = self.job.payload
-        m.d.comb += [self.job.ready.eq(~busy), walk.job.eq(job)]
+        with m.If(closing & asked.i.ready):
+            m.d.sync += active.eq(0)
         with m.If(self.job.valid & self.job.ready):
-            m.d.sync += [busy.eq(1), result.eq(0), lined.eq(job.source == CheckSource.LINE)]
+            m.d.sync += [active.eq(1), count.eq(0), lined.eq(job.source == CheckSource.LINE)]
             with m.If(job.source == CheckSource.LINE):
                 m.d.comb += walk.start.eq(1)
             with m.Else():
@@ -180,4 +157,74 @@ class Checker(wiring.Component):
                     key.access.eq(self.key_access),
                     key.remote.eq(1),
                 ]
+
+        # Answers, of the oldest job without a verdict. A job has told how many it has asked for
+        # before the first answer of the next one comes: Translate takes longer than ``asked``.
+        marking, marked, complete = Signal(), Signal(), Signal()
+        result = Signal(CheckResult)
+        answers = Signal(8)
+        answer, taken, ended = translate.o.payload, Signal(), Signal()
+        failed = result.status != 0
+        all_answered, last_good, placed = Signal(), Signal(), Signal()
+        m.d.comb += [
+            all_answered.eq(asked.o.valid & (answers == asked.o.payload.requests)),
+            translate.o.ready.eq(fifo.i.ready & ~marking & ~all_answered),
+            taken.eq(translate.o.valid & translate.o.ready),
+            ended.eq(taken & answer.last),
+            last_good.eq(
+                ended
+                & asked.o.valid
+                & (answers + 1 == asked.o.payload.requests)
+                & (asked.o.payload.status == 0)
+                & ~failed
+                & (answer.status == 0)
+            ),
+            placed.eq(
+                translate.o.valid
+                & ~all_answered
+                & ~failed
+                & (answer.status == 0)
+                & (answer.length != 0)
+            ),
+            fifo.i.valid.eq(marking | placed),
+            fifo.i.payload.addr.eq(answer.addr),
+            fifo.i.payload.length.eq(answer.length),
+            fifo.i.payload.end.eq(marking | answer.end),
+            walk.stop.eq(failed & (asked.level == 0)),
+        ]
+        with m.If(ended):
+            m.d.sync += answers.eq(answers + 1)
+        with m.If(taken):
+            with m.If(~failed & (answer.status != 0)):
+                m.d.sync += result.status.eq(answer.status)
+            with m.If(placed):
+                m.d.sync += result.listed.eq(1)
+
+        # The verdict; before it the mark that ends a failed packet's chunks.
+        verdict, room = self.result.payload, Signal()
+        m.d.comb += room.eq(~self.result.valid | self.result.ready)
+        with m.If(self.result.ready):
+            m.d.sync += self.result.valid.eq(0)
+        with m.If(marking):
+            with m.If(fifo.i.ready):
+                m.d.sync += [marking.eq(0), marked.eq(1), result.listed.eq(0)]
+        with m.Elif(all_answered & room):
+            with m.If(~failed & (asked.o.payload.status != 0)):
+                m.d.sync += result.status.eq(asked.o.payload.status)
+            with m.Elif(failed & result.listed):
+                m.d.sync += marking.eq(1)
+            with m.Else():
+                m.d.comb += complete.eq(1)
+        with m.Elif(last_good & room):
+            m.d.comb += complete.eq(1)
+        m.d.comb += asked.o.ready.eq(complete)
+        with m.If(complete):
+            m.d.sync += [
+                self.result.valid.eq(1),
+                verdict.status.eq(result.status),
+                verdict.listed.eq(result.listed | marked | placed),
+                result.eq(0),
+                marked.eq(0),
+                answers.eq(0),
+            ]
         return m

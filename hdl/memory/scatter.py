@@ -1,7 +1,7 @@
 """The receiving side's memory: payload to its place, then the packet's effects."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.fifo import StreamFifo
@@ -20,7 +20,7 @@ from hdl.ports.jobs import (
 from hdl.ports.packet import packet_stream
 
 from .check import Checker, translate_members
-from .cut import Cutter, PayloadUse, cut_beat
+from .cut import Cutter, PayloadPlan, PayloadUse, cut_beat
 from .drain import Drain
 from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
 
@@ -30,23 +30,33 @@ __all__ = ["Scatter"]
 EFFECTS = 32
 
 
+class _Taken(data.Struct):
+    """A job that has not been answered; ``check``: the checker will say."""
+
+    check: 1
+    use: PayloadUse
+    function: 8
+    epoch: 1
+
+
 class Scatter(wiring.Component):
     """Checks each packet's place, answers, writes the payload, then lets its effects go.
 
     Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
     Members: ``job``, ``checked`` (one per job, in order, before anything is written); ``payload``
     from ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job,
-    in order, and what comes of them when the packet's last beat was accepted by the write engine:
+    in order, each after its ``checked``: payload is written from then on (or not: ``discard``), and
+    what comes of them when the packet's last beat was accepted by the write engine:
     ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
     ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client`` page lists; ``mr``
     regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
     writes of all jobs taken before are issued; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``.
     Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 9 with KEY (10 when
-    ``offset`` is not ``length``), one more per further page and per SGE passed over; others 1.
-    First write beat 6 cycles after that at 64 bit, 7 at 512.
-    Throughput: one job at a time up to its answer; payload of earlier jobs is written meanwhile,
-    one beat per cycle, no gap between packets.
+    ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
+    First write beat 8 cycles after the effects at 64 bit, 9 at 512.
+    Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
+    those behind it. Payload one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
     REM_ACCESS_ERR. The payload is discarded then; the effects follow as ever.
     Reset: everything is forgotten; the write engine must end its burst by itself.
@@ -79,13 +89,14 @@ class Scatter(wiring.Component):
         m.submodules.cutter = cutter = Cutter(config=self._config)
         m.submodules.out = out = Skid(shape=cut_beat(width))
         m.submodules.effects = effects = StreamFifo(shape=Effects, depth=EFFECTS)
+        m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
         m.submodules.drain = drain = Drain()
         connect(m, checker.mr, flipped(self.mr))
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, cutter.chunks)
         connect(m, flipped(self.payload), cutter.payload)
         connect(m, cutter.o, out.i)
-        connect(m, flipped(self.effects), effects.i)
         m.d.comb += [
             checker.invalidate_mr.eq(self.invalidate_mr),
             checker.invalidate_start.eq(self.invalidate_start),
@@ -105,13 +116,11 @@ class Scatter(wiring.Component):
         line = job.kind == ScatterKind.LINE
         read = job.kind == ScatterKind.CHECK_READ
         bears = (job.kind != ScatterKind.NONE) & ~read & (job.length != 0)
-        busy, plain, bearing = Signal(), Signal(), Signal()
-        discard = Signal()
-        function, epoch = Signal(8, reset_less=True), Signal(reset_less=True)
-        unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects
+        unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects: all queues have room
         paired = Signal()
+        taking = jobs.i.payload
         m.d.comb += [
-            self.job.ready.eq(~busy & checker.job.ready & (unpaired != EFFECTS)),
+            self.job.ready.eq(checker.job.ready & (unpaired != EFFECTS)),
             taken.eq(self.job.valid & self.job.ready),
             check.eq(read | (bears & (job.kind != ScatterKind.DISCARD))),
             checker.job.valid.eq(taken & check),
@@ -126,41 +135,47 @@ class Scatter(wiring.Component):
             checker.job.payload.length.eq(Mux(read, 0, job.length)),
             checker.job.payload.va.eq(job.va),
             checker.job.payload.key.eq(job.key),
+            jobs.i.valid.eq(taken),
+            taking.check.eq(check),
+            taking.use.eq(Mux(bears, PayloadUse.WRITE, PayloadUse.NONE)),
+            taking.function.eq(job.function),
+            taking.epoch.eq(drain.epoch),
             drain.enter.eq(taken),
         ]
+        with m.If(job.kind == ScatterKind.DISCARD):
+            m.d.comb += taking.use.eq(Mux(bears, PayloadUse.DISCARD, PayloadUse.NONE))
         m.d.sync += unpaired.eq(unpaired + taken - paired)
 
-        # Answer, and say what becomes of the payload.
-        result, answered = checker.result.payload, Signal()
-        plan = cutter.plan.payload
-        good = plain | (result.status == 0)
+        # Answer, and keep what is to become of the payload until the effects come.
+        oldest, result, answered = jobs.o.payload, checker.result.payload, Signal()
+        verdict = verdicts.i.payload
         m.d.comb += [
-            self.checked.valid.eq((plain | checker.result.valid) & cutter.plan.ready),
-            self.checked.payload.status.eq(Mux(plain, 0, result.status)),
+            self.checked.valid.eq(jobs.o.valid & (~oldest.check | checker.result.valid)),
+            self.checked.payload.status.eq(Mux(oldest.check, result.status, 0)),
             answered.eq(self.checked.valid & self.checked.ready),
-            checker.result.ready.eq(answered),
-            cutter.plan.valid.eq(answered),
-            plan.listed.eq(~plain & result.listed),
-            plan.function.eq(function),
-            plan.epoch.eq(epoch),
+            jobs.o.ready.eq(answered),
+            checker.result.ready.eq(answered & oldest.check),
+            verdicts.i.valid.eq(answered),
+            verdict.use.eq(oldest.use),
+            verdict.listed.eq(oldest.check & result.listed),
+            verdict.function.eq(oldest.function),
+            verdict.epoch.eq(oldest.epoch),
         ]
-        with m.If(~bearing):
-            m.d.comb += plan.use.eq(PayloadUse.NONE)
-        with m.Elif(good & ~discard):
-            m.d.comb += plan.use.eq(PayloadUse.WRITE)
-        with m.Else():
+        with m.If(oldest.check & (result.status != 0) & (oldest.use == PayloadUse.WRITE)):
+            m.d.comb += verdict.use.eq(PayloadUse.DISCARD)
+
+        # Effects decide on the payload, then wait for it.
+        plan = cutter.plan.payload
+        m.d.comb += [
+            effects.i.valid.eq(self.effects.valid & verdicts.o.valid),
+            effects.i.payload.eq(self.effects.payload),
+            self.effects.ready.eq(effects.i.ready & verdicts.o.valid),
+            verdicts.o.ready.eq(effects.i.valid & effects.i.ready),
+            cutter.plan.valid.eq(verdicts.o.ready),
+            plan.eq(verdicts.o.payload),
+        ]
+        with m.If(self.effects.payload.discard & (verdicts.o.payload.use == PayloadUse.WRITE)):
             m.d.comb += plan.use.eq(PayloadUse.DISCARD)
-        with m.If(answered):
-            m.d.sync += [busy.eq(0), plain.eq(0)]
-        with m.If(taken):
-            m.d.sync += [
-                busy.eq(1),
-                plain.eq(~check),
-                bearing.eq(bears),
-                discard.eq(job.kind == ScatterKind.DISCARD),
-                function.eq(job.function),
-                epoch.eq(drain.epoch),
-            ]
 
         # Writes; a packet is through when its last beat was accepted.
         through = Signal()

@@ -195,7 +195,7 @@ class ScatterJob(data.Struct):
 
 
 class ScatterChecked(data.Struct):
-    """Answer to each ScatterJob, in order, before payload is written: WC status (0 = will be)."""
+    """Answer to each ScatterJob, in order, before payload is written: WC status (0 = may be)."""
 
     status: 8
 
@@ -231,8 +231,12 @@ class Completion(data.Struct):
 
 
 class Effects(data.Struct):
-    """What happens once a packet's payload has been issued to the host; one per ScatterJob."""
+    """What happens once a packet's payload has been issued to the host; one per ScatterJob.
 
+    The payload waits for it: with ``discard`` it is thrown away, although its check was good.
+    """
+
+    discard: 1
     complete: 1
     completion: Completion
     reply: 1

@@ -47,10 +47,12 @@ class RecvFetch(wiring.Component):
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE.
-    The line of an answer stays as it is until the next request. A WQE has one line it can lie in
-    (queue number and position, exclusive or), so a busy queue spreads over all of them.
+    The line of an answer stays as it is until the next request, and as long as ``hold``: then
+    nothing is fetched. A WQE has one line it can lie in (queue number and position, exclusive or),
+    so a busy queue spreads over all of them, and the line fetched ahead is never that of the last
+    answer.
     Latency: 4 cycles when the WQE is at hand; else up to four host reads and 40 cycles, behind the
-    fetch ahead that may be under way. One request at a time: Receive handles one packet at a time.
+    fetch ahead that may be under way. One request at a time: Receive makes one at a time.
     A line is forgotten by ``queue_reset``, by another WQE, or when nobody asked for it for 65536
     cycles, so that it never answers for the WQE that comes to the same position later.
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
@@ -64,6 +66,7 @@ class RecvFetch(wiring.Component):
             {
                 "req": In(stream.Signature(FetchRequest)),
                 "rsp": Out(stream.Signature(RecvFetched)),
+                "hold": In(1),
                 "slot": In(WqeRead),
                 "slot_enable": In(1),
                 "slot_data": Out(128),
@@ -125,7 +128,7 @@ class RecvFetch(wiring.Component):
                 Mux(epoch, 0, touched) | Mux(keep, fetched_line, 0) | Mux(touch, looked_line, 0)
             ),
         ]
-        hit, start, resting = Signal(), Signal(), Signal()
+        hit, start, resting, free = Signal(), Signal(), Signal(), Signal()
         tag, result = tags.read0.row, Signal(FetchAnswer, reset_less=True)
         m.d.comb += [
             looked.eq(request),
@@ -144,7 +147,7 @@ class RecvFetch(wiring.Component):
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(result.cause),
-            self.idle.eq(0),
+            free.eq(resting & ~self.hold),
         ]
         ahead = Signal(16)
         m.d.comb += ahead.eq(answer.available - request.position - 1)
@@ -166,7 +169,7 @@ class RecvFetch(wiring.Component):
                             self.queue_read.enable.eq(1),
                         ]
                         m.next = "LOOK"
-                    with m.Elif(follows & resting):
+                    with m.Elif(follows & free):
                         m.d.comb += [looked.eq(following), tags.read0.enable.eq(1)]
                         m.next = "AHEAD"
             with m.State("LOOK"):
@@ -181,15 +184,15 @@ class RecvFetch(wiring.Component):
                 with m.If(hit & row.enabled):
                     m.d.comb += touch.eq(1)
                     m.next = "ANSWER"
-                with m.Elif(resting):
+                with m.Elif(free):
                     m.d.comb += start.eq(1)
                     m.next = "LANE"
                 with m.Else():
                     m.next = "WAIT"
             with m.State("WAIT"):
-                # The lane fetches ahead: it may be this very WQE.
-                m.d.comb += tags.read0.enable.eq(resting)
-                with m.If(resting):
+                # The lane fetches ahead: it may be this very WQE. Or a line is still being read.
+                m.d.comb += tags.read0.enable.eq(free)
+                with m.If(free):
                     m.next = "LOOK"
             with m.State("LANE"):
                 m.d.sync += [

@@ -8,12 +8,10 @@ from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
-    Effects,
     FetchRequest,
     FetchStatus,
     Oldest,
     RecvFetched,
-    ScatterChecked,
     ScatterJob,
     ScatterKind,
 )
@@ -28,7 +26,7 @@ from .completer_check import (
     response_facts,
     wc_opcode,
 )
-from .receive_types import CompleterWork, Events, ReceiveFlags, SequenceNak
+from .receive_types import CompleterWork, Events, Part, Pending, ReceiveFlags, SequenceNak
 
 __all__ = ["Completer"]
 
@@ -37,17 +35,19 @@ class Completer(wiring.Component):
     """Takes one response packet, or one ``finish`` poke, with the rows of its QP.
 
     Walks the QP's outstanding WQEs, oldest first: those that the packet acknowledges finish, in
-    order, each with a ``job`` and ``effects`` of its own (the first one of an ACK uses the
-    packet's). An entry that is not ``complete`` is never removed: the requester still works on it.
+    order, each with a ``job`` and ``pending`` of its own (the first one of an ACK uses the
+    packet's). Nothing waits for the check of a READ response's place: ``pending`` and rows are what
+    a good one brings about; ``Settle`` sees to those that are not.
+    An entry that is not ``complete`` is never removed: the requester still works on it.
     ``i`` is taken (ready) when all has been handed over: rows, ``pop``, ``wake``, ``repoke``.
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
     that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 9 cycles and the waits for table and check, each further WQE 8; a
-    READ response 12 and the wait for the fetch. Throughput: one packet at a time.
-    Errors: in ``events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH pokes
-    asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not taken
-    is lost (receive never waits for the send side). Reset: idle.
+    Latency: an ACK of one WQE 8 cycles and the wait for the table, each further WQE 7; a READ
+    response 11 and the wait for the fetch. Throughput: one packet at a time.
+    Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
+    pokes asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not
+    taken is lost (receive never waits for the send side). Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -56,8 +56,7 @@ class Completer(wiring.Component):
             {
                 "i": In(stream.Signature(CompleterWork)),
                 "job": Out(stream.Signature(ScatterJob)),
-                "checked": In(stream.Signature(ScatterChecked)),
-                "effects": Out(stream.Signature(Effects)),
+                "pending": Out(stream.Signature(Pending)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "head_req": Out(stream.Signature(14)),
@@ -67,7 +66,6 @@ class Completer(wiring.Component):
                 "repoke": Out(stream.Signature(Activation)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
                 "ack_write": Out(TableWrite(14, QpAck)),
-                "events": Out(Events),
             }
         )
 
@@ -90,9 +88,12 @@ class Completer(wiring.Component):
         kind = Signal(ScatterKind)
         fetched = Signal(RecvFetched, reset_less=True)
         discard = Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
-        give_effects, give_pop, give_wake = Signal(), Signal(), Signal()
+        give_pending, give_pop, give_wake = Signal(), Signal(), Signal()
+        # What ``pending`` says beside the registers above.
+        counted, events = Signal(Events), Signal(Events)  # since the last one; now
+        packet, jobless = Signal(), Signal()
         poke_flags = Signal(4)  # ReceiveFlags; not 0: poke is given
-        left = [Signal(name=f"{name}_left") for name in ("effects", "pop", "wake", "poke")]
+        left = [Signal(name=f"{name}_left") for name in ("pending", "pop", "wake", "poke")]
         is_data = ~work.finish & (said.response == Response.DATA)
 
         with m.FSM(name="completer") as fsm:
@@ -126,14 +127,25 @@ class Completer(wiring.Component):
                     self._decide_poke(m, work, ack, oldest, facts, finish, status)
                 with m.Else():
                     self._decide_packet(
-                        m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags
+                        m,
+                        work,
+                        ack,
+                        oldest,
+                        said,
+                        facts,
+                        finish,
+                        status,
+                        more,
+                        changed,
+                        poke_flags,
+                        events,
                     )
             with m.State("PLACE"):
                 owes_last = said.last & facts.at_last & (facts.end == entry.length)
                 owes_more = ~said.last & ~facts.at_last & said.full
                 m.d.sync += [owes.eq(0), kind.eq(discard)]
                 with m.If((said.first == ack.read_begun) | ~(owes_last | owes_more)):
-                    m.d.comb += self.events.bad_response.eq(1)
+                    m.d.comb += events.bad_response.eq(1)
                     m.d.sync += [finish.eq(1), status.eq(WcStatus.BAD_RESP_ERR)]
                     m.next = "JOB"
                 with m.Else():
@@ -165,19 +177,14 @@ class Completer(wiring.Component):
                     m.d.sync += kind.eq(discard)
                     m.next = "JOB"
                 with m.Else():
+                    m.d.sync += [give_pending.eq(counted.as_value().any()), jobless.eq(1)]
                     m.next = "HAND-OVER"
             with m.State("JOB"):
                 m.d.comb += self.job.valid.eq(1)
                 with m.If(self.job.ready):
-                    m.next = "CHECK"
-            with m.State("CHECK"):
-                m.d.comb += self.checked.ready.eq(1)
-                with m.If(self.checked.valid):
                     m.next = "UPDATE"
-                    with m.If((kind == ScatterKind.LINE) & (self.checked.payload.status != 0)):
-                        m.d.sync += [finish.eq(1), status.eq(self.checked.payload.status)]
             with m.State("UPDATE"):
-                m.d.sync += give_effects.eq(1)
+                m.d.sync += [give_pending.eq(1), jobless.eq(0)]
                 with m.If(finish):
                     self._finish(m, work, ack, entry, facts, status, poke_flags)
                     m.d.sync += [changed.eq(1), give_pop.eq(1), give_wake.eq(1)]
@@ -201,8 +208,8 @@ class Completer(wiring.Component):
         # What is handed over, each as soon as its taker is ready.
         for still, give, port in zip(
             left,
-            (give_effects, give_pop, give_wake, poke_flags),
-            (self.effects, self.pop, self.wake, self.repoke),
+            (give_pending, give_pop, give_wake, poke_flags),
+            (self.pending, self.pop, self.wake, self.repoke),
             strict=True,
         ):
             m.d.comb += [
@@ -215,16 +222,25 @@ class Completer(wiring.Component):
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
         failed = fsm.ongoing("UPDATE") & finish
         m.d.comb += [
-            self.events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
-            self.events.req_cqe_flush_error.eq(failed & (status == WcStatus.WR_FLUSH_ERR)),
+            events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
+            events.req_cqe_flush_error.eq(failed & (status == WcStatus.WR_FLUSH_ERR)),
+            self.pending.payload.packet.eq(packet),
+            self.pending.payload.jobless.eq(jobless),
+            self.pending.payload.events.eq(counted),
         ]
+        m.d.sync += counted.eq(counted.as_value() | events.as_value())
+        with m.If(self.pending.valid & self.pending.ready):
+            m.d.sync += [counted.eq(0), packet.eq(0)]
+        with m.If(fsm.ongoing("IDLE")):
+            m.d.sync += packet.eq(~work.finish)
         with m.If(self.sequence_nak.valid & self.sequence_nak.ready):
             m.d.sync += self.sequence_nak.valid.eq(0)
         return m
 
     def _ports(self, m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags):
         header, cfg, job = work.header, work.cfg, self.job.payload
-        done, failed = self.effects.payload.completion, status != WcStatus.SUCCESS
+        pending = self.pending.payload
+        done, failed = pending.effects.completion, status != WcStatus.SUCCESS
         send_queue = (work.qp << 1) + self._config.sq_queue(0)
         m.d.comb += [
             self.head_req.payload.eq(work.qp),
@@ -247,8 +263,11 @@ class Completer(wiring.Component):
             job.num_sge.eq(fetched.wqe.num_sge),
             job.offset.eq(facts.offset),
             job.length.eq(Mux(kind == ScatterKind.NONE, 0, header.length)),
-            self.effects.payload.complete.eq(finish),
-            self.effects.payload.qp.eq(work.qp),
+            pending.qp.eq(work.qp),
+            pending.part.eq(Part.COMPLETER),
+            pending.line.eq(kind == ScatterKind.LINE),
+            pending.effects.complete.eq(finish),
+            pending.effects.qp.eq(work.qp),
             done.emit.eq(entry.signaled | failed),
             done.cq.eq(cfg.send_cq),
             done.wr_id.eq(entry.wr_id),
@@ -300,9 +319,9 @@ class Completer(wiring.Component):
                 m.next = "END"
 
     def _decide_packet(
-        self, m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags
+        self, m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags, events
     ):
-        entry, events, header = oldest.entry, self.events, work.header
+        entry, header = oldest.entry, work.header
         is_ack, is_data = said.response == Response.ACK, said.response == Response.DATA
         reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
 
@@ -334,11 +353,15 @@ class Completer(wiring.Component):
         with m.Elif(is_ack):
             m.d.sync += [ack.psn.eq(header.psn + 1), changed.eq(1)]
         with m.Else():
-            self._decide_nak(m, work, ack, oldest, said, facts, finish, status, changed, poke_flags)
+            self._decide_nak(
+                m, work, ack, oldest, said, facts, finish, status, changed, poke_flags, events
+            )
 
-    def _decide_nak(self, m, work, ack, oldest, said, facts, finish, status, changed, poke_flags):
+    def _decide_nak(
+        self, m, work, ack, oldest, said, facts, finish, status, changed, poke_flags, events
+    ):
         """A NAK for a packet of the oldest WQE; all before it is acknowledged."""
-        events, header = self.events, work.header
+        header = work.header
         fatal = said.response == Response.FATAL
         rnr = said.response == Response.RNR
         with m.If(~facts.read):

@@ -1,7 +1,7 @@
 """The receive side of the transport: received packets to scatter jobs, effects and QP state."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import enum, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -23,8 +23,19 @@ from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 
 from .completer import Completer
-from .receive_types import RC, Counted, Counters, Events, ReceiveFlags, SequenceNak, is_operation
+from .receive_types import (
+    RC,
+    Counted,
+    Counters,
+    Events,
+    Part,
+    Pending,
+    ReceiveFlags,
+    SequenceNak,
+    is_operation,
+)
 from .responder import Responder
+from .settle import PENDING, Settle
 
 __all__ = ["Receive"]
 
@@ -42,35 +53,32 @@ _REQUESTS = tuple(op for op in Op if op not in _RESPONSES)
 FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
 
-class _Part(enum.Enum, shape=2):
-    """Who handles the packet or poke."""
-
-    FRONT = 0  # drops it
-    RESPONDER = 1
-    COMPLETER = 2
-
-
 class Receive(wiring.Component):
     """Takes packets and pokes in turn, reads the QP's rows, checks that the packet belongs to it.
 
-    Then ``Responder`` (requests, flushes) or ``Completer`` (responses, finishes) does the rest; one
-    packet or poke at a time, so rows are never read while they are about to change.
+    Then ``Responder`` (requests, flushes) or ``Completer`` (responses, finishes) works out what it
+    brings about, with rows that are ahead of the checks by the scatter; ``Settle`` makes it true
+    when the check has come.
     Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), Annex A17 (addresses).
 
     Members: ``header`` In, one row per packet, and exactly one ``scatter_job`` for each of them in
     the same order (the payload itself goes from ingress to scatter). ``poke`` In: flags of
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
-    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs.
+    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs;
+    ``fetch_hold``: a job still reads one of RecvFetch's lines.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
-    should begin. ``cfg``, ``reply``, ``rx_read``, ``ack_read``: copies; ``rx_write``,
-    ``ack_write``: the rows owned here; ``resource_read``, ``resource_write``: the pool of READ
-    requests. ``counters``: see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
+    responder's rows as it works with them; ``rx_read``, ``rx_write``: the same as all others see
+    them, behind the checks; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
+    the pool of READ requests. ``settled``: nothing taken is unfinished here. ``mending``: rows of a
+    QP whose check was not good are still to be written. ``counters``: see
+    ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 4 cycles to the responder or completer; see there for the rest. Throughput: one packet
-    at a time: 10 cycles for a WRITE packet, 12 for an ACK of one WQE, 13 for a SEND packet, each
-    with the waits for check, fetch and table. Packets and pokes alternate when both wait.
+    in 8 cycles for a WRITE, 12 for an ACK of one WQE, 11 for a SEND, each with the waits for fetch
+    and table, but not for checks: up to 8 are awaited. Packets and pokes alternate when both wait.
     Errors: a packet that is not for a QP in the right state is dropped and counted by cause; only
     RC is served. Reset: idle, counters 0.
     """
@@ -84,6 +92,8 @@ class Receive(wiring.Component):
                 "repoke": Out(stream.Signature(Activation)),
                 "cfg": Out(TableRead(14, QpCfg)),
                 "reply": Out(TableRead(14, QpReply)),
+                "ahead_read": Out(TableRead(14, QpRx)),
+                "ahead_write": Out(TableWrite(14, QpRx)),
                 "rx_read": Out(TableRead(14, QpRx)),
                 "rx_write": Out(TableWrite(14, QpRx)),
                 "ack_read": Out(TableRead(14, QpAck)),
@@ -92,6 +102,7 @@ class Receive(wiring.Component):
                 "resource_write": Out(TableWrite(16, ReadResource)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "fetch_hold": Out(1),
                 "head_req": Out(stream.Signature(14)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(14)),
@@ -100,6 +111,8 @@ class Receive(wiring.Component):
                 "effects": Out(stream.Signature(Effects)),
                 "wake": Out(stream.Signature(14)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
+                "settled": Out(1),
+                "mending": Out(1),
                 "counters": Out(Counters),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
             }
@@ -109,6 +122,7 @@ class Receive(wiring.Component):
         m = Module()
         m.submodules.responder = responder = Responder(config=self._config)
         m.submodules.completer = completer = Completer(config=self._config)
+        m.submodules.settle = settle = Settle()
 
         header = Signal(RxHeader, reset_less=True)
         cfg, rx = Signal(QpCfg, reset_less=True), Signal(QpRx, reset_less=True)
@@ -117,19 +131,24 @@ class Receive(wiring.Component):
         poke = Signal(4)  # ReceiveFlags: what is left to do of a poke
         poked = Signal()  # the work is a poke, not a packet
         turn = Signal()  # pokes are served when idle
-        part = Signal(_Part)
+        part = Signal(Part)
         drop = Signal(Events)  # cause, one bit
         drop_now = self._drop_cause(m, header, cfg, rx, ack, qp)
         is_response = is_operation(header.opcode[:5], *_RESPONSES)
         in_error = (cfg.state == QpState.ERR) | rx.error | ack.error
         discarding = Signal()  # the front has a job of its own
+        pending = Signal(Pending)  # ... and what comes of it
+        pending_valid = Signal()
         failing = Signal()  # the front writes the row itself
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
 
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
-                m.d.comb += [self.header.ready.eq(~turn), self.poke.ready.eq(turn)]
+                m.d.comb += [
+                    self.header.ready.eq(~turn & ~settle.stalled),
+                    self.poke.ready.eq(turn & ~settle.stalled),
+                ]
                 m.d.sync += [header.eq(self.header.payload), poked.eq(turn), drop.eq(0)]
                 m.d.sync += poke.eq(self.poke.payload.flags)
                 with m.If(turn):
@@ -138,14 +157,16 @@ class Receive(wiring.Component):
                 with m.Else():
                     self._read_rows(m, pair)
                     m.d.sync += qp.eq(pair)
-                with m.If(Mux(turn, self.poke.valid, self.header.valid)):
+                with m.If(settle.stalled):
+                    pass
+                with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
                     m.next = "ROWS"
                 with m.Else():
                     m.d.sync += turn.eq(self.poke.valid)
             with m.State("ROWS"):
                 m.d.sync += [
                     cfg.eq(self.cfg.row),
-                    rx.eq(self.rx_read.row),
+                    rx.eq(self.ahead_read.row),
                     ack.eq(self.ack_read.row),
                     reply.eq(self.reply.row),
                 ]
@@ -154,27 +175,27 @@ class Receive(wiring.Component):
                 m.next = "HAND-OVER"
                 with m.If(~poked):
                     m.d.sync += [
-                        part.eq(Mux(is_response, _Part.COMPLETER, _Part.RESPONDER)),
+                        part.eq(Mux(is_response, Part.COMPLETER, Part.RESPONDER)),
                         drop.eq(drop_now),
                     ]
                     with m.If(drop_now.as_value() != 0):
-                        m.d.sync += part.eq(_Part.FRONT)
+                        m.d.sync += part.eq(Part.FRONT)
                         m.next = "DROP"
                 with m.Elif((poke & ReceiveFlags.FAIL.value) != 0):
                     m.next = "FAIL"
                 with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
                     m.d.sync += [
-                        part.eq(_Part.COMPLETER),
+                        part.eq(Part.COMPLETER),
                         poke.eq(poke & ReceiveFlags.FLUSH.value),
                     ]
                 with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & in_error):
-                    m.d.sync += [part.eq(_Part.RESPONDER), poke.eq(0)]
+                    m.d.sync += [part.eq(Part.RESPONDER), poke.eq(0)]
                 with m.Else():
                     m.next = "DONE"
             with m.State("HAND-OVER"):
                 m.d.comb += [
-                    responder.i.valid.eq(part == _Part.RESPONDER),
-                    completer.i.valid.eq(part == _Part.COMPLETER),
+                    responder.i.valid.eq(part == Part.RESPONDER),
+                    completer.i.valid.eq(part == Part.COMPLETER),
                 ]
                 with m.If((responder.i.valid & responder.i.ready) | completer.i.ready):
                     m.d.sync += turn.eq(~poked & self.poke.valid)
@@ -184,21 +205,20 @@ class Receive(wiring.Component):
                         m.next = "ROWS"
             with m.State("FAIL"):
                 # Something outside has broken the QP (its CQ overflowed): stop it, then flush it.
-                m.d.comb += failing.eq(1)
-                m.d.sync += [
-                    rx.error.eq(1),
-                    poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
-                ]
-                m.next = "CHECK"
+                m.d.comb += [failing.eq(1), pending_valid.eq(1)]
+                with m.If(settle.pending.ready):
+                    m.d.sync += [
+                        rx.error.eq(1),
+                        poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
+                    ]
+                    m.next = "CHECK"
             with m.State("DROP"):
                 m.d.comb += discarding.eq(1)
                 with m.If(self.scatter_job.ready):
-                    m.next = "DROP-CHECKED"
-            with m.State("DROP-CHECKED"):
-                with m.If(self.scatter_checked.valid):
-                    m.next = "DROP-EFFECTS"
-            with m.State("DROP-EFFECTS"):
-                with m.If(self.effects.ready):
+                    m.next = "DROPPED"
+            with m.State("DROPPED"):
+                m.d.comb += pending_valid.eq(1)
+                with m.If(settle.pending.ready):
                     m.next = "DONE"
             with m.State("DONE"):
                 m.d.sync += turn.eq(~poked & self.poke.valid)
@@ -224,39 +244,50 @@ class Receive(wiring.Component):
         ]
         self._own_ports(m, responder, completer)
         failed = Signal(QpRx)
-        m.d.comb += [failed.eq(rx), failed.error.eq(1)]
-        with m.If(failing):
+        m.d.comb += [
+            failed.eq(rx),
+            failed.error.eq(1),
+            pending.qp.eq(qp),
+            pending.part.eq(Mux(failing, Part.RESPONDER, Part.FRONT)),
+            pending.packet.eq(~failing),
+            pending.jobless.eq(failing),
+            pending.commit.eq(failing),
+            pending.row.eq(failed),
+        ]
+        with m.If(~failing):
+            m.d.comb += pending.events.eq(drop)
+        self._rows_written(m, responder, completer, settle, failing, failed, qp)
+        self._shared_ports(m, responder, completer, settle, part)
+        with m.If(part == Part.FRONT):
             m.d.comb += [
-                self.rx_write.index.eq(qp),
-                self.rx_write.row.eq(failed),
-                self.rx_write.enable.eq(1),
+                self.scatter_job.valid.eq(discarding),
+                self.scatter_job.payload.kind.eq(
+                    Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
+                ),
+                self.scatter_job.payload.length.eq(header.length),
             ]
-        with m.Else():
-            m.d.comb += [
-                self.rx_write.index.eq(responder.rx_write.index),
-                self.rx_write.row.eq(responder.rx_write.row),
-                self.rx_write.enable.eq(responder.rx_write.enable),
-            ]
-        self._shared_ports(m, responder, completer, part, header, discarding, fsm)
-
-        counted = Signal(Events)
-        dropped = fsm.ongoing("DROP-CHECKED") & self.scatter_checked.valid
-        m.d.comb += counted.eq(
-            responder.events.as_value()
-            | completer.events.as_value()
-            | Mux(dropped, drop.as_value(), 0)
+        with m.If(pending_valid):
+            m.d.comb += [settle.pending.valid.eq(1), settle.pending.payload.eq(pending)]
+        lines = Signal(range(PENDING + 4))  # jobs that still read a line
+        job = self.scatter_job
+        m.d.comb += [
+            settle.front_idle.eq(fsm.ongoing("IDLE")),
+            self.settled.eq(settle.idle),
+            self.mending.eq(settle.stalled),
+            self.fetch_hold.eq(lines != 0),
+        ]
+        m.d.sync += lines.eq(
+            lines
+            + (job.valid & job.ready & (job.payload.kind == ScatterKind.LINE))
+            - settle.line_done
         )
         for name in Counters.members:
-            m.d.sync += self.counters[name].eq(self.counters[name] + counted[name])
-        m.d.comb += [
-            self.counted.valid.eq(counted.as_value() != 0),
-            self.counted.payload.qp.eq(qp),
-            self.counted.payload.events.eq(counted),
-        ]
+            now = self.counted.valid & self.counted.payload.events[name]
+            m.d.sync += self.counters[name].eq(self.counters[name] + now)
         return m
 
     def _read_rows(self, m, index):
-        for table in (self.cfg, self.reply, self.rx_read, self.ack_read):
+        for table in (self.cfg, self.reply, self.ahead_read, self.ack_read):
             m.d.comb += [table.index.eq(index), table.enable.eq(1)]
 
     def _drop_cause(self, m, header, cfg, rx, ack, qp):
@@ -294,48 +325,60 @@ class Receive(wiring.Component):
         """Members that one part has for itself."""
         for part, names in (
             (responder, ("resource_read", "resource_write")),
-            (completer, ("head_req", "head_rsp", "pop", "wake", "sequence_nak", "ack_write")),
+            (completer, ("head_req", "head_rsp", "pop", "wake", "sequence_nak")),
         ):
             for name in names:
                 wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
 
-    def _shared_ports(self, m, responder, completer, part, header, discarding, fsm):
-        """Members that the part at work has for itself until it is done."""
-        for name, inner in (
-            ("fetch_req", "fetch_req"),
-            ("repoke", "repoke"),
-            ("scatter_job", "job"),
-            ("effects", "effects"),
+    def _rows_written(self, m, responder, completer, settle, failing, failed, qp):
+        """Each table's writers; Settle mends rows only while the others rest."""
+        for port, inner, mend in (
+            (self.ahead_write, responder.rx_write, settle.ahead_write),
+            (self.ack_write, completer.ack_write, settle.ack_write),
         ):
-            outer, first, second = (
-                getattr(self, name),
-                getattr(responder, inner),
-                getattr(completer, inner),
-            )
+            with m.If(mend.enable):
+                m.d.comb += [port.index.eq(mend.index), port.row.eq(mend.row), port.enable.eq(1)]
+            with m.Else():
+                m.d.comb += [
+                    port.index.eq(inner.index),
+                    port.row.eq(inner.row),
+                    port.enable.eq(inner.enable),
+                ]
+        with m.If(failing):
+            m.d.comb += [
+                self.ahead_write.index.eq(qp),
+                self.ahead_write.row.eq(failed),
+                self.ahead_write.enable.eq(1),
+            ]
+        m.d.comb += settle.ack_read.row.eq(self.ack_read.row)
+        with m.If(settle.ack_read.enable):
+            m.d.comb += [self.ack_read.index.eq(settle.ack_read.index), self.ack_read.enable.eq(1)]
+        for name in ("checked", "effects", "rx_read", "rx_write", "counted"):
+            outer = getattr(self, "scatter_checked" if name == "checked" else name)
+            wiring.connect(m, getattr(settle, name), wiring.flipped(outer))
+
+    def _shared_ports(self, m, responder, completer, settle, part):
+        """Members that the part at work has for itself until it is done."""
+        for outer, first, second in (
+            (self.fetch_req, responder.fetch_req, completer.fetch_req),
+            (self.repoke, responder.repoke, completer.repoke),
+            (self.scatter_job, responder.job, completer.job),
+            (settle.pending, responder.pending, completer.pending),
+        ):
             with m.Switch(part):
-                for index, one in ((_Part.RESPONDER, first), (_Part.COMPLETER, second)):
+                for index, one in ((Part.RESPONDER, first), (Part.COMPLETER, second)):
                     with m.Case(index):
                         m.d.comb += [
                             outer.valid.eq(one.valid),
                             outer.payload.eq(one.payload),
                             one.ready.eq(outer.ready),
                         ]
-        for outer, first, second in (
-            (self.fetch_rsp, responder.fetch_rsp, completer.fetch_rsp),
-            (self.scatter_checked, responder.checked, completer.checked),
-        ):
-            m.d.comb += [first.payload.eq(outer.payload), second.payload.eq(outer.payload)]
-            with m.Switch(part):
-                for index, one in ((_Part.RESPONDER, first), (_Part.COMPLETER, second)):
-                    with m.Case(index):
-                        m.d.comb += [one.valid.eq(outer.valid), outer.ready.eq(one.ready)]
-        with m.If(part == _Part.FRONT):
-            m.d.comb += [
-                self.scatter_job.valid.eq(discarding),
-                self.scatter_job.payload.kind.eq(
-                    Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
-                ),
-                self.scatter_job.payload.length.eq(header.length),
-                self.scatter_checked.ready.eq(fsm.ongoing("DROP-CHECKED")),
-                self.effects.valid.eq(fsm.ongoing("DROP-EFFECTS")),
-            ]
+        outer, first, second = self.fetch_rsp, responder.fetch_rsp, completer.fetch_rsp
+        m.d.comb += [first.payload.eq(outer.payload), second.payload.eq(outer.payload)]
+        with m.Switch(part):
+            for index, one in ((Part.RESPONDER, first), (Part.COMPLETER, second)):
+                with m.Case(index):
+                    m.d.comb += [one.valid.eq(outer.valid), outer.ready.eq(one.ready)]
+        with m.If(settle.repoke.valid):
+            m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(settle.repoke.payload)]
+        m.d.comb += settle.repoke.ready.eq(self.repoke.ready)

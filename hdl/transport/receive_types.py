@@ -5,6 +5,7 @@ from amaranth.lib import data, enum
 
 from hdl.abi.enums import QpType
 from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import Effects
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
 from hdl.wire.opcodes import Operation
 
@@ -17,6 +18,8 @@ __all__ = [
     "ReceiveFlags",
     "ResponderWork",
     "Syndrome",
+    "Part",
+    "Pending",
     "RC",
     "SequenceNak",
     "is_operation",
@@ -65,6 +68,14 @@ class CompleterWork(data.Struct):
     header: RxHeader
     cfg: QpCfg
     ack: QpAck
+
+
+class Part(enum.Enum, shape=2):
+    """Who handles a packet or poke."""
+
+    FRONT = 0  # Receive itself: drops it
+    RESPONDER = 1
+    COMPLETER = 2
 
 
 class SequenceNak(data.Struct):
@@ -120,6 +131,24 @@ class Counted(data.Struct):
     """Events of one QP."""
 
     qp: 14
+    events: Events
+
+
+class Pending(data.Struct):
+    """What a scatter job brings about once its check has come; in the order of the jobs.
+
+    Worked out as if the check were good. ``jobless``: there is no job: only row and events.
+    """
+
+    qp: 14
+    part: Part
+    packet: 1  # the first of a packet (further ones and pokes: 0)
+    jobless: 1
+    line: 1  # the job reads a line of RecvFetch
+    send: 1  # responder: of a receive WQE, which ends with a check that is not good
+    commit: 1  # ``row`` is to be the QP's
+    row: QpRx
+    effects: Effects
     events: Events
 
 

@@ -8,18 +8,16 @@ from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
-    Effects,
     FetchRequest,
     FetchStatus,
     RecvFetched,
-    ScatterChecked,
     ScatterJob,
     ScatterKind,
 )
 from hdl.ports.rows import QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 
-from .receive_types import Events, ReceiveFlags, ResponderWork, Syndrome
+from .receive_types import Part, Pending, ReceiveFlags, ResponderWork, Syndrome
 from .responder_check import request_facts
 from .responder_outcome import (
     Outcome,
@@ -39,15 +37,16 @@ __all__ = ["Responder"]
 class Responder(wiring.Component):
     """Executes one request packet, or flushes one receive WQE, with the rows that come with it.
 
-    ``i`` is taken (ready) when everything has been done: the QpRx row is written, the packet's
-    ``effects`` and a wish to be called again (``repoke``) are handed over. One ``job`` and one
-    ``effects`` for each packet; for a flush only when there was a WQE.
+    ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
+    wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
+    packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
+    ``pending`` are what a good one brings about; ``Settle`` sees to those that are not.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
-    Latency: 6 cycles, 3 more with a receive WQE, and the waits for fetch and check; a duplicate
-    READ 8 more and one for each resource held. Throughput: one packet at a time.
-    Errors: all answers are in ``events``; a QP that fails here gets ``error`` in its row.
+    Latency: 4 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
+    and one for each resource held. Throughput: one packet at a time.
+    Errors: all answers are in ``pending.events``; a QP that fails here gets ``error`` in its row.
     Reset: idle.
     """
 
@@ -57,15 +56,13 @@ class Responder(wiring.Component):
             {
                 "i": In(stream.Signature(ResponderWork)),
                 "job": Out(stream.Signature(ScatterJob)),
-                "checked": In(stream.Signature(ScatterChecked)),
-                "effects": Out(stream.Signature(Effects)),
+                "pending": Out(stream.Signature(Pending)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "repoke": Out(stream.Signature(Activation)),
                 "rx_write": Out(TableWrite(14, QpRx)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
-                "events": Out(Events),
             }
         )
 
@@ -91,7 +88,8 @@ class Responder(wiring.Component):
         def fail(code):
             return [outcome.eq(Outcome.FAIL), syndrome.eq(code), kind.eq(discard)]
 
-        with m.FSM(name="responder") as fsm:
+        updating = Signal()
+        with m.FSM(name="responder"):
             with m.State("IDLE"):
                 m.d.sync += [
                     facts.eq(now),
@@ -204,26 +202,11 @@ class Responder(wiring.Component):
             with m.State("JOB"):
                 m.d.comb += self.job.valid.eq(1)
                 with m.If(self.job.ready):
-                    m.next = "CHECK"
-            with m.State("CHECK"):
-                m.d.comb += self.checked.ready.eq(1)
-                with m.If(self.checked.valid):
                     m.next = "UPDATE"
-                    with m.If((outcome == Outcome.ACCEPT) & (self.checked.payload.status != 0)):
-                        m.d.sync += outcome.eq(Outcome.FAIL)
-                        with m.If(facts.send):
-                            m.d.sync += [
-                                syndrome.eq(Syndrome.REMOTE_OPERATIONAL),
-                                consume.eq(1),
-                                status.eq(self.checked.payload.status),
-                            ]
-                        with m.Else():
-                            m.d.sync += [syndrome.eq(Syndrome.REMOTE_ACCESS), consume.eq(0)]
             with m.State("UPDATE"):
-                m.next = "EFFECTS"
-            with m.State("EFFECTS"):
-                m.d.comb += self.effects.valid.eq(1)
-                with m.If(self.effects.ready):
+                m.d.comb += self.pending.valid.eq(1)
+                with m.If(self.pending.ready):
+                    m.d.comb += updating.eq(1)
                     with m.If((outcome == Outcome.FAIL) | (outcome == Outcome.FLUSH)):
                         m.next = "REPOKE"
                     with m.Else():
@@ -235,7 +218,7 @@ class Responder(wiring.Component):
                     m.d.comb += self.i.ready.eq(1)
                     m.next = "IDLE"
 
-        updating = fsm.ongoing("UPDATE")
+        changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
         receive_queue = (work.qp << 1) + self._config.rq_queue(0)
         m.d.comb += [
             search.i.payload.psn.eq(header.psn),
@@ -263,18 +246,25 @@ class Responder(wiring.Component):
         ]
         m.d.comb += [
             self.rx_write.index.eq(work.qp),
-            self.rx_write.enable.eq(
-                updating & (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
-            ),
+            self.rx_write.enable.eq(updating & changes),
             self.resource_write.index.eq(
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
             self.resource_write.enable.eq(updating & (outcome == Outcome.ACCEPT) & facts.read),
         ]
+        pending = self.pending.payload
+        m.d.comb += [
+            pending.qp.eq(work.qp),
+            pending.part.eq(Part.RESPONDER),
+            pending.packet.eq(~work.flush),
+            pending.line.eq(kind == ScatterKind.LINE),
+            pending.send.eq(facts.send),
+            pending.commit.eq(changes),
+            pending.row.eq(self.rx_write.row),
+        ]
         drive_job(m, work, verdict, self.job.payload)
-        drive_effects(m, work, verdict, self.effects.payload, receive_queue)
+        drive_effects(m, work, verdict, pending.effects, receive_queue)
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, work, self.resource_write.row)
-        with m.If(updating):
-            drive_events(m, verdict, self.events)
+        drive_events(m, verdict, pending.events)
         return m

@@ -39,8 +39,14 @@ class Packets:
 
     def of(self, source: int) -> Packets:
         """Those of one sender."""
-        mine = self.source == source
-        return Packets(self.time[mine], self.payload[mine], self.line[mine], self.source[mine])
+        return self._only(self.source == source)
+
+    def between(self, begin: float, end: float) -> Packets:
+        """Those with a time stamp from ``begin`` to ``end``, in ns."""
+        return self._only((begin <= self.time) & (self.time <= end))
+
+    def _only(self, which: NDArray[np.bool_]) -> Packets:
+        return Packets(self.time[which], self.payload[which], self.line[which], self.source[which])
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def rates(packets: Packets, line_gbps: float) -> Rates:
     spans = packets.time[step:] - packets.time[:-step]
     parts = 8 * (begun[step:] - begun[:-step]) / np.maximum(spans, 1)
     share = packets.payload.sum() / packets.line.sum()
-    return Rates(8 * float(begun[-1]) / took, float(parts.max()), line_gbps * share, took)
+    return Rates(8 * float(begun[-1]) / took, float(parts.max()), line_gbps * float(share), took)
 
 
 @dataclass(frozen=True)

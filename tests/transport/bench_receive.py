@@ -8,6 +8,8 @@ import cocotb
 
 from .model_receive import READ, Row
 from .receive_harness import Harness, Seen
+from .receive_overlap import Overlap
+from .receive_side import CONFIG
 from .receive_traffic import BUFFER, KEY_ALL, KEY_READ_ONLY, PEER_GID, Peer, Traffic, make_qp
 
 PSN = 1 << 24
@@ -124,7 +126,7 @@ async def read_key_refused(dut):
     h, peer = await start(dut)
     seen = await h.packet(peer.packet(READ, dma_length=10, va=BUFFER - 1))
     assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x62
-    assert h.rx[QP]["psn"] == 0x100 and not h.pool
+    assert h.rx[QP]["psn"] == 0x100 and not h.rx[QP]["read_tail"]
 
 
 @cocotb.test()
@@ -602,40 +604,47 @@ async def lost_completion(dut):
 
 @cocotb.test()
 async def cycles(dut):
-    """Cycles from one packet to the next, neighbours answering in the next cycle."""
-    h, peer = await start(dut, qp={"max_dest_rd_atomic": 8})
-    peer.post_recv(5000)
-    spent: dict[str, int] = {}
+    """Cycles from one packet to the next of the same QP, each check 12 cycles after its job."""
+    first = True
+    for name, most, sends, make in (
+        ("WRITE", 8, [], lambda p: p.packet(0x0A, length=100, dma_length=100)),
+        ("SEND", 12, [], lambda p: p.packet(0x04, length=256)),
+        ("READ request", 8, [], lambda p: p.packet(READ, dma_length=256)),
+        ("duplicate", 8, [], lambda p: p.packet(0x0A, ahead=-50, length=10, dma_length=10)),
+        ("lost duplicate", 16, [], lambda p: p.packet(READ, ahead=-96, dma_length=3001)),
+        ("drop", 7, [], lambda p: p.packet(0x04, dest_qp=9)),
+        ("ACK", 12, [(2, 1)] * 16, lambda p: p.answer()),
+        ("READ response", 16, [(4, 256)] * 16, lambda p: p.answer(0x10, length=256)),
+    ):
+        h = Overlap(dut)
+        make_qp(h.world, QP, max_dest_rd_atomic=8)
+        await h.start(clock=first)
+        first = False
+        h.check_cycles = 12
+        peer = Peer(h.world, QP)
+        for _ in range(16):
+            peer.post_recv(5000)
+        for opcode, length in sends:
+            peer.post_send(opcode, length)
+        packets = 8 if name == "READ request" else 16
+        seen = await h.burst(lambda make=make, peer=peer: make(peer), packets)
+        spent = (h.taken[-1] - h.taken[0]) / (packets - 1)
+        cocotb.log.info("cycles: %s: %.1f, all settled after %d", name, spent, seen.cycles)
+        assert spent <= most, f"{name}: {spent} cycles, at most {most}"
+        if name in ("WRITE", "SEND"):
+            assert h.ahead_most > 1, "the next packet must not wait for the check"
 
-    async def take(name: str, most: int, header: Row) -> None:
-        seen = await h.packet(header)
-        spent[name] = seen.cycles
-        assert seen.cycles <= most, f"{name}: {seen.cycles} cycles, at most {most}"
 
-    await take("WRITE", 11, peer.packet(0x0A, length=100, dma_length=100))
-    await take("SEND middle", 14, peer.packet(0x00, length=256))
-    await take("SEND last", 14, peer.packet(0x02, length=256))
-    await take("READ request", 11, peer.packet(READ, dma_length=3000))
-    await take("duplicate", 11, peer.packet(0x0A, ahead=-50, length=10, dma_length=10))
-    for _ in range(7):
-        await take("READ request", 11, peer.packet(READ, dma_length=3000))
-    await take("duplicate READ", 11 + 8 + 8, peer.packet(READ, ahead=-96, dma_length=3000))
-    await take("lost duplicate", 11 + 8 + 8, peer.packet(READ, ahead=-96, dma_length=3001))
-    await take("drop", 8, peer.packet(0x04, dest_qp=9))
-    for _ in range(9):
-        peer.post_send(2, 1)
-    peer.post_send(4, 300)
+@cocotb.test()
+async def cycles_of_pokes(dut):
+    h, peer = await start(dut)
+    peer.post_recv(50)
+    peer.post_send(2, 1)
     h.sync()
-    await take("ACK", 13, peer.answer())
-    await take("ACK of 8", 13 + 7 * 9, peer.answer(ahead=7))
-    await take("READ response", 16, peer.answer(0x0D, length=256))
-    await take("READ response last", 16, peer.answer(0x0F, length=44))
     for name, flags_, most in (("FINISH", 1, 12), ("FLUSH", 2, 5), ("both", 3, 14)):
         h.poke(QP, flags_)
         (seen,) = await h.drain()
-        spent[f"poke {name}"] = seen.cycles
         assert seen.cycles <= most, f"poke {name}: {seen.cycles} cycles, at most {most}"
-    cocotb.log.info("cycles: %s", spent)
 
 
 @cocotb.test()
@@ -678,3 +687,64 @@ async def random_traffic(dut):
         )
         counted |= {name for name, value in count.items() if value}
     assert counted == set(count), f"never counted: {set(count) - counted}"
+
+
+@cocotb.test()
+async def overlapping_packets(dut):
+    """Bursts without a pause: many checks awaited, some not good, several QPs failing at once."""
+    seed = int(os.environ.get("RECEIVE_SEED", "1"))
+    refused = 0
+    for round_, errors in enumerate((0.0, 0.03, 0.12)):
+        for delays in (False, True):
+            h = Overlap(dut, seed=seed + round_, delays=delays, limit=200_000)
+            h.check_cycles = 30
+            traffic = Traffic(h.world, [2, 3, 6], seed=seed * 7 + round_, left=0, errors=errors)
+            h.sync()
+            await h.start(clock=round_ == 0 and not delays)
+            for _ in range(120):
+                traffic.prepare()
+                await h.burst(traffic.any, 12)
+            count = h.counters()
+            cocotb.log.info("round %d: %d jobs ahead of their effects", round_, h.ahead_most)
+            assert h.ahead_most >= 4, "checks must be awaited for many packets at a time"
+            refused += count["resp_remote_access_errors"]
+    assert refused
+
+
+@cocotb.test()
+async def everything_fails_at_once(dut):
+    """Checks of every QP fail while packets of all of them are on their way."""
+    h = Overlap(dut)
+    peers = []
+    for qp in range(1, CONFIG.qps):
+        make_qp(h.world, qp, max_dest_rd_atomic=4)
+        peers.append(Peer(h.world, qp))
+        for _ in range(4):
+            peers[-1].post_recv(500, check=4)
+            peers[-1].post_send(4, 300, sink={"check": 4}, signaled=0)
+    await h.start()
+    h.check_cycles = 120  # the first check comes when all packets are on their way
+    made = iter(
+        [
+            *(one.packet(0x0A, length=10, dma_length=10, va=1) for one in peers),
+            *(one.packet(0x04, length=10) for one in peers),
+            *(one.answer(0x0D, length=256) for one in peers),
+            *(one.answer(0x0F, ahead=1, length=44) for one in peers),
+        ]
+    )
+    await h.burst(lambda: next(made), 4 * len(peers))
+    count = h.counters()
+    assert count["resp_remote_access_errors"] == len(peers)
+    assert count["qp_state"] == 3 * len(peers)
+    # A READ response's check fails first, with and without the end of its WQE behind it.
+    for ends in (1, 0):
+        make_qp(h.world, QP)
+        peer = Peer(h.world, QP)
+        for _ in range(2):
+            peer.post_send(4, 300, sink={"check": 4}, signaled=0)
+        peer.post_recv(500)
+        end = [peer.answer(0x0F, ahead=1, length=44)] * ends
+        made = iter([peer.answer(0x0D, length=256), peer.packet(0x04, length=5), *end])
+        seen = await h.burst(lambda made=made: next(made), 2 + ends)
+        status = [e["completion"]["status"] for e in seen.effects if e["complete"]]
+        assert sorted(status) == [4, 5, 5] and h.ack[QP]["error"]

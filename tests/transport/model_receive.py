@@ -249,13 +249,14 @@ class World:
             job = {"kind": CHECK_READ, "length": 0, "va": h["va"], "key": h["rkey"]}
             job |= {"offset": h["dma_length"], "pd": cfg["pd"], "function": cfg["function"]}
         out.jobs.append(job)
-        if self.check(job, self._fetched):
-            self._fail(qp, 0x62, out)
-            return
         slots = cfg["max_dest_rd_atomic"]
         resource = {name: h[name] for name in ("va", "rkey", "psn")}
         resource |= {"length": h["dma_length"], "msn": (rx["msn"] + 1) % PSN}
+        # Written before the check has come; a free one until ``read_tail`` counts it.
         self.pool[cfg["read_base"] + rx["read_tail"] % slots] = resource
+        if self.check(job, self._fetched):
+            self._fail(qp, 0x62, out, discard=1)
+            return
         rx["read_tail"] = (rx["read_tail"] + 1) % 256
         rx["read_wrapped"] |= rx["read_tail"] == slots
         rx["psn"] = (rx["psn"] + packets_of(h["dma_length"], mtu_of(cfg))) % PSN
@@ -314,11 +315,13 @@ class World:
             return None
         return element
 
-    def _receive_failed(self, qp: int, element: Element, status: int, out: Result) -> None:
+    def _receive_failed(
+        self, qp: int, element: Element, status: int, out: Result, *, discard: int = 0
+    ) -> None:
         done = self._receive_cqe(qp, element, status=status, solicited=1)
         if status == LOC_LEN_ERR:
             self.counters["resp_local_length_error"] += 1
-        self._fail(qp, 0x63, out, complete=done)
+        self._fail(qp, 0x63, out, complete=done, discard=discard)
 
     def _receive_cqe(self, qp: int, element: Element, **fields: Any) -> Row:
         rx, cfg = self.rx[qp], self.cfg[qp]
@@ -369,7 +372,7 @@ class World:
             job |= {"num_sge": element.num_sge, "pd": cfg["pd"], "function": cfg["function"]}
         out.jobs.append(job)
         if status := self.check(job, element):
-            self._receive_failed(qp, element, status, out)
+            self._receive_failed(qp, element, status, out, discard=1)
             return
         self._accept(qp, h, out, element)
 
@@ -389,7 +392,7 @@ class World:
             job |= {"pd": cfg["pd"], "function": cfg["function"]}
         out.jobs.append(job)
         if self.check(job, self._fetched):
-            self._fail(qp, 0x62, out)
+            self._fail(qp, 0x62, out, discard=1)
             return
         if op in FIRST | ONLY:
             rx.update(va=h["va"], rkey=h["rkey"], dma_length=h["dma_length"])
@@ -541,12 +544,20 @@ class World:
                 status = self.check(job, element)
             else:
                 status = LOC_QP_OP_ERR
-        if status or final:
+        refused = status and job["kind"] == LINE
+        if final or (status and not refused):
             self._finish(qp, status, out, job=job)
+            if refused:
+                out.effects[-1]["discard"] = 1
+                ack["psn"] = (h["psn"] + 1) % PSN
             return
         out.jobs.append(job)
         out.effects.append({})
         ack.update(psn=(h["psn"] + 1) % PSN, read_begun=1)
+        if refused:  # the WQE ends with a poke
+            out.effects[-1]["discard"] = 1
+            ack.update(error=1, status=status)
+            out.repoke = FINISH | FLUSH
 
     # Pokes.
 

@@ -7,7 +7,7 @@ is idle again, jobs, effects, fetches, pops, wakes, pokes and rows must be the m
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ _SHAPES = {
     "scatter_job": ScatterJob,
     "effects": Effects,
     "sequence_nak": SequenceNak,
+    "ahead_write": QpRx,
     "rx_write": QpRx,
     "ack_write": QpAck,
     "resource_write": ReadResource,
@@ -75,6 +76,7 @@ class Harness:
         blank = {"cfg": zero(QpCfg), "rx": zero(QpRx), "ack": zero(QpAck), "reply": zero(QpReply)}
         self.world = World(qps=CONFIG.qps, cqs=CONFIG.cqs, blank=blank)
         self.rx = {i: zero(QpRx) for i in range(CONFIG.qps)}
+        self.ahead = {i: zero(QpRx) for i in range(CONFIG.qps)}
         self.ack = {i: zero(QpAck) for i in range(CONFIG.qps)}
         self.pool: dict[int, Row] = {}
         self.outstanding: dict[int, list[Row]] = {i: [] for i in range(CONFIG.qps)}
@@ -88,6 +90,9 @@ class Harness:
         self._started = self._wakes = 0
         self._rows: dict[str, int] = {}
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
+        self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
+        self._answered = self._released = 0  # checks taken; effects: each after its check
+        self.check_cycles = 1  # from a job to its check, when not random
         self._element = Element()
         self._in = {name: 0 for name in INPUTS}
 
@@ -106,6 +111,7 @@ class Harness:
     def sync(self) -> None:
         """Take the model's rows as the hardware's (after they were changed from outside)."""
         self.rx = {i: dict(row) for i, row in self.world.rx.items()}
+        self.ahead = {i: dict(row) for i, row in self.world.rx.items()}
         self.ack = {i: dict(row) for i, row in self.world.ack.items()}
         self.pool = {i: dict(row) for i, row in self.world.pool.items()}
         self.outstanding = {i: [dict(e) for e in self.world.outstanding[i]] for i in self.rx}
@@ -164,22 +170,47 @@ class Harness:
         for name, row in self._rows.items():
             getattr(self.dut, name).value = row
         self._rows.clear()
-        if not self._in["header"] and self._header is not None and self._chance():
+        if (
+            self._may_offer()
+            and not self._in["header"]
+            and self._header is not None
+            and self._chance()
+        ):
             self._in["header"] = 1
             self.dut.header.value = pack(RxHeader, self._header[0])
-        if not self._in["poke"] and self.pokes and self._chance():
+        if self._may_offer() and not self._in["poke"] and self.pokes and self._chance():
             self._in["poke"] = 1
             self._offered = qp, flags = self.pokes.popitem(last=False)
             self.dut.poke.value = pack(Activation, {"qp": qp, "flags": flags})
+        if self._checks and "scatter_checked" not in self._answers:
+            self._answers["scatter_checked"] = self._checks.popleft()
         for name in INPUTS[2:]:
             if name in self._answers and self.cycle >= self._answers[name][0]:
                 self._in[name] = 1
                 getattr(self.dut, name).value = self._answers[name][1]
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
-            flags |= (name == "sequence_nak" or self._chance()) << bit
+            may = name != "effects" or self._answered > self._released
+            flags |= (may and (name == "sequence_nak" or self._chance())) << bit
         self.dut.flags_in.value = flags
         return flags
+
+    @property
+    def _tables(self) -> dict[str, dict[int, Row]]:
+        return {
+            "ahead_write": self.ahead,
+            "rx_write": self.rx,
+            "ack_write": self.ack,
+            "resource_write": self.pool,
+        }
+
+    def _may_offer(self) -> bool:
+        """Whether the next packet or poke may come: one at a time."""
+        return self._seen is None and not (self._in["header"] or self._in["poke"])
+
+    def _over(self) -> bool:
+        """Whether what was taken is all there is, once it has settled."""
+        return True
 
     def _chance(self) -> bool:
         return not self.delays or self.rng.random() < 0.6
@@ -193,17 +224,17 @@ class Harness:
         return unpack(_SHAPES[name], int(getattr(self.dut, name).value))
 
     def _sample(self, flags: int, active: set[str]) -> None:
-        if self._seen and active & {"header", "poke"}:
+        if self._seen and self.dut.settled.value and self._over():
             self._finish()
         for name in WRITES:
             if name in active:
                 index, row = int(getattr(self.dut, f"{name}_index").value), self._read(name)
-                table = {"rx_write": self.rx, "ack_write": self.ack, "resource_write": self.pool}
-                table[name][index] = row
+                self._tables[name][index] = row
         offered = {name for bit, name in enumerate(INPUTS) if flags >> bit & 1}
         for name in offered & active:
             self._in[name] = 0
             self._answers.pop(name, None)
+            self._answered += name == "scatter_checked"
             if name in ("header", "poke"):
                 self._begin(name)
         for name in TABLES:
@@ -241,6 +272,7 @@ class Harness:
         tables: dict[str, tuple[Any, dict[int, Row]]] = {
             "cfg": (QpCfg, self.world.cfg),
             "reply": (QpReply, self.world.reply),
+            "ahead_read": (QpRx, self.ahead),
             "rx_read": (QpRx, self.rx),
             "ack_read": (QpAck, self.ack),
         }
@@ -252,7 +284,7 @@ class Harness:
         assert seen is not None, f"{name} while nothing is being handled"
         if name == "repoke":
             row = self._read(name)
-            assert row["qp"] == seen.qp
+            self._repoked(row)
             seen.repokes.append(row["flags"])
             if self.auto_poke:
                 self.poke(row["qp"], row["flags"])
@@ -271,8 +303,11 @@ class Harness:
             row = self._read(name)
             seen.jobs.append(row)
             status = self.world.check(row, self._element)
-            self._answer("scatter_checked", pack(ScatterChecked, {"status": status}))
+            wait = self.rng.choice((0, 0, 1, 9, 12, 40)) if self.delays else self.check_cycles - 1
+            answer = pack(ScatterChecked, {"status": status})
+            self._checks.append((self.cycle + 1 + wait, answer))
         elif name == "effects":
+            self._released += 1
             seen.effects.append(self._read(name))
         elif name == "sequence_nak":
             row = self._read(name)
@@ -291,6 +326,9 @@ class Harness:
                 seen.wakes += 1
                 told = (self._wakes + seen.wakes) % 256
                 assert self.ack[seen.qp]["wakes"] == told, "the row must be written with the wake"
+
+    def _repoked(self, row: Row) -> None:
+        assert self._seen and row["qp"] == self._seen.qp
 
     def _finish(self) -> None:
         """The hardware is idle: compare."""
@@ -313,8 +351,9 @@ class Harness:
         assert seen.fetches == [f for r in results for f in r.fetches], seen
         assert seen.naks == [nak for r in results for nak in r.naks], seen
         assert seen.repokes == [r.repoke for r in results if r.repoke], seen
-        for name in ("rx", "ack"):
-            got, row = getattr(self, name)[seen.qp], getattr(world, name)[seen.qp]
+        for name in ("rx", "ahead", "ack"):
+            got = getattr(self, name)[seen.qp]
+            row = (world.ack if name == "ack" else world.rx)[seen.qp]
             differs = {k: (got[k], v) for k, v in row.items() if got[k] != v}
             assert not differs, f"{name} row (got, expected): {differs} in {seen}"
         assert self.pool == world.pool, (self.pool, world.pool)
@@ -328,6 +367,7 @@ class Harness:
         assert got["reply"] == any(flags.values()), seen
         assert not got["reply"] or got["qp"] == seen.qp
         assert got["complete"] == ("complete" in effect), (got, effect, seen)
+        assert got["discard"] == effect.get("discard", 0), (got, effect, seen)
         done, wanted = got["completion"], effect.get("complete", {})
         differs = {k: (done[k], v) for k, v in wanted.items() if done[k] != v}
         assert not differs, f"completion (got, expected): {differs} in {seen}"

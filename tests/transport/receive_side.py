@@ -26,8 +26,8 @@ OUTPUTS = (
     "sequence_nak",
 )
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
-TABLES = ("cfg", "reply", "rx_read", "ack_read", "resource_read")
-WRITES = ("rx_write", "ack_write", "resource_write")
+TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read")
+WRITES = ("ahead_write", "rx_write", "ack_write", "resource_write")
 
 
 class ReceiveSide(wiring.Component):
@@ -39,6 +39,7 @@ class ReceiveSide(wiring.Component):
         members = {
             "flags_in": In(len(INPUTS) + len(OUTPUTS)),
             "flags_out": Out(len(INPUTS) + len(OUTPUTS) + len(TABLES) + len(WRITES)),
+            "settled": Out(1),
             "counters": Out(self.receive.signature.members["counters"].shape),
         }
         for name in INPUTS:
@@ -63,7 +64,10 @@ class ReceiveSide(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.receive = receive = self.receive
-        m.d.comb += self.counters.eq(receive.counters)
+        m.d.comb += [
+            self.counters.eq(receive.counters),
+            self.settled.eq(receive.settled),
+        ]
         flags = []
         for bit, name in enumerate(INPUTS):
             port = getattr(receive, name)

@@ -188,6 +188,23 @@ class Traffic:
             header = self._spoil(header)
         return header, lambda _: self._outside(peer)
 
+    def prepare(self) -> None:
+        """Set up QPs that have stopped (most of them), and let the others do what they do."""
+        for peer in self.peers:
+            if self.world.in_error(peer.qp) and self.rng.random() < 0.7:
+                self._set_up(peer)
+            for _ in range(4):
+                self._outside(peer)
+            for entry in self.world.outstanding[peer.qp]:
+                # Else a poke decides what becomes of it, and when that comes is left open.
+                entry.update(complete=1, status=0)
+
+    def any(self) -> Row:
+        """A packet for the world as it is now."""
+        peer = self.rng.choice(self.peers)
+        header = self._response(peer) if self.rng.random() < 0.4 else self._request(peer)
+        return self._spoil(header) if self.rng.random() < self.errors else header
+
     def _blind(self, peer: Peer) -> Row:
         return peer.packet(0x04, length=1, psn=self.rng.randrange(PSN))
 

@@ -1,0 +1,159 @@
+"""Drives ``ReceiveSide`` with bursts, so that packets are taken while earlier checks are awaited.
+
+What a burst brings about must be what the reference model says packet by packet: payload in the
+same places in the same order, the same completions on each queue, the same replies, the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from hdl.transport.receive_types import Counters
+
+from .model_receive import CHECK_READ, KEY, LINE, Result, Row
+from .receive_harness import Harness, Seen
+from .receive_side import CONFIG
+from .rows import unpack
+
+__all__ = ["Overlap"]
+
+_REPLIES = ("ack", "nak", "read", "replay")
+#: A QP in error drops a packet before it looks at these; which of them is counted for a packet
+#: that was on its way when its QP failed is left open.
+_SAME = ("qp_state", "address_mismatch", "bad_pkey")
+
+
+class Overlap(Harness):
+    """``burst`` feeds packets without a pause and compares when all is settled."""
+
+    def __init__(self, dut: Any, **options: Any):
+        super().__init__(dut, **options)
+        self._left: list[Row] = []
+        self._expected: list[tuple[int, Result]] = []
+        self.taken: list[int] = []  # cycles
+        self.ahead_most = 0  # most jobs without their effects
+
+    async def burst(self, make: Callable[[], Row], packets: int) -> Seen:
+        """Feed ``packets`` of ``make``, each made for the world that those before leave behind."""
+        self.sync()
+        self._left, self._expected = [], []
+        pokes: dict[int, int] = {}
+        for _ in range(packets):
+            header = make()
+            qp = (header["dest_qp"] & 0x3FFF) % CONFIG.qps
+            self._left.append(header)
+            self._expect(qp, [self.world.packet(header)], pokes)
+        while pokes:
+            qp, flags = pokes.popitem()
+            self._expect(qp, self.world.poke(qp, flags), pokes)
+        while self._left or not self.idle:
+            if self._left and self._header is None:
+                self.offer(self._left.pop(0))
+            await self.step()
+        return self.done[-1]
+
+    def _expect(self, qp: int, results: list[Result], pokes: dict[int, int]) -> None:
+        for result in results:
+            self._expected.append((qp, result))
+            if result.repoke:
+                pokes[qp] = pokes.get(qp, 0) | result.repoke
+
+    def _may_offer(self) -> bool:
+        return True
+
+    def _over(self) -> bool:
+        waiting = self._left or self._header or self._offered or self.pokes
+        return not (waiting or self._in["header"] or self._in["poke"])
+
+    def _begin(self, what: str) -> None:
+        if what == "header":
+            assert self._header is not None
+            qp = (self._header[0]["dest_qp"] & 0x3FFF) % CONFIG.qps
+            self._header = None
+        else:
+            assert self._offered is not None
+            qp = self._offered[0]
+            self._offered = None
+        self.taken.append(self.cycle)
+        if self._seen is None:
+            self._seen, self._started = Seen("burst", qp), self.cycle
+        self._seen.qp = qp
+        self._wakes = self.ack[qp]["wakes"] - self._seen.wakes
+
+    def _repoked(self, row: Row) -> None:
+        pass  # of any QP
+
+    def _output(self, name: str) -> None:
+        super()._output(name)
+        assert self._seen is not None
+        self.ahead_most = max(self.ahead_most, len(self._seen.jobs) - len(self._seen.effects))
+
+    def _finish(self) -> None:
+        seen, world = self._seen, self.world
+        assert seen is not None
+        self._seen = None
+        seen.cycles = self.cycle - self._started
+        assert len(seen.jobs) == len(seen.effects)
+        got = list(zip(seen.jobs, seen.effects, strict=True))
+        wanted = [
+            (qp, job, effect)
+            for qp, result in self._expected
+            for job, effect in zip(result.jobs, result.effects, strict=True)
+        ]
+        self._compare(
+            "placed",
+            [job for job, effect in got if _placed(job, effect)],
+            [job for _, job, effect in wanted if _placed(job, effect)],
+        )
+        queues = (defaultdict(list), defaultdict(list))
+        for _, effect in got:
+            if effect["complete"]:
+                queues[0][effect["completion"]["queue"]].append(effect["completion"])
+        for _, _, effect in wanted:
+            if "complete" in effect:
+                queues[1][effect["complete"]["queue"]].append(effect["complete"])
+        for queue in queues[0].keys() | queues[1].keys():
+            self._compare(f"completions of queue {queue}", queues[0][queue], queues[1][queue])
+        for qp in range(CONFIG.qps):
+            self._compare(
+                f"replies of QP {qp}",
+                [e["flags"] for _, e in got if e["reply"] and e["qp"] == qp],
+                [
+                    {name: effect.get(name, 0) for name in _REPLIES}
+                    for of, _, effect in wanted
+                    if of == qp and any(effect.get(name) for name in _REPLIES)
+                ],
+            )
+            assert self.rx[qp] == self.ahead[qp] == world.rx[qp], (qp, self.rx[qp], world.rx[qp])
+            assert self.outstanding[qp] == world.outstanding[qp]
+            names = ("reads", "wakes") if world.in_error(qp) else self.ack[qp].keys()
+            for name in names:
+                assert self.ack[qp][name] == world.ack[qp][name], (qp, name)
+            if not world.in_error(qp):
+                tail = world.rx[qp]["read_tail"]
+                base, slots = world.cfg[qp]["read_base"], world.cfg[qp]["max_dest_rd_atomic"]
+                held = range(slots if world.rx[qp]["read_wrapped"] else min(tail, slots))
+                for at in (base + n for n in held):
+                    assert self.pool[at] == world.pool[at], (qp, at)
+        self.done.append(seen)
+
+    @staticmethod
+    def _compare(what: str, got: list[Row], wanted: list[Row]) -> None:
+        assert len(got) == len(wanted), f"{what}: {got}, expected {wanted}"
+        for one, other in zip(got, wanted, strict=True):
+            differs = {k: (one[k], v) for k, v in other.items() if k != "own" and one[k] != v}
+            assert not differs, f"{what} (got, expected): {differs} in {got}"
+
+    def counters(self) -> dict[str, int]:
+        """The hardware's counters, which must be the model's."""
+        got = unpack(Counters, int(self.dut.counters.value))
+        for name in got.keys() - _SAME:
+            assert got[name] == self.world.counters.get(name, 0), name
+        assert sum(got[n] for n in _SAME) == sum(self.world.counters.get(n, 0) for n in _SAME)
+        return got
+
+
+def _placed(job: Row, effect: Row) -> bool:
+    return job["kind"] in (LINE, KEY, CHECK_READ) and not effect.get("discard")
