@@ -63,6 +63,7 @@ def replay(
         env.require_compiler()
         if waves:
             env.require_waves()
+            console.require_writable(_waves_file(trace))
     found = describe(plan, planned) | {"width": width}
     spec = {
         "trace": str(trace.resolve()),
@@ -152,8 +153,13 @@ def _simulate(
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
     if results.waves is not None:
-        facts["waves"] = str(shutil.copyfile(results.waves, Path(f"{trace.stem}.fst")))
+        facts["waves"] = str(shutil.copyfile(results.waves, _waves_file(trace)))
     return facts
+
+
+def _waves_file(trace: Path) -> Path:
+    """In the present folder: a capture may lie where nobody may write."""
+    return Path(f"{trace.stem}.fst")
 
 
 def _print(text: str) -> None:
