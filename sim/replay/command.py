@@ -16,6 +16,8 @@ __all__ = ["replay"]
 
 #: Real time for bringing a card up and for a packet, s.
 _EACH_RUN, _EACH_PACKET = 120, 2
+#: In the line that says why there is nothing to replay.
+_MOST_REASONS = 8
 
 
 @click.command()
@@ -108,6 +110,8 @@ def _nothing(plan: Plan, planned: dict[str, tuple[list[Run], dict[int, str]]]) -
     for letter, (_, refused) in planned.items():
         reasons += [f"side {letter}: connection {n}: {why}" for n, why in refused.items()]
     reasons += [str(one) for one in plan.left_out]
+    if len(reasons) > _MOST_REASONS:
+        reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more reasons"]
     if not plan.roce:
         return f"{plan.path}: no RC packet of RoCE v2; {'; '.join(reasons) or 'no packet at all'}"
     return f"{plan.path}: nothing can be replayed; {'; '.join(reasons)}"

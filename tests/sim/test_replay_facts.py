@@ -284,6 +284,11 @@ def test_files_that_cannot_be_replayed(tmp_path):
     talk.ack(1, 0x1000, syndrome=0x60)
     assert "NAK with syndrome 0x60" in refusal(capture.save(path))
     capture = Capture()
+    for kind in range(0x4000, 0x4064):
+        capture.add(bytes(12) + struct.pack("!H", kind) + bytes(46))
+    noise = refusal(capture.save(path))  # is told, but not all of it
+    assert "packet 8: no RoCE v2: EtherType 0x4007; and 92 more reasons" in noise
+    capture = Capture()
     Talk(capture).send(0, bytes(900))
     assert "holds 90 of its" in refusal(capture.save_ng(path, cut=90))
 
