@@ -76,6 +76,15 @@ def test_one_changed_bit_in_one_of_several_connections(tmp_path, number, at, wha
         assert "NOT as recorded" in output.splitlines()[-1]
 
 
+def test_key_0_is_a_key(tmp_path):
+    capture = Capture()
+    talk = Talk(capture)
+    talk.write(0, b"to where key 0 is", 0x1003, 0)
+    talk.read(0, 0x1003, 0, b"to where key 0 is")
+    status, output = replay(capture.save(tmp_path / "x.pcap"), "--side", "B")
+    assert status == 0, output
+
+
 def test_a_card_that_is_stuck_is_shown(tmp_path):
     """A WRITE to a region that the side file makes read-only: the card refuses, the capture not."""
     capture = Capture()
