@@ -134,6 +134,7 @@ def changed(frame, at, value):
 
 
 WRITE = build(Op.WRITE_ONLY, payload=b"abcde", va=1, rkey=2, dma_length=5, pkey=0xFFFF, psn=9)
+SEND = build(Op.SEND_ONLY, pkey=0xFFFF, psn=9)  # 58 bytes, and padding
 ACK = build(Op.ACKNOWLEDGE, syndrome=0x1F, msn=3, pkey=0xFFFF, psn=9)
 
 
@@ -144,7 +145,8 @@ ACK = build(Op.ACKNOWLEDGE, syndrome=0x1F, msn=3, pkey=0xFFFF, psn=9)
         (WRITE, changed(WRITE, 18, 1), "ip identification"),
         (changed(WRITE, 41, 7), WRITE, "udp checksum"),
         (changed(WRITE, 15, 3), changed(WRITE, 15, 2), "congestion mark"),
-        (WRITE, WRITE + b"\0\0", "frame padding"),
+        (SEND, SEND[:58] + b"\1\2", "frame padding"),
+        (WRITE + b"FCS.", WRITE, "frame padding"),
         (WRITE, changed(WRITE, 50, 0x80), "ack request"),
         (ACK, changed(ACK, 54, 3), "credit code"),
         (WRITE, changed(WRITE, 43, WRITE[43] | 0x40), "migreq"),
@@ -176,6 +178,8 @@ def test_differences_that_are_free(recorded, sent, name):
         (WRITE, WRITE[:24] + b"\0\0" + WRITE[26:], "IPv4 header checksum"),
         (WRITE, tagged(WRITE, 3), "Ethernet/IP/UDP"),
         (tagged(WRITE, 3, 1), tagged(WRITE, 3, 2), "Ethernet/IP/UDP"),
+        (WRITE, WRITE + b"\0", "frame padding"),
+        (SEND, SEND + b"\0", "frame padding"),
         (WRITE, ACK, "opcode"),
     ],
 )
