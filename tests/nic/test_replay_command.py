@@ -43,6 +43,15 @@ def test_agreement_in_every_form(tmp_path):
     assert "all agree" in output.splitlines()[-1]
 
 
+def test_capture_with_every_operation():
+    """The test of the faults that replay must notice: only a difference is a failed assertion."""
+    status, output = replay(GOLDEN / "rping.pcap", "--quiet")
+    if status and "DIFFERENT: " not in output and "STUCK: " not in output:
+        raise RuntimeError(f"It was not replayed at all: {output}")
+    assert status == 0, output
+    assert output.endswith("36 of 36 packets agree: all agree\n")
+
+
 @pytest.mark.parametrize(
     ("number", "at", "what"),
     [
