@@ -98,6 +98,8 @@ def _facts(trace: Path, file: Path | None, json_file: Path | None) -> tuple[Path
 
 
 def _plan(trace: Path, facts: Facts) -> Plan:
+    if trace.exists() and not (trace.is_file() or trace.is_dir()):
+        raise ValueError(f"{trace}: no file that can be read twice")
     try:
         return Plan(trace, facts)
     except OSError as error:
@@ -154,7 +156,9 @@ def _simulate(
             model = testbench.build(config=config, nics=1, waves=waves)
         with console.progress(f"Replaying {trace.name}") as say:
             facts, results = run_job(model, "sim.replay.bench", spec, say, limit)
-    except (env.BuildError, AssertionError) as error:
+    except env.BuildError as error:
+        raise console.UsageStop(str(error)) from None
+    except AssertionError as error:  # the card has broken a rule of the host's or the link's model
         raise click.ClickException(str(error)) from None
     if results.waves is not None:
         facts["waves"] = str(shutil.copyfile(results.waves, _waves_file(trace)))

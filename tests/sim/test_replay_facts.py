@@ -1,6 +1,8 @@
 """The side file, the comparison of single packets, and the command's answers to bad input."""
 
+import gzip
 import json
+import os
 import struct
 
 import pytest
@@ -270,6 +272,10 @@ def test_files_that_cannot_be_replayed(tmp_path):
     assert "no capture: 0 bytes" in refusal(path)
     path.write_bytes(b"hello, this is no capture at all")
     assert "no capture: magic" in refusal(path)
+    path.write_bytes(gzip.compress(bytes(100)))
+    assert "no capture: magic 1f8b0800 (gzip)" in refusal(path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "no file that can be read twice" in refusal(tmp_path / "pipe")
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 101))
     assert "link type 101 (raw IP) is not Ethernet" in refusal(path)
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1))
