@@ -95,7 +95,13 @@ def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) 
 
 @rocinante.command()
 @console.width_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=console.writable,
+)
 def rtl(width: int, output: Path | None) -> None:
     """Generate the Verilog of the whole NIC; prints the file's name.
 

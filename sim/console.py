@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,18 @@ from sim.env import ToolError
 
 out = Console()
 err = Console(stderr=True)
+
+
+def writable(_context: Any, _option: Any, value: Path | None) -> Path | None:
+    """A callback for options: refuses, before any work, a file that cannot be written later."""
+    if value is not None and str(value) != "-":
+        folder = value.absolute().parent
+        if not folder.is_dir():
+            raise click.BadParameter(f"{value}: there is no folder {folder}")
+        if not os.access(value if value.exists() else folder, os.W_OK):
+            raise click.BadParameter(f"{value} cannot be written")
+    return value
+
 
 width_option = click.option(
     "--width",
@@ -30,9 +43,18 @@ json_option = click.option(
     "json_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
+    callback=writable,
     help="Write the same figures as JSON; - is standard output.",
 )
 waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
+
+
+def require_writable(path: Path) -> None:
+    """Raise ValueError for a file that could not be written at a command's end."""
+    try:
+        writable(None, None, path)
+    except click.BadParameter as error:
+        raise ValueError(error.message) from None
 
 
 class UsageStop(click.ClickException):

@@ -27,6 +27,7 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("demo.pcap"),
     show_default=True,
+    callback=console.writable,
     help="Where the packets between the two cards are written.",
 )
 def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:

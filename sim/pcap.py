@@ -13,6 +13,8 @@ _MICRO, _NANO, _NG = 0xA1B2C3D4, 0xA1B23C4D, 0x0A0D0D0A
 _ETHERNET = 1
 #: Link types that recordings of "any" interface and tunnels have, for messages.
 _LINKS = {0: "BSD loopback", 101: "raw IP", 113: "Linux cooked", 276: "Linux cooked v2"}
+#: What captures are often packed with, for messages.
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 #: Blocks of pcapng, and the options of an interface that matter here.
 _INTERFACE, _OBSOLETE, _SIMPLE, _ENHANCED = 1, 2, 3, 6
 _RESOLUTION, _OFFSET = 9, 14
@@ -69,7 +71,8 @@ def _records(path: Path | str, raw: bytes) -> Iterator[tuple[int, bytes, int]]:
         if magic in (_MICRO, _NANO):
             break
     else:
-        raise ValueError(f"{path}: no capture: magic {raw[:4].hex()}")
+        names = [f" ({name})" for begin, name in _PACKED.items() if raw.startswith(begin)]
+        raise ValueError(f"{path}: no capture: magic {raw[:4].hex()}{''.join(names)}")
     _check_link(path, link & 0xFFFF)
     unit = 1 if magic == _NANO else 1000
     place = 24

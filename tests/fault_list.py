@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "Fault"]
+__all__ = ["FAULTS", "INTEROP", "Fault"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: ``old``, which occurs once in ``file``, becomes ``new``; ``tests`` must fail."""
+    """One fault: ``old``, which occurs once in ``file``, becomes ``new``; each of ``tests`` must
+    fail. ``live``: so must an exchange with the Linux guest (``rocinante faults --interop``)."""
 
     name: str
     what: str
@@ -17,6 +18,7 @@ class Fault:
     old: str
     new: str
     tests: tuple[str, ...]
+    live: bool = False
 
     def apply(self, source: str) -> str:
         """Return ``source`` with the fault; raises ValueError unless ``old`` is in it once."""
@@ -36,11 +38,17 @@ SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py",)
 REPLY = ("tests/transport/test_replier.py",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
+RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
+COUNTERS = ("tests/transport/test_qp_counters.py",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
 VIRTIO = ("tests/host/test_virtio.py::test_small_card[setup]",)
 WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
+REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+
+#: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
+INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed[None]"
 
 FAULTS = (
     # What comes off the wire.
@@ -149,7 +157,8 @@ FAULTS = (
         file="hdl/transport/responder_outcome.py",
         old="row.msn.eq(rx.msn + (accepted & (v.facts.last | v.facts.read))),",
         new="row.msn.eq(rx.msn),",
-        tests=RECEIVE,
+        tests=RECEIVE + REPLAY,
+        live=True,
     ),
     Fault(
         name="short-write-accepted",
@@ -370,5 +379,99 @@ FAULTS = (
         old="with m.If(self.effects.payload.discard & (",
         new="with m.If(0 & (",
         tests=SCATTER,
+    ),
+    # WQEs fetched ahead.
+    Fault(
+        name="stale-wqe-taken",
+        what="a WQE that was asked for before a rewind is sent as if it were the next one",
+        file="hdl/transport/scheduler.py",
+        old=" & (answer.position == row.position))",
+        new=")",
+        tests=SEND,
+    ),
+    Fault(
+        name="asked-not-rewound",
+        what="WQEs asked for before a rewind are not asked for again",
+        file="hdl/transport/scheduler.py",
+        old="next_row.asked.eq(rewind.position),",
+        new="next_row.asked.eq(row.asked),",
+        tests=SEND,
+    ),
+    Fault(
+        name="ahead-without-limit",
+        what="a QP asks for as many short WQEs ahead as there are",
+        file="hdl/transport/scheduler.py",
+        old="(row.short & (under_way < limit))",
+        new="row.short",
+        tests=SEND,
+    ),
+    Fault(
+        name="receive-wqe-of-another-position",
+        what="a receive WQE at hand is given out for every position that shares its line",
+        file="hdl/queues/receive.py",
+        old="                & (tag.position == looked.position)\n",
+        new="",
+        tests=RECV,
+    ),
+    Fault(
+        name="line-kept-while-overwritten",
+        what="a line answers for its old WQE while another one is fetched into it",
+        file="hdl/queues/receive.py",
+        old="m.d.comb += [lane.i.valid.eq(1), drop.eq(1)]",
+        new="m.d.comb += lane.i.valid.eq(1)",
+        tests=RECV,
+    ),
+    Fault(
+        name="line-survives-reset",
+        what="receive WQEs fetched ahead of a queue reset are given out after it",
+        file="hdl/queues/receive.py",
+        old="lane.flush.eq(1), clear.eq(1)]",
+        new="lane.flush.eq(1)]",
+        tests=RECV,
+    ),
+    # What is counted for each QP.
+    Fault(
+        name="second-event-not-counted",
+        what="only one event of each packet is counted",
+        file="hdl/transport/qp_counters.py",
+        old="waiting.o.ready.eq(last),",
+        new="waiting.o.ready.eq(1),",
+        tests=COUNTERS,
+    ),
+    Fault(
+        name="counters-begin-anywhere",
+        what="a QP's counters can be read before they were cleared for it",
+        file="hdl/transport/qp_counters.py",
+        old="reader.read_row.eq(Mux(begun.read0.row, words.read0.row, 0))",
+        new="reader.read_row.eq(words.read0.row)",
+        tests=COUNTERS,
+    ),
+    # What the whole card sends.
+    Fault(
+        name="pkey-wrong",
+        what="the lowest bit of the P_Key is wrong in every packet",
+        file="hdl/egress/builder.py",
+        old='"pkey": job.pkey,',
+        new='"pkey": job.pkey ^ 1,',
+        tests=EGRESS + REPLAY,
+        live=True,
+    ),
+    Fault(
+        name="data-byte-wrong",
+        what="a bit of the first payload byte in a beat is wrong, and the ICRC covers that",
+        file="hdl/egress/merge.py",
+        old="taken.eq(Mux(needs, self.payload.p.data & bits, 0)),",
+        new="taken.eq(Mux(needs, self.payload.p.data & bits ^ 16, 0)),",
+        tests=EGRESS + REPLAY,
+        live=True,
+    ),
+    Fault(
+        name="icrc-wrong",
+        what="a bit of every ICRC is wrong",
+        file="hdl/egress/seal.py",
+        old="spoiled = unfill.crc ^ beat.error.replicate(32)",
+        new="spoiled = unfill.crc ^ beat.error.replicate(32) ^ (1 << 9)",
+        tests=EGRESS + REPLAY,
+        live=True,
     ),
 )

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,9 +27,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sim import console, env
-from tests.fault_list import FAULTS, Fault
+from sim.interop.guest import require_qemu
+from tests.fault_list import FAULTS, INTEROP, Fault
 
-__all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "markdown"]
+__all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "live", "markdown"]
 
 #: Seconds after which a run of tests is ended; every simulation has a deadline of its own.
 TIME_LIMIT = 900
@@ -46,17 +47,18 @@ class FaultError(RuntimeError):
 @dataclass(frozen=True)
 class Outcome:
     """What the tests said. ``by``: those that failed by an assertion (cocotb's own, if it was one
-    of a simulation)."""
+    of a simulation). ``unmoved``: what was named, and passed."""
 
     passed: bool
     by: tuple[str, ...]
     seconds: float
     text: str
+    unmoved: tuple[str, ...] = ()
 
     @property
     def caught(self) -> bool:
-        """Whether at least one test failed properly."""
-        return bool(self.by)
+        """Whether everything that was named failed properly."""
+        return bool(self.by) and not self.unmoved
 
 
 class Workshop:
@@ -69,42 +71,55 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._build = env.build_root() / "faults"
-        self._sound: dict[tuple[str, ...], Outcome] = {}
+        self._sound: set[str] = set()
         for path in _project_files():
             target = folder / path.relative_to(env.REPO)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
         self._build.mkdir(parents=True, exist_ok=True)
-        for shared in ("models", "runtime"):
+        for shared in ("models", "runtime", "guest"):
             (env.build_root() / shared).mkdir(exist_ok=True)
             if not (link := self._build / shared).is_symlink():
                 link.symlink_to(Path("..") / shared)
 
-    def sound(self, tests: tuple[str, ...]) -> Outcome:
-        """Run ``tests`` on unchanged sources, once; raises FaultError when they fail."""
-        if tests not in self._sound:
-            outcome = self._run(tests)
-            if not outcome.passed:
-                text = outcome.text[-4000:]
-                raise FaultError(f"Without any fault {' '.join(tests)} fails:\n{text}")
-            self._sound[tests] = outcome
-        return self._sound[tests]
+    def sound(self, tests: tuple[str, ...]) -> None:
+        """Run ``tests`` on unchanged sources, each once; raises FaultError when one fails."""
+        for test in tests:
+            if test not in self._sound:
+                outcome = self._run(test)
+                if not outcome.passed:
+                    raise FaultError(f"Without any fault {test} fails:\n{outcome.text[-4000:]}")
+                self._sound.add(test)
 
     def faulty(self, fault: Fault) -> Outcome:
-        """Run a fault's tests with the fault, then put the source back."""
+        """Run each of a fault's tests with the fault, then put the source back.
+
+        Ends at one that fails for a reason that shows nothing.
+        """
         path = self.folder / fault.file
         original = path.read_text()
+        found: list[Outcome] = []
         try:
             path.write_text(fault.apply(original))
-            return self._run(fault.tests)
+            for test in fault.tests:
+                found.append(self._run(test))
+                if not (found[-1].passed or found[-1].by):
+                    return found[-1]
         finally:
             path.write_text(original)
+        return Outcome(
+            passed=all(one.passed for one in found),
+            by=tuple(dict.fromkeys(name for one in found for name in one.by)),
+            seconds=sum(one.seconds for one in found),
+            text="\n".join(one.text for one in found),
+            unmoved=tuple(test for test, one in zip(fault.tests, found, strict=True) if one.passed),
+        )
 
-    def _run(self, tests: tuple[str, ...]) -> Outcome:
+    def _run(self, test: str) -> Outcome:
         report = self.folder / "faults-report.xml"
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        command += [f"--junitxml={report}", *tests]
+        command += [f"--junitxml={report}", test]
         started = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
@@ -160,27 +175,34 @@ def check(shop: Workshop, fault: Fault, show: Callable[[str], None] = lambda _: 
     shop.sound(fault.tests)
     show(f"{fault.name}: with the fault")
     outcome = shop.faulty(fault)
-    if not outcome.passed and not outcome.caught:
+    if not outcome.passed and not outcome.by:
         text = outcome.text[-4000:]
         raise FaultError(f"With the fault {fault.name} no test failed properly:\n{text}")
     return outcome
 
 
+def live() -> list[Fault]:
+    """Return the faults that an exchange with the Linux guest must notice, with that test."""
+    return [replace(one, tests=(INTEROP,)) for one in FAULTS if one.live]
+
+
 def markdown() -> str:
     """Return the list as the table of docs/testing.md."""
     lines = ["| fault | what is wrong | file | tests that fail |", "|---|---|---|---|"]
-    lines += [
-        f"| `{one.name}` | {one.what} | `{one.file}` | {', '.join(f'`{t}`' for t in one.tests)} |"
-        for one in FAULTS
-    ]
+    for one in FAULTS:
+        tests = [f"`{test}`" for test in one.tests] + ["`--interop`"] * one.live
+        lines.append(f"| `{one.name}` | {one.what} | `{one.file}` | {', '.join(tests)} |")
     return "\n".join(lines) + "\n"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--list", "only_list", is_flag=True, help="Only show the list (as Markdown).")
+@click.option(
+    "--interop", is_flag=True, help="Faults that an exchange with the Linux guest must notice."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show the output of the failing tests.")
-def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
+def faults(names: Sequence[str], only_list: bool, interop: bool, verbose: bool) -> None:
     """Break the gateware on purpose, fault by fault: does the test suite notice?
 
     Without names all faults are tried, which takes some minutes. Exit status 1: one was missed.
@@ -188,12 +210,15 @@ def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
     if only_list:
         click.echo(markdown(), nl=False)
         return
-    known = {one.name: one for one in FAULTS}
+    known = {one.name: one for one in (live() if interop else FAULTS)}
     if unknown := [name for name in names if name not in known]:
-        raise console.UsageStop(f"No fault is called {unknown[0]!r}; --list shows all")
-    chosen = [known[name] for name in names] or list(FAULTS)
+        which = " that --interop tries" if interop else ""
+        raise console.UsageStop(f"No fault{which} is called {unknown[0]!r}; --list shows all")
+    chosen = [known[name] for name in names] or list(known.values())
     with console.stops():
         env.require_compiler()
+        if interop:
+            require_qemu()
     table = Table(title="Deliberate faults", title_justify="left")
     for column in ("fault", "result", "by"):
         table.add_column(column, overflow="fold")
@@ -208,7 +233,9 @@ def faults(names: Sequence[str], only_list: bool, verbose: bool) -> None:
                 by, seconds = "\n".join(outcome.by), f"{outcome.seconds:.0f}"
                 result = "caught" if outcome.caught else "[bold red]MISSED"
                 bad += not outcome.caught
-                if verbose and outcome.caught:
+                if outcome.by and outcome.unmoved:
+                    by += f"\nnot by {', '.join(outcome.unmoved)}"
+                if verbose and outcome.by:
                     console.err.print(outcome.text, markup=False, highlight=False)
             except FaultError as error:
                 console.err.print(str(error), markup=False, highlight=False)

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from sim.env import REPO
-from tests.faults import FAULTS, FaultError, check, faults, markdown, workshop
+from tests.fault_list import INTEROP
+from tests.faults import FAULTS, FaultError, check, faults, live, markdown, workshop
 
 BY_NAME = {one.name: one for one in FAULTS}
 #: Fails within seconds, in Amaranth's simulator.
@@ -27,7 +28,7 @@ def test_names_differ() -> None:
 def test_fits_the_source(fault) -> None:
     source = (REPO / fault.file).read_text()
     compile(fault.apply(source), fault.file, "exec")
-    for test in fault.tests:
+    for test in (*fault.tests, INTEROP):
         assert (REPO / test.partition("::")[0]).exists()
 
 
@@ -47,6 +48,9 @@ def test_one_fault_from_end_to_end() -> None:
         assert check(shop, CHEAP).caught
         assert Path(shop.folder, CHEAP.file).read_text() == source
         assert not check(shop, replace(CHEAP, new=CHEAP.old + "  # harmless")).caught
+        other = "tests/sim/test_cli.py::test_help_names_every_command"
+        outcome = check(shop, replace(CHEAP, tests=(*CHEAP.tests, other)))  # each must fail
+        assert outcome.by and outcome.unmoved == (other,) and not outcome.caught
         with pytest.raises(FaultError, match="no test failed properly"):
             check(shop, replace(CHEAP, new="header.psn.eq(nothing),"))
         assert (REPO / CHEAP.file).read_text() == source
@@ -55,6 +59,14 @@ def test_one_fault_from_end_to_end() -> None:
 def test_command() -> None:
     run = CliRunner().invoke
     assert run(faults, ["--list"]).output == markdown()
+    assert {one.name for one in live()} == {
+        "msn-not-advanced",
+        "pkey-wrong",
+        "data-byte-wrong",
+        "icrc-wrong",
+    }
+    unknown = run(faults, ["--interop", "psn-plus-1"])
+    assert unknown.exit_code == 2 and "No fault that --interop tries is called" in unknown.output
     unknown = run(faults, ["nothing"])
     assert unknown.exit_code == 2 and "'nothing'" in unknown.output
 

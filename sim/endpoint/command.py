@@ -104,8 +104,10 @@ def endpoint(
 
     with console.stops():
         env.require_compiler()
+        kept = pcap.with_suffix(".fst") if pcap else Path("endpoint.fst")
         if waves:
             env.require_waves()
+            console.require_writable(kept)
         config = NicConfig(width=width)
         if len(addresses) > config.gids:
             raise ValueError(f"--ip: {len(addresses)} addresses, the NIC has {config.gids} GIDs")
@@ -131,7 +133,6 @@ def endpoint(
         except (env.BuildError, AssertionError) as error:
             raise click.ClickException(str(error)) from None
     if result.waves is not None:
-        kept = pcap.with_suffix(".fst") if pcap else Path("endpoint.fst")
         console.err.print(f"{shutil.copyfile(result.waves, kept)}: waves", highlight=False)
 
 

@@ -15,7 +15,14 @@ SHORTEST, LARGEST = 14, 16384
 
 
 class FramingError(ValueError):
-    """The stream announces a frame that cannot be: whatever follows has no meaning."""
+    """The stream announces a frame that cannot be: whatever follows has no meaning.
+
+    ``frames``: those before it that came with it.
+    """
+
+    def __init__(self, text: str, frames: list[bytes]):
+        super().__init__(text)
+        self.frames = frames
 
 
 def framed(frame: bytes) -> bytes:
@@ -45,7 +52,8 @@ class Deframer:
         while len(rest) - place >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(rest, place)
             if not SHORTEST <= length <= LARGEST:
-                raise FramingError(f"a frame has {SHORTEST} to {LARGEST} bytes, not {length}")
+                text = f"a frame has {SHORTEST} to {LARGEST} bytes, not {length}"
+                raise FramingError(text, frames)
             begin = place + _LENGTH.size
             if len(rest) - begin < length:
                 break

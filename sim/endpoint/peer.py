@@ -184,7 +184,7 @@ class Peer:
             frames = self._deframer.feed(data)
         except FramingError as error:
             self._lose(f"the connection is closed: {error}")
-            return []
+            frames = error.frames
         self.counters["wire_frames_in"] += len(frames)
         return frames
 

@@ -67,8 +67,11 @@ def interop(
         for scenario in chosen:
             click.echo(f"{scenario.name:26} {scenario.what}")
         return
+    try:
+        pcap_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise console.UsageStop(f"--pcap-dir {pcap_dir}: {error.strerror}") from None
     image = _prepare(width)
-    pcap_dir.mkdir(parents=True, exist_ok=True)
     with console.progress(f"Interoperability at {width} bits") as say:
         facts, rows = _run(image, width, chosen, pcap_dir, say)
     failed = [row for row in rows if row.error]

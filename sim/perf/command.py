@@ -73,6 +73,7 @@ Say = Callable[[str], None]
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
+    callback=console.writable,
     help="Keep the timed part's packets; with --all a file for each row.",
 )
 @click.option(

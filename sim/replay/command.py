@@ -16,6 +16,8 @@ __all__ = ["replay"]
 
 #: Real time for bringing a card up and for a packet, s.
 _EACH_RUN, _EACH_PACKET = 120, 2
+#: In the line that says why there is nothing to replay.
+_MOST_REASONS = 8
 
 
 @click.command()
@@ -63,6 +65,7 @@ def replay(
         env.require_compiler()
         if waves:
             env.require_waves()
+            console.require_writable(_waves_file(trace))
     found = describe(plan, planned) | {"width": width}
     spec = {
         "trace": str(trace.resolve()),
@@ -95,6 +98,8 @@ def _facts(trace: Path, file: Path | None, json_file: Path | None) -> tuple[Path
 
 
 def _plan(trace: Path, facts: Facts) -> Plan:
+    if trace.exists() and not (trace.is_file() or trace.is_dir()):
+        raise ValueError(f"{trace}: no file that can be read twice")
     try:
         return Plan(trace, facts)
     except OSError as error:
@@ -107,6 +112,8 @@ def _nothing(plan: Plan, planned: dict[str, tuple[list[Run], dict[int, str]]]) -
     for letter, (_, refused) in planned.items():
         reasons += [f"side {letter}: connection {n}: {why}" for n, why in refused.items()]
     reasons += [str(one) for one in plan.left_out]
+    if len(reasons) > _MOST_REASONS:
+        reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more reasons"]
     if not plan.roce:
         return f"{plan.path}: no RC packet of RoCE v2; {'; '.join(reasons) or 'no packet at all'}"
     return f"{plan.path}: nothing can be replayed; {'; '.join(reasons)}"
@@ -149,11 +156,18 @@ def _simulate(
             model = testbench.build(config=config, nics=1, waves=waves)
         with console.progress(f"Replaying {trace.name}") as say:
             facts, results = run_job(model, "sim.replay.bench", spec, say, limit)
-    except (env.BuildError, AssertionError) as error:
+    except env.BuildError as error:
+        raise console.UsageStop(str(error)) from None
+    except AssertionError as error:  # the card has broken a rule of the host's or the link's model
         raise click.ClickException(str(error)) from None
     if results.waves is not None:
-        facts["waves"] = str(shutil.copyfile(results.waves, Path(f"{trace.stem}.fst")))
+        facts["waves"] = str(shutil.copyfile(results.waves, _waves_file(trace)))
     return facts
+
+
+def _waves_file(trace: Path) -> Path:
+    """In the present folder: a capture may lie where nobody may write."""
+    return Path(f"{trace.stem}.fst")
 
 
 def _print(text: str) -> None:

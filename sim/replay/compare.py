@@ -32,6 +32,7 @@ FREE = {
     "its responses; the two are not ordered with each other",
 }
 _IPV4_ID, _IPV4_SUM = slice(4, 6), slice(10, 12)
+_SMALLEST = 60  # bytes of a frame without FCS
 _CE = 3  # congestion experienced, in the low bits of the traffic class
 #: UDP source ports of RoCE v2 (A17.9.1): the dynamic ones.
 _FIRST_PORT = 0xC000
@@ -163,8 +164,13 @@ def _fields(parts: Dissected) -> dict[str, object]:
     return found
 
 
-def _free_network(recorded: dict[str, bytes], sent: dict[str, bytes]) -> tuple[list[str], list]:
-    """Which free fields differ; and (name, recorded, sent) of those that are beyond their rule."""
+def _free_network(
+    recorded: dict[str, bytes], sent: dict[str, bytes], size: int
+) -> tuple[list[str], list]:
+    """Which free fields differ; and (name, recorded, sent) of those that are beyond their rule.
+
+    size: bytes of the frame that was sent. A recorded one may have what its recorder put behind it.
+    """
     free, bad = [], []
     for name, value in recorded.items():
         if value == sent[name]:
@@ -176,6 +182,8 @@ def _free_network(recorded: dict[str, bytes], sent: dict[str, bytes]) -> tuple[l
             legal = int.from_bytes(sent[name], "big") >= _FIRST_PORT
         elif name == "congestion mark":
             legal = value[0] == _CE and sent[name][0] in (1, 2)
+        elif name == "frame padding":
+            legal = not sent[name] or size <= _SMALLEST
         free.append(name) if legal else bad.append((name, value, sent[name]))
     return free, bad
 
@@ -199,7 +207,7 @@ def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[st
     network_sent, free_sent = _network_header(frame)
     if network != network_sent:
         differs("Ethernet/IP/UDP", network, network_sent)
-    free, bad = _free_network(free_fields, free_sent)
+    free, bad = _free_network(free_fields, free_sent, len(frame))
     for name, a, b in bad:
         differs(name, a, b)
     fields, fields_sent = _fields(recorded), _fields(sent)

@@ -72,7 +72,7 @@ class Place:
         """What the peer touches: rkey -> (lowest, highest + 1) address."""
         found: dict[int, tuple[int, int]] = {}
         for message in self.peer.messages:
-            if message.rkey and message.length and (message.writes or message.read):
+            if message.length and (message.writes or message.read):
                 low, high = message.va, message.va + message.length
                 before = found.get(message.rkey, (low, high))
                 found[message.rkey] = (min(before[0], low), max(before[1], high))

@@ -47,6 +47,12 @@ def test_impossible_lengths(length):
         Deframer().feed(length.to_bytes(4, "big") + bytes(100))
 
 
+def test_frames_before_an_impossible_length_are_not_lost(far):
+    far.socket.sendall(2 * framed(FRAME) + bytes(4))
+    assert far.peer.service(reading=True) == [FRAME, FRAME]
+    assert not far.peer.connected and far.peer.counters["wire_frames_in"] == 2
+
+
 class Far:
     """The other end of a peer, and what the peer has said."""
 

@@ -43,6 +43,15 @@ def test_agreement_in_every_form(tmp_path):
     assert "all agree" in output.splitlines()[-1]
 
 
+def test_capture_with_every_operation():
+    """The test of the faults that replay must notice: only a difference is a failed assertion."""
+    status, output = replay(GOLDEN / "rping.pcap", "--quiet")
+    if status and "DIFFERENT: " not in output and "STUCK: " not in output:
+        raise RuntimeError(f"It was not replayed at all: {output}")
+    assert status == 0, output
+    assert output.endswith("36 of 36 packets agree: all agree\n")
+
+
 @pytest.mark.parametrize(
     ("number", "at", "what"),
     [
@@ -74,6 +83,15 @@ def test_one_changed_bit_in_one_of_several_connections(tmp_path, number, at, wha
         assert f"DIFFERENT: packet {number}: " in output
         assert what.split(":")[0] in output
         assert "NOT as recorded" in output.splitlines()[-1]
+
+
+def test_key_0_is_a_key(tmp_path):
+    capture = Capture()
+    talk = Talk(capture)
+    talk.write(0, b"to where key 0 is", 0x1003, 0)
+    talk.read(0, 0x1003, 0, b"to where key 0 is")
+    status, output = replay(capture.save(tmp_path / "x.pcap"), "--side", "B")
+    assert status == 0, output
 
 
 def test_a_card_that_is_stuck_is_shown(tmp_path):

@@ -274,3 +274,34 @@ async def fetched_ahead(dut):
     before = len(bench.memory.reads)
     await right(first, 4, 6)
     assert len(bench.memory.reads) > before
+
+
+@cocotb.test()
+async def line_taken_over(dut):
+    """A WQE whose line another one is being fetched into, asked for at any moment: never a mix."""
+    bench = RecvBench(dut, seed=7, latency=20)
+    await bench.start()
+    rng = bench.rng
+    old, new = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
+    wanted = {}
+    for queue, count in ((old, 2), (new, 32)):
+        for position in range(4):
+            sges = wqes.random_sges(rng, count)
+            data, expected = wqes.recv_wqe(rng, sges)
+            _, head = bench.offer(queue, data)
+            wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
+
+    async def right(queue, position, known):
+        got = await bench.ask(queue, position, known=known)
+        expected, head, slots = wanted[queue.number, position]
+        assert (got["wqe"], got["head"]) == (expected, head)
+        assert await bench.line(got["line"], 32) == slots[:32]
+        return got["line"]
+
+    for wait in range(0, 300, 11):
+        line = await right(old, 3, 4)
+        await bench.ask(new, 0, known=2)  # now the one behind it is fetched
+        await bench.cycles(wait)
+        assert await right(old, 3, 4) == line
+        await bench.cycles(400)
+    assert await right(new, 1, 2) == line, "they share no line any more"

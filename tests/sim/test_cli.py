@@ -42,6 +42,22 @@ def test_bad_values_are_one_line_and_status_2() -> None:
     assert status == 2 and "--seed must be a number or 'random', not 'many'" in text
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in ("none", "file"):
+        target = str(tmp_path / folder / "x")
+        for command in (
+            ("info", "--json", target),
+            ("rtl", "-o", target),
+            ("demo", "--pcap", target),
+            ("perf", "write_bw", "--pcap", target),
+        ):
+            status, text = call(*command)
+            assert status == 2 and f"there is no folder {tmp_path / folder}" in text
+    status, text = call("interop", "--pcap-dir", str(tmp_path / "file" / "x"))
+    assert status == 2 and text.splitlines()[-1].endswith("Not a directory")
+
+
 def test_missing_tool_is_one_line_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
     env.require_compiler.cache_clear()
     monkeypatch.setenv("PATH", "/nonexistent")

@@ -1,6 +1,8 @@
 """The side file, the comparison of single packets, and the command's answers to bad input."""
 
+import gzip
 import json
+import os
 import struct
 
 import pytest
@@ -134,6 +136,7 @@ def changed(frame, at, value):
 
 
 WRITE = build(Op.WRITE_ONLY, payload=b"abcde", va=1, rkey=2, dma_length=5, pkey=0xFFFF, psn=9)
+SEND = build(Op.SEND_ONLY, pkey=0xFFFF, psn=9)  # 58 bytes, and padding
 ACK = build(Op.ACKNOWLEDGE, syndrome=0x1F, msn=3, pkey=0xFFFF, psn=9)
 
 
@@ -144,7 +147,8 @@ ACK = build(Op.ACKNOWLEDGE, syndrome=0x1F, msn=3, pkey=0xFFFF, psn=9)
         (WRITE, changed(WRITE, 18, 1), "ip identification"),
         (changed(WRITE, 41, 7), WRITE, "udp checksum"),
         (changed(WRITE, 15, 3), changed(WRITE, 15, 2), "congestion mark"),
-        (WRITE, WRITE + b"\0\0", "frame padding"),
+        (SEND, SEND[:58] + b"\1\2", "frame padding"),
+        (WRITE + b"FCS.", WRITE, "frame padding"),
         (WRITE, changed(WRITE, 50, 0x80), "ack request"),
         (ACK, changed(ACK, 54, 3), "credit code"),
         (WRITE, changed(WRITE, 43, WRITE[43] | 0x40), "migreq"),
@@ -176,6 +180,8 @@ def test_differences_that_are_free(recorded, sent, name):
         (WRITE, WRITE[:24] + b"\0\0" + WRITE[26:], "IPv4 header checksum"),
         (WRITE, tagged(WRITE, 3), "Ethernet/IP/UDP"),
         (tagged(WRITE, 3, 1), tagged(WRITE, 3, 2), "Ethernet/IP/UDP"),
+        (WRITE, WRITE + b"\0", "frame padding"),
+        (SEND, SEND + b"\0", "frame padding"),
         (WRITE, ACK, "opcode"),
     ],
 )
@@ -266,6 +272,10 @@ def test_files_that_cannot_be_replayed(tmp_path):
     assert "no capture: 0 bytes" in refusal(path)
     path.write_bytes(b"hello, this is no capture at all")
     assert "no capture: magic" in refusal(path)
+    path.write_bytes(gzip.compress(bytes(100)))
+    assert "no capture: magic 1f8b0800 (gzip)" in refusal(path)
+    os.mkfifo(tmp_path / "pipe")
+    assert "no file that can be read twice" in refusal(tmp_path / "pipe")
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 101))
     assert "link type 101 (raw IP) is not Ethernet" in refusal(path)
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1))
@@ -283,6 +293,11 @@ def test_files_that_cannot_be_replayed(tmp_path):
     talk.send(0, b"x", ack=False)
     talk.ack(1, 0x1000, syndrome=0x60)
     assert "NAK with syndrome 0x60" in refusal(capture.save(path))
+    capture = Capture()
+    for kind in range(0x4000, 0x4064):
+        capture.add(bytes(12) + struct.pack("!H", kind) + bytes(46))
+    noise = refusal(capture.save(path))  # is told, but not all of it
+    assert "packet 8: no RoCE v2: EtherType 0x4007; and 92 more reasons" in noise
     capture = Capture()
     Talk(capture).send(0, bytes(900))
     assert "holds 90 of its" in refusal(capture.save_ng(path, cut=90))
