@@ -105,7 +105,7 @@ FAULTS = (
     Fault(
         name="psn-plus-1",
         what="every request packet has a PSN one too high",
-        file="hdl/transport/requester.py",
+        file="hdl/transport/request_headers.py",
         old="header.psn.eq(row.psn),",
         new="header.psn.eq(row.psn + 1),",
         tests=SEND,
@@ -113,7 +113,7 @@ FAULTS = (
     Fault(
         name="reth-length-plus-1",
         what="the RETH says a byte more than the message has",
-        file="hdl/transport/requester.py",
+        file="hdl/transport/request_headers.py",
         old="header.dma_length.eq(left),",
         new="header.dma_length.eq(left + 1),",
         tests=SEND,

@@ -7,7 +7,7 @@ import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.config import NicConfig
-from hdl.ports.rows import QpState
+from hdl.ports.rows import QpState, WqeSize
 from hdl.transport.scheduler import AHEAD
 from hdl.wire.opcodes import Operation
 from tests.simulate import simulate
@@ -258,22 +258,23 @@ def test_told_index_saves_reading_it_and_stale_ones_do_no_harm():
 
 
 def test_short_wqes_of_a_qp_are_asked_for_together():
-    """Known ones, as many as may be under way; a long one or a READ alone."""
+    """Known ones, as many as may be under way; a long one alone."""
     config = NicConfig(
         width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=16, outstanding=64, queue_size=64
     )
     short, long, read = wqe(length=9), wqe(length=5000), wqe(WrOpcode.RDMA_READ, 5)
-    for element, most in ((short, AHEAD), (long, 1), (read, 1)):
+    assert AHEAD[WqeSize.SMALL] > 16  # so the lines bound it here
+    for element, most in ((short, 16), (long, 1), (read, 16)):
 
         async def scenario(ctx, world, element=element, most=most):
-            world.fetch_delay, world.lanes = 100, 16
+            world.fetch_delay, world.lanes = 200, 64
             await world.connect(ctx, 2, max_rd_atomic=100)
-            world.queues[2] = [element] * 20
-            await world.ring(ctx, 2, next_index=20)
-            await world.until(ctx, lambda: len(world.asked) >= 20, limit=20_000)
-            assert [position for _, _, position in world.asked[:20]] == list(range(20))
-            late = [at for at, _, _ in world.asked[2:20]]
-            together = max(sum(a <= at < a + 100 for at in late) for a in late)
+            world.queues[2] = [element] * 60
+            await world.ring(ctx, 2, next_index=60)
+            await world.until(ctx, lambda: len(world.asked) >= 50, limit=20_000)
+            assert [position for _, _, position in world.asked[:50]] == list(range(50))
+            late = [at for at, _, _ in world.asked[2:50]]
+            together = max(sum(a <= at < a + 200 for at in late) for a in late)
             assert together == most, (together, most)
 
         run(scenario, config=config, deadline=40_000)
