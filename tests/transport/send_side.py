@@ -134,6 +134,8 @@ class World:
             if request.position >= len(queue) or request.known == request.position:
                 answer["status"] = FetchStatus.EMPTY
                 answer["poll"] = request.known == request.position
+                if not answer["poll"]:  # the index is read then
+                    answer["available"] = len(queue)
             else:
                 element = dict(queue[request.position])
                 error = element.pop("error", 0)
