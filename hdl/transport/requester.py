@@ -338,16 +338,17 @@ class Requester(wiring.Component):
                         row.offset.eq(0),
                         row.error.eq(1),
                     ]
-                    m.next = "POKE"
+                    m.next = "WRITE"
+            with m.State("WRITE"):
+                # Before the poke: what it wakes may look at the row.
+                m.d.comb += self.row_write.enable.eq(1)
+                m.next = "POKE"
             with m.State("POKE"):
                 m.d.comb += look.eq(1)
                 with m.If(~closing):
                     m.d.comb += self.poke.valid.eq(1)
                     with m.If(self.poke.ready):
-                        m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += self.row_write.enable.eq(1)
-                m.next = "RELEASE"
+                        m.next = "RELEASE"
 
             with m.State("YIELD"):
                 m.d.comb += [self.row_write.enable.eq(1), self.rewind.valid.eq(1)]
