@@ -79,7 +79,7 @@ class NicConfig:
     write_bytes: int = 256
     max_sge: int = 32
     max_inline: int = 512
-    send_lines: int = 32
+    send_lines: int = 64
     recv_lines: int = 64
     outstanding: int = 1024
     read_resources: int = 1024

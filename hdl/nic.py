@@ -134,7 +134,7 @@ class Nic(wiring.Component):
         qps = config.qps
         qp_cfg = table("qp_cfg", QpCfg, qps, 14, reads=4, owned=False)
         qp_fetch = table("qp_fetch", QpFetch, qps, 14)
-        qp_tx = table("qp_tx", QpTx, qps, 14)
+        qp_tx = table("qp_tx", QpTx, qps, 14, reads=2)
         qp_ack = table("qp_ack", QpAck, qps, 14, reads=3)
         qp_rx = table("qp_rx", QpRx, qps, 14, reads=3)
         qp_rx_ahead = table("qp_rx_ahead", QpRx, qps, 14)
@@ -295,6 +295,7 @@ class Nic(wiring.Component):
             (scheduler.row, qp_fetch.read0),
             (scheduler.row_write, qp_fetch.write),
             (requester.row, qp_tx.read0),
+            (scheduler.tx, qp_tx.read1),
             (requester.row_write, qp_tx.write),
             (receive.ack_read, qp_ack.read0),
             (receive.ack_write, qp_ack.write),

@@ -37,6 +37,8 @@ SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py",)
 REPLY = ("tests/transport/test_replier.py",)
+FETCH = ("tests/queues/test_queues.py::test_engine[send-64]",)
+FETCH_MIXED = ("tests/queues/test_queues.py::test_engine[send_mixed-64]",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
 COUNTERS = ("tests/transport/test_qp_counters.py",)
@@ -113,7 +115,7 @@ FAULTS = (
     Fault(
         name="psn-plus-1",
         what="every request packet has a PSN one too high",
-        file="hdl/transport/requester.py",
+        file="hdl/transport/request_headers.py",
         old="header.psn.eq(row.psn),",
         new="header.psn.eq(row.psn + 1),",
         tests=SEND,
@@ -121,7 +123,7 @@ FAULTS = (
     Fault(
         name="reth-length-plus-1",
         what="the RETH says a byte more than the message has",
-        file="hdl/transport/requester.py",
+        file="hdl/transport/request_headers.py",
         old="header.dma_length.eq(left),",
         new="header.dma_length.eq(left + 1),",
         tests=SEND,
@@ -133,6 +135,44 @@ FAULTS = (
         old="(wqe.wqe.fence & (reads != 0))",
         new="(wqe.wqe.fence & 0)",
         tests=SEND,
+    ),
+    Fault(
+        name="doorbell-lost",
+        what="a doorbell does not make the scheduler look at the ring again",
+        file="hdl/transport/scheduler.py",
+        old="""\
+                with m.Elif(doorbell & (~tells | wakes)):
+                    m.d.comb += next_row.polled.eq(0)
+""",
+        new="""\
+                with m.Elif(doorbell & (~tells | wakes)):
+""",
+        tests=SEND,
+    ),
+    Fault(
+        name="reads-unlimited",
+        what="READs are fetched that cannot be started",
+        file="hdl/transport/scheduler.py",
+        old="with m.If(~row.reading):",
+        new="with m.If(1):",
+        tests=SEND,
+    ),
+    # Rings.
+    Fault(
+        name="avail-event-unwritten",
+        what="a queue is found empty without asking for a notification",
+        file="hdl/queues/index.py",
+        old="with m.Elif(self.event_idx & ~announced):",
+        new="with m.Elif(self.event_idx & announced):",
+        tests=FETCH,
+    ),
+    Fault(
+        name="entries-kept",
+        what="ring entries read ahead outlive the reset of their queue",
+        file="hdl/queues/heads.py",
+        old="forget.eq(self.flush | (age == EPOCH - 1))",
+        new="forget.eq(age == EPOCH - 1)",
+        tests=FETCH_MIXED,
     ),
     # Requests received.
     Fault(

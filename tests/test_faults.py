@@ -33,7 +33,9 @@ def test_fits_the_source(fault) -> None:
 
 
 def test_text_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="Fault psn-plus-1: .* hdl/transport/requester.py, not 0"):
+    with pytest.raises(
+        ValueError, match="Fault psn-plus-1: .* hdl/transport/request_headers.py, not 0"
+    ):
         CHEAP.apply("")
 
 

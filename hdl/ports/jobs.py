@@ -48,7 +48,8 @@ class FetchRequest(data.Struct):
     """Fetch the element at avail-ring ``position`` of virtqueue ``queue``.
 
     ``known`` is the avail index the asker knows of (from a doorbell or an earlier answer): when
-    ``position`` lies before it the avail index is not read again.
+    ``position`` lies before it the avail index is not read again. Equal to ``position``: only the
+    index is asked for (SendFetch), or the element if there is one (RecvFetch).
     """
 
     function: 8
@@ -93,9 +94,13 @@ class RecvWqe(data.Struct):
 
 
 class SendFetched(data.Struct):
-    """Answer to a FetchRequest on a send queue. ``line`` is taken until released (OK only)."""
+    """Answer to a FetchRequest on a send queue. ``line`` is taken until released (OK only).
+
+    EMPTY: ``available`` is the avail index as read for this answer; it may lie behind ``position``.
+    """
 
     status: FetchStatus
+    poll: 1  # only the index was asked for
     error: 8  # WC status when WQE_ERROR
     qp: 14
     position: 16

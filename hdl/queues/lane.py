@@ -9,16 +9,11 @@ from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import QueueRow
 
-from .decode import Slot, WqeDecode, element_limit
-from .element import ElementReader
+from .chain import ChainLane
+from .decode import Slot
 from .ring import AvailRing
-from .walker import Walker
 
-__all__ = ["FetchLane", "FetchJob", "FetchAnswer", "MAX_CHAIN"]
-
-#: Bytes of the longest chain that is taken for a (bad) WQE; a longer one is a broken ring. It also
-#: bounds the descriptors a bad chain can make the lane read.
-MAX_CHAIN = 4096
+__all__ = ["FetchLane", "FetchJob", "FetchAnswer"]
 
 
 class FetchJob(data.Struct):
@@ -42,7 +37,7 @@ class FetchAnswer(data.Struct):
 
 
 class FetchLane(wiring.Component):
-    """Fetches and decodes one WQE at a time; lanes side by side hide the host's latency.
+    """Fetches and decodes one WQE at a time: an AvailRing and a ChainLane.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
     slot has been taken; ``flush`` forgets ring entries read ahead; ``event_idx``, ``indirect``;
@@ -50,7 +45,7 @@ class FetchLane(wiring.Component):
     avail_event.
     Latency: host reads for avail index, ring entries (neither when at hand), descriptors and
     bytes, one after the other, plus about 25 cycles and one cycle per eight bytes.
-    Errors: of AvailRing, Walker, ElementReader and WqeDecode.
+    Errors: of AvailRing and ChainLane.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -74,18 +69,12 @@ class FetchLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.ring = ring = AvailRing(config=self._config)
-        m.submodules.walker = walker = Walker(config=self._config)
-        m.submodules.element = element = ElementReader(
-            config=self._config, limit=element_limit(self._config)
-        )
-        m.submodules.decode = decode = WqeDecode(config=self._config)
+        m.submodules.chain = chain = ChainLane(config=self._config)
         connect(m, ring.read_client, flipped(self.read_client0))
-        connect(m, walker.read_client, flipped(self.read_client1))
-        connect(m, element.read_client, flipped(self.read_client2))
+        connect(m, chain.read_client0, flipped(self.read_client1))
+        connect(m, chain.read_client1, flipped(self.read_client2))
         connect(m, ring.write_client, flipped(self.write_client))
-        connect(m, walker.o, element.i)
-        connect(m, element.o, decode.i)
-        connect(m, decode.slot, flipped(self.slot))
+        connect(m, chain.slot, flipped(self.slot))
 
         job, answer = Signal(FetchJob, reset_less=True), Signal(FetchAnswer, reset_less=True)
         request, row = job.request, job.row
@@ -97,22 +86,14 @@ class FetchLane(wiring.Component):
             ring.i.payload.row.eq(row),
             ring.i.payload.position.eq(request.position),
             ring.i.payload.known.eq(request.known),
-            walker.indirect.eq(self.indirect),
-            walker.i.payload.function.eq(request.function),
-            walker.i.payload.desc.eq(row.desc),
-            walker.i.payload.size_log2.eq(row.size_log2),
-            walker.i.payload.head.eq(answer.head),
-            walker.i.payload.limit.eq(MAX_CHAIN),
-            walker.i.payload.readable.eq(1),
-            element.function.eq(request.function),
-            decode.receive.eq(job.receive),
-            decode.length.eq(element.length),
+            chain.indirect.eq(self.indirect),
+            chain.i.payload.function.eq(request.function),
+            chain.i.payload.desc.eq(row.desc),
+            chain.i.payload.size_log2.eq(row.size_log2),
+            chain.i.payload.head.eq(answer.head),
+            chain.i.payload.receive.eq(job.receive),
             self.o.payload.eq(answer),
         ]
-        cause = Signal(QueueErrorCause, reset_less=True)
-        with m.If(element.o.valid & element.o.payload.last):
-            m.d.sync += cause.eq(element.cause)
-
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
@@ -133,27 +114,20 @@ class FetchLane(wiring.Component):
                 ]
                 with m.If(ring.o.valid):
                     with m.If(ring.o.payload.status == FetchStatus.OK):
-                        m.next = "WALK"
+                        m.next = "CHAIN"
                     with m.Else():
                         m.next = "ANSWER"
-            with m.State("WALK"):
-                m.d.comb += walker.i.valid.eq(1)
-                with m.If(walker.i.ready):
-                    m.next = "DECODE"
-            with m.State("DECODE"):
-                m.d.comb += decode.o.ready.eq(1)
-                m.d.sync += answer.wqe.eq(decode.o.payload.wqe)
-                with m.If(decode.o.valid):
-                    with m.If(cause != QueueErrorCause.NONE):
-                        m.d.sync += [
-                            answer.status.eq(FetchStatus.QUEUE_ERROR),
-                            answer.cause.eq(cause),
-                        ]
-                    with m.Elif(decode.o.payload.error != 0):
-                        m.d.sync += [
-                            answer.status.eq(FetchStatus.WQE_ERROR),
-                            answer.error.eq(decode.o.payload.error),
-                        ]
+            with m.State("CHAIN"):
+                m.d.comb += chain.i.valid.eq(1)
+                with m.If(chain.i.ready):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.comb += chain.o.ready.eq(1)
+                m.d.sync += [
+                    getattr(answer, name).eq(getattr(chain.o.payload, name))
+                    for name in ("status", "cause", "error", "wqe")
+                ]
+                with m.If(chain.o.valid):
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)

@@ -10,7 +10,12 @@ from hdl.ports.host import ReadClient, ReadRequest
 
 from .types import BlockRead
 
-__all__ = ["BlockReader", "ReadShare"]
+__all__ = ["BlockReader", "ReadShare", "block_answer"]
+
+
+def block_answer(bits: int) -> data.StructLayout:
+    """What a BlockReader of ``bits`` gives: the bytes, or ``error``."""
+    return data.StructLayout({"data": bits, "error": 1})
 
 
 class BlockReader(wiring.Component):
@@ -25,7 +30,7 @@ class BlockReader(wiring.Component):
         if size * 8 < 64 or size > 64 or size & (size - 1):
             raise ValueError(f"Size must be 8, 16, 32 or 64 bytes, not {size!r}")
         self._width, self._bits = width, size * 8
-        self._answer = data.StructLayout({"data": self._bits, "error": 1})
+        self._answer = block_answer(self._bits)
         super().__init__(
             {
                 "i": In(stream.Signature(BlockRead)),

@@ -11,8 +11,9 @@ from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
 
+from .index import AvailIndex
 from .read import BlockReader
-from .types import INDEX_OFFSET, RING_OFFSET, RingJob, RingResult, avail_event
+from .types import RING_OFFSET, RingJob, RingResult
 
 __all__ = ["AvailRing"]
 
@@ -42,8 +43,7 @@ class AvailRing(wiring.Component):
     The index is read only when neither ``known`` nor the entries at hand say that something is
     there (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at
     once and kept in one of ``lines`` lines, which queues share by number.
-    ``notify``: with EVENT_IDX write ``avail_event`` and read the index once more before EMPTY, so
-    that the driver's next buffer brings a notification.
+    ``notify``: with EVENT_IDX ``avail_event`` is written before EMPTY (see AvailIndex).
     Latency: 5 cycles for an entry at hand; else a host read for the index, one for the entries.
     Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
     queue), HOST_READ. A queue that is not enabled is EMPTY.
@@ -59,7 +59,7 @@ class AvailRing(wiring.Component):
     ):
         if lines < 2 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
-        self._width, self._lines = config.width, lines
+        self._config, self._width, self._lines = config, config.width, lines
         self._notify, self._stream_id = notify, stream_id
         members = {
             "i": In(stream.Signature(RingJob)),
@@ -75,10 +75,16 @@ class AvailRing(wiring.Component):
         m = Module()
         m.submodules.reader = reader = BlockReader(width=self._width, size=32)
         connect(m, reader.read_client, flipped(self.read_client))
+        m.submodules.index = index = AvailIndex(
+            config=self._config, notify=self._notify, stream_id=self._stream_id
+        )
+        if self._notify:
+            connect(m, index.write_client, flipped(self.write_client))
+            m.d.comb += index.event_idx.eq(self.event_idx)
 
         job = Signal(RingJob, reset_less=True)
         result = Signal(RingResult, reset_less=True)
-        announced = Signal()  # avail_event was written for this job
+        counting = Signal()  # the reader is the index's
         size = Signal(16)
         row = job.row
 
@@ -112,8 +118,28 @@ class AvailRing(wiring.Component):
             batch.eq(Mux(ahead < room, ahead, room)),
             head.eq(entries.word_select(offset[:4], ENTRY_BITS)),
             self.o.payload.eq(result),
-            reader.i.payload.function.eq(job.function),
+            index.i.payload.function.eq(job.function),
+            index.i.payload.driver.eq(row.driver),
+            index.i.payload.device.eq(row.device),
+            index.i.payload.size_log2.eq(row.size_log2),
+            index.i.payload.position.eq(job.position),
+            index.block_data.payload.data.eq(reader.o.payload.data),
+            index.block_data.payload.error.eq(reader.o.payload.error),
         ]
+        with m.If(counting):
+            m.d.comb += [
+                reader.i.payload.eq(index.block.payload),
+                reader.i.valid.eq(index.block.valid),
+                index.block.ready.eq(reader.i.ready),
+                index.block_data.valid.eq(reader.o.valid),
+                reader.o.ready.eq(index.block_data.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                reader.i.payload.function.eq(job.function),
+                reader.i.payload.addr.eq(row.driver + RING_OFFSET + 2 * place),
+                reader.i.payload.length.eq(2 * batch),
+            ]
 
         def answer(status: FetchStatus, cause: QueueErrorCause = QueueErrorCause.NONE) -> None:
             m.d.sync += [result.status.eq(status), result.cause.eq(cause)]
@@ -125,7 +151,6 @@ class AvailRing(wiring.Component):
                 m.d.sync += [
                     job.eq(self.i.payload),
                     result.available.eq(self.i.payload.known),
-                    announced.eq(0),
                 ]
                 with m.If(self.i.valid):
                     m.next = "CACHE"
@@ -149,55 +174,22 @@ class AvailRing(wiring.Component):
                 with m.Else():
                     m.next = "ENTRIES"
             with m.State("INDEX"):
-                m.d.comb += [
-                    reader.i.valid.eq(1),
-                    reader.i.payload.addr.eq(row.driver + INDEX_OFFSET),
-                    reader.i.payload.length.eq(2),
-                ]
-                with m.If(reader.i.ready):
+                m.d.comb += index.i.valid.eq(1)
+                with m.If(index.i.ready):
                     m.next = "INDEX_WAIT"
             with m.State("INDEX_WAIT"):
-                m.d.comb += reader.o.ready.eq(1)
-                with m.If(reader.o.valid):
-                    m.d.sync += result.available.eq(reader.o.payload.data[:16])
-                    with m.If(reader.o.payload.error):
-                        m.d.sync += result.available.eq(job.position)
-                        answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
-                    with m.Else():
-                        m.next = "INDEX_CHECK"
-            with m.State("INDEX_CHECK"):
-                with m.If(ahead > size):
-                    m.d.sync += result.available.eq(job.position)
-                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
-                with m.Elif(ahead != 0):
-                    m.next = "LOOK"
-                if self._notify:
-                    with m.Elif(self.event_idx & ~announced):
-                        m.next = "ANNOUNCE"
-                with m.Else():
-                    answer(FetchStatus.EMPTY)
-            if self._notify:
-                beat = self.write_client.beat.payload
-                m.d.comb += [
-                    beat.stream_id.eq(self._stream_id),
-                    beat.function.eq(job.function),
-                    beat.addr.eq(avail_event(row.device, row.size_log2)),
-                    beat.data.eq(job.position),
-                    beat.keep.eq(0b11),
-                    beat.first.eq(1),
-                    beat.last.eq(1),
-                ]
-                with m.State("ANNOUNCE"):
-                    m.d.comb += self.write_client.beat.valid.eq(1)
-                    with m.If(self.write_client.beat.ready):
-                        m.d.sync += announced.eq(1)
-                        m.next = "INDEX"
+                m.d.comb += [counting.eq(1), index.o.ready.eq(1)]
+                m.d.sync += result.available.eq(index.o.payload.available)
+                with m.If(index.o.valid):
+                    m.d.sync += [
+                        result.status.eq(index.o.payload.status),
+                        result.cause.eq(index.o.payload.cause),
+                    ]
+                    m.next = "ANSWER"
+                    with m.If(index.o.payload.status == FetchStatus.OK):
+                        m.next = "LOOK"
             with m.State("ENTRIES"):
-                m.d.comb += [
-                    reader.i.valid.eq(1),
-                    reader.i.payload.addr.eq(row.driver + RING_OFFSET + 2 * place),
-                    reader.i.payload.length.eq(2 * batch),
-                ]
+                m.d.comb += reader.i.valid.eq(1)
                 m.d.sync += [
                     owner.eq(job.queue),
                     first.eq(job.position),

@@ -1,10 +1,11 @@
 """Send WQEs: from a position of a send queue to a decoded WQE in its line."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
@@ -12,24 +13,29 @@ from hdl.ports.jobs import (
     FetchRequest,
     FetchStatus,
     QueueError,
+    QueueErrorCause,
     SendFetched,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
+from .chain import ChainLane, WqeFound
 from .decode import Slot
-from .lane import FetchAnswer, FetchJob, FetchLane
+from .express import Express
 from .lines import FreeLines
+from .polls import Polls
 from .read import ReadShare
 
 __all__ = ["SendFetch"]
 
 SLOTS = 32
+#: Answers that may wait for those before them, whose lanes take longer.
+ANSWERS = 16
 
 
 class SendFetch(wiring.Component):
-    """Fetches send WQEs; up to ``lanes`` at a time, answered in request order.
+    """Fetches send WQEs, many at a time, and says how far send queues reach.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1 to VR-4.6, VR-7.5.
     Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines
@@ -37,19 +43,25 @@ class SendFetch(wiring.Component):
     (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead
     (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated
-    features. Each request gets a free line and the next lane in turn (3 cycles), which looks up
-    ring, descriptors and bytes (FetchLane).
-    Latency: two to four host reads, see FetchLane. Throughput: ``lanes`` WQEs in that time.
-    Waits for a free line, also when the queue turns out to be empty.
+    features.
+    A request whose ``known`` says that something is there goes through Express, which holds up to
+    ``depth`` in each of its stages; chains that are not for it go on through one of ``lanes``
+    ChainLanes, in turn. Their answers come in request order. Any other request is answered EMPTY
+    with the avail index as just read (Polls), ahead of the answers to earlier requests if it is
+    found earlier.
+    Latency: two to three host reads, a lane two more; one or two for the index. Throughput: 4
+    cycles a WQE (docs/queues.md). A WQE waits for a free line when its bytes have come.
     Errors: QUEUE_ERROR and a row in ``error`` for a broken ring; WQE_ERROR with a WC status for an
     element that is no WQE. A queue that is not enabled is EMPTY.
     Reset: all lines free; contents of lines kept.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 8):
+    def __init__(self, *, config: NicConfig, lanes: int = 8, depth: int = 64):
         if not 1 <= lanes <= 16:
             raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
-        self._config, self._lanes = config, lanes
+        if depth < 2 or depth & (depth - 1):
+            raise ValueError(f"Depth must be a power of two, at least 2, not {depth!r}")
+        self._config, self._lanes, self._depth = config, lanes, depth
         super().__init__(
             {
                 "req": In(stream.Signature(FetchRequest)),
@@ -74,151 +86,209 @@ class SendFetch(wiring.Component):
         config, count = self._config, self._lanes
         line_bits, lane_bits = ceil_log2(config.send_lines), max(1, ceil_log2(count))
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
-        m.submodules.share = share = ReadShare(width=config.width, clients=3 * count)
+        m.submodules.express = express = Express(config=config, depth=self._depth)
+        m.submodules.polls = polls = Polls(config=config)
+        m.submodules.share = share = ReadShare(
+            width=config.width, clients=4 + 2 * count, depth=4 * self._depth
+        )
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.send_lines)
         connect(m, share.read_client, flipped(self.read_client))
-        flush = Signal()
+        connect(m, polls.read_client, share.client0)
+        connect(m, polls.write_client, flipped(self.write_client))
+        m.d.comb += [
+            express.line.valid.eq(lines.o.valid),
+            express.line.payload.eq(lines.o.payload),
+            lines.o.ready.eq(express.line.ready),
+            polls.event_idx.eq(self.event_idx),
+        ]
+        for k in range(3):
+            connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{1 + k}"))
         lanes = []
         for i in range(count):
-            m.submodules[f"lane{i}"] = lane = FetchLane(config=config)
-            for k in range(3):
-                connect(m, getattr(lane, f"read_client{k}"), getattr(share, f"client{3 * i + k}"))
-            m.d.comb += [
-                lane.indirect.eq(self.indirect),
-                lane.event_idx.eq(self.event_idx),
-                lane.flush.eq(flush),
-            ]
+            m.submodules[f"lane{i}"] = lane = ChainLane(config=config)
+            for k in range(2):
+                client = getattr(share, f"client{4 + 2 * i + k}")
+                connect(m, getattr(lane, f"read_client{k}"), client)
+            m.d.comb += lane.indirect.eq(self.indirect)
             lanes.append(lane)
 
-        # Every write is a burst of one beat (avail_event), so beats may be merged. None is stored
-        # here: a lane reads again after its write, and that read is ordered behind the writes that
-        # the write engine has taken.
-        writer = Signal(lane_bits)
-        writes = Array(lane.write_client.beat for lane in lanes)
-        m.d.comb += [
-            self.write_client.beat.valid.eq(writes[writer].valid),
-            self.write_client.beat.payload.eq(writes[writer].payload),
-            writes[writer].ready.eq(self.write_client.beat.ready),
-        ]
-        with m.If(~self.write_client.beat.valid | self.write_client.beat.ready):
-            m.d.sync += writer.eq(Mux(writer == count - 1, 0, writer + 1))
-
-        under_way = Signal(range(32))  # requests whose answer has not been taken
+        under_way = Signal(12)  # requests whose answer has not been taken
         taken, answered = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + taken - answered)
         m.d.comb += self.idle.eq(under_way == 0)
+        self._front(m, express, polls, under_way, taken)
 
-        # A line and a lane for each request.
-        job = Signal(FetchJob)
-        request = Signal(FetchRequest, reset_less=True)
+        # Verdicts of the express path, in order: done, or for the next lane in turn.
+        waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
+        m.submodules.answers = answers = StreamFifo(shape=waiting, depth=ANSWERS)
         to_lane, from_lane = Signal(lane_bits), Signal(lane_bits)
-        lane_requests = [
-            Signal(FetchRequest, reset_less=True, name=f"request{i}") for i in range(count)
-        ]
         lane_lines = [Signal(line_bits, reset_less=True, name=f"line{i}") for i in range(count)]
+        verdict, entry = express.o.payload, answers.i.payload
+        job = verdict.found.job
+        for_lane, lane_free = Signal(), Signal()
         m.d.comb += [
-            self.queue_read.index.eq(self.req.payload.queue),
-            job.request.eq(request),
-            job.row.eq(self.queue_read.row),
+            for_lane.eq(verdict.odd & ~verdict.found.failed),
+            lane_free.eq(Array(lane.i.ready for lane in lanes)[to_lane]),
+            express.o.ready.eq(answers.i.ready & (~for_lane | lane_free)),
+            answers.i.valid.eq(express.o.valid & (~for_lane | lane_free)),
+            entry.lane.eq(for_lane),
+            entry.queue.eq(job.request.queue),
+            entry.answer.status.eq(
+                Mux(verdict.found.failed, FetchStatus.QUEUE_ERROR, FetchStatus.OK)
+            ),
+            entry.answer.qp.eq(job.request.qp),
+            entry.answer.position.eq(job.request.position),
+            entry.answer.available.eq(job.request.known),
+            entry.answer.head.eq(verdict.found.head),
+            entry.answer.line.eq(verdict.line),
+            entry.answer.wqe.eq(verdict.wqe),
         ]
-        for lane in lanes:
-            m.d.comb += lane.i.payload.eq(job)
-        with m.FSM(name="front"):
-            with m.State("IDLE"):
-                with m.If(self.queue_reset.valid):
-                    with m.If(under_way == 0):
-                        m.d.comb += [self.queue_reset.ready.eq(1), flush.eq(1)]
-                with m.Else():
-                    m.d.comb += self.req.ready.eq(1)
-                    m.d.sync += request.eq(self.req.payload)
-                    with m.If(self.req.valid):
-                        m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
-                        m.next = "START"
-            with m.State("START"):
-                with m.Switch(to_lane):
-                    for i, lane in enumerate(lanes):
-                        with m.Case(i):
-                            m.d.comb += [
-                                lane.i.valid.eq(lines.o.valid),
-                                lines.o.ready.eq(lane.i.ready),
-                            ]
-                            with m.If(lane.i.ready & lines.o.valid):
-                                m.d.sync += [
-                                    lane_requests[i].eq(request),
-                                    lane_lines[i].eq(lines.o.payload),
-                                ]
-                with m.If(lines.o.valid & lines.o.ready):
-                    m.d.sync += to_lane.eq(Mux(to_lane == count - 1, 0, to_lane + 1))
-                    m.next = "IDLE"
+        for i, lane in enumerate(lanes):
+            mine = for_lane & (to_lane == i)
+            m.d.comb += [
+                lane.i.valid.eq(express.o.valid & answers.i.ready & mine),
+                lane.i.payload.function.eq(job.request.function),
+                lane.i.payload.desc.eq(job.desc),
+                lane.i.payload.size_log2.eq(job.size_log2),
+                lane.i.payload.head.eq(verdict.found.head),
+            ]
+            with m.If(lane.i.valid & lane.i.ready):
+                m.d.sync += lane_lines[i].eq(verdict.line)
+        with m.If(express.o.valid & express.o.ready & for_lane):
+            m.d.sync += to_lane.eq(Mux(to_lane == count - 1, 0, to_lane + 1))
 
-        # Slots into the lines: one lane a cycle, in turn.
+        # Slots into the lines: the express path's at once, else one lane a cycle, in turn.
         turn = Signal(lane_bits)
         m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
-        slot = Signal(Slot)
-        with m.Switch(turn):
-            for i, lane in enumerate(lanes):
-                with m.Case(i):
-                    m.d.comb += [
-                        lane.slot.ready.eq(1),
-                        slot.eq(lane.slot.payload),
-                        slots.write.enable.eq(lane.slot.valid),
-                        slots.write.index.eq(Cat(slot.slot, lane_lines[i])),
-                    ]
+        slot, slot_line = Signal(Slot), Signal(line_bits)
+        with m.If(express.slot_valid):
+            m.d.comb += [
+                slot.eq(express.slot),
+                slot_line.eq(express.slot_line),
+                slots.write.enable.eq(1),
+            ]
+        with m.Else():
+            with m.Switch(turn):
+                for i, lane in enumerate(lanes):
+                    with m.Case(i):
+                        m.d.comb += [
+                            lane.slot.ready.eq(1),
+                            slot.eq(lane.slot.payload),
+                            slot_line.eq(lane_lines[i]),
+                            slots.write.enable.eq(lane.slot.valid),
+                        ]
         m.d.comb += [
+            slots.write.index.eq(Cat(slot.slot, slot_line)),
             slots.write.row.eq(slot.data),
             slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:line_bits])),
             slots.read0.enable.eq(self.slot_enable),
             self.slot_data.eq(slots.read0.row),
         ]
 
-        # Answers, in the order in which the lanes were given their jobs.
-        found, found_valid = Signal(FetchAnswer), Signal()
-        asked, line = Signal(FetchRequest), Signal(line_bits)
+        # Answers.
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
         broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
-        collect = Signal()
+        found, by_lane = Signal(WqeFound), answers.o.payload.lane
+        found_valid, free, status = Signal(), Signal(), Signal(FetchStatus)
         m.d.comb += [
-            found_valid.eq(Array(lane.o.valid for lane in lanes)[from_lane]),
             found.eq(Array(lane.o.payload for lane in lanes)[from_lane]),
-            asked.eq(Array(lane_requests)[from_lane]),
-            line.eq(Array(lane_lines)[from_lane]),
-            collect.eq(found_valid & ~answer_valid & ~broken_valid),
+            found_valid.eq(Array(lane.o.valid for lane in lanes)[from_lane]),
+            free.eq(~answer_valid & ~broken_valid),
             self.rsp.valid.eq(answer_valid),
             self.rsp.payload.eq(answer),
             self.error.valid.eq(broken_valid),
             self.error.payload.eq(broken),
             answered.eq(self.rsp.valid & self.rsp.ready),
+            status.eq(Mux(by_lane, found.status, answers.o.payload.answer.status)),
         ]
         with m.If(answered):
             m.d.sync += answer_valid.eq(0)
         with m.If(self.error.ready):
             m.d.sync += broken_valid.eq(0)
-        with m.If(collect):
+        collect = Signal()
+        m.d.comb += [
+            polls.o.ready.eq(free),
+            collect.eq(free & ~polls.o.valid & answers.o.valid & (found_valid | ~by_lane)),
+            answers.o.ready.eq(collect),
+        ]
+        with m.If(free & polls.o.valid):
+            poll = polls.o.payload
             m.d.sync += [
                 answer_valid.eq(1),
-                answer.qp.eq(asked.qp),
-                answer.position.eq(asked.position),
-                answer.line.eq(line),
-                broken_valid.eq(found.status == FetchStatus.QUEUE_ERROR),
-                broken.queue.eq(asked.queue),
-                broken.cause.eq(found.cause),
-                from_lane.eq(Mux(from_lane == count - 1, 0, from_lane + 1)),
+                answer.eq(poll.answer),
+                broken_valid.eq(poll.answer.status == FetchStatus.QUEUE_ERROR),
+                broken.queue.eq(poll.queue),
+                broken.cause.eq(poll.cause),
             ]
+        with m.Elif(collect):
             m.d.sync += [
-                getattr(answer, name).eq(getattr(found, name))
-                for name in ("status", "error", "available", "head", "wqe")
+                answer_valid.eq(1),
+                answer.eq(answers.o.payload.answer),
+                answer.status.eq(status),
+                broken_valid.eq(status == FetchStatus.QUEUE_ERROR),
+                broken.queue.eq(answers.o.payload.queue),
+                broken.cause.eq(QueueErrorCause.HOST_READ),
             ]
-            with m.Switch(from_lane):
-                for i, lane in enumerate(lanes):
-                    with m.Case(i):
-                        m.d.comb += lane.o.ready.eq(1)
+            with m.If(by_lane):
+                m.d.sync += [
+                    answer.error.eq(found.error),
+                    answer.wqe.eq(found.wqe),
+                    broken.cause.eq(found.cause),
+                    from_lane.eq(Mux(from_lane == count - 1, 0, from_lane + 1)),
+                ]
+        for i, lane in enumerate(lanes):
+            m.d.comb += lane.o.ready.eq(collect & by_lane & (from_lane == i))
 
-        # A line whose fetch failed goes back at once; released ones wait a cycle for it.
+        # The line of a lane that found no WQE goes back at once; released ones wait a cycle for it.
         unused = Signal()
         m.d.comb += [
-            unused.eq(collect & (found.status != FetchStatus.OK)),
+            unused.eq(collect & by_lane & (found.status != FetchStatus.OK)),
             self.release.ready.eq(lines.i.ready & ~unused),
             lines.i.valid.eq(unused | self.release.valid),
-            lines.i.payload.eq(Mux(unused, line, self.release.payload)),
+            lines.i.payload.eq(Mux(unused, answers.o.payload.answer.line, self.release.payload)),
         ]
         return m
+
+    def _front(self, m: Module, express, polls, under_way, taken) -> None:
+        """Requests to the express path or to the polls, a request in 3 cycles."""
+        request = Signal(FetchRequest, reset_less=True)
+        row = Signal(QueueRow, reset_less=True)
+        ahead = Signal(16, reset_less=True)
+        known = Signal()
+        job, poll = express.i.payload, polls.i.payload
+        m.d.comb += [
+            self.queue_read.index.eq(self.req.payload.queue),
+            known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
+            job.request.eq(request),
+            job.size_log2.eq(row.size_log2),
+            job.desc.eq(row.desc),
+            job.driver.eq(row.driver),
+            poll.request.eq(request),
+            poll.row.eq(row),
+        ]
+        with m.FSM(name="front"):
+            with m.State("IDLE"):
+                with m.If(self.queue_reset.valid):
+                    with m.If(under_way == 0):
+                        m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
+                with m.Else():
+                    m.d.comb += self.req.ready.eq(1)
+                    m.d.sync += request.eq(self.req.payload)
+                    with m.If(self.req.valid):
+                        m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
+                        m.next = "ROW"
+            with m.State("ROW"):
+                m.d.sync += [
+                    row.eq(self.queue_read.row),
+                    ahead.eq(request.known - request.position),
+                ]
+                m.next = "START"
+            with m.State("START"):
+                with m.If(known):
+                    m.d.comb += express.i.valid.eq(1)
+                    with m.If(express.i.ready):
+                        m.next = "IDLE"
+                with m.Else():
+                    m.d.comb += polls.i.valid.eq(1)
+                    with m.If(polls.i.ready):
+                        m.next = "IDLE"

@@ -3,7 +3,7 @@
 from amaranth.lib import data
 
 from hdl.abi import virtio_pci
-from hdl.ports.jobs import FetchStatus, QueueErrorCause
+from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import QueueRow
 
 __all__ = [
@@ -14,6 +14,10 @@ __all__ = [
     "RingResult",
     "Word",
     "UsedRing",
+    "ExpressJob",
+    "HeadFound",
+    "Element",
+    "Verdict",
     "avail_event",
     "used_event",
     "used_element",
@@ -47,11 +51,11 @@ def used_element(device, slot):
 
 
 class BlockRead(data.Struct):
-    """A read of 1 to 64 bytes into a register."""
+    """A read of 1 to 128 bytes."""
 
     function: 8
     addr: 64
-    length: 7
+    length: 8
 
 
 class ChainJob(data.Struct):
@@ -113,3 +117,40 @@ class UsedRing(data.Struct):
     driver: 64
     device: 64
     vector: 16
+
+
+class ExpressJob(data.Struct):
+    """A request for a position that is known to be available, and what it needs of its queue."""
+
+    request: FetchRequest
+    size_log2: 4
+    desc: 64
+    driver: 64
+
+
+class HeadFound(data.Struct):
+    """The head of the chain of a job. ``failed``: the ring could not be read."""
+
+    job: ExpressJob
+    head: 16
+    failed: 1
+
+
+class Element(data.Struct):
+    """The buffer of a chain of one short readable descriptor; ``odd``: it is something else, or
+    could not be read, and has to be looked at by a lane."""
+
+    found: HeadFound
+    addr: 64
+    length: 8
+    odd: 1
+
+
+class Verdict(data.Struct):
+    """A WQE for which nothing is left to do, its slots in ``line``; with ``odd`` the chain at
+    ``found.head`` is a lane's (unless ``found.failed``), and ``line`` is for it."""
+
+    found: HeadFound
+    odd: 1
+    line: 8
+    wqe: SendWqe

@@ -18,23 +18,19 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
-from hdl.wire.opcodes import Operation
 
 from .outstanding import Append, Fail, Finish
+from .request_headers import SENDS, WRITES, one_of, request_headers
 from .segment import mtu_bytes, packet_count
 
 __all__ = ["Requester"]
 
-#: An acknowledgement is asked for on the last packet of a message and after this many packets
-#: without: peers stop at a limited number of unacknowledged packets (Soft-RoCE at 129).
-ACK_AFTER = 65
+#: Cycles that a WQE waits in place for room in the outstanding table. Then it is given back, and
+#: with it what was fetched behind it: a WQE of another QP may have its entry already.
+PATIENCE = 255
 
 #: Poke of the receive side: the oldest outstanding WQE may be finishable (Receive.poke).
 POKE_FINISH = 1
-
-WRITES = (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
-SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)
-WITH_IMM = (WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.SEND_WITH_IMM)
 
 
 class Requester(wiring.Component):
@@ -48,10 +44,12 @@ class Requester(wiring.Component):
     ``release`` (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves
     a QP back. After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
-    Latency: 7 cycles from a WQE to its first job. Throughput: a packet takes 3 cycles and the
-    gather's check, and the data of a packet moves while the next is checked; so a packet a few tens
-    of cycles long costs nothing extra. Errors: a WQE that cannot be sent gets an outstanding entry
-    with its WC status, and ``QpTx.error`` turns every later WQE of the QP into a flush, in order.
+    Latency: 3 cycles from a WQE to its first job. Throughput: a packet takes 2 cycles and the
+    gather's check, the first of a WQE 3; its entry is appended during the check, and completed
+    while the next WQE is under way. The data of a packet moves while the next is checked; so a
+    packet a few tens of cycles long costs nothing extra.
+    Errors: a WQE that cannot be sent gets an outstanding entry with its WC status, and
+    ``QpTx.error`` turns every later WQE of the QP into a flush, in order.
     Reset: idle.
     """
 
@@ -93,9 +91,8 @@ class Requester(wiring.Component):
         failed_packet = Signal()  # it had an entry already
 
         is_read = wqe.wqe.opcode == WrOpcode.RDMA_READ
-        is_write = self._one_of(wqe.wqe.opcode, WRITES)
-        is_send = self._one_of(wqe.wqe.opcode, SENDS)
-        with_imm = self._one_of(wqe.wqe.opcode, WITH_IMM)
+        is_write = one_of(wqe.wqe.opcode, WRITES)
+        is_send = one_of(wqe.wqe.opcode, SENDS)
 
         # The next packet.
         mtu = mtu_bytes(m, cfg.path_mtu)
@@ -109,15 +106,8 @@ class Requester(wiring.Component):
             last.eq((left <= mtu) | is_read),
             payload.eq(Mux(last, left, mtu)),
         ]
-        # What the row advances by when that packet has been checked: registered, since the row that
-        # the above follows from stays as it is until then.
-        advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24}))
-        m.d.sync += [
-            advance.last.eq(last),
-            advance.payload.eq(payload),
-            advance.packets.eq(Mux(is_read, read_packets, 1)),
-        ]
-        self._headers(m, header, wqe, cfg, row, first, last, with_imm, is_write, left)
+        advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24, "asks": 1}))
+        request_headers(m, header, wqe, cfg, row, first, last, left)
         m.d.comb += [
             header.length.eq(Mux(is_read, 0, payload)),
             job.source.eq(TxSource.LINE),
@@ -150,14 +140,12 @@ class Requester(wiring.Component):
             entry.complete.eq(status != 0),
             entry.status.eq(status),
             entry.function.eq(cfg.function),
-            self.finish.payload.number.eq(row.entry),
             self.fail.payload.qp.eq(qp),
             self.fail.payload.position.eq(wqe.position),
             self.fail.payload.status.eq(status),
             self.rewind.payload.qp.eq(qp),
             self.rewind.payload.position.eq(row.position),
             self.rewind.payload.wakes.eq(ack.wakes),
-            self.release.payload.eq(wqe.line),
             self.poke.payload.qp.eq(qp),
             self.poke.payload.flags.eq(POKE_FINISH),
             self.row_write.index.eq(qp),
@@ -189,30 +177,54 @@ class Requester(wiring.Component):
             blocked.eq((is_read & (reads >= cfg.max_rd_atomic)) | (wqe.wqe.fence & (reads != 0))),
             full.eq(~self.room),
         ]
+        waited = Signal(range(PATIENCE + 1))
         begun = Signal()  # the WQE has its entry: it was interrupted, or is sent again
         newest = Signal()  # and that entry is the newest: row.entry
         m.d.comb += begun.eq(row.position != row.high)
         m.d.sync += newest.eq((row.position + 1)[:16] == row.high)  # still since PACKET
         other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
         m.d.comb += spent.eq(sent == self._config.quantum)
-        advanced = Signal(QpTx)
-        m.d.comb += [
-            advanced.eq(row),
-            advanced.position.eq(row.position + 1),
-            advanced.offset.eq(0),
-        ]
+
+        # What a WQE that has been sent leaves to do is done while the next one is under way.
+        store, stored_qp = Signal(), Signal(14)  # ``row`` is written in this cycle
+        seen = Signal(QpTx)  # the row of the WQE taken last
+        same = store & (stored_qp == qp)
+        m.d.sync += [store.eq(0), stored_qp.eq(qp)]
+        m.d.comb += seen.eq(Mux(same, row.as_value(), self.row.row.as_value()))
+        with m.If(store):
+            m.d.comb += [self.row_write.enable.eq(1), self.row_write.index.eq(stored_qp)]
+        giving, line = Signal(), Signal(8, reset_less=True)
+        m.d.comb += [self.release.valid.eq(giving), self.release.payload.eq(line)]
+        with m.If(self.release.ready):
+            m.d.sync += giving.eq(0)
+
+        def release():
+            m.d.sync += [giving.eq(1), line.eq(wqe.line)]
+
+        append, appending = Signal(), Signal()
+        self._append(m, row, status, is_read, append, appending)
+        # ``look``: nobody else needs the rows read last, nor the port of the tables.
+        close, closing, look = Signal(), Signal(), Signal()
+        closed, looks = self._close(m, qp, row.entry, newest, stopped, close, closing, look)
+        with m.If(looks & look):
+            for table in (self.cfg, self.row, self.ack, self.rx):
+                m.d.comb += [table.index.eq(closed), table.enable.eq(1)]
+
+        def take_next():
+            m.d.sync += [sent.eq(0), status.eq(0), failed_packet.eq(0), waited.eq(0)]
+            with m.If(self.wqe.valid & ~self.restart.valid):
+                m.d.comb += self.wqe.ready.eq(1)
+                m.d.sync += wqe.eq(self.wqe.payload)
+                read_rows(self.wqe.payload.qp)
+                m.next = "ROWS"
 
         with m.FSM(name="send"):
             with m.State("IDLE"):
-                m.d.sync += [sent.eq(0), status.eq(0), failed_packet.eq(0)]
-                with m.If(self.restart.valid):
+                take_next()
+                m.d.comb += look.eq(~self.wqe.valid | self.restart.valid)
+                with m.If(self.restart.valid & ~closing):
                     read_rows(self.restart.payload.qp)
                     m.next = "RESTART"
-                with m.Elif(self.wqe.valid):
-                    m.d.comb += self.wqe.ready.eq(1)
-                    m.d.sync += wqe.eq(self.wqe.payload)
-                    read_rows(self.wqe.payload.qp)
-                    m.next = "ROWS"
             with m.State("RESTART"):
                 m.d.comb += self.restart.ready.eq(1)
                 m.d.sync += [
@@ -231,50 +243,55 @@ class Requester(wiring.Component):
                     m.next = "IDLE"
 
             with m.State("ROWS"):
-                m.d.sync += row.eq(self.row.row)
-                with m.If(wqe.position != self.row.row.position):
+                m.d.sync += row.eq(seen)
+                m.next = "DECIDE"
+                with m.If(wqe.position != seen.position):
                     m.next = "RELEASE"  # stale: the scheduler has been rewound since
                 with m.Elif(stopped):
                     m.d.sync += status.eq(WcStatus.WR_FLUSH_ERR)
-                    m.next = "DECIDE"
                 with m.Elif(cfg.state != QpState.RTS):
                     m.next = "BLOCK"
                 with m.Elif(wqe.status == FetchStatus.WQE_ERROR):
                     m.d.sync += status.eq(wqe.error)
-                    m.next = "DECIDE"
                 with m.Elif(bad):
                     m.d.sync += status.eq(WcStatus.LOC_QP_OP_ERR)
-                    m.next = "DECIDE"
-                with m.Else():
-                    m.next = "DECIDE"
             with m.State("DECIDE"):
                 with m.If(begun & (status == 0)):
                     m.next = "PACKET"
                 with m.Elif(begun):
                     m.d.sync += failed_packet.eq(1)
                     m.next = "FAIL"
-                with m.Elif(full):
-                    m.next = "YIELD"
                 with m.Elif(blocked & (status == 0)):
                     m.next = "BLOCK"
+                with m.Elif(full):
+                    m.next = "FULL"
                 with m.Else():
-                    m.next = "APPEND"
-            with m.State("APPEND"):
-                m.d.comb += self.append.valid.eq(1)
-                with m.If(self.append.ready):
-                    m.next = "APPENDED"
-            with m.State("APPENDED"):
-                m.d.comb += self.appended.ready.eq(1)
-                with m.If(self.appended.valid):
-                    m.d.sync += [row.entry.eq(self.appended.payload), row.high.eq(row.high + 1)]
+                    m.d.comb += append.eq(1)
+                    m.next = "PACKET"
                     with m.If(status != 0):
-                        m.next = "FAIL"
-                    with m.Else():
-                        m.d.sync += row.reads.eq(row.reads + is_read)
-                        m.next = "PACKET"
+                        m.next = "APPENDED"
+            with m.State("FULL"):
+                m.d.sync += waited.eq(waited + 1)
+                with m.If(~full):
+                    m.d.comb += append.eq(1)
+                    m.next = "PACKET"
+                    with m.If(status != 0):
+                        m.next = "APPENDED"
+                with m.Elif(self.restart.valid | (waited == PATIENCE)):
+                    m.next = "YIELD"
+            with m.State("APPENDED"):
+                with m.If(~appending):
+                    m.next = "FAIL"
 
             with m.State("PACKET"):
                 m.d.comb += self.job.valid.eq(1)
+                # What the row advances by when that packet has been checked.
+                m.d.sync += [
+                    advance.last.eq(last),
+                    advance.payload.eq(payload),
+                    advance.packets.eq(Mux(is_read, read_packets, 1)),
+                    advance.asks.eq(header.ack_request),
+                ]
                 with m.If(self.job.ready):
                     m.next = "CHECKED"
                 with m.If(stopped & (sent != 0)):
@@ -283,10 +300,11 @@ class Requester(wiring.Component):
                     m.d.sync += [status.eq(WcStatus.WR_FLUSH_ERR), failed_packet.eq(1)]
                     m.next = "FAIL"
             with m.State("CHECKED"):
-                m.d.comb += self.checked.ready.eq(1)
-                with m.If(self.checked.valid):
-                    m.d.sync += [status.eq(self.checked.payload.status), failed_packet.eq(1)]
+                free = ~appending & ~closing & ~giving
+                m.d.comb += [self.checked.ready.eq(free), look.eq(~appending)]
+                with m.If(self.checked.valid & free):
                     with m.If(self.checked.payload.status != 0):
+                        m.d.sync += [status.eq(self.checked.payload.status), failed_packet.eq(1)]
                         m.next = "FAIL"
                     with m.Else():
                         m.d.sync += [
@@ -294,43 +312,43 @@ class Requester(wiring.Component):
                             self.packets.eq(self.packets + 1),
                             row.psn.eq(row.psn + advance.packets),
                             row.offset.eq(row.offset + advance.payload),
-                            row.unasked.eq(Mux(header.ack_request, 0, row.unasked + 1)),
+                            row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
                         ]
                         with m.If(advance.last):
-                            m.next = "FINISH"
+                            m.d.comb += close.eq(1)
+                            m.d.sync += [
+                                row.position.eq(row.position + 1),
+                                row.offset.eq(0),
+                                store.eq(1),
+                            ]
+                            release()
+                            m.next = "IDLE"
+                            take_next()
                         with m.Elif(spent & other_waits):
                             m.next = "YIELD"
                         with m.Else():
                             read_rows(qp)
                             m.next = "PACKET"
-            with m.State("FINISH"):
-                m.d.comb += self.finish.valid.eq(newest)
-                with m.If(self.finish.ready | ~newest):
-                    m.d.sync += row.eq(advanced)
-                    m.next = "FINISHED"
-            with m.State("FINISHED"):
-                # Read after the entry became complete: either the completer finds it complete, or
-                # its error is seen here and the poke makes it look again.
-                read_rows(qp)
-                m.next = "LOOK-BACK"
-            with m.State("LOOK-BACK"):
-                with m.If(stopped):
-                    m.next = "POKE"
-                with m.Else():
-                    m.next = "WRITE"
             with m.State("FAIL"):
                 # Entries appended with a status need no mark; one that had begun does.
                 m.d.comb += self.fail.valid.eq(failed_packet)
                 with m.If(self.fail.ready | ~failed_packet):
-                    m.d.sync += [row.eq(advanced), row.error.eq(1)]
-                    m.next = "POKE"
-            with m.State("POKE"):
-                m.d.comb += self.poke.valid.eq(1)
-                with m.If(self.poke.ready):
+                    m.d.sync += [
+                        row.position.eq(row.position + 1),
+                        row.offset.eq(0),
+                        row.error.eq(1),
+                    ]
                     m.next = "WRITE"
             with m.State("WRITE"):
+                # Before the poke: what it wakes may look at the row.
                 m.d.comb += self.row_write.enable.eq(1)
-                m.next = "RELEASE"
+                m.next = "POKE"
+            with m.State("POKE"):
+                m.d.comb += look.eq(1)
+                with m.If(~closing):
+                    m.d.comb += self.poke.valid.eq(1)
+                    with m.If(self.poke.ready):
+                        m.next = "RELEASE"
 
             with m.State("YIELD"):
                 m.d.comb += [self.row_write.enable.eq(1), self.rewind.valid.eq(1)]
@@ -341,55 +359,64 @@ class Requester(wiring.Component):
                 with m.If(self.rewind.ready):
                     m.next = "RELEASE"
             with m.State("RELEASE"):
-                m.d.comb += self.release.valid.eq(wqe.status == FetchStatus.OK)
-                with m.If(self.release.ready | (wqe.status != FetchStatus.OK)):
+                with m.If(wqe.status != FetchStatus.OK):
+                    m.next = "IDLE"
+                with m.Elif(~giving):
+                    release()
                     m.next = "IDLE"
         return m
 
-    @staticmethod
-    def _one_of(opcode, opcodes):
-        hit = opcode == opcodes[0]
-        for other in opcodes[1:]:
-            hit |= opcode == other
-        return hit
+    def _append(self, m: Module, row, status, is_read, start, busy) -> None:
+        """Appends the WQE's entry beside its first packet's check."""
+        with m.FSM(name="entry"):
+            with m.State("IDLE"):
+                with m.If(start):
+                    m.d.sync += busy.eq(1)
+                    m.next = "APPEND"
+            with m.State("APPEND"):
+                m.d.comb += self.append.valid.eq(1)
+                with m.If(self.append.ready):
+                    m.next = "APPENDED"
+            with m.State("APPENDED"):
+                m.d.comb += self.appended.ready.eq(1)
+                with m.If(self.appended.valid):
+                    m.d.sync += [row.entry.eq(self.appended.payload), row.high.eq(row.high + 1)]
+                    with m.If(status == 0):
+                        m.d.sync += row.reads.eq(row.reads + is_read)
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.d.sync += busy.eq(0)  # ``newest`` follows ``row``
+                m.next = "IDLE"
 
-    @staticmethod
-    def _headers(m, header, wqe, cfg, row, first, last, with_imm, is_write, left):
-        """Fields of the packet's headers; absent ones are not looked at by egress."""
-        is_read = wqe.wqe.opcode == WrOpcode.RDMA_READ
-        step = Signal(2)  # FIRST, MIDDLE, LAST, ONLY
-        m.d.comb += step.eq(Mux(first, Mux(last, 3, 0), Mux(last, 2, 1)))
-        sends = (Operation.SEND_FIRST, Operation.SEND_MIDDLE, Operation.SEND_LAST)
-        writes = (Operation.WRITE_FIRST, Operation.WRITE_MIDDLE, Operation.WRITE_LAST)
-        with m.Switch(step):
-            for code, (send, write) in enumerate(zip(sends, writes, strict=True)):
-                with m.Case(code):
-                    m.d.comb += header.opcode.eq(Mux(is_write, write, send))
-            with m.Default():
-                m.d.comb += header.opcode.eq(
-                    Mux(is_write, Operation.WRITE_ONLY, Operation.SEND_ONLY)
-                )
-        with m.If(with_imm & last):
-            # Each ..._LAST_IMM and ..._ONLY_IMM follows its plain opcode.
-            with m.If(first):
-                m.d.comb += header.opcode.eq(
-                    Mux(is_write, Operation.WRITE_ONLY_IMM, Operation.SEND_ONLY_IMM)
-                )
-            with m.Else():
-                m.d.comb += header.opcode.eq(
-                    Mux(is_write, Operation.WRITE_LAST_IMM, Operation.SEND_LAST_IMM)
-                )
-        with m.If(is_read):
-            m.d.comb += header.opcode.eq(Operation.READ_REQUEST)
-        m.d.comb += [
-            header.solicited.eq(wqe.wqe.solicited & last & ~is_read & (~is_write | with_imm)),
-            header.ack_request.eq(last | (row.unasked == ACK_AFTER)),
-            header.pkey.eq(cfg.pkey),
-            header.dest_qp.eq(cfg.dest_qpn),
-            header.psn.eq(row.psn),
-            header.va.eq(wqe.wqe.remote_addr + row.offset),
-            header.rkey.eq(wqe.wqe.rkey),
-            header.dma_length.eq(left),
-            header.imm.eq(wqe.wqe.imm),
-            header.av.eq(cfg.av),
-        ]
+    def _close(self, m: Module, qp, entry, newest, stopped, start, busy, look):
+        """Completes the entry of a WQE that has been sent, then looks whether its QP has stopped.
+
+        Returns the QP, and whether its rows are wanted: they are read with ``look``, after the
+        entry became complete. Either the completer finds it complete, or its error is seen here and
+        the poke makes it look again."""
+        closed, number, marks, looks = Signal(14), Signal(16), Signal(), Signal()
+        m.d.comb += self.finish.payload.number.eq(number)
+        with m.FSM(name="close"):
+            with m.State("IDLE"):
+                with m.If(start):
+                    m.d.sync += [closed.eq(qp), number.eq(entry), marks.eq(newest), busy.eq(1)]
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                m.d.comb += self.finish.valid.eq(marks)
+                with m.If(self.finish.ready | ~marks):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += looks.eq(1)
+                with m.If(look):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "POKE"
+                with m.If(~stopped):
+                    m.d.sync += busy.eq(0)
+                    m.next = "IDLE"
+            with m.State("POKE"):
+                m.d.comb += [self.poke.valid.eq(1), self.poke.payload.qp.eq(closed)]
+                with m.If(self.poke.ready):
+                    m.d.sync += busy.eq(0)
+                    m.next = "IDLE"
+        return closed, looks

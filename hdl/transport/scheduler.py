@@ -1,6 +1,6 @@
 """Which QP sends next: activations in, WQE fetches out, fetched WQEs in order to the requester."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,16 +9,18 @@ from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
-from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState
+from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
 from hdl.ports.tables import TableRead, TableWrite
 
 __all__ = ["Scheduler", "SendFlags"]
 
 
-#: WQEs of a QP under way in the fetch engine when they are short, and the most bytes of a short one
-#: (it also fits a turn of the requester at any MTU). READs never are: they wait for each other.
-AHEAD = 8
-SHORT = 4096
+#: WQEs of a QP under way in the fetch engine, by the bytes of the last one, so that at most 64 KiB
+#: of a QP stand in front of another's (a short one also fits a turn of the requester at any MTU).
+AHEAD = {WqeSize.SMALL: 64, WqeSize.SHORT: 16, WqeSize.LONG: 1}
+SMALL, SHORT = 1024, 4096
+#: WQEs asked for in one turn.
+BATCH = 8
 
 
 class SendFlags(enum.IntFlag, shape=4):
@@ -31,7 +33,7 @@ class SendFlags(enum.IntFlag, shape=4):
 
 
 class Scheduler(wiring.Component):
-    """Takes activated QPs in turn and asks for one WQE of each at a time.
+    """Takes activated QPs in turn and asks for the next WQEs of each.
 
     Members: ``doorbell`` (flags DOORBELL, and NEXT with the avail index as data), ``wake`` (QP,
     from the completer), ``activate`` (from the firmware after a change of state: DOORBELL and
@@ -39,16 +41,17 @@ class Scheduler(wiring.Component):
     ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
     of answers that a rewind has made stale.
 
-    A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly.
-    ``QpFetch.position`` is the position of the answer expected next, ``asked`` the one to ask for
-    next: WQEs known to be available are asked for before the ones in front have come, up to
-    ``AHEAD`` of them while the QP's WQEs are short, else one, so that no QP has much data in front
-    of the others. What is asked for when nothing is known to be available may turn out EMPTY; then,
-    and after a rewind, later answers are stale and given back.
-    Latency: 9 cycles from an activation to the fetch request when idle. Throughput: an activation
-    takes 4 cycles, an answer 3, a rewind 3, one at a time. Every input but ``fetch_rsp`` is served
-    even while the requester's queue is full, so the requester's rewinds never wait for the
-    requester. Reset: nothing is activated.
+    A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly, up to
+    ``BATCH`` WQEs a turn. ``QpFetch.position`` is the position of the answer expected next,
+    ``asked`` the one to ask for next: WQEs known to be available are asked for before the ones in
+    front have come, up to ``AHEAD`` of them. A QP that READs asks for no more than the requester
+    can start (docs/transport.md). The index is asked for by itself (a poll) when all that is known
+    has been asked for, and with each doorbell that does not tell it; once, until there is news.
+    After a rewind, answers to what was asked before are stale and given back.
+    Latency: 10 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
+    cycles and one per WQE, an answer 2 or 3, a rewind 3, one at a time. Every input but
+    ``fetch_rsp`` is served even while the requester's queue is full, so the requester's rewinds
+    never wait for the requester. Reset: nothing is activated.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -62,6 +65,7 @@ class Scheduler(wiring.Component):
                 "rewind": In(stream.Signature(Rewind)),
                 "cfg": Out(TableRead(14, QpCfg)),
                 "ack": Out(TableRead(14, QpAck)),
+                "tx": Out(TableRead(14, QpTx)),
                 "row": Out(TableRead(14, QpFetch)),
                 "row_write": Out(TableWrite(14, QpFetch)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
@@ -77,7 +81,7 @@ class Scheduler(wiring.Component):
         m.submodules.list = active = ActivationList(qps=self._config.qps, sets=4, data_width=16)
         depth = max(4, 2 * self._config.send_lines)
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
-        m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=4)
+        m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=8)
         wiring.connect(m, requests.o, wiring.flipped(self.fetch_req))
         wiring.connect(m, wqes.o, wiring.flipped(self.wqe))
         wiring.connect(m, wiring.flipped(self.doorbell), active.set0)
@@ -95,60 +99,67 @@ class Scheduler(wiring.Component):
         m.d.comb += [again.payload.qp.eq(qp), again.payload.flags.eq(SendFlags.AGAIN)]
 
         def read_rows(index):
-            for table in (self.cfg, self.ack, self.row):
+            for table in (self.cfg, self.ack, self.tx, self.row):
                 m.d.comb += [table.index.eq(index), table.enable.eq(1)]
             m.d.sync += qp.eq(index)
 
-        row, cfg = self.row.row, self.cfg.row
+        row, cfg, ack, tx = self.row.row, self.cfg.row, self.ack.row, self.tx.row
         next_row = Signal(QpFetch)
-        # Known of the ring: at this step, and from TAKE to ASK. Where to ask for the next WQE.
-        available, newest, asking = Signal(16), Signal(16), Signal(16)
+        available = Signal(16)  # known of the ring, at this step
         m.d.comb += [
             next_row.eq(row),
             available.eq(row.available),
             next_row.available.eq(available),
             self.row_write.index.eq(qp),
             self.row_write.row.eq(next_row),
-            requests.i.payload.function.eq(cfg.function),
-            requests.i.payload.qp.eq(qp),
-            requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
-            requests.i.payload.position.eq(asking),
-            requests.i.payload.known.eq(newest),
         ]
 
         taken, answer, rewind = active.o.payload, self.fetch_rsp.payload, self.rewind.payload
         runs = Signal()  # the QP may fetch: to send, or to flush
         m.d.comb += runs.eq((cfg.state == QpState.RTS) | (cfg.state == QpState.ERR))
-        fresh = Signal()  # the answer is the one that the row waits for
-        m.d.comb += fresh.eq(runs & ~row.blocked & (answer.position == row.position))
-        good = Signal()
-        m.d.comb += good.eq(
-            (answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)
-        )
         # The newer of two avail indices is the one further from the position.
-        told = Signal(16)
-        newer = Signal()
+        told, newer = Signal(16), Signal()
         m.d.comb += newer.eq(
             (told <= self._config.queue_size) & (told > (row.available - row.position)[:16])
         )
-        # What a turn may ask for: a WQE known to be there, or whether there is one.
-        serve, ask = Signal(), Signal()
-        ahead, under_way = Signal(16), Signal(16)
-        known, unknown, more = Signal(), Signal(), Signal()
-        limit = min(AHEAD, self._config.send_lines // 2)
-        short = min(SHORT, 256 * self._config.quantum)
+
+        # A turn: what is known (TAKE), how many of it to ask for (COUNT, LIMIT), asking (ASK).
+        newest, polled, serve = Signal(16), Signal(), Signal()
+        asked, unasked = Signal(16), Signal(16)
+        under_way, pending, reads = Signal(16), Signal(16), Signal(8)
+        room, startable = Signal(8), Signal(9)
+        count = Signal(range(BATCH + 1))
+        rest, poll, polls = Signal(), Signal(), Signal()
+        limits = Array([min(AHEAD[size], self._config.send_lines) for size in WqeSize])
+        limit = Signal(8)
         m.d.comb += [
-            ahead.eq(newest - row.asked),
-            under_way.eq(row.asked - row.position),
-            known.eq((ahead != 0) & (ahead <= self._config.queue_size)),
-            unknown.eq(~known & (newest == row.position)),
-            more.eq((under_way == 0) | (row.short & (under_way < limit))),
-            asking.eq(Mux(known, row.asked, row.position)),
+            limit.eq(limits[row.size.as_value()]),
+            requests.i.payload.function.eq(cfg.function),
+            requests.i.payload.qp.eq(qp),
+            requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
+            requests.i.payload.position.eq(asked),
+            requests.i.payload.known.eq(newest),
         ]
+
+        # An answer.
+        fresh, good, empty = Signal(), Signal(), Signal()
+        inside = Signal()  # what was asked for is still wanted
+        is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         m.d.comb += [
+            fresh.eq(runs & ~row.blocked & (answer.position == row.position)),
+            good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
+            empty.eq(answer.status == FetchStatus.EMPTY),
+            inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
             wqes.i.payload.eq(answer),
             self.release.payload.eq(answer.line),
         ]
+        size = Signal(WqeSize)
+        with m.If((answer.wqe.length <= SMALL) | is_read):
+            m.d.comb += size.eq(WqeSize.SMALL)
+        with m.Elif(answer.wqe.length <= min(SHORT, 256 * self._config.quantum)):
+            m.d.comb += size.eq(WqeSize.SHORT)
+        with m.Else():
+            m.d.comb += size.eq(WqeSize.LONG)
 
         with m.FSM(name="serve"):
             with m.State("IDLE"):
@@ -163,78 +174,139 @@ class Scheduler(wiring.Component):
                     m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += active.o.ready.eq(1)
+                doorbell = (taken.flags & SendFlags.DOORBELL) != 0
                 wakes = (taken.flags & SendFlags.WAKE) != 0
+                tells = (taken.flags & SendFlags.NEXT) != 0
                 # The driver's word is believed only where it can be true and is news: it may be
                 # older than what was read since.
                 m.d.comb += told.eq(taken.data - row.position)
-                with m.If(((taken.flags & SendFlags.NEXT) != 0) & newer):
-                    m.d.comb += available.eq(taken.data)
-                wanted = SendFlags.DOORBELL | SendFlags.AGAIN
+                with m.If(tells & newer):
+                    m.d.comb += [available.eq(taken.data), next_row.polled.eq(0)]
+                with m.Elif(doorbell & (~tells | wakes)):
+                    m.d.comb += next_row.polled.eq(0)
+                    m.d.sync += poll.eq(1)
                 m.d.comb += next_row.blocked.eq(row.blocked & ~wakes)
-                # A wake alone is of interest to a blocked QP only.
+                # A wake is of interest to a QP that is blocked or READs.
                 m.d.sync += [
                     newest.eq(available),
+                    polled.eq(next_row.polled),
                     serve.eq(
-                        runs & ~next_row.blocked & (row.blocked | ((taken.flags & wanted) != 0))
+                        runs
+                        & ~next_row.blocked
+                        & (
+                            row.blocked
+                            | row.reading
+                            | doorbell
+                            | ((taken.flags & SendFlags.AGAIN) != 0)
+                        )
                     ),
+                    asked.eq(row.asked),
+                    unasked.eq(available - row.asked),
+                    under_way.eq(row.asked - row.position),
+                    pending.eq(row.asked - tx.position),
+                    reads.eq(tx.reads - ack.reads),
                 ]
                 m.d.comb += self.row_write.enable.eq(1)
+                m.next = "COUNT"
+            with m.State("COUNT"):
+                # One that the requester finds it cannot start is given back: always allowed.
+                m.d.sync += [
+                    room.eq(Mux(under_way < limit, limit - under_way, 0)),
+                    startable.eq(Mux(pending == 0, 1, 0)),
+                    rest.eq((unasked != 0) & (unasked <= self._config.queue_size)),
+                    poll.eq(poll | (unasked == 0)),
+                ]
+                with m.If(pending + reads < cfg.max_rd_atomic):
+                    m.d.sync += startable.eq(cfg.max_rd_atomic - pending - reads)
+                with m.If(~row.reading):
+                    m.d.sync += startable.eq(BATCH)
+                m.next = "LIMIT"
+                with m.If(~serve):
+                    m.d.sync += poll.eq(0)
+                    m.next = "IDLE"
+            with m.State("LIMIT"):
+                most = Signal(8)
+                m.d.comb += most.eq(Mux(room < startable, room, startable))
+                with m.If(~rest):
+                    m.d.sync += count.eq(0)
+                with m.Elif((unasked < most) & (unasked < BATCH)):
+                    m.d.sync += count.eq(unasked)
+                with m.Elif(most < BATCH):
+                    m.d.sync += count.eq(most)
+                with m.Else():
+                    m.d.sync += count.eq(BATCH)
+                # More than a turn's worth: again. More than may be under way: with an answer or a
+                # wake.
+                m.d.sync += rest.eq(rest & (unasked > BATCH) & (most > BATCH))
                 m.next = "ASK"
             with m.State("ASK"):
-                # Where nothing is known it is asked again with each activation: an answer under way
-                # may have looked too early.
-                m.d.comb += [
-                    ask.eq(serve & ((known & more) | unknown)),
-                    requests.i.valid.eq(ask),
-                    next_row.available.eq(newest),
-                    next_row.blocked.eq(0),
-                    next_row.asked.eq(asking + 1),
-                    self.row_write.enable.eq(ask),
-                ]
-                m.next = "IDLE"
-                with m.If(ask & known):
-                    m.next = "AGAIN"
+                # Never waits here: the fetch engine may be waiting for the requester, and that for
+                # a rewind to be taken.
+                with m.If((count != 0) & requests.i.ready):
+                    m.d.comb += requests.i.valid.eq(1)
+                    m.d.sync += [count.eq(count - 1), asked.eq(asked + 1)]
+                with m.Else():
+                    # All that is known has been asked for, or the doorbell may bring news.
+                    m.d.comb += [
+                        polls.eq(~polled & (count == 0) & (poll | (asked == newest))),
+                        requests.i.payload.position.eq(newest),
+                        requests.i.valid.eq(polls),
+                        next_row.available.eq(newest),
+                        next_row.blocked.eq(0),
+                        next_row.asked.eq(asked),
+                        next_row.polled.eq(polled | (polls & requests.i.ready)),
+                        self.row_write.enable.eq(1),
+                    ]
+                    m.d.sync += poll.eq(0)
+                    m.next = "IDLE"
+                    with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
+                        m.next = "AGAIN"
             with m.State("ANSWER"):
                 m.d.comb += told.eq(answer.available - row.position)
                 with m.If(newer):
-                    m.d.comb += available.eq(answer.available)
-                with m.If(fresh & good):
+                    m.d.comb += [available.eq(answer.available), next_row.polled.eq(0)]
+                with m.If(answer.poll):
+                    m.d.comb += [self.fetch_rsp.ready.eq(1), self.row_write.enable.eq(newer)]
+                    m.next = "IDLE"
+                    with m.If(newer & runs & ~row.blocked):
+                        m.next = "AGAIN"
+                with m.Elif(good & fresh):
                     m.d.comb += [
                         next_row.position.eq(row.position + 1),
-                        next_row.short.eq(
-                            (answer.wqe.length <= short) & (answer.wqe.opcode != WrOpcode.RDMA_READ)
-                        ),
+                        next_row.size.eq(size),
+                        next_row.reading.eq(is_read | (row.reading & (tx.reads != ack.reads))),
                         self.row_write.enable.eq(1),
                         wqes.i.valid.eq(1),
                         self.fetch_rsp.ready.eq(1),
                     ]
-                    with m.If(row.asked == row.position):
-                        m.d.comb += next_row.asked.eq(row.position + 1)
-                    m.next = "AGAIN"
-                with m.Elif(fresh):
-                    m.d.comb += [
-                        next_row.asked.eq(row.position),
-                        self.row_write.enable.eq(1),
-                        self.fetch_rsp.ready.eq(1),
-                    ]
+                    # Half of what may be under way is asked for at a time.
                     m.next = "IDLE"
-                    with m.If((answer.status == FetchStatus.EMPTY) & (available != row.position)):
-                        m.next = "AGAIN"  # told meanwhile
-                with m.Elif(answer.status == FetchStatus.OK):
-                    m.d.comb += self.release.valid.eq(1)
-                    with m.If(self.release.ready):
+                    with m.If((row.asked - row.position)[:16] <= (limit >> 1) + 1):
+                        m.next = "AGAIN"
+                with m.Elif(good):
+                    m.d.comb += self.release.valid.eq(answer.status == FetchStatus.OK)
+                    with m.If(self.release.ready | (answer.status != FetchStatus.OK)):
                         m.d.comb += self.fetch_rsp.ready.eq(1)
                         m.next = "IDLE"
                 with m.Else():
+                    # Not there after all, or a broken ring.
                     m.d.comb += self.fetch_rsp.ready.eq(1)
                     m.next = "IDLE"
+                    with m.If(inside):
+                        m.d.comb += [next_row.asked.eq(answer.position)]
+                        m.d.comb += self.row_write.enable.eq(1)
+                        with m.If(empty):
+                            m.d.comb += next_row.available.eq(answer.available)
+                            with m.If(runs & ~row.blocked):
+                                m.next = "AGAIN"
             with m.State("REWIND"):
                 stays = Signal()
                 m.d.comb += [
-                    stays.eq(rewind.blocked & (rewind.wakes == self.ack.row.wakes)),
+                    stays.eq(rewind.blocked & (rewind.wakes == ack.wakes)),
                     next_row.position.eq(rewind.position),
                     next_row.asked.eq(rewind.position),
                     next_row.blocked.eq(stays),
+                    next_row.reading.eq(row.reading | rewind.blocked),
                     self.row_write.enable.eq(1),
                     self.rewind.ready.eq(1),
                 ]

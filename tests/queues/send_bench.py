@@ -14,6 +14,46 @@ CONFIG = small_config(64)
 LINES = CONFIG.send_lines
 
 
+def pair(queue: Queue) -> int:
+    return (queue.number - CONFIG.sq_queue(0)) // 2
+
+
+class Asker:
+    """What the scheduler does for each position: asks for the index until it is known to be
+    available, then for the WQE. ``done``: the final answers, in the order in which they came."""
+
+    def __init__(self, bench: SendBench):
+        self.bench, self.asked, self.done, self.times, self.seen = bench, [], [], [], 0
+        bench.ports.append(self)
+
+    def ask(self, request: dict[str, int]) -> None:
+        self.asked.append([request, None])
+        self.bench.req.queue.append(request)
+
+    def cycle(self) -> None:
+        items = self.bench.rsp.items
+        for item in items[self.seen :]:
+            key = (item["qp"], item["position"])
+            one = next(
+                one
+                for one in self.asked
+                if one[1] is None and (one[0]["qp"], one[0]["position"]) == key
+            )
+            known = one[0]["known"]
+            assert item["poll"] == (
+                item["status"] in (wqes.EMPTY, wqes.QUEUE_ERROR) and known == key[1]
+            )
+            ahead = (item["available"] - key[1]) & 0xFFFF
+            if item["status"] == wqes.EMPTY and 0 < ahead <= 0x8000:
+                one[0] = {**one[0], "known": item["available"]}
+                self.bench.req.queue.append(one[0])
+            else:
+                one[1] = item
+                self.done.append(item)
+                self.times.append(self.bench.now)
+        self.seen = len(items)
+
+
 class SendBench(Bench):
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
@@ -27,6 +67,7 @@ class SendBench(Bench):
         self.rows = QueueRows(self, "send__queue_read")
         self.event_idx = event_idx
         self.known: dict[int, int] = {}
+        self.asker, self.answered = Asker(self), 0
 
     async def start(self, **options):
         await super().start(**options)
@@ -34,16 +75,16 @@ class SendBench(Bench):
         self.dut.send__indirect.value = 1
         await self.cycles(2)
 
-    def queue(self, pair: int, size: int) -> Queue:
-        queue = Queue(self.memory, CONFIG.sq_queue(pair), size)
+    def queue(self, qp: int, size: int) -> Queue:
+        queue = Queue(self.memory, CONFIG.sq_queue(qp), size)
         self.queues[queue.number] = queue
         return queue
 
     def ask(self, queue: Queue, position: int, known: int | None = None) -> None:
-        self.req.queue.append(
+        self.asker.ask(
             {
                 "function": self.function,
-                "qp": queue.number & 0xF,
+                "qp": pair(queue),
                 "queue": queue.number,
                 "position": position & 0xFFFF,
                 "known": (self.known.get(queue.number, 0) if known is None else known) & 0xFFFF,
@@ -51,10 +92,11 @@ class SendBench(Bench):
         )
 
     async def answer(self, cycles: int = 20000) -> dict:
-        count = getattr(self, "taken", 0)
-        await self.until(lambda: len(self.rsp.items) > count, cycles, "an answer")
-        self.taken = count + 1
-        return self.rsp.items[count]
+        """What became of the next position asked for, whether the index had to be read or not."""
+        one = self.asker.asked[self.answered]
+        await self.until(lambda: one[1] is not None, cycles, "an answer")
+        self.answered += 1
+        return one[1]
 
     async def line(self, line: int, count: int) -> bytes:
         """``count`` bytes of a line, through the read port."""
@@ -73,7 +115,7 @@ class SendBench(Bench):
         got = await self.answer()
         assert got["status"] == wqes.OK, got
         assert got["error"] == 0
-        assert (got["qp"], got["position"], got["head"]) == (queue.number & 0xF, position, head)
+        assert (got["qp"], got["position"], got["head"]) == (pair(queue), position, head)
         assert got["wqe"] == expected, (got["wqe"], expected)
         assert await self.line(got["line"], len(payload)) == payload
         self.known[queue.number] = got["available"]

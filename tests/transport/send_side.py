@@ -30,7 +30,7 @@ class SendSide(Elaboratable):
         self.outstanding = OutstandingTable(config=config)
         self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
         self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
-        self.tx = Table(row=QpTx, depth=config.qps, index_width=14)
+        self.tx = Table(row=QpTx, depth=config.qps, index_width=14, reads=2)
         self.ack = Table(row=QpAck, depth=config.qps, index_width=14, reads=2)
         self.rx = Table(row=QpRx, depth=config.qps, index_width=14)
 
@@ -52,6 +52,7 @@ class SendSide(Elaboratable):
             (s.row, self.fetch.read0),
             (s.row_write, self.fetch.write),
             (r.row, self.tx.read0),
+            (s.tx, self.tx.read1),
             (r.row_write, self.tx.write),
             (s.ack, self.ack.read0),
             (r.ack, self.ack.read1),
@@ -97,7 +98,8 @@ class World:
     fetch_delay: int = 20
     lanes: int = 4
     cycle: int = 0
-    asked: list = field(default_factory=list)  # (cycle, QP, position) of each request
+    asked: list = field(default_factory=list)  # (cycle, QP, position) of each WQE asked for
+    polled: list = field(default_factory=list)  # likewise, of each index
     under_way: deque = field(default_factory=deque)  # of the fetch engine: due cycle, request
 
     async def requests(self, ctx):
@@ -110,15 +112,16 @@ class World:
             cycle += 1
             self.cycle = cycle
             if valid and ready:
-                self.asked.append((cycle, request.qp, request.position))
                 assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
                 # The avail index is looked at only when nothing is known, and early.
-                posted = len(self.queues[request.qp])
                 known = (request.known - request.position) & 0xFFFF
-                if not 0 < known <= self.dut.config.queue_size:
-                    known = posted - request.position
-                available = request.position + known
-                self.under_way.append((cycle + self.fetch_delay, request, available))
+                if 0 < known <= self.dut.config.queue_size:
+                    self.asked.append((cycle, request.qp, request.position))
+                    self.under_way.append((cycle + self.fetch_delay, request, request.known))
+                else:
+                    self.polled.append((cycle, request.qp, request.position))
+                    posted = len(self.queues[request.qp])
+                    self.under_way.append((cycle + self.fetch_delay, request, posted))
 
     async def answers(self, ctx):
         s, free = self.dut.scheduler, deque(range(self.dut.config.send_lines))
@@ -128,8 +131,11 @@ class World:
             _, request, available = self.under_way[0]
             queue = self.queues[request.qp]
             answer = {"qp": request.qp, "position": request.position, "available": available}
-            if request.position >= available:
+            if request.position >= len(queue) or request.known == request.position:
                 answer["status"] = FetchStatus.EMPTY
+                answer["poll"] = request.known == request.position
+                if not answer["poll"]:  # the index is read then
+                    answer["available"] = len(queue)
             else:
                 element = dict(queue[request.position])
                 error = element.pop("error", 0)

@@ -1,0 +1,128 @@
+"""One WQE from the head of its chain, however that is made."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import FetchStatus, QueueErrorCause, SendWqe
+
+from .decode import Slot, WqeDecode, element_limit
+from .element import ElementReader
+from .walker import Walker
+
+__all__ = ["ChainLane", "ChainWqe", "WqeFound", "MAX_CHAIN"]
+
+#: Bytes of the longest chain that is taken for a (bad) WQE; a longer one is a broken ring. It also
+#: bounds the descriptors a bad chain can make the lane read.
+MAX_CHAIN = 4096
+
+
+class ChainWqe(data.Struct):
+    """Fetch the WQE of the chain at ``head``."""
+
+    function: 8
+    desc: 64
+    size_log2: 4
+    head: 16
+    receive: 1  # a receive WQE
+
+
+class WqeFound(data.Struct):
+    """OK; WQE_ERROR with a WC status in ``error``; or QUEUE_ERROR with ``cause``. ``wqe`` with both
+    OK and WQE_ERROR (what could be read of it). A receive WQE is ``num_sge``, ``wr_id`` and
+    ``length``."""
+
+    status: FetchStatus
+    cause: QueueErrorCause
+    error: 8
+    wqe: SendWqe
+
+
+class ChainLane(wiring.Component):
+    """Fetches and decodes one WQE at a time; lanes side by side hide the host's latency.
+
+    Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
+    slot has been taken; ``indirect``; ``read_client0`` descriptors, ``read_client1`` buffers.
+    Latency: host reads for descriptors and bytes, one after the other, plus about 20 cycles and one
+    cycle per eight bytes. Errors: of Walker, ElementReader and WqeDecode.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        read = Out(ReadClient(config.width))
+        super().__init__(
+            {
+                "i": In(stream.Signature(ChainWqe)),
+                "slot": Out(stream.Signature(Slot)),
+                "o": Out(stream.Signature(WqeFound)),
+                "indirect": In(1),
+                "read_client0": read,
+                "read_client1": read,
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.walker = walker = Walker(config=self._config)
+        m.submodules.element = element = ElementReader(
+            config=self._config, limit=element_limit(self._config)
+        )
+        m.submodules.decode = decode = WqeDecode(config=self._config)
+        connect(m, walker.read_client, flipped(self.read_client0))
+        connect(m, element.read_client, flipped(self.read_client1))
+        connect(m, walker.o, element.i)
+        connect(m, element.o, decode.i)
+        connect(m, decode.slot, flipped(self.slot))
+
+        job, answer = Signal(ChainWqe, reset_less=True), Signal(WqeFound, reset_less=True)
+        m.d.comb += [
+            walker.indirect.eq(self.indirect),
+            walker.i.payload.function.eq(job.function),
+            walker.i.payload.desc.eq(job.desc),
+            walker.i.payload.size_log2.eq(job.size_log2),
+            walker.i.payload.head.eq(job.head),
+            walker.i.payload.limit.eq(MAX_CHAIN),
+            walker.i.payload.readable.eq(1),
+            element.function.eq(job.function),
+            decode.receive.eq(job.receive),
+            decode.length.eq(element.length),
+            self.o.payload.eq(answer),
+        ]
+        cause = Signal(QueueErrorCause, reset_less=True)
+        with m.If(element.o.valid & element.o.payload.last):
+            m.d.sync += cause.eq(element.cause)
+
+        with m.FSM(name="state"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += job.eq(self.i.payload)
+                with m.If(self.i.valid):
+                    m.next = "WALK"
+            with m.State("WALK"):
+                m.d.comb += walker.i.valid.eq(1)
+                with m.If(walker.i.ready):
+                    m.next = "DECODE"
+            with m.State("DECODE"):
+                m.d.comb += decode.o.ready.eq(1)
+                m.d.sync += [
+                    answer.status.eq(FetchStatus.OK),
+                    answer.cause.eq(cause),
+                    answer.error.eq(decode.o.payload.error),
+                    answer.wqe.eq(decode.o.payload.wqe),
+                ]
+                with m.If(decode.o.valid):
+                    with m.If(cause != QueueErrorCause.NONE):
+                        m.d.sync += [
+                            answer.status.eq(FetchStatus.QUEUE_ERROR),
+                            answer.error.eq(0),
+                        ]
+                    with m.Elif(decode.o.payload.error != 0):
+                        m.d.sync += answer.status.eq(FetchStatus.WQE_ERROR)
+                    m.next = "ANSWER"
+            with m.State("ANSWER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m

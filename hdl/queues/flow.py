@@ -1,0 +1,86 @@
+"""Host reads one behind the other: many in flight, room for their data reserved before."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.fifo import StreamFifo
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+
+from .types import BlockRead
+
+__all__ = ["ReadFlow", "flow_beat"]
+
+
+def flow_beat(width: int) -> data.StructLayout:
+    """A beat of a read, byte 0 in lane 0; ``error`` is valid on ``last``."""
+    return data.StructLayout({"data": width, "last": 1, "error": 1})
+
+
+class ReadFlow(wiring.Component):
+    """Reads of 1 to ``size`` bytes, any number of them in flight, data in the order of requests.
+
+    Parameters: ``size``: most bytes of a read (a power of two); ``reads``: how many of that size
+    have room at a time (a power of two).
+    Members: ``i`` requests; ``o`` beats. Latency: 2 cycles to the read client, 3 from its response
+    to ``o``. Throughput: a request every second cycle; a beat a cycle. A request waits until there
+    is room for its data, so ``o`` may wait as long as it likes.
+    Reset: empty; nothing may be in flight.
+    """
+
+    def __init__(self, *, config: NicConfig, size: int, reads: int):
+        for name, value in (("Size", size), ("Reads", reads)):
+            if value < 2 or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
+        if size > 128:
+            raise ValueError(f"Size must be at most 128 bytes, not {size!r}")
+        self._width, self._lanes = config.width, config.width // 8
+        self._depth = reads * max(1, size // self._lanes)
+        super().__init__(
+            {
+                "i": In(stream.Signature(BlockRead)),
+                "o": Out(stream.Signature(flow_beat(config.width))),
+                "read_client": Out(ReadClient(config.width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        client, lanes = self.read_client, self._lanes
+        m.submodules.beats = beats = StreamFifo(shape=flow_beat(self._width), depth=self._depth)
+        held, request = Signal(), Signal(BlockRead, reset_less=True)
+        count = Signal(range(self._depth + 1), reset_less=True)  # beats of the request held
+        room = Signal(range(self._depth + 1), init=self._depth)
+        fits, issue = Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~held),
+            client.req.valid.eq(held & fits),
+            client.req.payload.function.eq(request.function),
+            client.req.payload.addr.eq(request.addr),
+            client.req.payload.length.eq(request.length),
+            issue.eq(client.req.valid & client.req.ready),
+            beats.i.valid.eq(client.rsp.valid),
+            beats.i.payload.data.eq(client.rsp.payload.data),
+            beats.i.payload.last.eq(client.rsp.payload.last),
+            beats.i.payload.error.eq(client.rsp.payload.error),
+            self.o.valid.eq(beats.o.valid),
+            self.o.payload.eq(beats.o.payload),
+            beats.o.ready.eq(self.o.ready),
+        ]
+        with m.If(~held):
+            m.d.sync += [
+                held.eq(self.i.valid),
+                request.eq(self.i.payload),
+                count.eq((self.i.payload.length + (lanes - 1)) >> ceil_log2(lanes)),
+                fits.eq(0),
+            ]
+        with m.Else():
+            # Room only grows until the request has gone.
+            m.d.sync += fits.eq(room >= count)
+        with m.If(issue):
+            m.d.sync += [held.eq(0), fits.eq(0)]
+        popped = beats.o.valid & beats.o.ready
+        m.d.sync += room.eq(room - Mux(issue, count, 0) + popped)
+        return m

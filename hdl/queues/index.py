@@ -1,0 +1,130 @@
+"""The avail index of a split virtqueue: is there anything at a position, or beyond it?"""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.config import NicConfig
+from hdl.ports.host import STREAM_DATA, WriteClient
+from hdl.ports.jobs import FetchStatus, QueueErrorCause
+
+from .read import block_answer
+from .types import INDEX_OFFSET, BlockRead, avail_event
+
+__all__ = ["AvailIndex", "IndexJob", "IndexResult"]
+
+
+class IndexJob(data.Struct):
+    """Is anything available at ``position``?"""
+
+    function: 8
+    driver: 64
+    device: 64
+    size_log2: 4
+    position: 16
+
+
+class IndexResult(data.Struct):
+    """OK (something is), EMPTY, or QUEUE_ERROR with ``cause``; ``available`` is the index read, or
+    with an error the position."""
+
+    status: FetchStatus
+    cause: QueueErrorCause
+    available: 16
+
+
+class AvailIndex(wiring.Component):
+    """Reads the avail index; before EMPTY it asks to be notified and looks once more.
+
+    Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
+    Members: ``i`` jobs, one at a time; ``o`` one result per job; ``event_idx`` 1 when
+    VIRTIO_F_EVENT_IDX was negotiated; ``block``/``block_data`` a BlockReader of 8 bytes or more.
+    ``notify``: with EVENT_IDX write ``avail_event`` and read the index again before EMPTY, so that
+    the driver's next buffer brings a notification. The write has been accepted when the read is
+    asked for; the host port keeps their order.
+    Latency: 4 cycles and a host read, with ``avail_event`` 3 and a host read more.
+    Errors: AVAIL_INDEX (index more than the queue's size ahead of the position), HOST_READ.
+    """
+
+    def __init__(self, *, config: NicConfig, notify: bool = True, stream_id: int = STREAM_DATA):
+        self._notify, self._stream_id = notify, stream_id
+        members = {
+            "i": In(stream.Signature(IndexJob)),
+            "o": Out(stream.Signature(IndexResult)),
+            "block": Out(stream.Signature(BlockRead)),
+            "block_data": In(stream.Signature(block_answer(64))),
+        }
+        if notify:
+            members |= {"event_idx": In(1), "write_client": Out(WriteClient(config.width))}
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        job = Signal(IndexJob, reset_less=True)
+        result = Signal(IndexResult, reset_less=True)
+        announced = Signal()  # avail_event was written for this job
+        ahead, size = Signal(16), Signal(16)
+        m.d.comb += [
+            size.eq(1 << job.size_log2),
+            ahead.eq(result.available - job.position),
+            self.block.payload.function.eq(job.function),
+            self.block.payload.addr.eq(job.driver + INDEX_OFFSET),
+            self.block.payload.length.eq(2),
+            self.o.payload.eq(result),
+        ]
+
+        def answer(status: FetchStatus, cause: QueueErrorCause = QueueErrorCause.NONE) -> None:
+            m.d.sync += [result.status.eq(status), result.cause.eq(cause)]
+            m.next = "ANSWER"
+
+        with m.FSM(name="state"):
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [job.eq(self.i.payload), announced.eq(0)]
+                with m.If(self.i.valid):
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += self.block.valid.eq(1)
+                with m.If(self.block.ready):
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.comb += self.block_data.ready.eq(1)
+                with m.If(self.block_data.valid):
+                    m.d.sync += result.available.eq(self.block_data.payload.data[:16])
+                    with m.If(self.block_data.payload.error):
+                        m.d.sync += result.available.eq(job.position)
+                        answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
+                    with m.Else():
+                        m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(ahead > size):
+                    m.d.sync += result.available.eq(job.position)
+                    answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
+                with m.Elif(ahead != 0):
+                    answer(FetchStatus.OK)
+                if self._notify:
+                    with m.Elif(self.event_idx & ~announced):
+                        m.next = "ANNOUNCE"
+                with m.Else():
+                    answer(FetchStatus.EMPTY)
+            if self._notify:
+                beat = self.write_client.beat.payload
+                m.d.comb += [
+                    beat.stream_id.eq(self._stream_id),
+                    beat.function.eq(job.function),
+                    beat.addr.eq(avail_event(job.device, job.size_log2)),
+                    beat.data.eq(job.position),
+                    beat.keep.eq(0b11),
+                    beat.first.eq(1),
+                    beat.last.eq(1),
+                ]
+                with m.State("ANNOUNCE"):
+                    m.d.comb += self.write_client.beat.valid.eq(1)
+                    with m.If(self.write_client.beat.ready):
+                        m.d.sync += announced.eq(1)
+                        m.next = "READ"
+            with m.State("ANSWER"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.next = "IDLE"
+        return m

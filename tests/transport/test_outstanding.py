@@ -1,0 +1,81 @@
+"""OutstandingTable against lists in plain Python, its operations without a cycle in between."""
+
+import random
+from collections import deque
+
+import pytest
+
+from hdl.config import NicConfig
+from hdl.transport.outstanding import OutstandingTable
+from tests.simulate import simulate
+
+CONFIG = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=1, outstanding=8)
+
+
+async def hand_over(ctx, port, payload):
+    ctx.set(port.payload, payload)
+    ctx.set(port.valid, 1)
+    await ctx.tick().until(port.ready)
+    ctx.set(port.valid, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_of_all_qps_in_one_pool(seed):
+    rng, table = random.Random(seed), OutstandingTable(config=CONFIG)
+    lists = {qp: deque() for qp in range(CONFIG.qps)}  # (entry, number in the pool)
+    complete, fullest = {}, 0
+
+    async def bench(ctx):
+        nonlocal fullest
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        ctx.set(table.head_rsp.ready, 1)
+        ctx.set(table.appended.ready, 1)
+        for step in range(1500):
+            used = sum(map(len, lists.values()))
+            fullest = max(fullest, used)
+            assert ctx.get(table.room) == (used < CONFIG.outstanding)
+            qp = rng.randrange(CONFIG.qps)
+            # Fills up and drains in turn.
+            what = rng.random() + (0.3 if step // 40 % 2 else -0.2)
+            if what < 0.4 and used < CONFIG.outstanding:
+                await hand_over(
+                    ctx, table.append, {"qp": qp, "entry": {"position": step, "wr_id": step}}
+                )
+                while not ctx.get(table.appended.valid):
+                    await ctx.tick()
+                number = ctx.get(table.appended.payload)
+                taken = {n for one in lists.values() for _, n in one}
+                assert number not in taken, "an entry was given out twice"
+                lists[qp].append((step, number))
+                complete[step] = (0, 0)
+            elif what < 0.6 and lists[qp]:
+                step_, number = rng.choice(lists[qp])
+                if rng.random() < 0.5:
+                    await hand_over(ctx, table.finish, {"number": number})
+                    complete[step_] = (1, 0)
+                else:
+                    await hand_over(ctx, table.fail, {"qp": qp, "position": step_, "status": 7})
+                    complete[step_] = (1, 7)
+            elif what < 0.8:
+                await hand_over(ctx, table.head_req, qp)
+                *_, answer = (
+                    await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
+                )
+                assert answer.valid == bool(lists[qp])
+                if answer.valid:
+                    step_, _ = lists[qp][0]
+                    assert answer.entry.wr_id == step_
+                    assert (answer.entry.complete, answer.entry.status) == complete[step_]
+            elif what < 1.2:
+                await hand_over(ctx, table.pop, qp)
+                if lists[qp]:
+                    lists[qp].popleft()
+                await ctx.tick().repeat(3)  # ``room`` is looked at above
+            elif rng.random() < 0.1:
+                await hand_over(ctx, table.drop, {"qp": qp})
+                lists[qp].clear()
+                await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
+        assert fullest == CONFIG.outstanding
+
+    simulate(table, bench, deadline=30_000)
