@@ -143,7 +143,6 @@ class Nic(wiring.Component):
         mrs = table("mrs", MrRow, config.mrs, 16, reads=2, owned=False)
 
         qp_rx_both = room("qp_rx_both", ProgramMirror(row=QpRx, index_width=14))
-
         releases = room("releases", StreamArbiter(shape=8, inputs=2))
         replies = room("replies", StreamArbiter(shape=Activation, inputs=2))
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=2))

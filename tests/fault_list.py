@@ -441,8 +441,8 @@ FAULTS = (
         name="ahead-without-limit",
         what="a QP asks for as many short WQEs ahead as there are",
         file="hdl/transport/scheduler.py",
-        old="(row.short & (under_way < limit))",
-        new="row.short",
+        old="room.eq(Mux(under_way < limit, limit - under_way, 0)),",
+        new="room.eq(limit),",
         tests=SEND,
     ),
     Fault(
