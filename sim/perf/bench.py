@@ -10,6 +10,7 @@ from typing import Any
 
 import cocotb
 
+from sim.driver.device import DriverOptions
 from sim.job import Job
 from sim.perf.bandwidth import bandwidth
 from sim.perf.latency import latency
@@ -26,7 +27,13 @@ async def measure(dut: Any) -> None:
     """Every size of the plan, one after the other on the same QPs."""
     job = Job()
     plan = Plan.from_json(job.spec["plan"])
-    system = await System.start(dut, plan.config, deadline_cycles=DEADLINE_CYCLES, memory=MEMORY)
+    system = await System.start(
+        dut,
+        plan.config,
+        deadline_cycles=DEADLINE_CYCLES,
+        memory=MEMORY,
+        options=DriverOptions(features=plan.features),
+    )
     ends = Ends(system, plan)
     await ends.set_up(job.say)
     work = latency if plan.latency else bandwidth

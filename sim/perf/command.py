@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sim import console, env
-from sim.perf.plan import OPERATIONS, Plan
+from sim.perf.plan import OPERATIONS, OPTIONAL, Plan
 from sim.perf.report import Row, body, footer, header, make_row
 
 __all__ = ["measure", "perf"]
@@ -68,6 +68,12 @@ Say = Callable[[str], None]
 @click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
 @click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="FEATURE",
+    help=f"The driver does not ask for it: {', '.join(OPTIONAL)}.",
+)
 @console.json_option
 @click.option(
     "--pcap",
@@ -110,7 +116,7 @@ def perf(
         found = measure(each, pcap, apart=everything)
         rows.append(found)
         if show:
-            for line in (*header(each), *body(each, found), *footer(found)):
+            for line in (*header(each), *body(each, found), *footer(each, found)):
                 click.echo(line)
     facts = [row.json for found in rows for row in found]
     console.write_json(json_file, facts if everything else facts[0])

@@ -18,10 +18,11 @@ from hdl.wire.headers import BTH, UDP
 from hdl.wire.opcodes import ROCE_OPCODES
 from sim.pcap import read_pcap
 
-__all__ = ["Latency", "Rates", "Packets", "data_packets", "rates"]
+__all__ = ["Latency", "Rates", "Packets", "data_packets", "rates", "stages"]
 
 #: What a frame takes on the line beside its bytes: preamble 8, FCS 4, gap 12.
 LINE_OVERHEAD = 24
+FCS = 4
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,25 @@ def rates(packets: Packets, line_gbps: float) -> Rates:
     parts = 8 * (begun[step:] - begun[:-step]) / np.maximum(spans, 1)
     share = packets.payload.sum() / packets.line.sum()
     return Rates(8 * float(begun[-1]) / took, float(parts.max()), line_gbps * float(share), took)
+
+
+def stages(
+    packets: Packets, messages: Sequence[Sequence[float]], line_gbps: float, delay: float
+) -> tuple[list[float], list[float]]:
+    """Doorbell at the card to first bit on the line; last bit at the peer to its host write; ns.
+
+    messages: of each its sender, when its doorbell came and when it was written; one after the
+    other. delay: of the line. ValueError when one has no packet.
+    """
+    before, behind = [], []
+    for sender, doorbell, written in messages:
+        own = packets.of(int(sender) + 1).between(doorbell, written)
+        if not own.time.size:
+            raise ValueError(f"no packet between {doorbell} and {written} ns")
+        data = 8 * (int(own.line[-1]) - LINE_OVERHEAD + FCS) / line_gbps
+        before.append(float(own.time[0]) - doorbell)
+        behind.append(written - (float(own.time[-1]) + data + delay))
+    return before, behind
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class _Pair:
 
     def __init__(self, ends: Ends, flows: list[Flow]):
         self.ends, self.flows = ends, flows
+        self.stages: list[list[float]] = []  # of each message: see ``_stage_times``
         self.size = flows[0].shape.size
         for flow, side in zip(flows, reversed(ends.sides), strict=False):
             if flow.verb == "write":
@@ -68,13 +69,26 @@ class _Pair:
         """One message, or two and half their time; ns."""
         begun = self.now()
         for number, flow in enumerate(self.flows):
+            posted = self.now()
             await flow.post(1)
             await self.there(flow, number if flow.verb == "read" else 1 - number, sequence)
+            self.stages.append(self._stage_times(number, posted))
         took = (self.now() - begun) / len(self.flows)
         for flow in self.flows:
             if flow.verb == "send" and flow.given < flow.quota:
                 await flow.give(1)
         return took
+
+    def _stage_times(self, number: int, posted: float) -> list[float]:
+        """Sender, when the doorbell reached its card, and when the message left the other's; ns.
+
+        The message is visible in memory a while after the card wrote it."""
+        sender, receiver = (self.ends.sides[n].node.host.settings for n in (number, 1 - number))
+        return [
+            number,
+            posted + sender.mmio_latency_ps / 1000,
+            self.now() - receiver.write_delay_ps / 1000,
+        ]
 
     async def settle(self) -> None:
         """Wait for the completions of all requests."""
@@ -106,10 +120,14 @@ async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
         for sequence in range(quota):
             if sequence == shape.warm:
                 window.begin()
+                pair.stages.clear()
             took = await pair.once(sequence)
             if window.open:
                 window.samples.append(took)
         window.end(shape.timed * len(flows))
         await pair.settle()
     verified = sum(flow.verified for flow in flows)
-    return window.result | {"size": size, "bytes_verified": verified}
+    stages = pair.stages if plan.verb == "write" else []
+    delay = ends.system.testbench.wires[0].settings.delay_ps / 1000
+    facts = {"size": size, "bytes_verified": verified, "stages": stages, "line_delay_ns": delay}
+    return window.result | facts

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import MTUS, NicConfig
+from sim.driver.device import ALL_FEATURES
 
 __all__ = ["IN_FLIGHT", "MEMORY", "OPERATIONS", "SWEEP", "Plan", "Shape"]
 
 OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
+#: Virtio features that a driver can do without.
+OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
 #: Largest message, bytes: perftest's.
 MAX_SIZE = 1 << 23
 #: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
@@ -60,7 +64,8 @@ class Plan:
     """Options of a run; ValueError names a bad one. All sizes of a run use the same QPs.
 
     Fields are named as the options; times in ns, rates in Gb/s, ``clock_mhz`` in MHz, ``iters``
-    messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit.
+    messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit,
+    ``without`` virtio features that the driver does not ask for.
     """
 
     op: str
@@ -79,6 +84,7 @@ class Plan:
     host_gbps: float = 110
     line_gbps: float = 100
     seed: int = 1
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         config = self.config
@@ -106,6 +112,9 @@ class Plan:
             for name in ("qps", "bidirectional"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
+        for name in self.without:
+            if name not in OPTIONAL:
+                raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
         _within("the number of CQs", self.cqs, 1, config.cqs)
         for size in self.sizes:
             shape = self.shape(size)
@@ -124,6 +133,11 @@ class Plan:
     def config(self) -> NicConfig:
         """The cards that are measured."""
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6))
+
+    @property
+    def features(self) -> int:
+        """What the driver asks for."""
+        return ALL_FEATURES & ~sum(Feature[name.upper()].mask for name in self.without)
 
     @property
     def verb(self) -> str:
@@ -203,7 +217,8 @@ class Plan:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Plan:
         """The plan that ``to_json`` described."""
-        return cls(**(values | {"sizes": tuple(values["sizes"])}))
+        lists = {name: tuple(values[name]) for name in ("sizes", "without")}
+        return cls(**(values | lists))
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

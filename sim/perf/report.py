@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from sim.perf.figures import Latency, Packets, Rates, data_packets, rates
+from sim.perf.figures import Latency, Packets, Rates, data_packets, rates, stages
 from sim.perf.plan import Plan
 
 __all__ = ["Row", "body", "footer", "header", "make_row"]
 
 _RULE = "-" * 96
+_STAGES = {
+    "doorbell_to_wire": "doorbell at the card to first bit on the line",
+    "wire_to_host": "last bit off the line to host write",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,25 @@ class Row:
     iterations: int
     peak: float
     latency: Latency
+    stages: Mapping[str, Latency]
+
+
+def _stages(plan: Plan, found: Mapping[str, Any]) -> dict[str, Latency]:
+    """Parts of a WRITE's way; empty for anything else."""
+    if not found.get("stages"):
+        return {}
+    packets = data_packets(found["pcap"])
+    before, behind = stages(packets, found["stages"], plan.line, found["line_delay_ns"])
+    return {"doorbell_to_wire": Latency.of(before), "wire_to_host": Latency.of(behind)}
+
+
+def _spread(latency: Latency) -> dict[str, float]:
+    return {
+        "min": latency.min,
+        "p50": latency.typical,
+        "p99": latency.p99,
+        "max": latency.max,
+    }
 
 
 def _both(packets: Packets, line_gbps: float) -> Rates:
@@ -41,7 +64,7 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
     """The figures of what ``bench`` found for one size; rates come from its capture alone."""
     seen = _both(data_packets(found["pcap"]), plan.line)
     latency = Latency.of(found["samples"])
-    size = found["size"]
+    size, parts = found["size"], _stages(plan, found)
     return Row(
         {
             "op": plan.op,
@@ -52,21 +75,18 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "wire_limit_gbps": seen.limit,
             "ratio": seen.average / seen.limit,
             "mmsg_s": seen.average * 1000 / (8 * size),
-            "latency_ns": {
-                "min": latency.min,
-                "p50": latency.typical,
-                "p99": latency.p99,
-                "max": latency.max,
-            },
+            "latency_ns": _spread(latency),
             "cycles": found["cycles"],
             "bytes_verified": found["bytes_verified"],
             "host_reads_per_msg": found["host_reads"] / found["messages"],
             "host_writes_per_msg": found["host_writes"] / found["messages"],
             "sim_cycles_per_s": found["cycles"] / found["seconds"],
-        },
+        }
+        | {f"{name}_ns": _spread(one) for name, one in parts.items()},
         found["messages"],
         seen.peak,
         latency,
+        parts,
     )
 
 
@@ -138,11 +158,17 @@ def body(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
             )
 
 
-def footer(rows: Iterable[Row]) -> Iterator[str]:
+def footer(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
     """What has no column in perftest."""
     yield _RULE
     for row in rows:
         facts = row.json
+        for name, part in row.stages.items():
+            cycles = part.typical * plan.clock_mhz / 1000
+            yield (
+                f" {facts['size']} B, {_STAGES[name]}: {part.typical:.0f} ns, {cycles:.0f} cycles "
+                f"({part.min:.0f} to {part.max:.0f} ns)"
+            )
         yield (
             f" {facts['size']} B, {facts['qps']} QPs: {facts['bytes_verified']:,} bytes verified; "
             f"host reads {facts['host_reads_per_msg']:.2f}, "

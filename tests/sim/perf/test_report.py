@@ -14,6 +14,7 @@ from sim import cli
 from sim.packets import build
 from sim.pcap import write_pcap
 from sim.perf import command
+from sim.perf.figures import data_packets
 from sim.perf.plan import Plan
 from sim.perf.report import Row, body, footer, header, make_row
 
@@ -85,7 +86,7 @@ def test_directions_are_added(tmp_path: Path) -> None:
 
 def test_printed_as_perftest_prints(tmp_path: Path) -> None:
     row = make_row(PLAN, found(capture(tmp_path / "x.pcap")))
-    lines = [*header(PLAN), *body(PLAN, [row]), *footer([row])]
+    lines = [*header(PLAN), *body(PLAN, [row]), *footer(PLAN, [row])]
     text = "\n".join(lines)
     assert "RDMA_Write BW Test" in text
     for line in (
@@ -103,6 +104,23 @@ def test_printed_as_perftest_prints(tmp_path: Path) -> None:
     for title, value in (("BW peak", "5.120"), ("MsgRate", "10.000000"), ("wire", "39.506")):
         assert columns.index(title) == values.index(value, columns.index(title))
     assert "6,464 bytes verified" in text and "5,000 a second" in text
+
+
+def test_stages_of_a_write(tmp_path: Path) -> None:
+    """Doorbell to line, line to host; the frame takes its own bytes and FCS on the line."""
+    plan = Plan(op="write_lat", sizes=(64,))
+    path = capture(tmp_path / "x.pcap", gap_ns=1000)
+    times = data_packets(path).time
+    took = 8 * (int(data_packets(path).line[0]) - 24 + 4) / 100
+    stages = [[0, times[n] - 30, times[n] + took + 100 + 40] for n in range(3)]
+    row = make_row(plan, found(path, stages=stages, line_delay_ns=100))
+    assert list(row.json) == [*KEYS, "doorbell_to_wire_ns", "wire_to_host_ns"]
+    assert row.json["doorbell_to_wire_ns"]["p50"] == pytest.approx(30)
+    assert row.json["wire_to_host_ns"]["max"] == pytest.approx(40)
+    text = "\n".join(footer(plan, [row]))
+    assert "first bit on the line: 30 ns, 8 cycles" in text
+    with pytest.raises(ValueError, match="no packet"):
+        make_row(plan, found(path, stages=[[1, 0, 1]], line_delay_ns=100))
 
 
 def test_latency_columns(tmp_path: Path) -> None:
