@@ -48,7 +48,8 @@ class Deframer:
         """
         rest = self._rest
         rest += data
-        frames, place = [], 0
+        frames: list[bytes] = []
+        place = 0
         while len(rest) - place >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(rest, place)
             if not SHORTEST <= length <= LARGEST:
