@@ -360,7 +360,7 @@ async def full_buffer_drops(dut):
     bench = Bench(dut, stall=always, header_stall=always)
     await bench.start()
     frames = [pk.build(0x01, payload=bytes([n] * 1000), psn=n) for n in range(40)]
-    frames += [pk.build(0x11, psn=0x100 + n) for n in range(100)]
+    frames += [pk.build(0x11, psn=0x100 + n) for n in range(200)]
     await bench.send(frames)
     await bench.settle(100)
     bench.payload.stall = bench.header.stall = never

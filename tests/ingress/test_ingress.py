@@ -15,3 +15,14 @@ def test_ingress(width):
         test_module="tests.ingress.bench_ingress",
         extra_env={"INGRESS_WIDTH": str(width)},
     )
+
+
+def test_line_rate():
+    """With the buffer that the card has."""
+    bench(
+        factory="hdl.ingress.ingress:Ingress",
+        params={"config": NicConfig(width=512, gids=4)},
+        name="ingress_512",
+        test_module="tests.ingress.bench_line_rate",
+        extra_env={"INGRESS_WIDTH": "512"},
+    )
