@@ -5,6 +5,7 @@ import random
 
 import cocotb
 import numpy as np
+from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
@@ -375,6 +376,7 @@ async def completion_events(dut):
     await p.cqs[1].get_event(timeout_ns=WAIT_NS)
     assert len(await p.cqs[1].poll(4)) == 1
     await p.cqs[1].req_notify(solicited_only=True)
+    await Timer(2, "us")  # the command's own interrupt may come behind its answer
     received = host.interrupts.received
     await p.qps[0].post_send(p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 8)]))
     await p.good(side=1)
