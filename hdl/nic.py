@@ -213,15 +213,14 @@ class Nic(wiring.Component):
             control.function.eq(FUNCTION_RDMA),
         ]
         for engine in (recv_fetch, send_fetch, completion, control):
-            m.d.comb += [
-                engine.event_idx.eq(virtio.event_idx),
-                engine.indirect.eq(virtio.indirect_desc),
-            ]
+            m.d.comb += engine.event_idx.eq(virtio.event_idx)
+            m.d.comb += engine.indirect.eq(virtio.indirect_desc)
 
         # Sending.
         connect(
             (scheduler.fetch_req, send_fetch.req),
             (send_fetch.rsp, scheduler.fetch_rsp),
+            (send_fetch.sink, recv_fetch.sink),
             (scheduler.wqe, requester.wqe),
             (requester.rewind, scheduler.rewind),
             (scheduler.release, releases.i0),
@@ -244,6 +243,7 @@ class Nic(wiring.Component):
         )
         m.d.comb += [
             requester.room.eq(outstanding.room),
+            recv_fetch.forget.eq(send_fetch.forget),
             tx_guard.source_reset.eq(room_reset),
         ]
         self._slots(m, gather, send_fetch)
@@ -256,6 +256,7 @@ class Nic(wiring.Component):
             (ingress.payload, scatter.payload),
             (receive.fetch_req, recv_fetch.req),
             (recv_fetch.rsp, receive.fetch_rsp),
+            (receive.line_use, recv_fetch.line_use),
             (receive.head_req, outstanding.head_req),
             (outstanding.head_rsp, receive.head_rsp),
             (receive.pop, outstanding.pop),
@@ -281,7 +282,6 @@ class Nic(wiring.Component):
             pokes.set4.payload.flags.eq(ReceiveFlags.FAIL.value),
             completion.cq_error.ready.eq(pokes.set4.ready),
             receive.sequence_nak.ready.eq(1),
-            recv_fetch.hold.eq(receive.fetch_hold),
         ]
         self._slots(m, scatter, recv_fetch)
 

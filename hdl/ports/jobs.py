@@ -1,6 +1,7 @@
 """Jobs and results that rooms hand to each other; docs/architecture.md: who sends what to whom."""
 
-from amaranth.lib import data, enum
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import Out
 
 from .headers import TxHeader
 from .rows import Outstanding
@@ -13,7 +14,9 @@ __all__ = [
     "RecvWqe",
     "SendFetched",
     "RecvFetched",
+    "ReadSink",
     "WqeRead",
+    "LineUse",
     "TxSource",
     "TxJob",
     "TxChecked",
@@ -123,11 +126,34 @@ class RecvFetched(data.Struct):
     wqe: RecvWqe
 
 
+class ReadSink(data.Struct):
+    """The WQE of a READ as SendFetch has it, so that RecvFetch need not fetch it for the responses.
+
+    ``slots``: its SGEs, as they lie in the WQE; what is behind ``num_sge`` of them means nothing.
+    Each may be left out: RecvFetch fetches what it has not been told."""
+
+    queue: 16
+    position: 16
+    head: 16
+    num_sge: 6
+    wr_id: 64
+    length: 32
+    slots: 3 * 128
+
+
 class WqeRead(data.Struct):
     """Address of one 16-byte slot of a line: SGE ``slot``, or inline bytes 16*slot and on."""
 
     line: 8
     slot: 5
+
+
+class LineUse(wiring.Signature):
+    """Lines that are being read, seen from who reads them: ``line`` is read from the cycle of
+    ``taken`` until its ``done``; they end in the order in which they were taken."""
+
+    def __init__(self):
+        super().__init__({"taken": Out(1), "line": Out(8), "done": Out(1)})
 
 
 class TxSource(enum.Enum, shape=2):

@@ -1,13 +1,13 @@
-"""Line numbers that are free."""
+"""Line numbers that are free, and lines that are being read."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 
-__all__ = ["FreeLines"]
+__all__ = ["FreeLines", "HeldLines"]
 
 
 class FreeLines(wiring.Component):
@@ -44,4 +44,43 @@ class FreeLines(wiring.Component):
                 self.o.valid.eq(returned.o.valid),
                 self.o.payload.eq(returned.o.payload),
             ]
+        return m
+
+
+class HeldLines(wiring.Component):
+    """The lines that are being read: ``line`` from ``taken`` until its ``done``, in order.
+
+    Members: ``look0``, ``look1``, ... line numbers, and ``held0``, ... whether they are held.
+    At most ``READERS`` at a time, which is the caller's to keep. Latency: a line is held from the
+    cycle after ``taken`` on. Reset: none is.
+    """
+
+    READERS = 16
+
+    def __init__(self, *, looks: int):
+        if looks < 1:
+            raise ValueError(f"Looks must be at least 1, not {looks!r}")
+        self._looks = looks
+        members = {"taken": In(1), "line": In(8), "done": In(1)}
+        for n in range(looks):
+            members |= {f"look{n}": In(8), f"held{n}": Out(1)}
+        super().__init__(members)
+
+    def elaborate(self, platform):
+        m = Module()
+        lines = [Signal(8, name=f"line{n}", reset_less=True) for n in range(self.READERS)]
+        count = Signal(range(self.READERS + 1))
+        place = Signal(range(self.READERS + 1))  # of a line that is taken now
+        m.d.comb += place.eq(count - self.done)
+        m.d.sync += count.eq(place + self.taken)
+        with m.If(self.done):
+            for n in range(self.READERS - 1):
+                m.d.sync += lines[n].eq(lines[n + 1])
+        for n, line in enumerate(lines):
+            with m.If(self.taken & (place == n)):
+                m.d.sync += line.eq(self.line)
+        for look in range(self._looks):
+            wanted = getattr(self, f"look{look}")
+            same = Cat((count > n) & (line == wanted) for n, line in enumerate(lines))
+            m.d.comb += getattr(self, f"held{look}").eq(same.any())
         return m

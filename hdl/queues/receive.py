@@ -1,6 +1,6 @@
 """Receive WQEs, and send WQEs read again as the sink of a READ."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -11,7 +11,9 @@ from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     FetchRequest,
     FetchStatus,
+    LineUse,
     QueueError,
+    ReadSink,
     RecvFetched,
     RecvWqe,
     WqeRead,
@@ -20,11 +22,14 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
 from .lane import FetchAnswer, FetchLane
+from .lines import HeldLines
 from .read import ReadShare
 
 __all__ = ["RecvFetch"]
 
 SLOTS = 32
+#: SGEs of a sink that is told.
+SINK_SLOTS = 3
 #: Cycles after which a line that nobody asked for is forgotten: once to twice this many. A queue
 #: comes back to the same position after 65536 WQEs, each of which takes more than four cycles.
 EPOCH = 1 << 16
@@ -47,10 +52,12 @@ class RecvFetch(wiring.Component):
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE.
-    The line of an answer stays as it is until the next request, and as long as ``hold``: then
-    nothing is fetched. A WQE has one line it can lie in (queue number and position, exclusive or),
-    so a busy queue spreads over all of them, and the line fetched ahead is never that of the last
-    answer.
+    ``sink``: READs that SendFetch has read, kept like those fetched here; ``forget`` (a cycle, when
+    SendFetch has taken a queue reset): no line is valid any more.
+    The line of an answer stays as it is until the next request, and as long as ``line_use`` says
+    that it is read. A WQE has one line it can lie in (queue number and position, exclusive or), so
+    a busy queue spreads over all of them; a fetch into a line that is read waits, and a sink for it
+    is left out.
     Latency: 4 cycles when the WQE is at hand; else up to four host reads and 40 cycles, behind the
     fetch ahead that may be under way. One request at a time: Receive makes one at a time.
     A line is forgotten by ``queue_reset``, by another WQE, or when nobody asked for it for 65536
@@ -66,7 +73,7 @@ class RecvFetch(wiring.Component):
             {
                 "req": In(stream.Signature(FetchRequest)),
                 "rsp": Out(stream.Signature(RecvFetched)),
-                "hold": In(1),
+                "line_use": In(LineUse()),
                 "slot": In(WqeRead),
                 "slot_enable": In(1),
                 "slot_data": Out(128),
@@ -75,6 +82,8 @@ class RecvFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
+                "sink": In(stream.Signature(ReadSink)),
+                "forget": In(1),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -87,6 +96,7 @@ class RecvFetch(wiring.Component):
         bits = ceil_log2(config.recv_lines)
         m.submodules.lane = lane = FetchLane(config=config)
         m.submodules.share = share = ReadShare(width=config.width, clients=3)
+        m.submodules.held = held = HeldLines(looks=2)
         m.submodules.tags = tags = Ram(shape=_Tag, depth=config.recv_lines)
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.recv_lines)
         connect(m, share.read_client, flipped(self.read_client))
@@ -113,19 +123,23 @@ class RecvFetch(wiring.Component):
         looked = Signal(FetchRequest)  # what the tag read before is compared with
         looked_line, fetched_line = Signal(config.recv_lines), Signal(config.recv_lines)
         fetched = Signal(FetchRequest, reset_less=True)  # what the lane is at
+        sink, kept_line = self.sink.payload, Signal(config.recv_lines)
+        sinking, slot_number = Signal(), Signal(range(SINK_SLOTS))
+        used, used_line = Signal(), Signal(bits)  # the line of the last answer
         m.d.comb += [
             epoch.eq(age == EPOCH - 1),
             looked_line.eq(1 << line_of(looked)),
             fetched_line.eq(1 << line_of(fetched)),
+            kept_line.eq(Mux(sinking, 1 << line_of(sink), fetched_line)),
         ]
         m.d.sync += age.eq(age + 1)
         m.d.sync += [
             valid.eq(
                 Mux(clear, 0, valid & Mux(epoch, touched, ~0) & ~Mux(drop, fetched_line, 0))
-                | Mux(keep, fetched_line, 0)
+                | Mux(keep, kept_line, 0)
             ),
             touched.eq(
-                Mux(epoch, 0, touched) | Mux(keep, fetched_line, 0) | Mux(touch, looked_line, 0)
+                Mux(epoch, 0, touched) | Mux(keep, kept_line, 0) | Mux(touch, looked_line, 0)
             ),
         ]
         hit, start, resting, free = Signal(), Signal(), Signal(), Signal()
@@ -147,7 +161,12 @@ class RecvFetch(wiring.Component):
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(result.cause),
-            free.eq(resting & ~self.hold),
+            held.taken.eq(self.line_use.taken),
+            held.line.eq(self.line_use.line),
+            held.done.eq(self.line_use.done),
+            held.look0.eq(line_of(looked)),
+            held.look1.eq(line_of(sink)),
+            free.eq(resting & ~held.held0),
         ]
         ahead = Signal(16)
         m.d.comb += ahead.eq(answer.available - request.position - 1)
@@ -169,9 +188,11 @@ class RecvFetch(wiring.Component):
                             self.queue_read.enable.eq(1),
                         ]
                         m.next = "LOOK"
-                    with m.Elif(follows & free):
+                    with m.Elif(follows & resting):
                         m.d.comb += [looked.eq(following), tags.read0.enable.eq(1)]
                         m.next = "AHEAD"
+                    with m.Elif(self.sink.valid & resting):
+                        m.next = "SINK"
             with m.State("LOOK"):
                 m.d.sync += [
                     answer.status.eq(FetchStatus.OK),
@@ -226,11 +247,31 @@ class RecvFetch(wiring.Component):
                         & (ahead <= config.queue_size)
                     ),
                 ]
+                m.d.sync += [
+                    used.eq(answer.status == FetchStatus.OK),
+                    used_line.eq(answer.line),
+                ]
                 with m.If(self.rsp.ready):
                     m.next = "IDLE"
+            with m.State("SINK"):
+                # The line of the last answer will be read: what would lie there is left out.
+                with m.If(held.held1 | (used & (line_of(sink) == used_line))):
+                    m.d.comb += self.sink.ready.eq(1)
+                    m.next = "IDLE"
+                with m.Else():
+                    m.d.comb += sinking.eq(1)
+                    m.d.sync += slot_number.eq(slot_number + 1)
+                    with m.If(slot_number == SINK_SLOTS - 1):
+                        m.d.comb += [
+                            tags.write.enable.eq(1),
+                            keep.eq(1),
+                            self.sink.ready.eq(1),
+                        ]
+                        m.d.sync += slot_number.eq(0)
+                        m.next = "IDLE"
             with m.State("AHEAD"):
-                m.d.comb += [looked.eq(following), start.eq(~hit & row.enabled)]
-                m.d.sync += follows.eq(0)
+                m.d.comb += [looked.eq(following), start.eq(~hit & row.enabled & ~held.held0)]
+                m.d.sync += follows.eq(held.held0)
                 m.next = "IDLE"
 
         with m.If(start):
@@ -258,18 +299,38 @@ class RecvFetch(wiring.Component):
 
         m.d.comb += [
             lane.slot.ready.eq(1),
-            slots.write.enable.eq(lane.slot.valid),
-            slots.write.index.eq(Cat(lane.slot.payload.slot, line_of(fetched))),
-            slots.write.row.eq(lane.slot.payload.data),
             slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
             slots.read0.enable.eq(self.slot_enable),
             self.slot_data.eq(slots.read0.row),
-            tags.write.index.eq(line_of(fetched)),
-            tags.write.row.queue.eq(fetched.queue),
-            tags.write.row.position.eq(fetched.position),
-            tags.write.row.head.eq(result.head),
-            tags.write.row.wqe.num_sge.eq(result.wqe.num_sge),
-            tags.write.row.wqe.wr_id.eq(result.wqe.wr_id),
-            tags.write.row.wqe.length.eq(result.wqe.length),
         ]
+        with m.If(self.forget):
+            m.d.comb += clear.eq(1)
+        # The lane rests while a sink is written.
+        kept = tags.write.row
+        with m.If(sinking):
+            m.d.comb += [
+                slots.write.enable.eq(1),
+                slots.write.index.eq(Cat(slot_number, Const(0, 3), line_of(sink))),
+                slots.write.row.eq(sink.slots.word_select(slot_number, 128)),
+                tags.write.index.eq(line_of(sink)),
+                kept.queue.eq(sink.queue),
+                kept.position.eq(sink.position),
+                kept.head.eq(sink.head),
+                kept.wqe.num_sge.eq(sink.num_sge),
+                kept.wqe.wr_id.eq(sink.wr_id),
+                kept.wqe.length.eq(sink.length),
+            ]
+        with m.Else():
+            m.d.comb += [
+                slots.write.enable.eq(lane.slot.valid),
+                slots.write.index.eq(Cat(lane.slot.payload.slot, line_of(fetched))),
+                slots.write.row.eq(lane.slot.payload.data),
+                tags.write.index.eq(line_of(fetched)),
+                kept.queue.eq(fetched.queue),
+                kept.position.eq(fetched.position),
+                kept.head.eq(result.head),
+                kept.wqe.num_sge.eq(result.wqe.num_sge),
+                kept.wqe.wr_id.eq(result.wqe.wr_id),
+                kept.wqe.length.eq(result.wqe.length),
+            ]
         return m

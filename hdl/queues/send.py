@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.abi.enums import WrOpcode
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -14,6 +15,7 @@ from hdl.ports.jobs import (
     FetchStatus,
     QueueError,
     QueueErrorCause,
+    ReadSink,
     SendFetched,
     WqeRead,
 )
@@ -30,6 +32,8 @@ from .read import ReadShare
 __all__ = ["SendFetch"]
 
 SLOTS = 32
+#: Sinks that wait to be taken; others are left out.
+SINKS = 4
 #: Answers that may wait for those before them, whose lanes take longer.
 ANSWERS = 16
 
@@ -43,7 +47,8 @@ class SendFetch(wiring.Component):
     (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead
     (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated
-    features.
+    features. ``sink``: the READs among the WQEs of the express path, as far as they are taken;
+    ``forget`` (a cycle) when a queue reset was: what was told before is not true any more.
     A request whose ``known`` says that something is there goes through Express, which holds up to
     ``depth`` in each of its stages; chains that are not for it go on through one of ``lanes``
     ChainLanes, in turn. Their answers come in request order. Any other request is answered EMPTY
@@ -75,6 +80,8 @@ class SendFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
+                "sink": Out(stream.Signature(ReadSink)),
+                "forget": Out(1),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -116,7 +123,8 @@ class SendFetch(wiring.Component):
         taken, answered = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + taken - answered)
         m.d.comb += self.idle.eq(under_way == 0)
-        self._front(m, express, polls, under_way, taken)
+        sinks = self._sinks(m, express)
+        self._front(m, express, polls, under_way, taken, sinks.level == 0)
 
         # Verdicts of the express path, in order: done, or for the next lane in turn.
         waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
@@ -249,7 +257,33 @@ class SendFetch(wiring.Component):
         ]
         return m
 
-    def _front(self, m: Module, express, polls, under_way, taken) -> None:
+    def _sinks(self, m: Module, express):
+        """Tells of the READs that go by."""
+        m.submodules.sinks = sinks = StreamFifo(shape=ReadSink, depth=SINKS)
+        connect(m, sinks.o, flipped(self.sink))
+        verdict, sink = express.o.payload, sinks.i.payload
+        request = verdict.found.job.request
+        m.d.comb += [
+            sinks.i.valid.eq(
+                express.o.valid
+                & express.o.ready
+                & ~verdict.odd
+                & (verdict.wqe.opcode == WrOpcode.RDMA_READ)
+                & ~verdict.wqe.inline
+            ),
+            sink.queue.eq(request.queue),
+            sink.position.eq(request.position),
+            sink.head.eq(verdict.found.head),
+            sink.slots.eq(verdict.slots),
+        ]
+        m.d.comb += [
+            getattr(sink, name).eq(getattr(verdict.wqe, name))
+            for name in ("num_sge", "wr_id", "length")
+        ]
+        m.d.sync += self.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
+        return sinks
+
+    def _front(self, m: Module, express, polls, under_way, taken, told) -> None:
         """Requests to the express path or to the polls, a request in 3 cycles."""
         request = Signal(FetchRequest, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
@@ -269,7 +303,7 @@ class SendFetch(wiring.Component):
         with m.FSM(name="front"):
             with m.State("IDLE"):
                 with m.If(self.queue_reset.valid):
-                    with m.If(under_way == 0):
+                    with m.If((under_way == 0) & told):
                         m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
                 with m.Else():
                     m.d.comb += self.req.ready.eq(1)

@@ -108,6 +108,7 @@ class ShortWqes(wiring.Component):
         fixed = Signal(8 * SEND_BYTES, reset_less=True)
         rest_bits = 8 * SLOT_BYTES * (_SGES + 1)
         rest = Signal(rest_bits, reset_less=True)  # behind the fixed part, by slots
+        sges = Signal(8 * SLOT_BYTES * _SGES, reset_less=True)  # the same, kept
         work, is_odd = Signal(Element, reset_less=True), Signal()
         line = Signal(8, reset_less=True)
         number, total = Signal(3), Signal(34)
@@ -143,6 +144,7 @@ class ShortWqes(wiring.Component):
             verdict.found.eq(work.found),
             verdict.odd.eq(is_odd | (total > MAX_MESSAGE)),
             verdict.line.eq(line),
+            verdict.slots.eq(sges),
             wqe.opcode.eq(field("opcode")[:8]),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
             wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
@@ -161,6 +163,7 @@ class ShortWqes(wiring.Component):
                 m.d.sync += [
                     fixed.eq(whole),
                     rest.eq(whole[8 * SEND_BYTES :]),
+                    sges.eq(whole[8 * SEND_BYTES :]),
                     work.eq(arrived),
                     is_odd.eq(odd),
                     number.eq(0),

@@ -154,3 +154,4 @@ class Verdict(data.Struct):
     odd: 1
     line: 8
     wqe: SendWqe
+    slots: 3 * 128  # SGEs, as they lie in the element

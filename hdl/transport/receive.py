@@ -11,6 +11,7 @@ from hdl.ports.jobs import (
     Activation,
     Effects,
     FetchRequest,
+    LineUse,
     Oldest,
     RecvFetched,
     ScatterChecked,
@@ -35,7 +36,7 @@ from .receive_types import (
     is_operation,
 )
 from .responder import Responder
-from .settle import PENDING, Settle
+from .settle import Settle
 
 __all__ = ["Receive"]
 
@@ -66,7 +67,7 @@ class Receive(wiring.Component):
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
     have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs;
-    ``fetch_hold``: a job still reads one of RecvFetch's lines.
+    ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
@@ -102,7 +103,7 @@ class Receive(wiring.Component):
                 "resource_write": Out(TableWrite(16, ReadResource)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
-                "fetch_hold": Out(1),
+                "line_use": Out(LineUse()),
                 "head_req": Out(stream.Signature(14)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(14)),
@@ -268,19 +269,15 @@ class Receive(wiring.Component):
             ]
         with m.If(pending_valid):
             m.d.comb += [settle.pending.valid.eq(1), settle.pending.payload.eq(pending)]
-        lines = Signal(range(PENDING + 4))  # jobs that still read a line
         job = self.scatter_job
         m.d.comb += [
             settle.front_idle.eq(fsm.ongoing("IDLE")),
             self.settled.eq(settle.idle),
             self.mending.eq(settle.stalled),
-            self.fetch_hold.eq(lines != 0),
+            self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
+            self.line_use.line.eq(job.payload.line),
+            self.line_use.done.eq(settle.line_done),
         ]
-        m.d.sync += lines.eq(
-            lines
-            + (job.valid & job.ready & (job.payload.kind == ScatterKind.LINE))
-            - settle.line_done
-        )
         for name in Counters.members:
             now = self.counted.valid & self.counted.payload.events[name]
             m.d.sync += self.counters[name].eq(self.counters[name] + now)

@@ -5,7 +5,6 @@ import random
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from hdl.ports.jobs import FetchRequest, QueueError, QueueErrorCause, RecvFetched
+from hdl.ports.jobs import FetchRequest, QueueError, QueueErrorCause, ReadSink, RecvFetched
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
 from tests.queues.host import Queue, pieces
@@ -21,6 +21,7 @@ class RecvBench(Bench):
         self.rsp = Sink(self, "recv__rsp", RecvFetched, stall=stall)
         self.errors = Sink(self, "recv__error", QueueError, stall=stall)
         self.reset = Source(self, "recv__queue_reset", 16)
+        self.sink = Source(self, "recv__sink", ReadSink, gap=stall)
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
         self.rows = QueueRows(self, "recv__queue_read")
@@ -103,6 +104,63 @@ async def sinks(dut):
         assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
         assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
     assert all(addr != queue.driver + 2 for addr, _ in bench.memory.reads)
+
+
+@cocotb.test()
+async def sinks_that_are_told(dut):
+    """They are answered without a host read, until they are forgotten; garbage harms nobody."""
+    bench = RecvBench(dut, seed=22)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
+    wanted = []
+    for _ in range(6):
+        sges = wqes.random_sges(rng, rng.randrange(1, 4))
+        data, sent = wqes.send_wqe(rng, sges)
+        position, head = bench.offer(queue, data)
+        expected = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
+        wanted.append((position, head, expected, wqes.sge_bytes(sges)))
+
+    def tell(position, head, expected, block, number=queue.number):
+        slots = int.from_bytes(block.ljust(48, b"x"), "little")
+        bench.sink.queue.append(
+            {"queue": number, "position": position, "head": head, "slots": slots} | expected
+        )
+
+    async def check(position, head, expected, block):
+        got = await bench.ask(queue, position, send=1, known=position + 1)
+        assert (got["status"], got["head"], got["wqe"]) == (wqes.OK, head, expected)
+        assert await bench.line(got["line"], len(block)) == block
+        return got
+
+    for one in wanted:
+        tell(*one)
+    await bench.until(lambda: bench.sink.taken == 6, 200, "sinks")
+    for one in wanted:
+        await check(*one)
+    assert not bench.memory.reads
+    # The line of the answer at hand stays, whatever is told for it; what is told is left out.
+    position, head, expected, block = wanted[2]
+    got = await check(*wanted[2])
+    tell(position, head ^ 5, expected, bytes(48))
+    await bench.until(lambda: bench.sink.taken == 7, 200, "a sink")
+    await bench.cycles(4)
+    assert await bench.line(got["line"], len(block)) == block
+    await check(*wanted[2])
+    assert not bench.memory.reads
+    # Another queue's sink in the same line: both are right, one of them is fetched.
+    tell(position ^ 1, 7, expected, bytes(48), number=queue.number + 2)
+    await bench.until(lambda: bench.sink.taken == 8, 200, "a sink")
+    await check(*wanted[2])
+    await check(*wanted[3])
+    # Forgotten: fetched again.
+    before = len(bench.memory.reads)
+    await RisingEdge(dut.clk)
+    dut.recv__forget.value = 1
+    await RisingEdge(dut.clk)
+    dut.recv__forget.value = 0
+    for one in wanted:
+        await check(*one)
+    assert len(bench.memory.reads) >= before + 6
 
 
 @cocotb.test()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cocotb.triggers import RisingEdge
 
-from hdl.ports.jobs import FetchRequest, QueueError, SendFetched
+from hdl.ports.jobs import FetchRequest, QueueError, ReadSink, SendFetched
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
 from tests.queues.host import Queue, pieces
@@ -62,6 +62,7 @@ class SendBench(Bench):
         self.release = Source(self, "send__release", 8)
         self.errors = Sink(self, "send__error", QueueError, stall=stall)
         self.reset = Source(self, "send__queue_reset", 16)
+        self.sinks = Sink(self, "send__sink", ReadSink, stall=stall)
         self.reads = ReadPort(self, "send__read_client", latency, stall)
         self.writes = WritePort(self, "send__write_client", stall)
         self.rows = QueueRows(self, "send__queue_read")
