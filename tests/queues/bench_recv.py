@@ -31,6 +31,7 @@ class RecvBench(Bench):
         await super().start(**options)
         self.dut.recv__event_idx.value = self.event_idx
         self.dut.recv__indirect.value = 1
+        self.dut.recv__line_use__taken.value = self.dut.recv__line_use__done.value = 0
         await self.cycles(2)
 
     def queue(self, number_: int, size: int) -> Queue:
@@ -363,3 +364,57 @@ async def line_taken_over(dut):
         assert await right(old, 3, 4) == line
         await bench.cycles(400)
     assert await right(new, 1, 2) == line, "they share no line any more"
+
+
+@cocotb.test()
+async def lines_that_are_read(dut):
+    """A line that jobs still read keeps its WQE: a fetch into it waits, a sink is left out."""
+    bench = RecvBench(dut, seed=8)
+    await bench.start()
+    rng = bench.rng
+    old, new = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
+    wanted = {}
+    for queue in (old, new):
+        for position in range(4):
+            sges = wqes.random_sges(rng, 3)
+            data, expected = wqes.recv_wqe(rng, sges)
+            bench.offer(queue, data)
+            wanted[queue.number, position] = (expected, wqes.sge_bytes(sges))
+
+    async def pulse(name, line=0):
+        await RisingEdge(dut.clk)
+        dut.recv__line_use__line.value = line
+        port = getattr(dut, f"recv__line_use__{name}")
+        port.value = 1
+        await RisingEdge(dut.clk)
+        port.value = 0
+
+    got = await bench.ask(old, 3, known=4)
+    line, (_, block) = got["line"], wanted[old.number, 3]
+    for _ in range(2):  # two packets of one message
+        await pulse("taken", line)
+    other = await bench.ask(new, 2, known=3)
+    assert other["line"] != line, "a fetch into any other line goes on"
+    # The WQE that shares the line, as found by the test above.
+    position = next(p for p in range(4) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
+    waiting = cocotb.start_soon(bench.ask(new, position, known=position + 1))
+    slots = {"num_sge": 1, "wr_id": 5, "length": 9, "slots": 0}
+    await bench.cycles(400)
+    assert not waiting.done() and await bench.line(line, 48) == block
+    await pulse("done")
+    await bench.cycles(400)
+    assert not waiting.done() and await bench.line(line, 48) == block
+    await pulse("done")
+    answer = await waiting
+    expected, block = wanted[new.number, position]
+    assert (answer["line"], answer["wqe"]) == (line, expected)
+    assert await bench.line(line, 48) == block
+    # A sink for a line that is read.
+    await pulse("taken", line)
+    await bench.ask(old, 0, known=1)  # so that it is not the line of the last answer
+    for queue_number in range(CONFIG.sq_queue(0), CONFIG.sq_queue(0) + 16, 2):
+        for at in range(8):
+            bench.sink.queue.append({"queue": queue_number, "position": at, "head": 1} | slots)
+    await bench.until(lambda: bench.sink.taken == 64, 2000, "sinks")
+    assert await bench.line(line, 48) == block
+    await pulse("done")
