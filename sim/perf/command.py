@@ -68,6 +68,8 @@ Say = Callable[[str], None]
 @click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
 @click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
+@click.option("--places", type=int, help="Of a message in each QP's memory.  [default: by depth]")
+@click.option("--place-step", type=int, help="Bytes from one to the next.  [default: by size]")
 @click.option(
     "--without",
     multiple=True,

@@ -39,7 +39,8 @@ class Shape:
     """How messages of one size are sent.
 
     depth: requests outstanding on a QP. batch: requests with one doorbell. signal: every
-    ``signal``-th request has a completion. slots: places of a message in each QP's memory.
+    ``signal``-th request has a completion. slots: places of a message in each QP's memory,
+    ``stride`` bytes from one to the next.
     warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
     direction) that the timed part waits for. tail: messages of each QP posted beyond these.
     """
@@ -49,14 +50,15 @@ class Shape:
     batch: int
     signal: int
     slots: int
+    stride: int
     warm: int
     timed: int
     tail: int
 
     @property
-    def stride(self) -> int:
-        """Bytes from one slot to the next: whole cache lines."""
-        return -(-self.size // 64) * 64
+    def least_slots(self) -> int:
+        """Enough that none is used again before its completion has been seen."""
+        return self.depth + 2 * max(self.batch, self.signal) if self.depth > 1 else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,9 @@ class Plan:
 
     Fields are named as the options; times in ns, rates in Gb/s, ``clock_mhz`` in MHz, ``iters``
     messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit,
-    ``without`` virtio features that the driver does not ask for.
+    ``without`` virtio features that the driver does not ask for, ``places`` of a message in each
+    QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
+    next (None: whole 64-byte blocks).
     """
 
     op: str
@@ -85,6 +89,8 @@ class Plan:
     line_gbps: float = 100
     seed: int = 1
     without: tuple[str, ...] = ()
+    places: int | None = None
+    place_step: int | None = None
 
     def __post_init__(self) -> None:
         config = self.config
@@ -112,13 +118,18 @@ class Plan:
             for name in ("qps", "bidirectional"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
+        if self.places is not None and (self.latency or self.verb == "send"):
+            raise ValueError(f"--places is for write_bw and read_bw: not with {self.op}")
+        for shape in map(self.shape, self.sizes):
+            _within("--places", shape.slots, shape.least_slots, 1 << 20)
+            _within("--place-step", shape.stride, shape.size, 1 << 24)
         for name in self.without:
             if name not in OPTIONAL:
                 raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
         _within("the number of CQs", self.cqs, 1, config.cqs)
         for size in self.sizes:
             shape = self.shape(size)
-            if shape.slots > config.queue_size:
+            if shape.slots > config.queue_size and self.places is None:
                 raise ValueError(
                     f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
                     f"{self.cq_mod} needs {shape.slots} receives, the queue has {config.queue_size}"
@@ -189,22 +200,23 @@ class Plan:
 
     def shape(self, size: int) -> Shape:
         """How messages of ``size`` bytes are sent."""
+        stride = -(-size // 64) * 64 if self.place_step is None else self.place_step
         if self.latency:
             iters = LAT_ITERS if self.iters is None else self.iters
-            return Shape(size, 1, 1, 1, LAT_SLOTS, LAT_WARM, iters, 0)
+            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters, 0)
         depth = self.tx_depth
         batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
         room = max(2, IN_FLIGHT // (size * self.qps))
         if depth > room:  # completions and doorbells often enough that the queue never runs dry
             depth = room
             batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))
-        slots = depth + 2 * max(batch, signal)
+        slots = self.places or depth + 2 * max(batch, signal)
         share = TIMED_BYTES // size // self.qps
         iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
         iters = iters if self.iters is None else self.iters
         tail = min(TAIL_BYTES // size, TAIL_MESSAGES) // self.qps
         tail = min(depth, max(tail, 2 * batch, 2 * signal))
-        shape = Shape(size, depth, batch, signal, slots, slots, iters * self.qps, tail)
+        shape = Shape(size, depth, batch, signal, slots, stride, slots, iters * self.qps, tail)
         # Every slot once: then all translations are known. Few when one line holds many slots.
         if slots * shape.stride <= LINE_BYTES:
             shape = replace(shape, warm=2 * max(batch, signal))

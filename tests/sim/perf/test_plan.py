@@ -41,6 +41,10 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
             {"size": 1 << 23, "qps": 16},
             "16 QPs with messages of 8388608 bytes need",
         ),
+        ({"op": "send_bw", "places": 4096}, "--places is for write_bw and read_bw"),
+        ({"size": 64, "places": 100}, "--places must be 160 to 1048576, not 100"),
+        ({"size": 65, "place_step": 64}, "--place-step must be 65 to 16777216, not 64"),
+        ({"without": ("version_1",)}, "--without must be one of notification_data"),
     ],
 )
 def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
@@ -64,6 +68,15 @@ def test_shapes_hold_together(op: str, size: int, tx_depth: int) -> None:
     assert p.latency or shape.depth <= max(2, IN_FLIGHT // size)
     assert p.latency or shape.tail >= shape.signal
     assert p.cqs >= 1 and p.cq_entries <= p.config.queue_size
+
+
+def test_places_as_told() -> None:
+    """So many, so far apart; what is outstanding stays."""
+    p = plan(size=64, places=4096, place_step=32768)
+    shape = p.shape(64)
+    assert (shape.slots, shape.stride, shape.depth) == (4096, 32768, 128)
+    assert p.region(64) == 1 << 27 and shape.warm >= 4096
+    assert plan(size=64, without=("in_order",)).features != plan(size=64).features
 
 
 def test_what_the_table_asks_for_is_not_cut() -> None:
