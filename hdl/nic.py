@@ -11,7 +11,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.activation import ActivationList
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.fork import StreamFork
-from hdl.common.join import Join
+from hdl.common.quiesce import Quiesce
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.context.gid import GidTable
 from hdl.context.mirror import ProgramMirror
@@ -93,8 +93,7 @@ class Nic(wiring.Component):
             for one, other in pairs:
                 wiring.connect(m, one, other)
 
-        # Two return paths: what a room waits for never queues behind payload in bulk.
-        half = config.read_tags // 2
+        half = config.read_tags // 2  # what a room waits for never queues behind payload in bulk
         reads = add("reads", ReadEngine(config=config, clients=6, tags=half))
         bulk = add("bulk_reads", ReadEngine(config=config, clients=1, tags=half, first_tag=half))
         read_port = add("read_port", ReadMerge(config=config))
@@ -148,8 +147,8 @@ class Nic(wiring.Component):
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=2))
         queue_errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=4))
         queue_resets = room("queue_resets", StreamFork(shape=16, outputs=4))
-        drain = room("drain", Join(parts=2))
-        invalidate = room("invalidate", Join(parts=2))
+        drain = room("drain", Quiesce(fronts=3, parts=2))
+        invalidate = room("invalidate", Quiesce(fronts=0, parts=2))
 
         # Host port.
         m.d.comb += [
@@ -338,6 +337,7 @@ class Nic(wiring.Component):
         self._management(m, management, control, completion, scheduler, replies, pokes, requester)
         m.d.comb += [
             drain.start.eq(management.command.drain.start),
+            drain.turned.eq(Cat(requester.turned, replier.turned, receive.turned)),
             management.command.drain.done.eq(drain.done),
             invalidate.start.eq(management.command.invalidate.start),
             management.command.invalidate.done.eq(invalidate.done),

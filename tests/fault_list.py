@@ -387,6 +387,23 @@ FAULTS = (
         new="shift.eq(now.size[:lane_bits] + 1)",
         tests=EGRESS,
     ),
+    # What a reset or an invalidation waits for.
+    Fault(
+        name="reset-not-heeded",
+        what="a message on its way goes on when its QP is reset",
+        file="hdl/transport/requester.py",
+        old="with m.If(cfg.state == QpState.RESET):",
+        new="with m.If(0):",
+        tests=SEND,
+    ),
+    Fault(
+        name="drain-before-fronts",
+        what="a drain begins while packets and WQEs are at hand that go by the old row",
+        file="hdl/common/quiesce.py",
+        old="with m.If(left == 0):",
+        new="with m.If(1):",
+        tests=("tests/common/test_quiesce.py",),
+    ),
     # Ahead of the checks.
     Fault(
         name="behind-a-refusal-executed",

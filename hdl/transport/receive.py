@@ -73,7 +73,8 @@ class Receive(wiring.Component):
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
     responder's rows as it works with them; ``rx_read``, ``rx_write``: the same as all others see
     them, behind the checks; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
-    the pool of READ requests. ``settled``: nothing taken is unfinished here. ``mending``: rows of a
+    the pool of READ requests. ``turned``: see ``Quiesce``. ``settled``: nothing
+    taken is unfinished here. ``mending``: rows of a
     QP whose check was not good are still to be written. ``counters``: see
     ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
@@ -112,6 +113,7 @@ class Receive(wiring.Component):
                 "effects": Out(stream.Signature(Effects)),
                 "wake": Out(stream.Signature(14)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
+                "turned": Out(1),
                 "settled": Out(1),
                 "mending": Out(1),
                 "counters": Out(Counters),
@@ -272,6 +274,7 @@ class Receive(wiring.Component):
         job = self.scatter_job
         m.d.comb += [
             settle.front_idle.eq(fsm.ongoing("IDLE")),
+            self.turned.eq(fsm.ongoing("IDLE")),
             self.settled.eq(settle.idle),
             self.mending.eq(settle.stalled),
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),

@@ -24,7 +24,7 @@ class Replier(wiring.Component):
 
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
-    READs).
+    READs). ``turned``: see ``Quiesce``.
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. A READ response that the gather refuses
@@ -48,6 +48,7 @@ class Replier(wiring.Component):
                 "resource": Out(TableRead(16, ReadResource)),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
+                "turned": Out(1),
                 "waiting": Out(range(config.qps + 1)),
                 "acks": Out(32),
                 "naks": Out(32),
@@ -141,6 +142,7 @@ class Replier(wiring.Component):
         )
         with m.FSM(name="reply"):
             with m.State("IDLE"):
+                m.d.comb += self.turned.eq(1)
                 m.d.sync += [sent.eq(0), refused.eq(0)]
                 with m.If(active.o.valid):
                     read_rows(active.o.payload.qp)

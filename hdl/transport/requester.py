@@ -42,7 +42,8 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
     ``release`` (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves
-    a QP back. After ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
+    a QP back; ``turned``: see ``Quiesce``. After ``quantum`` packets the QP's turn ends if the next
+    WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet takes 2 cycles and the
     gather's check, the first of a WQE 3; its entry is appended during the check, and completed
@@ -74,6 +75,7 @@ class Requester(wiring.Component):
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
                 "poke": Out(stream.Signature(Activation)),
+                "turned": Out(1),
                 "packets": Out(32),
             }
         )
@@ -218,8 +220,11 @@ class Requester(wiring.Component):
                 read_rows(self.wqe.payload.qp)
                 m.next = "ROWS"
 
+        with m.If(self.wqe.valid & self.wqe.ready):
+            m.d.comb += self.turned.eq(1)
         with m.FSM(name="send"):
             with m.State("IDLE"):
+                m.d.comb += self.turned.eq(1)
                 take_next()
                 m.d.comb += look.eq(~self.wqe.valid | self.restart.valid)
                 with m.If(self.restart.valid & ~closing):
@@ -294,7 +299,11 @@ class Requester(wiring.Component):
                 ]
                 with m.If(self.job.ready):
                     m.next = "CHECKED"
-                with m.If(stopped & (sent != 0)):
+                with m.If(cfg.state == QpState.RESET):
+                    # Nothing of the QP may go out any more; its rows and its list are dropped.
+                    m.d.comb += self.job.valid.eq(0)
+                    m.next = "RELEASE"
+                with m.Elif(stopped & (sent != 0)):
                     # The QP broke while its message was on the way: the rest is not sent.
                     m.d.comb += self.job.valid.eq(0)
                     m.d.sync += [status.eq(WcStatus.WR_FLUSH_ERR), failed_packet.eq(1)]
@@ -328,6 +337,7 @@ class Requester(wiring.Component):
                             m.next = "YIELD"
                         with m.Else():
                             read_rows(qp)
+                            m.d.comb += self.turned.eq(1)
                             m.next = "PACKET"
             with m.State("FAIL"):
                 # Entries appended with a status need no mark; one that had begun does.

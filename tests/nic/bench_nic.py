@@ -5,6 +5,7 @@ import random
 
 import cocotb
 import numpy as np
+from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
@@ -357,6 +358,30 @@ async def queue_pairs_come_and_go(dut):
         for qp in p.qps:
             if turn == 0:
                 await qp.modify(QPAttr(qp_state=QpState.RESET), 1)
+            await qp.close()
+        p.qps = await connect(p.nodes, p.pds, p.cqs)
+
+
+@cocotb.test()
+async def reset_stops_a_message(dut):
+    """Once MODIFY_QP to RESET has returned, nothing of the QP goes out; the others go on."""
+    p = await Pair.up(dut, length=1 << 20)
+    others = await connect(p.nodes, p.pds, p.cqs)
+    rng, wire = random.Random(9), p.system.testbench.wires[0]
+    long, short = [p.mrs[0].sge(0, 1 << 20)], [p.mrs[0].sge(0, 100)]
+    for _ in range(4):
+        await p.qps[0].post_send([p.request(WrOpcode.RDMA_WRITE, long, number=n) for n in range(2)])
+        await Timer(rng.randrange(8_000, 20_000), "ns")
+        sent = wire.stats.tx_frames
+        assert sent > 5, "the message must be on its way"
+        await p.qps[0].modify(QPAttr(qp_state=QpState.RESET), 1)
+        sent = wire.stats.tx_frames
+        await Timer(20, "us")
+        assert wire.stats.tx_frames == sent, "a QP in RESET sends"
+        await others[0].post_send(p.request(WrOpcode.RDMA_WRITE, short))
+        await p.good()
+        await p.qps[1].modify(QPAttr(qp_state=QpState.RESET), 1)
+        for qp in p.qps:
             await qp.close()
         p.qps = await connect(p.nodes, p.pds, p.cqs)
 

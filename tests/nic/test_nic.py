@@ -16,6 +16,7 @@ BENCHES = [
     "receive_errors",
     "modify_to_error_flushes",
     "queue_pairs_come_and_go",
+    "reset_stops_a_message",
     "completion_events",
     "ring_shapes",
     "reset_at_any_moment",

@@ -218,6 +218,34 @@ def test_error_of_the_peer_stops_a_message_on_its_way():
     run(scenario)
 
 
+def test_reset_stops_a_message_at_its_next_packet():
+    """Then nothing of the QP is sent, and the requester turns to the work of others."""
+
+    async def scenario(ctx, world):
+        requester = world.dut.requester
+        await world.connect(ctx, 2)
+        await world.connect(ctx, 3)
+        world.queues[2] = [wqe(length=40 * MTU)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 6)
+        await world.program(ctx, world.dut.cfg, 2, state=QpState.RESET)
+        turned = 0
+        while not turned:  # as Quiesce looks at it, in the next cycle at the earliest
+            _, _, turned = await ctx.tick().sample(requester.turned)
+        sent = len(world.jobs)
+        assert sent < 9
+        world.queues[3] = [wqe(length=3)]
+        await world.ring(ctx, 3)
+        await world.until(ctx, lambda: len(world.jobs) > sent)
+        await ctx.tick().repeat(300)
+        # One packet may have been handed over before it turned.
+        assert [job.header.dest_qp for job in world.jobs[sent + 1 :]] in ([], [0x4003])
+        assert sum(job.header.dest_qp == 0x4002 for job in world.jobs) <= sent + 1
+        assert world.jobs[-1].header.dest_qp == 0x4003
+
+    run(scenario)
+
+
 def test_full_pool_waits_for_room_without_losing_anyone():
     async def scenario(ctx, world):
         for qp in (1, 2):

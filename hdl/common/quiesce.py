@@ -1,0 +1,53 @@
+"""Waits until everything that was begun before a moment has ended."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Quiesce"]
+
+
+class Quiesce(wiring.Component):
+    """First every front turns to new work, then every part ends what the fronts had given it.
+
+    A front is what reads an object's row and then works with it for a while: what it is at when the
+    row changes still goes by the old one. It says ``turned`` in each cycle in which it rests or
+    turns to new work, whose rows it reads then or later. After that the parts are started: they
+    tell when all is finished that had been admitted before.
+    Members: ``start`` is held until ``done``, which lasts one cycle. ``turned`` a bit for each
+    front. Each part gets ``part_start`` (one cycle) and answers with its bit of ``part_done``,
+    which is low from the cycle after the start until the part has finished. Reset: idle.
+    """
+
+    def __init__(self, *, fronts: int, parts: int):
+        if fronts < 0:
+            raise ValueError(f"Fronts must not be negative, not {fronts!r}")
+        if parts < 1:
+            raise ValueError(f"Parts must be at least 1, not {parts!r}")
+        self._fronts = fronts
+        members = {"start": In(1), "done": Out(1), "part_start": Out(1), "part_done": In(parts)}
+        super().__init__(members | ({"turned": In(fronts)} if fronts else {}))
+
+    def elaborate(self, platform):
+        m = Module()
+        left = Signal(max(1, self._fronts))  # fronts that have not turned yet
+        turned = self.turned if self._fronts else 1
+        with m.FSM(name="quiesce"):
+            with m.State("IDLE"):
+                m.d.sync += left.eq((1 << self._fronts) - 1)
+                with m.If(self.start):
+                    m.next = "FRONTS"
+            with m.State("FRONTS"):
+                m.d.sync += left.eq(left & ~turned)
+                with m.If(left == 0):
+                    m.d.comb += self.part_start.eq(1)
+                    m.next = "STARTED"
+            with m.State("STARTED"):
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(self.part_done.all()):
+                    m.d.comb += self.done.eq(1)
+                    m.next = "DONE"
+            with m.State("DONE"):
+                m.next = "IDLE"  # the caller takes its start back
+        return m
