@@ -69,7 +69,7 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
         assert sum(len(p.payload) for _, _, p in found) <= (row.iterations + 16 * flows) * size
         # Little's law: what is outstanding over the rate.
         waits = 1000 * 16 * flows / facts["mmsg_s"]
-        assert 0 < facts["latency_ns"]["min"] <= facts["latency_ns"]["p50"] <= 1.3 * waits
+        assert 0 < facts["latency_ns"]["min"] <= facts["latency_ns"]["p50"] <= 1.5 * waits
         if plan.verb != "read":
             assert facts["host_writes_per_msg"] >= max(1, size / 256)
         if size > plan.inline:
@@ -87,8 +87,10 @@ def test_latency(width: int, op: str, tmp_path: Path) -> None:
         begun = [time for time, _, packet in found if packet.fields["opcode"] in FIRST]
         flows = 1 if op == "read_lat" else 2
         assert len(begun) == 6 * flows == row.iterations
-        between = (begun[-1] - begun[0]) / (len(begun) - 1)
-        assert row.latency.average == pytest.approx(between, rel=0.03)
+        # All messages but the last one, whichever that was.
+        span, total = begun[-1] - begun[0], row.latency.average * len(begun)
+        assert total - row.latency.max <= 1.03 * span
+        assert total - row.latency.min >= 0.97 * span
         assert 1000 < facts["latency_ns"]["min"] <= facts["latency_ns"]["max"] < 50_000
         assert facts["bytes_verified"] == (6 + 10) * flows * size
 
