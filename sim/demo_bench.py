@@ -17,6 +17,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
 from hdl.config import NicConfig
 from sim.job import Job
+from sim.perf.bandwidth import VISIBLE_NS
 from sim.platform import Wire
 from sim.replay.bench import play_run
 from sim.replay.plan import Plan
@@ -110,7 +111,7 @@ async def traffic(dut: Any) -> None:
     demo = Demo()
     Wire.capture(demo.spec["pcap"])
     started = time.monotonic()
-    system = await System.start(dut, demo.config, deadline_cycles=3_000_000)
+    system = await System.start(dut, demo.config, deadline_cycles=10_000_000)
     demo.keep(rows=await _operations(demo, system, SIZES))
     await _many(demo, system)
     Wire.end_capture()
@@ -143,6 +144,8 @@ async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list
             latency = await _one(qps, cqs, mrs, opcode, size)
             remote.fill(0)
             begin, end = await _batch(qps, cqs, mrs, opcode, size, count)
+            # A completion says that the peer's card has the message; memory shows it a bit later.
+            await Timer(VISIBLE_NS, "ns")
             stride = (mrs[0].length - 16) // count
             got = remote.read(remote.length)
             for i in range(count):
