@@ -232,6 +232,7 @@ async def _many(demo: Demo, system: System) -> None:
             if count:
                 _all_good(await cqs[side][number].wait(count, timeout_ns=PATIENCE_NS))
     end = nodes[0].host.now()
+    await Timer(VISIBLE_NS, "ns")
     total = 0
     for what, source, here, sink, there, size in checks:
         before = befores[mrs.index(source)][here : here + size]
