@@ -73,13 +73,12 @@ class Receive(wiring.Component):
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
     responder's rows as it works with them; ``rx_read``, ``rx_write``: the same as all others see
     them, behind the checks; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
-    the pool of READ requests. ``turned``: see ``Quiesce``. ``settled``: nothing
-    taken is unfinished here. ``mending``: rows of a
-    QP whose check was not good are still to be written. ``counters``: see
-    ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    the pool of READ requests. ``turned``: see ``Quiesce``. ``settled``: nothing taken is unfinished
+    here. ``mending``: rows of a QP whose check was not good are still to be written. ``counters``:
+    see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 4 cycles to the responder or completer; see there for the rest. Throughput: one packet
-    in 8 cycles for a WRITE, 12 for an ACK of one WQE, 11 for a SEND, each with the waits for fetch
+    in 7 cycles for a WRITE, 11 for an ACK of one WQE, 10 for a SEND, each with the waits for fetch
     and table, but not for checks: up to 8 are awaited. Packets and pokes alternate when both wait.
     Errors: a packet that is not for a QP in the right state is dropped and counted by cause; only
     RC is served. Reset: idle, counters 0.
