@@ -147,7 +147,7 @@ class Nic(wiring.Component):
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=2))
         queue_errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=4))
         queue_resets = room("queue_resets", StreamFork(shape=16, outputs=4))
-        drain = room("drain", Quiesce(fronts=3, parts=2))
+        drain = room("drain", Quiesce(fronts=3, parts=3))
         invalidate = room("invalidate", Quiesce(fronts=0, parts=2))
 
         # Host port.
@@ -270,7 +270,7 @@ class Nic(wiring.Component):
             (virtio.qp_counters, qp_counters.guest),
             (management.command.clear_counters, qp_counters.clear),
             (doorbells.receive, pokes.set0),
-            (requester.poke, pokes.set1),
+            (outstanding.poke, pokes.set1),
             (receive.repoke, pokes.set2),
             (pokes.o, receive.poke),
         )
@@ -341,12 +341,19 @@ class Nic(wiring.Component):
             management.command.drain.done.eq(drain.done),
             invalidate.start.eq(management.command.invalidate.start),
             management.command.invalidate.done.eq(invalidate.done),
-            drain.part_done.eq(Cat(gather.drain_done, scatter.drain_done & ~receive.mending)),
+            drain.part_done.eq(
+                Cat(
+                    gather.drain_done,
+                    scatter.drain_done & ~receive.mending,
+                    requester.drain_done,
+                )
+            ),
             invalidate.part_done.eq(Cat(gather.invalidate_done, scatter.invalidate_done)),
         ]
+        for part in (gather, scatter, requester):
+            m.d.comb += part.drain_start.eq(drain.part_start)
         for part in (gather, scatter):
             m.d.comb += [
-                part.drain_start.eq(drain.part_start),
                 part.invalidate_start.eq(invalidate.part_start),
                 part.invalidate_mr.eq(management.command.invalidate.argument),
             ]
@@ -390,28 +397,16 @@ class Nic(wiring.Component):
             m,
             management,
             virtio,
-            ingress.counters,
-            receive.counters,
-            {
-                "tx_packets": egress.counters.packets,
-                "tx_bytes": egress.counters.bytes,
-                "requests_sent": requester.packets,
-                "acks_sent": replier.acks,
-                "naks_sent": replier.naks,
-                "read_responses_sent": replier.read_packets,
-                "gather_hits": gather.hits,
-                "gather_misses": gather.misses,
-                "gather_key_errors": gather.key_errors,
-                "gather_read_errors": gather.read_errors,
-                "scatter_hits": scatter.hits,
-                "scatter_misses": scatter.misses,
-                "scatter_key_errors": scatter.key_errors,
-                "completions": completion.completions,
-                "cq_overflows": completion.overflows,
-                "interrupts": completion.interrupts,
-                "control_requests": control.requests,
-                "doorbell_drops": doorbells.drops,
-            },
+            ingress=ingress,
+            egress=egress,
+            receive=receive,
+            requester=requester,
+            replier=replier,
+            gather=gather,
+            scatter=scatter,
+            completion=completion,
+            control=control,
+            doorbells=doorbells,
         )
         return m
 

@@ -1,9 +1,10 @@
 """The sending side's memory: from jobs to headers and payload for egress."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -13,15 +14,24 @@ from hdl.ports.jobs import TxChecked, TxJob, TxSource, WqeRead
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .check import Checker, translate_members
-from .drain import Drain
 from .fetch import PayloadFetch
 from .inline import InlineReader
 from .types import ACCESS_REMOTE_READ, CheckSource
 
 __all__ = ["Gather"]
 
-#: Headers on their way to egress.
-HEADERS = 16
+#: Jobs whose headers have not gone to egress.
+HEADERS = 32
+
+
+class _Taken(data.Struct):
+    """A job that has not been answered: the checker will say (``check``), or its inline bytes are
+    being copied (``copy``)."""
+
+    check: 1
+    copy: 1
+    function: 8
+    epoch: 1
 
 
 class Gather(wiring.Component):
@@ -35,11 +45,13 @@ class Gather(wiring.Component):
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``, ``read_errors`` (payload reads that failed).
-    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 9 with KEY, one
-    more per further page and per SGE passed over; INLINE 2 and one per 16 bytes; NONE 1. Payload
+    Latency, with cached pages: ``checked`` 12 cycles after a job with one SGE, 10 with KEY, one
+    more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
     reads begin 2 cycles later.
-    Throughput: one job at a time up to its answer; payload, of earlier jobs, streams meanwhile, a
-    host beat per cycle: 4096 bytes at a page offset cost one beat more than aligned ones.
+    Throughput: jobs as Checker takes them, INLINE one in 2 cycles and one per 16 bytes; one that
+    misses the cache of pages does not hold up the checks of those behind it. Payload, of earlier
+    jobs, streams meanwhile, a host beat per cycle: 4096 bytes at a page offset cost one beat more
+    than aligned ones.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY:
     REM_ACCESS_ERR. Nothing is sent then. A payload read that fails: ``error`` on the packet.
     INLINE packets begin at multiples of 16 bytes of the message.
@@ -70,11 +82,12 @@ class Gather(wiring.Component):
         width = self._config.width
         m.submodules.checker = checker = Checker(config=self._config, access=0)
         m.submodules.inline = inline = InlineReader(width=width)
+        m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=HEADERS)
         m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=HEADERS)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=HEADERS)
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
         m.submodules.out = out = Skid(shape=packet_beat(width))
         m.submodules.drain = drain = Drain()
-        connect(m, headers.o, flipped(self.header))
         connect(m, checker.mr, flipped(self.mr))
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, fetch.chunks)
@@ -102,15 +115,22 @@ class Gather(wiring.Component):
         with m.Else():
             m.d.comb += [self.slot.eq(checker.slot), self.slot_enable.eq(checker.slot_enable)]
 
-        # Take a job: the checker takes those it is for at the same time.
-        job, taken = self.job.payload, Signal()
+        # Take a job: the checker takes those it is for at the same time. The two that read lines
+        # never do so together: either begins when both rest.
+        entering = data.StructLayout({"job": TxJob, "epoch": 1})
+        m.submodules.entry = entry = Skid(shape=entering)
+        job, taken = entry.o.payload.job, Signal()
         check, copy = Signal(), Signal()
-        header = Signal(TxHeader, reset_less=True)
-        function, epoch = Signal(8, reset_less=True), Signal(reset_less=True)
         by_key = job.source == TxSource.KEY
         filled = job.header.length != 0
         m.d.comb += [
-            taken.eq(self.job.valid & self.job.ready),
+            entry.i.valid.eq(self.job.valid),
+            entry.i.payload.job.eq(self.job.payload),
+            entry.i.payload.epoch.eq(drain.epoch),
+            self.job.ready.eq(entry.i.ready),
+            drain.enter.eq(self.job.valid & self.job.ready),
+            entry.o.ready.eq(inline.ready & checker.job.ready & headers.i.ready & jobs.i.ready),
+            taken.eq(entry.o.valid & entry.o.ready),
             check.eq(
                 (by_key & filled) | ((job.source == TxSource.LINE) & (filled | job.check_sink))
             ),
@@ -128,49 +148,54 @@ class Gather(wiring.Component):
             checker.job.payload.length.eq(job.header.length),
             checker.job.payload.va.eq(job.va),
             checker.job.payload.key.eq(job.key),
-            drain.enter.eq(taken),
             inline.line.eq(job.line),
             inline.offset.eq(job.offset),
             inline.length.eq(job.header.length),
             inline.start.eq(taken & copy),
+            headers.i.valid.eq(taken),
+            headers.i.payload.eq(job.header),
+            jobs.i.valid.eq(taken),
+            jobs.i.payload.check.eq(check),
+            jobs.i.payload.copy.eq(copy),
+            jobs.i.payload.function.eq(job.function),
+            jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
 
-        # Answer: header, payload order and answer leave in one cycle.
-        checked, copied = Signal(), Signal()
-        good, reads, room, answered = Signal(), Signal(), Signal(), Signal()
-        plain = Signal()
-        result = checker.result.payload
+        # Answer: payload order, what becomes of the header, and answer leave in one cycle.
+        oldest, result = jobs.o.payload, checker.result.payload
+        copied = Signal(range(HEADERS + 1))  # inline packets copied, not answered
+        good, reads, answered = Signal(), Signal(), Signal()
         m.d.comb += [
-            good.eq(plain | copied | (result.status == 0)),
-            reads.eq(checked & result.listed),
-            room.eq(headers.i.ready & fetch.packet.ready),
-            checked.eq(checker.result.valid),
-            self.checked.valid.eq(room & (plain | copied | checked)),
-            self.checked.payload.status.eq(Mux(plain | copied, 0, result.status)),
+            good.eq(~oldest.check | (result.status == 0)),
+            reads.eq(oldest.check & result.listed),
+            self.checked.valid.eq(
+                jobs.o.valid
+                & (~oldest.check | checker.result.valid)
+                & (~oldest.copy | (copied != 0))
+                & verdicts.i.ready
+                & fetch.packet.ready
+            ),
+            self.checked.payload.status.eq(Mux(oldest.check, result.status, 0)),
             answered.eq(self.checked.valid & self.checked.ready),
-            checker.result.ready.eq(answered),
-            headers.i.valid.eq(answered & good),
-            headers.i.payload.eq(header),
-            fetch.packet.valid.eq(answered & (reads | copied)),
-            fetch.packet.payload.inline.eq(copied),
+            jobs.o.ready.eq(answered),
+            checker.result.ready.eq(answered & oldest.check),
+            verdicts.i.valid.eq(answered),
+            verdicts.i.payload.eq(good),
+            fetch.packet.valid.eq(answered & (reads | oldest.copy)),
+            fetch.packet.payload.inline.eq(oldest.copy),
             fetch.packet.payload.good.eq(good),
-            fetch.packet.payload.function.eq(function),
-            fetch.packet.payload.epoch.eq(epoch),
+            fetch.packet.payload.function.eq(oldest.function),
+            fetch.packet.payload.epoch.eq(oldest.epoch),
             drain.leave0.eq(answered & ~(reads & good)),
-            drain.epoch0.eq(epoch),
+            drain.epoch0.eq(oldest.epoch),
         ]
-        busy = Signal()
-        m.d.comb += self.job.ready.eq(~busy & inline.ready & checker.job.ready)
-        with m.If(answered):
-            m.d.sync += [busy.eq(0), plain.eq(0), copied.eq(0)]
-        with m.If(taken):
-            m.d.sync += [
-                busy.eq(1),
-                plain.eq(~check & ~copy),
-                header.eq(job.header),
-                function.eq(job.function),
-                epoch.eq(drain.epoch),
-            ]
-        with m.If(inline.done):
-            m.d.sync += copied.eq(1)
+        m.d.sync += copied.eq(copied + inline.done - (answered & oldest.copy))
+
+        # Headers of good packets go out, in order.
+        m.d.comb += [
+            self.header.payload.eq(headers.o.payload),
+            self.header.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
+            headers.o.ready.eq(verdicts.o.valid & (self.header.ready | ~verdicts.o.payload)),
+            verdicts.o.ready.eq(headers.o.valid & (self.header.ready | ~verdicts.o.payload)),
+        ]
         return m

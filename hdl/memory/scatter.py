@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -21,7 +22,6 @@ from hdl.ports.packet import packet_stream
 
 from .check import Checker, translate_members
 from .cut import Cutter, PayloadPlan, PayloadUse, cut_beat
-from .drain import Drain
 from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
 
 __all__ = ["Scatter"]

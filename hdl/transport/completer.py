@@ -26,6 +26,7 @@ from .completer_check import (
     response_facts,
     wc_opcode,
 )
+from .outstanding import Look
 from .receive_types import CompleterWork, Events, Part, Pending, ReceiveFlags, SequenceNak
 
 __all__ = ["Completer"]
@@ -59,7 +60,7 @@ class Completer(wiring.Component):
                 "pending": Out(stream.Signature(Pending)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
-                "head_req": Out(stream.Signature(14)),
+                "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(14)),
                 "wake": Out(stream.Signature(14)),
@@ -105,11 +106,18 @@ class Completer(wiring.Component):
                     changed.eq(0),
                     more.eq(0),
                     poke_flags.eq(0),
+                    finish.eq(0),
+                    placed.eq(0),
+                    kind.eq(ScatterKind.NONE),
                 ]
-                with m.If(self.i.valid):
-                    m.next = "LOOK"
+                m.d.comb += self.head_req.valid.eq(self.i.valid)
+                with m.If(self.i.valid & self.head_req.ready):
+                    m.next = "HEAD"
             with m.State("LOOK"):
-                m.d.comb += self.head_req.valid.eq(1)
+                m.d.comb += [
+                    self.head_req.valid.eq(1),
+                    self.head_req.payload.stopped.eq(work.in_error | ack.error),
+                ]
                 m.d.sync += [finish.eq(0), placed.eq(0), more.eq(0), kind.eq(ScatterKind.NONE)]
                 with m.If(self.head_req.ready):
                     m.next = "HEAD"
@@ -182,17 +190,19 @@ class Completer(wiring.Component):
             with m.State("JOB"):
                 m.d.comb += self.job.valid.eq(1)
                 with m.If(self.job.ready):
-                    m.next = "UPDATE"
-            with m.State("UPDATE"):
-                m.d.sync += [give_pending.eq(1), jobless.eq(0)]
-                with m.If(finish):
-                    self._finish(m, work, ack, entry, facts, status, poke_flags)
-                    m.d.sync += [changed.eq(1), give_pop.eq(1), give_wake.eq(1)]
-                    with m.If(~is_data):
-                        m.d.sync += owes.eq(0)
-                with m.Elif(placed):
-                    m.d.sync += [ack.psn.eq(header.psn + 1), ack.read_begun.eq(1), changed.eq(1)]
-                m.next = "HAND-OVER"
+                    m.d.sync += [give_pending.eq(1), jobless.eq(0)]
+                    with m.If(finish):
+                        self._finish(m, work, ack, entry, facts, status, poke_flags)
+                        m.d.sync += [changed.eq(1), give_pop.eq(1), give_wake.eq(1)]
+                        with m.If(~is_data):
+                            m.d.sync += owes.eq(0)
+                    with m.Elif(placed):
+                        m.d.sync += [
+                            ack.psn.eq(header.psn + 1),
+                            ack.read_begun.eq(1),
+                            changed.eq(1),
+                        ]
+                    m.next = "HAND-OVER"
             with m.State("HAND-OVER"):
                 m.d.comb += self.ack_write.enable.eq(changed)
                 m.d.sync += changed.eq(0)
@@ -220,7 +230,7 @@ class Completer(wiring.Component):
                 m.d.sync += give.eq(0)
 
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
-        failed = fsm.ongoing("UPDATE") & finish
+        failed = fsm.ongoing("JOB") & self.job.ready & finish
         m.d.comb += [
             events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
             events.req_cqe_flush_error.eq(failed & (status == WcStatus.WR_FLUSH_ERR)),
@@ -243,7 +253,8 @@ class Completer(wiring.Component):
         done, failed = pending.effects.completion, status != WcStatus.SUCCESS
         send_queue = (work.qp << 1) + self._config.sq_queue(0)
         m.d.comb += [
-            self.head_req.payload.eq(work.qp),
+            self.head_req.payload.qp.eq(work.qp),
+            self.head_req.payload.stopped.eq(work.in_error),
             self.pop.payload.eq(work.qp),
             self.wake.payload.eq(work.qp),
             self.repoke.payload.qp.eq(work.qp),

@@ -7,10 +7,12 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.jobs import DropList, Oldest
+from hdl.ports.jobs import Activation, DropList, Oldest
 from hdl.ports.rows import Outstanding
 
-__all__ = ["OutstandingTable", "Append", "Finish", "Fail"]
+from .receive_types import ReceiveFlags
+
+__all__ = ["OutstandingTable", "Append", "Finish", "Fail", "Look"]
 
 
 class Append(data.Struct):
@@ -21,28 +23,37 @@ class Append(data.Struct):
 
 
 class Finish(data.Struct):
-    """Every packet of pool entry ``number`` has been sent: its ``complete`` becomes 1."""
+    """Every packet of pool entry ``number`` of ``qp`` has been sent: its ``complete`` becomes 1."""
 
+    qp: 14
     number: 16
 
 
 class Fail(data.Struct):
-    """The entry of ``qp`` at send-queue ``position`` has failed: complete, with ``status``."""
+    """The entry of ``qp`` at send-queue ``position`` has failed: complete, with ``status``.
+
+    Nothing happens if there is none any more, or it has failed already."""
 
     qp: 14
     position: 16
     status: 8
 
 
+class Look(data.Struct):
+    """Show the oldest entry of ``qp``. ``stopped``: the asker would finish every entry that is
+    complete, whatever it was sent for; who changes the list from now on must wake it."""
+
+    qp: 14
+    stopped: 1
+
+
 class _Slice(data.Struct):
+    """A list. ``watched``: some entry can finish without a packet from the peer."""
+
     used: 1
+    watched: 1
     head: 16
     tail: 16
-
-
-class _Progress(data.Struct):
-    complete: 1
-    status: 8
 
 
 class OutstandingTable(wiring.Component):
@@ -50,13 +61,16 @@ class OutstandingTable(wiring.Component):
 
     The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is
     free. Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
-    ``head_req`` (QP) -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (QP; removes it).
+    ``head_req`` -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (QP; removes it).
     Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
+    ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
+    is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
+    every append, finish, fail and pop of such a list gives a poke.
 
-    Latency: each operation takes 1 to 3 cycles, one at a time; ``fail`` and ``drop`` walk the list,
-    2 cycles an entry (both are rare). Throughput: a WQE costs an append, a finish, a look and a
-    pop, 9 cycles in all. Errors: an append without ``room`` waits. Reset: empty, cleared row by
-    row.
+    Latency: each operation takes 2 or 3 cycles, one at a time; ``fail`` and ``drop`` walk the list,
+    2 cycles an entry (both are rare). Throughput: a WQE costs an append, a look and a pop, and with
+    several packets a finish, 8 to 10 cycles in all. Errors: an append without ``room`` waits.
+    Reset: empty, cleared row by row.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -67,10 +81,11 @@ class OutstandingTable(wiring.Component):
                 "appended": Out(stream.Signature(16)),
                 "finish": In(stream.Signature(Finish)),
                 "fail": In(stream.Signature(Fail)),
-                "head_req": In(stream.Signature(14)),
+                "head_req": In(stream.Signature(Look)),
                 "head_rsp": Out(stream.Signature(Oldest)),
                 "pop": In(stream.Signature(14)),
                 "drop": In(stream.Signature(DropList)),
+                "poke": Out(stream.Signature(Activation)),
                 "room": Out(1),
                 "ready": Out(1),
             }
@@ -80,7 +95,8 @@ class OutstandingTable(wiring.Component):
         m = Module()
         entry_bits, qp_bits = ceil_log2(self._entries), ceil_log2(self._qps)
         m.submodules.rows = rows = Ram(shape=Outstanding, depth=self._entries)
-        m.submodules.progress = progress = Ram(shape=_Progress, depth=self._entries)
+        m.submodules.complete = complete = Ram(shape=1, depth=self._entries)
+        m.submodules.status = statuses = Ram(shape=8, depth=self._entries)
         m.submodules.links = links = Ram(shape=entry_bits, depth=self._entries)
         m.submodules.free = free = Ram(shape=entry_bits, depth=self._entries)
         m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps)
@@ -98,7 +114,7 @@ class OutstandingTable(wiring.Component):
         qp = Signal(qp_bits)
         number = Signal(entry_bits)  # entry being looked at
         here = Signal(_Slice)
-        failing, dropping = Signal(), Signal()
+        failing, dropping, stopped = Signal(), Signal(), Signal()
         position, status = Signal(16), Signal(8)
         free_number = free.read0.row
 
@@ -118,18 +134,29 @@ class OutstandingTable(wiring.Component):
             m.d.comb += [
                 rows.read0.index.eq(index),
                 rows.read0.enable.eq(1),
-                progress.read0.index.eq(index),
-                progress.read0.enable.eq(1),
+                complete.read0.index.eq(index),
+                complete.read0.enable.eq(1),
+                statuses.read0.index.eq(index),
+                statuses.read0.enable.eq(1),
                 links.read0.index.eq(index),
                 links.read0.enable.eq(1),
             ]
             m.d.sync += number.eq(index)
 
-        head_payload = Signal(Oldest)
+        def poke_if(watched):
+            with m.If(watched):
+                m.d.sync += [self.poke.valid.eq(1), self.poke.payload.qp.eq(qp)]
+
+        m.d.comb += self.poke.payload.flags.eq(ReceiveFlags.FINISH)
+        with m.If(self.poke.ready):
+            m.d.sync += self.poke.valid.eq(0)
+
+        oldest, used = self.head_rsp.payload, Signal()
         m.d.comb += [
-            head_payload.entry.eq(rows.read0.row),
-            head_payload.entry.complete.eq(progress.read0.row.complete),
-            head_payload.entry.status.eq(progress.read0.row.status),
+            oldest.valid.eq(used),
+            oldest.entry.eq(rows.read0.row),
+            oldest.entry.complete.eq(complete.read0.row),
+            oldest.entry.status.eq(statuses.read0.row),
         ]
 
         with m.FSM(name="operation") as operation:
@@ -147,21 +174,26 @@ class OutstandingTable(wiring.Component):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 # The completer first: what it takes off makes room.
-                with m.If(self.pop.valid):
+                with m.If(self.poke.valid):
+                    pass  # each of these may have one to give
+                with m.Elif(self.pop.valid):
                     m.d.comb += self.pop.ready.eq(1)
                     read_list(self.pop.payload)
                     m.next = "POP"
-                with m.Elif(self.head_req.valid & ~self.head_rsp.valid):
+                with m.Elif(self.head_req.valid):
                     m.d.comb += self.head_req.ready.eq(1)
-                    read_list(self.head_req.payload)
+                    read_list(self.head_req.payload.qp)
+                    m.d.sync += stopped.eq(self.head_req.payload.stopped)
                     m.next = "HEAD"
                 with m.Elif(self.finish.valid):
                     m.d.comb += [
                         self.finish.ready.eq(1),
-                        progress.write.index.eq(self.finish.payload.number),
-                        progress.write.row.complete.eq(1),
-                        progress.write.enable.eq(1),
+                        complete.write.index.eq(self.finish.payload.number),
+                        complete.write.row.eq(1),
+                        complete.write.enable.eq(1),
                     ]
+                    read_list(self.finish.payload.qp)
+                    m.next = "FINISH"
                 with m.Elif(self.fail.valid | self.drop.valid):
                     m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
                     m.d.sync += [
@@ -178,20 +210,28 @@ class OutstandingTable(wiring.Component):
                 with m.Elif(self.append.valid & self.room & ~self.appended.valid):
                     read_list(self.append.payload.qp)
                     m.next = "APPEND"
+            with m.State("FINISH"):
+                poke_if(lists.read0.row.watched)
+                m.next = "IDLE"
             with m.State("APPEND"):
+                watched = lists.read0.row.watched | (self.append.payload.entry.status != 0)
+                poke_if(watched)
                 m.d.comb += [
                     self.append.ready.eq(1),
                     rows.write.index.eq(free_number),
                     rows.write.enable.eq(1),
-                    progress.write.index.eq(free_number),
-                    progress.write.row.complete.eq(self.append.payload.entry.complete),
-                    progress.write.row.status.eq(self.append.payload.entry.status),
-                    progress.write.enable.eq(1),
+                    complete.write.index.eq(free_number),
+                    complete.write.row.eq(self.append.payload.entry.complete),
+                    complete.write.enable.eq(1),
+                    statuses.write.index.eq(free_number),
+                    statuses.write.row.eq(self.append.payload.entry.status),
+                    statuses.write.enable.eq(1),
                     links.write.index.eq(lists.read0.row.tail),
                     links.write.row.eq(free_number),
                     links.write.enable.eq(lists.read0.row.used),
                     lists.write.index.eq(qp),
                     lists.write.row.used.eq(1),
+                    lists.write.row.watched.eq(watched),
                     lists.write.row.tail.eq(free_number),
                     lists.write.enable.eq(1),
                 ]
@@ -208,15 +248,19 @@ class OutstandingTable(wiring.Component):
                 # The free list's RAM shows the next free entry before the next append looks at it.
                 m.next = "IDLE"
             with m.State("HEAD"):
-                m.d.sync += self.head_rsp.payload.valid.eq(lists.read0.row.used)
+                m.d.sync += used.eq(lists.read0.row.used)
+                m.d.comb += [
+                    lists.write.index.eq(qp),
+                    lists.write.row.eq(lists.read0.row),
+                    lists.write.row.watched.eq(1),
+                    lists.write.enable.eq(stopped),
+                ]
                 read_entry(lists.read0.row.head)
                 m.next = "HEAD-ROW"
             with m.State("HEAD-ROW"):
-                m.d.sync += [
-                    self.head_rsp.payload.entry.eq(head_payload.entry),
-                    self.head_rsp.valid.eq(1),
-                ]
-                m.next = "IDLE"
+                m.d.comb += self.head_rsp.valid.eq(1)
+                with m.If(self.head_rsp.ready):
+                    m.next = "IDLE"
             with m.State("POP"):
                 m.d.sync += here.eq(lists.read0.row)
                 read_entry(lists.read0.row.head)
@@ -227,13 +271,21 @@ class OutstandingTable(wiring.Component):
                     m.d.comb += [
                         lists.write.index.eq(qp),
                         lists.write.row.used.eq(here.head != here.tail),
+                        lists.write.row.watched.eq(here.watched),
                         lists.write.row.head.eq(links.read0.row),
                         lists.write.row.tail.eq(here.tail),
                         lists.write.enable.eq(1),
                     ]
+                    poke_if(here.watched & (here.head != here.tail))
                 m.next = "IDLE"
             with m.State("WALK"):
                 m.d.sync += here.eq(lists.read0.row)
+                # What fails is watched; a list that is dropped is empty from now on.
+                m.d.comb += [lists.write.index.eq(qp), lists.write.enable.eq(1)]
+                with m.If(failing):
+                    m.d.comb += lists.write.row.eq(lists.read0.row)
+                m.d.comb += lists.write.row.watched.eq(failing)
+                poke_if(failing)
                 read_entry(lists.read0.row.head)
                 with m.If(lists.read0.row.used):
                     m.next = "WALK-ENTRY"
@@ -242,16 +294,14 @@ class OutstandingTable(wiring.Component):
             with m.State("WALK-ENTRY"):
                 with m.If(dropping):
                     give_back(number)
-                    m.d.comb += [
-                        lists.write.index.eq(qp),
-                        lists.write.enable.eq(1),  # the whole list goes
-                    ]
                 with m.Elif(rows.read0.row.position == position):
                     m.d.comb += [
-                        progress.write.index.eq(number),
-                        progress.write.row.complete.eq(1),
-                        progress.write.row.status.eq(status),
-                        progress.write.enable.eq(failing),
+                        complete.write.index.eq(number),
+                        complete.write.row.eq(1),
+                        complete.write.enable.eq(failing),
+                        statuses.write.index.eq(number),
+                        statuses.write.row.eq(status),
+                        statuses.write.enable.eq(failing & (statuses.read0.row == 0)),
                     ]
                 m.d.sync += here.head.eq(links.read0.row)
                 with m.If(number == here.tail):
@@ -262,9 +312,6 @@ class OutstandingTable(wiring.Component):
                 read_entry(here.head)
                 m.next = "WALK-ENTRY"
 
-        # A taken answer gives way; set last above, so that a new answer in this cycle wins.
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)
-        with m.If(self.head_rsp.valid & self.head_rsp.ready):
-            m.d.sync += self.head_rsp.valid.eq(0)
         return m

@@ -24,6 +24,7 @@ from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 
 from .completer import Completer
+from .outstanding import Look
 from .receive_types import (
     RC,
     Counted,
@@ -104,7 +105,7 @@ class Receive(wiring.Component):
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "line_use": Out(LineUse()),
-                "head_req": Out(stream.Signature(14)),
+                "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(14)),
                 "scatter_job": Out(stream.Signature(ScatterJob)),

@@ -140,6 +140,23 @@ class Replier(wiring.Component):
         m.d.comb += quiet.eq(
             (cfg.state == QpState.RESET) | (cfg.state == QpState.INIT) | (cfg.state == QpState.ERR)
         )
+
+        def response_sent():
+            m.d.sync += [
+                sent.eq(sent + 1),
+                self.read_packets.eq(self.read_packets + 1),
+                row.packet.eq(row.packet + 1),
+            ]
+            m.next = "READ"
+            with m.If(last):
+                m.d.sync += [row.packet.eq(0), row.read_head.eq(row.read_head + 1)]
+                m.next = "LOOK"
+            # The quantum counts even between READs, or one QP's many small READs would hold
+            # everybody else's answers back.
+            with m.If(sent == self._config.quantum - 1):
+                m.d.sync += flags.read.eq(1)
+                m.next = "YIELD"
+
         with m.FSM(name="reply"):
             with m.State("IDLE"):
                 m.d.comb += self.turned.eq(1)
@@ -178,31 +195,19 @@ class Replier(wiring.Component):
                 m.d.comb += [reading.eq(1), self.job.valid.eq(1)]
                 with m.If(self.job.ready):
                     m.next = "READ-CHECKED"
+                    with m.If(resource.length == 0):
+                        response_sent()
             with m.State("READ-CHECKED"):
                 m.d.comb += self.checked.ready.eq(1)
                 with m.If(self.checked.valid):
-                    m.d.sync += [sent.eq(sent + 1), self.read_packets.eq(self.read_packets + 1)]
-                    m.next = "READ"
                     with m.If(self.checked.payload.status != 0):
                         m.d.sync += refused.eq(1)
                         m.next = "ANSWER"
                     with m.Else():
-                        m.d.sync += row.packet.eq(row.packet + 1)
-                        with m.If(last):
-                            m.d.sync += [row.packet.eq(0), row.read_head.eq(row.read_head + 1)]
-                            m.next = "LOOK"
-                        # The quantum counts even between READs, or one QP's many small READs
-                        # would hold everybody else's answers back.
-                        with m.If(sent == self._config.quantum - 1):
-                            m.d.sync += flags.read.eq(1)
-                            m.next = "YIELD"
+                        response_sent()
             with m.State("ANSWER"):
                 m.d.comb += self.job.valid.eq(1)
                 with m.If(self.job.ready):
-                    m.next = "ANSWERED"
-            with m.State("ANSWERED"):
-                m.d.comb += self.checked.ready.eq(1)
-                with m.If(self.checked.valid):
                     nak = nak_due | refused
                     m.d.sync += [self.naks.eq(self.naks + nak), self.acks.eq(self.acks + ~nak)]
                     with m.If(refused):

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
-    Activation,
     FetchStatus,
     Restart,
     Rewind,
@@ -19,6 +18,7 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
+from .awaited import Awaited
 from .outstanding import Append, Fail, Finish
 from .request_headers import SENDS, WRITES, one_of, request_headers
 from .segment import mtu_bytes, packet_count
@@ -29,28 +29,26 @@ __all__ = ["Requester"]
 #: with it what was fetched behind it: a WQE of another QP may have its entry already.
 PATIENCE = 255
 
-#: Poke of the receive side: the oldest outstanding WQE may be finishable (Receive.poke).
-POKE_FINISH = 1
-
 
 class Requester(wiring.Component):
-    """Sends one WQE at a time, packet by packet, from any offset.
+    """Sends one WQE at a time, packet by packet, from any offset, ahead of the gather's checks.
 
     Spec: IBTA vol 1, 9.7.2 (PSN), 9.7.3 (packets of a message), 10.8.3 (order, fence); virtio-rdma
     VR-4.4, VR-5.3, 5.7, 5.11, 5.22.
 
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
-    ``release`` (line) back; ``poke`` to the receive side; ``restart`` (from the retry logic) moves
-    a QP back; ``turned``: see ``Quiesce``. After ``quantum`` packets the QP's turn ends if the next
-    WQE is another QP's.
+    ``release`` (line) back; ``restart`` (from the retry logic) moves a QP back; ``turned``: see
+    ``Quiesce``; ``drain_start``, ``drain_done``: see ``Awaited``, which also has ``packets``. After
+    ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
-    Latency: 3 cycles from a WQE to its first job. Throughput: a packet takes 2 cycles and the
-    gather's check, the first of a WQE 3; its entry is appended during the check, and completed
-    while the next WQE is under way. The data of a packet moves while the next is checked; so a
-    packet a few tens of cycles long costs nothing extra.
-    Errors: a WQE that cannot be sent gets an outstanding entry with its WC status, and
-    ``QpTx.error`` turns every later WQE of the QP into a flush, in order.
+    Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 2 cycles, the first of a
+    WQE in 4; a message of several packets waits for its entry's number behind the first.
+    Errors: a WQE that cannot be sent gets an outstanding entry with its WC status; one with a
+    packet whose check is not good fails when that is known. Either way ``QpTx.error`` turns every
+    later WQE of the QP into a flush, in order. Packets that were handed over behind a refused one
+    go out: the PSN that is missing before them keeps the peer from executing them (IBTA vol 1,
+    9.7.4.1.2).
     Reset: idle.
     """
 
@@ -74,23 +72,26 @@ class Requester(wiring.Component):
                 "checked": In(stream.Signature(TxChecked)),
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
-                "poke": Out(stream.Signature(Activation)),
                 "turned": Out(1),
+                "drain_start": In(1),
+                "drain_done": Out(1),
                 "packets": Out(32),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        m.submodules.awaited = awaited = Awaited()
         wqe = Signal(SendFetched, reset_less=True)  # the one at work
         cfg, ack = self.cfg.row, self.ack.row
         qp = Signal(14)
         row = Signal(QpTx)  # working copy, from ROWS on
-        spent = Signal()  # the turn is over as soon as another WQE waits
         job, header = self.job.payload, self.job.payload.header
         sent = Signal(range(self._config.quantum + 1))  # packets in this turn
         status = Signal(8)  # why the WQE ends in error
-        failed_packet = Signal()  # it had an entry already
+        begun_failed = Signal()  # it had an entry already
+        refused = awaited.refused  # a packet was: its WQE ends before anything else is done
+        refusing = Signal()  # that is under way
 
         is_read = wqe.wqe.opcode == WrOpcode.RDMA_READ
         is_write = one_of(wqe.wqe.opcode, WRITES)
@@ -100,12 +101,13 @@ class Requester(wiring.Component):
         mtu = mtu_bytes(m, cfg.path_mtu)
         left, packets = Signal(32), packet_count(m, cfg.path_mtu, wqe.wqe.length)
         read_packets = packet_count(m, cfg.path_mtu, left, "read_packets")
-        first, last = Signal(), Signal()
+        first, last, single = Signal(), Signal(), Signal()
         payload = Signal(13)
         m.d.comb += [
             left.eq(wqe.wqe.length - row.offset),
             first.eq(row.offset == 0),
             last.eq((left <= mtu) | is_read),
+            single.eq((wqe.wqe.length <= mtu) | is_read),
             payload.eq(Mux(last, left, mtu)),
         ]
         advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24, "asks": 1}))
@@ -126,7 +128,8 @@ class Requester(wiring.Component):
         with m.Elif((wqe.wqe.length == 0) & ~is_read):
             m.d.comb += job.source.eq(TxSource.NONE)
 
-        # The entry of a WQE that begins or that ends unsent.
+        # The entry of a WQE that begins or that ends unsent. One packet: nobody but its QP's list
+        # knows it, so it is complete at once; what is in front of it keeps the order.
         entry = self.append.payload.entry
         m.d.comb += [
             self.append.payload.qp.eq(qp),
@@ -139,7 +142,7 @@ class Requester(wiring.Component):
             entry.first_psn.eq(row.psn),
             # Without packets of its own the range is empty.
             entry.last_psn.eq(row.psn + Mux(status == 0, packets, 0) - 1),
-            entry.complete.eq(status != 0),
+            entry.complete.eq((status != 0) | single),
             entry.status.eq(status),
             entry.function.eq(cfg.function),
             self.fail.payload.qp.eq(qp),
@@ -148,11 +151,11 @@ class Requester(wiring.Component):
             self.rewind.payload.qp.eq(qp),
             self.rewind.payload.position.eq(row.position),
             self.rewind.payload.wakes.eq(ack.wakes),
-            self.poke.payload.qp.eq(qp),
-            self.poke.payload.flags.eq(POKE_FINISH),
             self.row_write.index.eq(qp),
             self.row_write.row.eq(row),
         ]
+        with m.If(refusing):
+            m.d.comb += self.fail.payload.eq(refused.payload)
 
         def read_rows(index):
             for table in (self.cfg, self.row, self.ack, self.rx):
@@ -185,9 +188,9 @@ class Requester(wiring.Component):
         m.d.comb += begun.eq(row.position != row.high)
         m.d.sync += newest.eq((row.position + 1)[:16] == row.high)  # still since PACKET
         other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
-        m.d.comb += spent.eq(sent == self._config.quantum)
+        spent = (sent == self._config.quantum) & other_waits
 
-        # What a WQE that has been sent leaves to do is done while the next one is under way.
+        # A WQE's last row is written while the next one's rows are read.
         store, stored_qp = Signal(), Signal(14)  # ``row`` is written in this cycle
         seen = Signal(QpTx)  # the row of the WQE taken last
         same = store & (stored_qp == qp)
@@ -195,45 +198,55 @@ class Requester(wiring.Component):
         m.d.comb += seen.eq(Mux(same, row.as_value(), self.row.row.as_value()))
         with m.If(store):
             m.d.comb += [self.row_write.enable.eq(1), self.row_write.index.eq(stored_qp)]
-        giving, line = Signal(), Signal(8, reset_less=True)
-        m.d.comb += [self.release.valid.eq(giving), self.release.payload.eq(line)]
-        with m.If(self.release.ready):
-            m.d.sync += giving.eq(0)
 
-        def release():
-            m.d.sync += [giving.eq(1), line.eq(wqe.line)]
+        append, offered, appending = Signal(), Signal(), Signal()
+        self._append(m, awaited, row, status, single, append, offered, appending)
+        entered = Signal()  # it has been appended now, and no packet has been handed over since
+        offering = Signal()  # the job has been offered: it stays until it is taken
+        handed = awaited.i.payload
+        m.d.comb += [
+            handed.job.eq(1),
+            handed.begins.eq(entered),
+            handed.release.eq(last),
+            handed.finish.eq(last & newest & ~single),
+            handed.qp.eq(qp),
+            handed.position.eq(wqe.position),
+            handed.number.eq(row.entry),
+            handed.line.eq(wqe.line),
+            awaited.length.eq(header.length),
+            awaited.drain_start.eq(self.drain_start),
+            self.drain_done.eq(awaited.drain_done),
+            self.packets.eq(awaited.packets),
+        ]
+        for name in ("checked", "release", "finish"):
+            wiring.connect(m, getattr(awaited, name), wiring.flipped(getattr(self, name)))
 
-        append, appending = Signal(), Signal()
-        self._append(m, row, status, is_read, append, appending)
-        # ``look``: nobody else needs the rows read last, nor the port of the tables.
-        close, closing, look = Signal(), Signal(), Signal()
-        closed, looks = self._close(m, qp, row.entry, newest, stopped, close, closing, look)
-        with m.If(looks & look):
-            for table in (self.cfg, self.row, self.ack, self.rx):
-                m.d.comb += [table.index.eq(closed), table.enable.eq(1)]
+        def fail_row():
+            """No later WQE of the QP is sent, nor the rest of this one."""
+            m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0), row.error.eq(1)]
 
         def take_next():
-            m.d.sync += [sent.eq(0), status.eq(0), failed_packet.eq(0), waited.eq(0)]
-            with m.If(self.wqe.valid & ~self.restart.valid):
-                m.d.comb += self.wqe.ready.eq(1)
+            m.d.sync += [sent.eq(0), status.eq(0), begun_failed.eq(0), waited.eq(0)]
+            with m.If(self.wqe.valid & ~self.restart.valid & ~refused.valid):
+                m.d.comb += [self.wqe.ready.eq(1), self.turned.eq(1)]
                 m.d.sync += wqe.eq(self.wqe.payload)
                 read_rows(self.wqe.payload.qp)
                 m.next = "ROWS"
 
-        with m.If(self.wqe.valid & self.wqe.ready):
-            m.d.comb += self.turned.eq(1)
         with m.FSM(name="send"):
             with m.State("IDLE"):
                 m.d.comb += self.turned.eq(1)
                 take_next()
-                m.d.comb += look.eq(~self.wqe.valid | self.restart.valid)
-                with m.If(self.restart.valid & ~closing):
+                with m.If(refused.valid):
+                    read_rows(refused.payload.qp)
+                    m.next = "REFUSED"
+                with m.Elif(self.restart.valid):
                     read_rows(self.restart.payload.qp)
                     m.next = "RESTART"
             with m.State("RESTART"):
                 m.d.comb += self.restart.ready.eq(1)
                 m.d.sync += [
-                    row.eq(self.row.row),
+                    row.eq(seen),
                     row.position.eq(self.restart.payload.position),
                     row.offset.eq(self.restart.payload.offset),
                     row.psn.eq(self.restart.payload.psn),
@@ -264,169 +277,130 @@ class Requester(wiring.Component):
                 with m.If(begun & (status == 0)):
                     m.next = "PACKET"
                 with m.Elif(begun):
-                    m.d.sync += failed_packet.eq(1)
-                    m.next = "FAIL"
+                    m.d.sync += begun_failed.eq(1)
+                    fail_row()
+                    m.next = "FAILED"
                 with m.Elif(blocked & (status == 0)):
                     m.next = "BLOCK"
                 with m.Elif(full):
-                    m.next = "FULL"
-                with m.Else():
+                    # It waits in place; after PATIENCE it is given back, and what is behind it.
+                    m.d.sync += waited.eq(waited + 1)
+                    with m.If(self.restart.valid | refused.valid | (waited == PATIENCE)):
+                        m.next = "YIELD"
+                with m.Elif(~appending):
                     m.d.comb += append.eq(1)
+                    m.d.sync += row.high.eq(row.high + 1)
                     m.next = "PACKET"
                     with m.If(status != 0):
-                        m.next = "APPENDED"
-            with m.State("FULL"):
-                m.d.sync += waited.eq(waited + 1)
-                with m.If(~full):
-                    m.d.comb += append.eq(1)
-                    m.next = "PACKET"
-                    with m.If(status != 0):
-                        m.next = "APPENDED"
-                with m.Elif(self.restart.valid | (waited == PATIENCE)):
-                    m.next = "YIELD"
-            with m.State("APPENDED"):
-                with m.If(~appending):
-                    m.next = "FAIL"
+                        fail_row()
+                        m.next = "FAILED"
+                    with m.Else():
+                        m.d.sync += [row.reads.eq(row.reads + is_read), entered.eq(1)]
 
             with m.State("PACKET"):
-                m.d.comb += self.job.valid.eq(1)
-                # What the row advances by when that packet has been checked.
+                # What the row advances by when that packet has been handed over.
                 m.d.sync += [
                     advance.last.eq(last),
                     advance.payload.eq(payload),
                     advance.packets.eq(Mux(is_read, read_packets, 1)),
                     advance.asks.eq(header.ack_request),
                 ]
-                with m.If(self.job.ready):
-                    m.next = "CHECKED"
-                with m.If(cfg.state == QpState.RESET):
+                with m.If(~offering & (cfg.state == QpState.RESET)):
                     # Nothing of the QP may go out any more; its rows and its list are dropped.
-                    m.d.comb += self.job.valid.eq(0)
                     m.next = "RELEASE"
-                with m.Elif(stopped & (sent != 0)):
+                with m.Elif(~offering & stopped & (sent != 0)):
                     # The QP broke while its message was on the way: the rest is not sent.
-                    m.d.comb += self.job.valid.eq(0)
-                    m.d.sync += [status.eq(WcStatus.WR_FLUSH_ERR), failed_packet.eq(1)]
-                    m.next = "FAIL"
-            with m.State("CHECKED"):
-                free = ~appending & ~closing & ~giving
-                m.d.comb += [self.checked.ready.eq(free), look.eq(~appending)]
-                with m.If(self.checked.valid & free):
-                    with m.If(self.checked.payload.status != 0):
-                        m.d.sync += [status.eq(self.checked.payload.status), failed_packet.eq(1)]
-                        m.next = "FAIL"
-                    with m.Else():
-                        m.d.sync += [
-                            sent.eq(sent + ~spent),
-                            self.packets.eq(self.packets + 1),
-                            row.psn.eq(row.psn + advance.packets),
-                            row.offset.eq(row.offset + advance.payload),
-                            row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
-                        ]
-                        with m.If(advance.last):
-                            m.d.comb += close.eq(1)
-                            m.d.sync += [
-                                row.position.eq(row.position + 1),
-                                row.offset.eq(0),
-                                store.eq(1),
-                            ]
-                            release()
-                            m.next = "IDLE"
-                            take_next()
-                        with m.Elif(spent & other_waits):
-                            m.next = "YIELD"
-                        with m.Else():
-                            read_rows(qp)
-                            m.d.comb += self.turned.eq(1)
-                            m.next = "PACKET"
-            with m.State("FAIL"):
-                # Entries appended with a status need no mark; one that had begun does.
-                m.d.comb += self.fail.valid.eq(failed_packet)
-                with m.If(self.fail.ready | ~failed_packet):
+                    m.d.sync += [status.eq(WcStatus.WR_FLUSH_ERR), begun_failed.eq(1)]
+                    fail_row()
+                    m.next = "FAILED"
+                with m.Elif(~offering & (refused.valid | spent)):
+                    m.next = "YIELD"
+                with m.Elif(awaited.room & ((sent == 0) | ~appending)):
+                    m.d.comb += self.job.valid.eq(1)
+                    m.d.sync += offering.eq(~self.job.ready)
+                    with m.If(self.job.ready):
+                        m.d.comb += awaited.i.valid.eq(1)
+                        m.d.sync += entered.eq(0)
+                        m.next = "ADVANCE"
+            with m.State("ADVANCE"):
+                with m.If(~offered | self.append.ready):  # the entry is made of what is here
                     m.d.sync += [
-                        row.position.eq(row.position + 1),
-                        row.offset.eq(0),
-                        row.error.eq(1),
+                        row.psn.eq(row.psn + advance.packets),
+                        row.offset.eq(row.offset + advance.payload),
+                        row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
+                        sent.eq(sent + (sent != self._config.quantum)),
                     ]
-                    m.next = "WRITE"
-            with m.State("WRITE"):
-                # Before the poke: what it wakes may look at the row.
+                    with m.If(advance.last):
+                        m.d.sync += [
+                            row.position.eq(row.position + 1),
+                            row.offset.eq(0),
+                            store.eq(1),
+                        ]
+                        m.next = "IDLE"
+                        take_next()
+                    with m.Else():
+                        read_rows(qp)
+                        m.d.comb += self.turned.eq(1)
+                        m.next = "PACKET"
+
+            with m.State("REFUSED"):
+                m.d.sync += [row.eq(seen), refusing.eq(1)]
+                m.next = "REFUSED-ROW"
+            with m.State("REFUSED-ROW"):
+                m.d.sync += row.error.eq(1)
+                with m.If(row.position == refused.payload.position):
+                    fail_row()  # it had not been sent to its end
+                m.next = "FAILED"
+            with m.State("FAILED"):
                 m.d.comb += self.row_write.enable.eq(1)
-                m.next = "POKE"
-            with m.State("POKE"):
-                m.d.comb += look.eq(1)
-                with m.If(~closing):
-                    m.d.comb += self.poke.valid.eq(1)
-                    with m.If(self.poke.ready):
-                        m.next = "RELEASE"
+                m.next = "FAIL"
+            with m.State("FAIL"):
+                # An entry appended with a status needs no mark; one that had begun does.
+                m.d.comb += self.fail.valid.eq((begun_failed | refusing) & ~appending)
+                with m.If(refusing & self.fail.ready):
+                    m.d.comb += refused.ready.eq(1)
+                    m.d.sync += refusing.eq(0)
+                    m.next = "IDLE"
+                with m.Elif(~refusing & ~appending & (self.fail.ready | ~begun_failed)):
+                    m.next = "RELEASE"
 
             with m.State("YIELD"):
-                m.d.comb += [self.row_write.enable.eq(1), self.rewind.valid.eq(1)]
-                with m.If(self.rewind.ready):
+                m.d.comb += [
+                    self.row_write.enable.eq(~appending),
+                    self.rewind.valid.eq(~appending),
+                ]
+                with m.If(~appending & self.rewind.ready):
                     m.next = "RELEASE"
             with m.State("BLOCK"):
                 m.d.comb += [self.rewind.valid.eq(1), self.rewind.payload.blocked.eq(1)]
                 with m.If(self.rewind.ready):
                     m.next = "RELEASE"
             with m.State("RELEASE"):
-                with m.If(wqe.status != FetchStatus.OK):
-                    m.next = "IDLE"
-                with m.Elif(~giving):
-                    release()
+                m.d.comb += [
+                    awaited.i.valid.eq((wqe.status == FetchStatus.OK) & ~appending),
+                    handed.job.eq(0),
+                    handed.release.eq(1),
+                    handed.finish.eq(0),
+                ]
+                with m.If(~appending & awaited.i.ready):
+                    m.d.sync += entered.eq(0)
                     m.next = "IDLE"
         return m
 
-    def _append(self, m: Module, row, status, is_read, start, busy) -> None:
-        """Appends the WQE's entry beside its first packet's check."""
-        with m.FSM(name="entry"):
-            with m.State("IDLE"):
-                with m.If(start):
-                    m.d.sync += busy.eq(1)
-                    m.next = "APPEND"
-            with m.State("APPEND"):
-                m.d.comb += self.append.valid.eq(1)
-                with m.If(self.append.ready):
-                    m.next = "APPENDED"
-            with m.State("APPENDED"):
-                m.d.comb += self.appended.ready.eq(1)
-                with m.If(self.appended.valid):
-                    m.d.sync += [row.entry.eq(self.appended.payload), row.high.eq(row.high + 1)]
-                    with m.If(status == 0):
-                        m.d.sync += row.reads.eq(row.reads + is_read)
-                    m.next = "SETTLE"
-            with m.State("SETTLE"):
-                m.d.sync += busy.eq(0)  # ``newest`` follows ``row``
-                m.next = "IDLE"
-
-    def _close(self, m: Module, qp, entry, newest, stopped, start, busy, look):
-        """Completes the entry of a WQE that has been sent, then looks whether its QP has stopped.
-
-        Returns the QP, and whether its rows are wanted: they are read with ``look``, after the
-        entry became complete. Either the completer finds it complete, or its error is seen here and
-        the poke makes it look again."""
-        closed, number, marks, looks = Signal(14), Signal(16), Signal(), Signal()
-        m.d.comb += self.finish.payload.number.eq(number)
-        with m.FSM(name="close"):
-            with m.State("IDLE"):
-                with m.If(start):
-                    m.d.sync += [closed.eq(qp), number.eq(entry), marks.eq(newest), busy.eq(1)]
-                    m.next = "FINISH"
-            with m.State("FINISH"):
-                m.d.comb += self.finish.valid.eq(marks)
-                with m.If(self.finish.ready | ~marks):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += looks.eq(1)
-                with m.If(look):
-                    m.next = "LOOK"
-            with m.State("LOOK"):
-                m.next = "POKE"
-                with m.If(~stopped):
-                    m.d.sync += busy.eq(0)
-                    m.next = "IDLE"
-            with m.State("POKE"):
-                m.d.comb += [self.poke.valid.eq(1), self.poke.payload.qp.eq(closed)]
-                with m.If(self.poke.ready):
-                    m.d.sync += busy.eq(0)
-                    m.next = "IDLE"
-        return closed, looks
+    def _append(self, m: Module, awaited, row, status, single, start, offered, busy) -> None:
+        """Appends the WQE's entry beside its first packet's way; what it is made of is needed while
+        it is ``offered``. A message of several packets keeps its number, to finish it by."""
+        keep, counts = Signal(), Signal()
+        m.d.comb += [
+            self.append.valid.eq(offered),
+            self.appended.ready.eq(busy & ~offered),
+            awaited.begun.eq(self.appended.valid & self.appended.ready & counts),
+        ]
+        with m.If(start):
+            m.d.sync += [offered.eq(1), busy.eq(1), keep.eq(~single), counts.eq(status == 0)]
+        with m.If(offered & self.append.ready):
+            m.d.sync += offered.eq(0)
+        with m.If(self.appended.valid & self.appended.ready):
+            m.d.sync += busy.eq(0)
+            with m.If(keep):
+                m.d.sync += row.entry.eq(self.appended.payload)

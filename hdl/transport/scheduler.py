@@ -209,10 +209,11 @@ class Scheduler(wiring.Component):
                 m.d.comb += self.row_write.enable.eq(1)
                 m.next = "COUNT"
             with m.State("COUNT"):
-                # One that the requester finds it cannot start is given back: always allowed.
+                # Without a READ that would wake the QP one is always asked for: the requester gives
+                # back what it cannot start.
                 m.d.sync += [
                     room.eq(Mux(under_way < limit, limit - under_way, 0)),
-                    startable.eq(Mux(pending == 0, 1, 0)),
+                    startable.eq(Mux((pending == 0) & (reads == 0), 1, 0)),
                     rest.eq((unasked != 0) & (unasked <= self._config.queue_size)),
                     poll.eq(poll | (unasked == 0)),
                 ]

@@ -1,21 +1,31 @@
 """Joins the requester and the replier in front of the gather, and sends the answers back."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.skid import Skid
-from hdl.ports.jobs import TxChecked, TxJob
+from hdl.common.fifo import StreamFifo
+from hdl.ports.jobs import TxChecked, TxJob, TxSource
 
 __all__ = ["TxArbiter"]
 
+#: Jobs whose answers are to come.
+JOBS = 32
+#: Cycles after a READ response's answer in which the next one of them is expected.
+GRACE = 8
+
 
 class TxArbiter(wiring.Component):
-    """One job at a time: the side whose job was passed on gets the next answer; then it is the
-    other side's turn if it has a job.
+    """Jobs of both sides in turn when both have one; answers to the side whose job it was.
 
-    Latency: 1 cycle each way. Throughput: one job and its answer at a time (the gather answers in
-    order and works ahead of its own data). Reset: idle.
+    ``job0``, ``checked0``: the requester, with any number of jobs on their way. ``job1``,
+    ``checked1``: the replier, one at a time; jobs without payload (ACKs) are always good, so their
+    answers stay here. While the replier waits for an answer, and ``GRACE`` cycles longer, the
+    requester has one job passed on for each of the replier's: READ responses and requests share the
+    wire evenly although only one side works ahead.
+
+    Latency: none; the gather takes jobs into a register. Throughput: one job a cycle.
+    Reset: idle.
     """
 
     def __init__(self):
@@ -33,30 +43,64 @@ class TxArbiter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.output = output = Skid(shape=TxJob)
-        wiring.connect(m, output.o, wiring.flipped(self.job))
-        side, busy = Signal(), Signal()
-        chosen = Signal()
-        with m.If(side):
-            m.d.comb += chosen.eq(~self.job0.valid)
+        whose = data.StructLayout({"side": 1, "silent": 1})
+        m.submodules.order = order = StreamFifo(shape=whose, depth=JOBS)
+        reading = Signal()  # an answer to the replier is to come
+        grace = Signal(range(GRACE + 1))
+        spent = Signal()  # the requester has had its job since the replier's last
+        chosen, passed, last = Signal(), Signal(), Signal()
+        held = (reading | (grace != 0)) & spent
+        choose = self.job1.valid & (~self.job0.valid | ~last | held)
+        # Whoever has been offered to the gather stays until it is taken.
+        offered, offered_side = Signal(), Signal()
+        with m.If(offered):
+            m.d.comb += chosen.eq(offered_side)
         with m.Else():
-            m.d.comb += chosen.eq(self.job1.valid)
-        for number, port in enumerate((self.job0, self.job1)):
-            with m.If(~busy & (chosen == number)):
-                m.d.comb += [
-                    output.i.payload.eq(port.payload),
-                    output.i.valid.eq(port.valid),
-                    port.ready.eq(output.i.ready),
-                ]
-        with m.If(output.i.valid & output.i.ready):
-            m.d.sync += [busy.eq(1), side.eq(chosen)]
+            m.d.comb += chosen.eq(choose)
+        silent = chosen & (self.job1.payload.source == TxSource.NONE)
+        may0 = offered | ~held
+        with m.If(chosen):
+            m.d.comb += [
+                self.job.payload.eq(self.job1.payload),
+                self.job.valid.eq(self.job1.valid & order.i.ready),
+                self.job1.ready.eq(self.job.ready & order.i.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                self.job.payload.eq(self.job0.payload),
+                self.job.valid.eq(self.job0.valid & order.i.ready & may0),
+                self.job0.ready.eq(self.job.ready & order.i.ready & may0),
+            ]
+        m.d.comb += [
+            passed.eq(self.job.valid & self.job.ready),
+            order.i.valid.eq(passed),
+            order.i.payload.side.eq(chosen),
+            order.i.payload.silent.eq(silent),
+        ]
+        m.d.sync += [
+            offered.eq(self.job.valid & ~self.job.ready),
+            offered_side.eq(chosen),
+        ]
+        with m.If(passed):
+            m.d.sync += [last.eq(chosen), spent.eq(~chosen)]
+
+        answer = order.o.payload
         for number, port in enumerate((self.checked0, self.checked1)):
+            mine = order.o.valid & (answer.side == number) & ~answer.silent
             m.d.comb += [
                 port.payload.eq(self.checked.payload),
-                port.valid.eq(self.checked.valid & (side == number)),
+                port.valid.eq(self.checked.valid & mine),
             ]
-            with m.If(side == number):
-                m.d.comb += self.checked.ready.eq(port.ready)
-        with m.If(self.checked.valid & self.checked.ready):
-            m.d.sync += busy.eq(0)
+            with m.If(mine & port.ready):
+                m.d.comb += self.checked.ready.eq(1)
+        with m.If(order.o.valid & answer.silent):
+            m.d.comb += self.checked.ready.eq(1)
+        m.d.comb += order.o.ready.eq(self.checked.valid & self.checked.ready)
+
+        with m.If(grace != 0):
+            m.d.sync += grace.eq(grace - 1)
+        with m.If(self.checked1.valid & self.checked1.ready):
+            m.d.sync += [reading.eq(0), grace.eq(GRACE)]
+        with m.If(passed & chosen & ~silent):
+            m.d.sync += reading.eq(1)
         return m

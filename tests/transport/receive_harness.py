@@ -56,6 +56,7 @@ class Seen:
 
     what: str
     qp: int
+    stopped: bool = False  # the QP was in error before
     jobs: list[Row] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
     fetches: list[tuple[int, int, int]] = field(default_factory=list)
@@ -253,13 +254,13 @@ class Harness:
                 mutation(self.world)
                 self.sync()
             qp = (header["dest_qp"] & 0x3FFF) % CONFIG.qps
-            self._seen = Seen("packet", qp)
+            self._seen = Seen("packet", qp, stopped=self.world.in_error(qp))
             self._seen.expected = [self.world.packet(header)]
         else:
             assert self._offered is not None
             qp, flags = self._offered
             self._offered = None
-            self._seen = Seen("poke", qp)
+            self._seen = Seen("poke", qp, stopped=self.world.in_error(qp))
             self._seen.expected = self.world.poke(qp, flags)
         self._started = self.cycle
         self._wakes = self.ack[qp]["wakes"]
@@ -314,8 +315,12 @@ class Harness:
             assert row["qp"] == seen.qp
             seen.naks.append(row["psn"])
         else:
-            assert int(getattr(self.dut, name).value) == seen.qp
+            value = int(getattr(self.dut, name).value)
+            assert value & 0x3FFF == seen.qp
             if name == "head_req":
+                # The table is told when every entry would be finished.
+                stopped = bool(value >> 14)
+                assert seen.stopped <= stopped <= self.world.in_error(seen.qp)
                 entries = self.outstanding[seen.qp]
                 oldest = {"valid": 1, "entry": entries[0]} if entries else {}
                 self._answer("head_rsp", pack(Oldest, oldest))

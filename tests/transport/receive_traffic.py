@@ -325,7 +325,7 @@ class Traffic:
         rng = self.rng
         name, value = rng.choice(
             (
-                ("opcode", rng.choice((*range(0x18), 0x24, 0x64, 0x1F))),
+                ("opcode", rng.choice((*range(0x18), *(0x24, 0x64, 0x1F) * 3))),
                 ("length", rng.choice((0, 1, 255, 256, 257, 300))),
                 ("dma_length", rng.choice((0, 1, 257, 1 << 31, (1 << 31) + 1))),
                 ("rkey", rng.choice((KEY_READ_ONLY, 0))),

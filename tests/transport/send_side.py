@@ -9,9 +9,10 @@ from amaranth.lib import wiring
 from hdl.abi.enums import WrOpcode
 from hdl.config import NicConfig
 from hdl.context.table import Table
-from hdl.ports.jobs import FetchStatus
+from hdl.ports.jobs import FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
 from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 
@@ -69,20 +70,34 @@ def wqe(opcode=WrOpcode.SEND, length=10, **fields) -> dict:
     return base | fields
 
 
-async def gather_model(ctx, sender, world):
-    """Takes the jobs of ``sender`` into ``world.jobs`` unless ``world.refuse`` gives a status."""
+async def gather_model(ctx, sender, world, delay=8, most=8):
+    """Takes jobs into ``world.handed``, then ``world.jobs`` unless ``world.refuse`` gives a status.
+
+    Answers in order, each ``delay`` cycles after its job; the replier's jobs without payload have
+    none (TxArbiter)."""
+    waiting, cycle, offered = deque(), 0, False
     while True:
-        ctx.set(sender.job.ready, 1)
-        *_, job = await ctx.tick().sample(sender.job.payload).until(sender.job.valid)
-        ctx.set(sender.job.ready, 0)
-        await ctx.tick().repeat(3)
-        status = world.refuse(job) if world.refuse else 0
-        if not status:
-            world.jobs.append(job)
-        ctx.set(sender.checked.payload.status, status)
-        ctx.set(sender.checked.valid, 1)
-        await ctx.tick().until(sender.checked.ready)
-        ctx.set(sender.checked.valid, 0)
+        ctx.set(sender.job.ready, len(waiting) < most)
+        *_, valid, ready, job, taken = await ctx.tick().sample(
+            sender.job.valid, sender.job.ready, sender.job.payload, sender.checked.ready
+        )
+        cycle += 1
+        if offered and taken:
+            offered = False
+            ctx.set(sender.checked.valid, 0)
+        if valid and ready:
+            world.handed.append(job)
+            waiting.append((cycle + delay, job))
+        if waiting and waiting[0][0] <= cycle and not offered:
+            _, job = waiting.popleft()
+            status = world.refuse(job) if world.refuse else 0
+            if not status:
+                world.jobs.append(job)
+            if world.silent and job.source == TxSource.NONE:
+                continue
+            offered = True
+            ctx.set(sender.checked.payload.status, status)
+            ctx.set(sender.checked.valid, 1)
 
 
 @dataclass
@@ -91,10 +106,12 @@ class World:
 
     dut: SendSide
     queues: dict = field(default_factory=lambda: defaultdict(list))
-    jobs: list = field(default_factory=list)
+    handed: list = field(default_factory=list)  # jobs taken
+    jobs: list = field(default_factory=list)  # those found good
     lines: set = field(default_factory=set)
     pokes: list = field(default_factory=list)
     refuse: object = None  # job -> WC status
+    silent = False  # jobs without payload get no answer
     fetch_delay: int = 20
     lanes: int = 4
     cycle: int = 0
@@ -171,10 +188,11 @@ class World:
         await gather_model(ctx, self.dut.requester, self)
 
     async def poked(self, ctx):
-        r = self.dut.requester
-        ctx.set(r.poke.ready, 1)
+        o = self.dut.outstanding
+        ctx.set(o.poke.ready, 1)
         while True:
-            *_, poke = await ctx.tick().sample(r.poke.payload).until(r.poke.valid)
+            *_, poke = await ctx.tick().sample(o.poke.payload).until(o.poke.valid)
+            assert poke.flags == ReceiveFlags.FINISH
             self.pokes.append(poke.qp)
 
     @property
@@ -230,15 +248,16 @@ class World:
         await ctx.tick().until(port.ready)
         ctx.set(port.valid, 0)
 
-    async def oldest(self, ctx, qp):
+    async def oldest(self, ctx, qp, *, stopped=0):
         o = self.dut.outstanding
-        ctx.set(o.head_req.payload, qp)
+        ctx.set(o.head_req.payload, {"qp": qp, "stopped": stopped})
         ctx.set(o.head_req.valid, 1)
         await ctx.tick().until(o.head_req.ready)
         ctx.set(o.head_req.valid, 0)
         ctx.set(o.head_rsp.ready, 1)
         *_, answer = await ctx.tick().sample(o.head_rsp.payload).until(o.head_rsp.valid)
         ctx.set(o.head_rsp.ready, 0)
+        await ctx.tick().repeat(4)  # as the completer, which comes before the requester
         return answer.entry if answer.valid else None
 
     async def pop(self, ctx, qp):

@@ -24,6 +24,16 @@ def test_lists_of_all_qps_in_one_pool(seed):
     rng, table = random.Random(seed), OutstandingTable(config=CONFIG)
     lists = {qp: deque() for qp in range(CONFIG.qps)}  # (entry, number in the pool)
     complete, fullest = {}, 0
+    watched, pokes, poked = set(), [], []
+
+    async def count_pokes(ctx):
+        while True:
+            ctx.set(table.poke.ready, rng.random() < 0.3)
+            *_, valid, ready, poke = await ctx.tick().sample(
+                table.poke.valid, table.poke.ready, table.poke.payload
+            )
+            if valid and ready:
+                poked.append(poke.qp)
 
     async def bench(ctx):
         nonlocal fullest
@@ -49,16 +59,27 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 assert number not in taken, "an entry was given out twice"
                 lists[qp].append((step, number))
                 complete[step] = (0, 0)
+                if qp in watched:
+                    pokes.append(qp)
             elif what < 0.6 and lists[qp]:
                 step_, number = rng.choice(lists[qp])
                 if rng.random() < 0.5:
-                    await hand_over(ctx, table.finish, {"number": number})
-                    complete[step_] = (1, 0)
+                    await hand_over(ctx, table.finish, {"qp": qp, "number": number})
+                    complete[step_] = (1, complete[step_][1])
+                    if qp in watched:
+                        pokes.append(qp)
                 else:
-                    await hand_over(ctx, table.fail, {"qp": qp, "position": step_, "status": 7})
-                    complete[step_] = (1, 7)
+                    await hand_over(
+                        ctx, table.fail, {"qp": qp, "position": step_, "status": 1 + step % 9}
+                    )
+                    complete[step_] = (1, complete[step_][1] or 1 + step % 9)
+                    watched.add(qp)
+                    pokes.append(qp)
             elif what < 0.8:
-                await hand_over(ctx, table.head_req, qp)
+                stopped = rng.random() < 0.02
+                await hand_over(ctx, table.head_req, {"qp": qp, "stopped": stopped})
+                if stopped:
+                    watched.add(qp)
                 *_, answer = (
                     await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
                 )
@@ -71,11 +92,15 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await hand_over(ctx, table.pop, qp)
                 if lists[qp]:
                     lists[qp].popleft()
+                    if lists[qp] and qp in watched:
+                        pokes.append(qp)
                 await ctx.tick().repeat(3)  # ``room`` is looked at above
             elif rng.random() < 0.1:
                 await hand_over(ctx, table.drop, {"qp": qp})
                 lists[qp].clear()
+                watched.discard(qp)
                 await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
-        assert fullest == CONFIG.outstanding
+        await ctx.tick().repeat(100)
+        assert fullest == CONFIG.outstanding and poked == pokes and pokes
 
-    simulate(table, bench, deadline=30_000)
+    simulate(table, bench, deadline=30_000, background=(count_pokes,))

@@ -38,8 +38,11 @@ class ReplySide(Elaboratable):
 
 
 class World:
+    silent = True
+
     def __init__(self):
         self.dut, self.jobs, self.refuse = ReplySide(), [], None
+        self.handed = []
 
     async def gather(self, ctx):
         await gather_model(ctx, self.dut.replier, self)

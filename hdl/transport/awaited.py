@@ -1,0 +1,121 @@
+"""Packets that the requester has handed to the gather, until their checks have come."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.drain import Drain
+from hdl.common.fifo import StreamFifo
+from hdl.ports.jobs import TxChecked
+
+from .outstanding import Fail, Finish
+
+__all__ = ["Awaited", "Handed"]
+
+#: Packets whose checks are awaited, and lines to be given back behind them.
+AWAITED = 16
+#: As many of them with more than this many bytes: what waits here stands in front of others.
+LARGE, LARGE_BYTES = 4, 1024
+
+
+class Handed(data.Struct):
+    """A packet handed to the gather (``job``), or only a line to give back in its turn.
+
+    ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
+    ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then."""
+
+    job: 1
+    begins: 1
+    release: 1
+    finish: 1
+    qp: 14
+    position: 16
+    number: 16
+    line: 8
+
+
+class Awaited(wiring.Component):
+    """Pairs what was handed to the gather with its answers, in order.
+
+    Members: ``i`` one for each job, and those without one; ``length`` (bytes) of the packet that
+    would be next, ``room``: it may be handed over (a place is kept for one without a job, which
+    only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with packets has been appended;
+    ``checked`` the gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever
+    its answer; ``refused``: its WQE ends with that status. Until that is taken, when all of it has
+    been done, no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all
+    handed over before has been dealt with, refusals included. ``packets``: counter (32 bit, wraps)
+    of those sent.
+    Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
+    Errors: ``refused``. Reset: empty.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "i": In(stream.Signature(Handed)),
+                "length": In(13),
+                "room": Out(1),
+                "begun": In(1),
+                "checked": In(stream.Signature(TxChecked)),
+                "release": Out(stream.Signature(8)),
+                "finish": Out(stream.Signature(Finish)),
+                "refused": Out(stream.Signature(Fail)),
+                "packets": Out(32),
+                "drain_start": In(1),
+                "drain_done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        entry = data.StructLayout({"handed": Handed, "epoch": 1})
+        m.submodules.queue = queue = StreamFifo(shape=entry, depth=AWAITED)
+        m.submodules.drain = drain = Drain()
+        oldest = queue.o.payload.handed
+        begun = Signal(range(AWAITED + 1))  # appended, first packets not yet released
+        refused_epoch = Signal()
+        free, bad, taken = Signal(), Signal(), Signal()
+        m.d.comb += [
+            queue.i.valid.eq(self.i.valid),
+            queue.i.payload.handed.eq(self.i.payload),
+            queue.i.payload.epoch.eq(drain.epoch),
+            self.i.ready.eq(queue.i.ready),
+            self.room.eq(queue.level < Mux(self.length > LARGE_BYTES, LARGE, AWAITED - 1)),
+            free.eq(
+                queue.o.valid
+                & ~self.release.valid
+                & ~self.finish.valid
+                & ~self.refused.valid
+                & (~oldest.begins | (begun != 0))
+            ),
+            self.checked.ready.eq(free & oldest.job),
+            taken.eq(free & (~oldest.job | self.checked.valid)),
+            bad.eq(oldest.job & (self.checked.payload.status != 0)),
+            queue.o.ready.eq(taken),
+            drain.start.eq(self.drain_start),
+            self.drain_done.eq(drain.done & ~self.finish.valid),
+            drain.enter.eq(self.i.valid & self.i.ready),
+            drain.leave0.eq(taken & ~bad),
+            drain.epoch0.eq(queue.o.payload.epoch),
+            drain.leave1.eq(self.refused.valid & self.refused.ready),
+            drain.epoch1.eq(refused_epoch),
+        ]
+        for port in (self.release, self.finish, self.refused):
+            with m.If(port.ready):
+                m.d.sync += port.valid.eq(0)
+        m.d.sync += begun.eq(begun + self.begun - (taken & oldest.begins))
+        with m.If(taken):
+            m.d.sync += [
+                self.release.valid.eq(oldest.release),
+                self.release.payload.eq(oldest.line),
+                self.finish.valid.eq(oldest.finish & ~bad),
+                self.finish.payload.qp.eq(oldest.qp),
+                self.finish.payload.number.eq(oldest.number),
+                self.refused.valid.eq(bad),
+                self.refused.payload.qp.eq(oldest.qp),
+                self.refused.payload.position.eq(oldest.position),
+                self.refused.payload.status.eq(self.checked.payload.status),
+                refused_epoch.eq(queue.o.payload.epoch),
+                self.packets.eq(self.packets + (oldest.job & ~bad)),
+            ]
+        return m
