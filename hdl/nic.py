@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.activation import ActivationList
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.fifo import StreamFifo
 from hdl.common.fork import StreamFork
 from hdl.common.quiesce import Quiesce
 from hdl.config import FUNCTION_RDMA, NicConfig
@@ -143,6 +144,7 @@ class Nic(wiring.Component):
 
         qp_rx_both = room("qp_rx_both", ProgramMirror(row=QpRx, index_width=14))
         releases = room("releases", StreamArbiter(shape=8, inputs=2))
+        wakes = room("wakes", StreamFifo(shape=14, depth=8))
         replies = room("replies", StreamArbiter(shape=Activation, inputs=2))
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=2))
         queue_errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=4))
@@ -265,7 +267,8 @@ class Nic(wiring.Component):
             (scatter.completion, completion.i),
             (scatter.reply, replies.i0),
             (replies.o, replier.activate),
-            (receive.wake, scheduler.wake),
+            (receive.wake, wakes.i),
+            (wakes.o, scheduler.wake),
             (receive.counted, qp_counters.counted),
             (virtio.qp_counters, qp_counters.guest),
             (management.command.clear_counters, qp_counters.clear),
@@ -338,6 +341,7 @@ class Nic(wiring.Component):
         m.d.comb += [
             drain.start.eq(management.command.drain.start),
             drain.turned.eq(Cat(requester.turned, replier.turned, receive.turned)),
+            receive.hold.eq(drain.wanted[2]),
             management.command.drain.done.eq(drain.done),
             invalidate.start.eq(management.command.invalidate.start),
             management.command.invalidate.done.eq(invalidate.done),

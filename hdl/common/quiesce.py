@@ -1,6 +1,6 @@
 """Waits until everything that was begun before a moment has ended."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,8 +15,9 @@ class Quiesce(wiring.Component):
     turns to new work, whose rows it reads then or later. After that the parts are started: they
     tell when all is finished that had been admitted before.
     Members: ``start`` is held until ``done``, which lasts one cycle. ``turned`` a bit for each
-    front. Each part gets ``part_start`` (one cycle) and answers with its bit of ``part_done``,
-    which is low from the cycle after the start until the part has finished. Reset: idle.
+    front; ``wanted`` likewise: it is waited for. Each part gets ``part_start`` (one cycle) and
+    answers with its bit of ``part_done``, which is low from the cycle after the start until the
+    part has finished. Reset: idle.
     """
 
     def __init__(self, *, fronts: int, parts: int):
@@ -26,13 +27,17 @@ class Quiesce(wiring.Component):
             raise ValueError(f"Parts must be at least 1, not {parts!r}")
         self._fronts = fronts
         members = {"start": In(1), "done": Out(1), "part_start": Out(1), "part_done": In(parts)}
-        super().__init__(members | ({"turned": In(fronts)} if fronts else {}))
+        if fronts:
+            members |= {"turned": In(fronts), "wanted": Out(fronts)}
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
         left = Signal(max(1, self._fronts))  # fronts that have not turned yet
         turned = self.turned if self._fronts else 1
-        with m.FSM(name="quiesce"):
+        with m.FSM(name="quiesce") as fsm:
+            if self._fronts:
+                m.d.comb += self.wanted.eq(Mux(fsm.ongoing("FRONTS"), left, 0))
             with m.State("IDLE"):
                 m.d.sync += left.eq((1 << self._fronts) - 1)
                 with m.If(self.start):

@@ -40,12 +40,13 @@ class Completer(wiring.Component):
     packet's). Nothing waits for the check of a READ response's place: ``pending`` and rows are what
     a good one brings about; ``Settle`` sees to those that are not.
     An entry that is not ``complete`` is never removed: the requester still works on it.
-    ``i`` is taken (ready) when all has been handed over: rows, ``pop``, ``wake``, ``repoke``.
+    ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed, until all
+    has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such cycle.
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
     that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 8 cycles and the wait for the table, each further WQE 7; a READ
-    response 11 and the wait for the fetch. Throughput: one packet at a time.
+    Latency: an ACK of one WQE 7 cycles, each further WQE 7; a READ response 10 and the wait for the
+    fetch. Throughput: one packet at a time.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
     pokes asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not
     taken is lost (receive never waits for the send side). Reset: idle.
@@ -67,19 +68,22 @@ class Completer(wiring.Component):
                 "repoke": Out(stream.Signature(Activation)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
                 "ack_write": Out(TableWrite(14, QpAck)),
+                "qp": Out(14),
+                "busy": Out(1),
+                "ending": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        work = self.i.payload
+        work = Signal(CompleterWork, reset_less=True)
         header = work.header
         ack = Signal(QpAck, reset_less=True)  # working copy
         changed = Signal()  # ... which differs from the table
         oldest = Signal(Oldest, reset_less=True)
         entry = oldest.entry
         said, facts = Signal(ResponseFacts, reset_less=True), Signal(EntryFacts, reset_less=True)
-        response_now = response_facts(m, work)
+        response_now = response_facts(m, self.i.payload)
         entry_now = entry_facts(m, work, oldest, ack)
 
         owes = Signal()  # the packet has not had its job yet
@@ -99,10 +103,13 @@ class Completer(wiring.Component):
 
         with m.FSM(name="completer") as fsm:
             with m.State("IDLE"):
+                taken = self.i.payload
                 m.d.sync += [
-                    ack.eq(work.ack),
+                    work.eq(taken),
+                    ack.eq(taken.ack),
                     said.eq(response_now),
-                    owes.eq(~work.finish),
+                    owes.eq(~taken.finish),
+                    packet.eq(~taken.finish),
                     changed.eq(0),
                     more.eq(0),
                     poke_flags.eq(0),
@@ -110,12 +117,18 @@ class Completer(wiring.Component):
                     placed.eq(0),
                     kind.eq(ScatterKind.NONE),
                 ]
-                m.d.comb += self.head_req.valid.eq(self.i.valid)
+                m.d.comb += [
+                    self.head_req.valid.eq(self.i.valid),
+                    self.head_req.payload.qp.eq(taken.qp),
+                    self.head_req.payload.stopped.eq(taken.in_error),
+                    self.i.ready.eq(self.head_req.ready),
+                ]
                 with m.If(self.i.valid & self.head_req.ready):
                     m.next = "HEAD"
             with m.State("LOOK"):
                 m.d.comb += [
                     self.head_req.valid.eq(1),
+                    self.head_req.payload.qp.eq(work.qp),
                     self.head_req.payload.stopped.eq(work.in_error | ack.error),
                 ]
                 m.d.sync += [finish.eq(0), placed.eq(0), more.eq(0), kind.eq(ScatterKind.NONE)]
@@ -212,7 +225,7 @@ class Completer(wiring.Component):
                     with m.Elif(owes):
                         m.next = "END"
                     with m.Else():
-                        m.d.comb += self.i.ready.eq(1)
+                        m.d.comb += self.ending.eq(1)
                         m.next = "IDLE"
 
         # What is handed over, each as soon as its taker is ready.
@@ -230,6 +243,7 @@ class Completer(wiring.Component):
                 m.d.sync += give.eq(0)
 
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
+        m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.qp.eq(work.qp)]
         failed = fsm.ongoing("JOB") & self.job.ready & finish
         m.d.comb += [
             events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
@@ -241,8 +255,6 @@ class Completer(wiring.Component):
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        with m.If(fsm.ongoing("IDLE")):
-            m.d.sync += packet.eq(~work.finish)
         with m.If(self.sequence_nak.valid & self.sequence_nak.ready):
             m.d.sync += self.sequence_nak.valid.eq(0)
         return m
@@ -253,8 +265,6 @@ class Completer(wiring.Component):
         done, failed = pending.effects.completion, status != WcStatus.SUCCESS
         send_queue = (work.qp << 1) + self._config.sq_queue(0)
         m.d.comb += [
-            self.head_req.payload.qp.eq(work.qp),
-            self.head_req.payload.stopped.eq(work.in_error),
             self.pop.payload.eq(work.qp),
             self.wake.payload.eq(work.qp),
             self.repoke.payload.qp.eq(work.qp),

@@ -74,13 +74,15 @@ class Receive(wiring.Component):
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
     responder's rows as it works with them; ``rx_read``, ``rx_write``: the same as all others see
     them, behind the checks; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
-    the pool of READ requests. ``turned``: see ``Quiesce``. ``settled``: nothing taken is unfinished
-    here. ``mending``: rows of a QP whose check was not good are still to be written. ``counters``:
-    see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing
+    is taken before the completer has ended. ``settled``: nothing taken is unfinished here.
+    ``mending``: rows of a QP whose check was not good are still to be written. ``counters``: see
+    ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 4 cycles to the responder or completer; see there for the rest. Throughput: one packet
-    in 7 cycles for a WRITE, 11 for an ACK of one WQE, 10 for a SEND, each with the waits for fetch
-    and table, but not for checks: up to 8 are awaited. Packets and pokes alternate when both wait.
+    in 7 cycles for a WRITE, 10 for a SEND, 9 for an ACK of one WQE, 7 when another QP's comes next,
+    each with the waits for fetch and table, but not for checks: up to 8 are awaited. Packets and
+    pokes alternate when both wait.
     Errors: a packet that is not for a QP in the right state is dropped and counted by cause; only
     RC is served. Reset: idle, counters 0.
     """
@@ -114,6 +116,7 @@ class Receive(wiring.Component):
                 "wake": Out(stream.Signature(14)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
                 "turned": Out(1),
+                "hold": In(1),
                 "settled": Out(1),
                 "mending": Out(1),
                 "counters": Out(Counters),
@@ -145,22 +148,28 @@ class Receive(wiring.Component):
         failing = Signal()  # the front writes the row itself
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
+        # The completer works on while the next rows are read, but not those of the same QP.
+        index, waits = Signal(14), Signal()
+        m.d.comb += [
+            index.eq(Mux(turn, self.poke.payload.qp, pair)),
+            waits.eq(settle.stalled | (completer.busy & (self.hold | (index == completer.qp)))),
+        ]
 
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
                 m.d.comb += [
-                    self.header.ready.eq(~turn & ~settle.stalled),
-                    self.poke.ready.eq(turn & ~settle.stalled),
+                    self.header.ready.eq(~turn & ~waits),
+                    self.poke.ready.eq(turn & ~waits),
                 ]
-                m.d.sync += [header.eq(self.header.payload), poked.eq(turn), drop.eq(0)]
-                m.d.sync += poke.eq(self.poke.payload.flags)
-                with m.If(turn):
-                    self._read_rows(m, self.poke.payload.qp)
-                    m.d.sync += qp.eq(self.poke.payload.qp)
-                with m.Else():
-                    self._read_rows(m, pair)
-                    m.d.sync += qp.eq(pair)
-                with m.If(settle.stalled):
+                m.d.sync += [
+                    header.eq(self.header.payload),
+                    poked.eq(turn),
+                    drop.eq(0),
+                    poke.eq(self.poke.payload.flags),
+                    qp.eq(index),
+                ]
+                self._read_rows(m, index)
+                with m.If(waits):
                     pass
                 with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
                     m.next = "ROWS"
@@ -176,7 +185,9 @@ class Receive(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
-                with m.If(~poked):
+                with m.If(completer.busy & ~completer.ending):
+                    m.next = "CHECK"  # the ports that it shares are its own until it ends
+                with m.Elif(~poked):
                     m.d.sync += [
                         part.eq(Mux(is_response, Part.COMPLETER, Part.RESPONDER)),
                         drop.eq(drop_now),
@@ -200,12 +211,19 @@ class Receive(wiring.Component):
                     responder.i.valid.eq(part == Part.RESPONDER),
                     completer.i.valid.eq(part == Part.COMPLETER),
                 ]
-                with m.If((responder.i.valid & responder.i.ready) | completer.i.ready):
+                with m.If(
+                    (responder.i.valid & responder.i.ready)
+                    | (completer.i.valid & completer.i.ready)
+                ):
                     m.d.sync += turn.eq(~poked & self.poke.valid)
                     m.next = "IDLE"
                     with m.If(poked & (poke != 0)):
-                        self._read_rows(m, qp)  # the poke has a second half
-                        m.next = "ROWS"
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                # The poke has a second half.
+                with m.If(~completer.busy):
+                    self._read_rows(m, qp)
+                    m.next = "ROWS"
             with m.State("FAIL"):
                 # Something outside has broken the QP (its CQ overflowed): stop it, then flush it.
                 m.d.comb += [failing.eq(1), pending_valid.eq(1)]
@@ -273,8 +291,8 @@ class Receive(wiring.Component):
             m.d.comb += [settle.pending.valid.eq(1), settle.pending.payload.eq(pending)]
         job = self.scatter_job
         m.d.comb += [
-            settle.front_idle.eq(fsm.ongoing("IDLE")),
-            self.turned.eq(fsm.ongoing("IDLE")),
+            settle.front_idle.eq(fsm.ongoing("IDLE") & ~completer.busy),
+            self.turned.eq(fsm.ongoing("IDLE") & ~completer.busy),
             self.settled.eq(settle.idle),
             self.mending.eq(settle.stalled),
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),

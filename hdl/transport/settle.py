@@ -19,8 +19,8 @@ __all__ = ["PENDING", "Settle"]
 #: Jobs whose checks are awaited.
 PENDING = 8
 #: QPs that have failed and whose later packets are still on their way: each of the jobs awaited may
-#: be another's, and so may the one at the output and the one Receive is at.
-FAILED = PENDING + 2
+#: be another's, and so may the one at the output and the two Receive is at.
+FAILED = PENDING + 3
 
 
 class _Failed(data.Struct):

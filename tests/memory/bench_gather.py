@@ -388,6 +388,24 @@ async def reset_in_mid_packet(dut):
 
 
 @cocotb.test()
+async def misses_overlap(dut):
+    """Packets behind one whose page is not cached are checked meanwhile."""
+    latency = 200
+    bench = await Bench(dut, seed=28, latency=latency).start()
+    packets = 0
+    for region in bench.world.large:
+        for start in range(0, region.length if region.type == 2 else 0, 8 * PAGE):
+            address = region.va + start  # a cache line of its own
+            bench.send_line(packets, [(address, 64, region.key)], 0, 64)
+            packets += 1
+    await bench.bus.until(lambda: len(bench.checked.items) == packets)
+    spent = bench.checked.times[-1] - bench.job.times[0]
+    dut._log.info("width %d: %d packets, all misses: %d cycles", WIDTH, packets, spent)
+    assert packets >= 10 and bench.count("misses") == packets and spent < 2 * latency
+    await bench.finish()
+
+
+@cocotb.test()
 async def measure(dut):
     """Cycles from job to answer, and the rate of large packets from unaligned buffers."""
     bench = await Bench(dut, seed=27).start()

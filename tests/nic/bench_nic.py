@@ -312,6 +312,12 @@ async def local_errors(dut):
     ):
         qps = await connect(p.nodes, p.pds, p.cqs)
         await broken(p, p.request(opcode, sges), status, qps)
+        # Behind one that is on its way, and with nothing more to come.
+        qps = await connect(p.nodes, p.pds, p.cqs)
+        good = p.request(WrOpcode.RDMA_WRITE, [ok], number=5)
+        await qps[0].post_send([good, p.request(opcode, sges, number=6)])
+        found = await p.done(count=2)
+        assert [(wc.wr_id, wc.status) for wc in found] == [(5, WcStatus.SUCCESS), (6, status)]
 
 
 @cocotb.test()

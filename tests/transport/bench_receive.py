@@ -636,6 +636,26 @@ async def cycles(dut):
 
 
 @cocotb.test()
+async def cycles_of_acks_in_turn(dut):
+    """The next packet's rows are read while the completer is at another QP's."""
+    h = Overlap(dut)
+    peers = []
+    for qp in (2, 3, 6):
+        make_qp(h.world, qp)
+        peers.append(Peer(h.world, qp))
+    await h.start()
+    h.check_cycles = 12
+    for peer in peers:
+        for _ in range(8):
+            peer.post_send(2, 1)
+    turns = iter(peers * 8)
+    await h.burst(lambda: next(turns).answer(), 24)
+    spent = (h.taken[-1] - h.taken[0]) / 23
+    cocotb.log.info("cycles: ACK, QPs in turn: %.1f", spent)
+    assert spent <= 7.5, spent
+
+
+@cocotb.test()
 async def cycles_of_pokes(dut):
     h, peer = await start(dut)
     peer.post_recv(50)

@@ -88,7 +88,8 @@ class Harness:
         self._offered: tuple[int, int] | None = None
         self._seen: Seen | None = None
         self.done: list[Seen] = []
-        self._started = self._wakes = 0
+        self._started = 0
+        self._woken = dict.fromkeys(self.ack, 0)  # the last that a wake told of
         self._rows: dict[str, int] = {}
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
@@ -114,6 +115,7 @@ class Harness:
         self.rx = {i: dict(row) for i, row in self.world.rx.items()}
         self.ahead = {i: dict(row) for i, row in self.world.rx.items()}
         self.ack = {i: dict(row) for i, row in self.world.ack.items()}
+        self._woken = {i: row["wakes"] for i, row in self.ack.items()}
         self.pool = {i: dict(row) for i, row in self.world.pool.items()}
         self.outstanding = {i: [dict(e) for e in self.world.outstanding[i]] for i in self.rx}
 
@@ -263,7 +265,6 @@ class Harness:
             self._seen = Seen("poke", qp, stopped=self.world.in_error(qp))
             self._seen.expected = self.world.poke(qp, flags)
         self._started = self.cycle
-        self._wakes = self.ack[qp]["wakes"]
 
     def _table(self, name: str, index: int) -> None:
         if name == "resource_read":
@@ -285,15 +286,17 @@ class Harness:
         assert seen is not None, f"{name} while nothing is being handled"
         if name == "repoke":
             row = self._read(name)
-            self._repoked(row)
+            self._about(row["qp"])
             seen.repokes.append(row["flags"])
             if self.auto_poke:
                 self.poke(row["qp"], row["flags"])
         elif name == "fetch_req":
             row = self._read(name)
-            assert (row["qp"], row["function"]) == (seen.qp, self.world.cfg[seen.qp]["function"])
+            qp = row["qp"]
+            self._about(qp)
+            assert row["function"] == self.world.cfg[qp]["function"]
             seen.fetches.append((row["queue"], row["position"], row["send"]))
-            element, available = self.world.fetch(seen.qp, row["position"], send=bool(row["send"]))
+            element, available = self.world.fetch(qp, row["position"], send=bool(row["send"]))
             assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
             self._element = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
@@ -312,28 +315,30 @@ class Harness:
             seen.effects.append(self._read(name))
         elif name == "sequence_nak":
             row = self._read(name)
-            assert row["qp"] == seen.qp
+            self._about(row["qp"])
             seen.naks.append(row["psn"])
         else:
             value = int(getattr(self.dut, name).value)
-            assert value & 0x3FFF == seen.qp
+            qp = value & 0x3FFF
+            self._about(qp)
             if name == "head_req":
                 # The table is told when every entry would be finished.
-                stopped = bool(value >> 14)
-                assert seen.stopped <= stopped <= self.world.in_error(seen.qp)
-                entries = self.outstanding[seen.qp]
+                assert seen.stopped <= bool(value >> 14) <= self.world.in_error(qp)
+                entries = self.outstanding[qp]
                 oldest = {"valid": 1, "entry": entries[0]} if entries else {}
                 self._answer("head_rsp", pack(Oldest, oldest))
             elif name == "pop":
-                self.outstanding[seen.qp].pop(0)
+                self.outstanding[qp].pop(0)
                 seen.pops += 1
             else:
                 seen.wakes += 1
-                told = (self._wakes + seen.wakes) % 256
-                assert self.ack[seen.qp]["wakes"] == told, "the row must be written with the wake"
+                self._woken[qp] = (self._woken[qp] + 1) % 256
+                told = self.ack[qp]["wakes"]
+                assert told == self._woken[qp], "the row must be written with the wake"
 
-    def _repoked(self, row: Row) -> None:
-        assert self._seen and row["qp"] == self._seen.qp
+    def _about(self, qp: int) -> None:
+        """Something is asked or said of that QP."""
+        assert self._seen and qp == self._seen.qp
 
     def _finish(self) -> None:
         """The hardware is idle: compare."""

@@ -80,10 +80,9 @@ class Overlap(Harness):
         if self._seen is None:
             self._seen, self._started = Seen("burst", qp), self.cycle
         self._seen.qp = qp
-        self._wakes = self.ack[qp]["wakes"] - self._seen.wakes
 
-    def _repoked(self, row: Row) -> None:
-        pass  # of any QP
+    def _about(self, qp: int) -> None:
+        pass  # any
 
     def _output(self, name: str) -> None:
         super()._output(name)
