@@ -170,8 +170,8 @@ FAULTS = (
         name="entries-kept",
         what="ring entries read ahead outlive the reset of their queue",
         file="hdl/queues/heads.py",
-        old="forget.eq(self.flush | (age == EPOCH - 1))",
-        new="forget.eq(age == EPOCH - 1)",
+        old="forget.eq(self.flush | epoch.ends)",
+        new="forget.eq(epoch.ends)",
         tests=FETCH_MIXED,
     ),
     # Requests received.

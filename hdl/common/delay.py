@@ -22,24 +22,29 @@ def delayed(m: Module, value: Value, cycles: int, *, name: str) -> Value:
 
 
 class Delay(wiring.Component):
-    """``o`` is what ``i`` was ``cycles`` ago, every cycle.
+    """``o`` is what ``i`` was ``cycles`` ago, if ``i_valid`` was high then; otherwise undefined.
 
-    Latency: ``cycles``, at least 2. Reset: ``o`` is undefined until ``cycles`` after it; valid bits
-    go beside it in registers.
+    The ring rests when no such row is in it. Latency: ``cycles``, at least 2. Reset: what is under
+    way is lost; valid bits go beside it in registers.
     """
 
     def __init__(self, *, shape, cycles: int):
         if cycles < 2:
             raise ValueError(f"Cycles must be at least 2, not {cycles!r}")
         self._shape, self._cycles = shape, cycles
-        super().__init__({"i": In(shape), "o": Out(shape)})
+        super().__init__({"i": In(shape), "i_valid": In(1), "o": Out(shape)})
 
     def elaborate(self, platform):
         m = Module()
         index = ceil_log2(self._cycles)
         m.submodules.ring = ring = Ram(shape=Shape.cast(self._shape).width, depth=1 << index)
-        at = Signal(index)
-        m.d.sync += at.eq(at + 1)
+        at, left = Signal(index), Signal(range(self._cycles + 1))
+        with m.If(self.i_valid):
+            m.d.sync += left.eq(self._cycles)
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
+        with m.If(self.i_valid | (left != 0)):
+            m.d.sync += at.eq(at + 1)
         m.d.comb += [
             ring.write.index.eq(at),
             ring.write.row.eq(self.i),

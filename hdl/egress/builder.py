@@ -135,7 +135,11 @@ class HeaderBuilder(wiring.Component):
         ]
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
         m.submodules.waiting = waiting = Delay(shape=wait, cycles=WordSum.LATENCY)
-        m.d.comb += [header_sum.data.eq(entry4.ipv4), waiting.i.eq(entry4)]
+        m.d.comb += [
+            header_sum.data.eq(entry4.ipv4),
+            waiting.i.eq(entry4),
+            waiting.i_valid.eq(valid[3]),
+        ]
 
         # 9: IP header before the transport headers.
         entry8 = waiting.o

@@ -62,6 +62,7 @@ class Seal(wiring.Component):
             unfill.state.eq(crc.state),
             unfill.fill.eq(delayed(m, fill, CrcBeats.LATENCY, name="fill")),
             waiting.i.eq(self.i),
+            waiting.i_valid.eq(self.valid),
         ]
 
         # Into one of the places 2, 6, 10, ...; the last one reaches into the next beat.

@@ -108,6 +108,7 @@ class Ingress(wiring.Component):
         m.d.sync += valid.eq(valid << 1 | decoder.plan_valid)
         m.d.comb += [
             beats.i.eq(collector.o.beat.data),
+            beats.i_valid.eq(collector.o_valid),
             realign.valid.eq(valid[-1]),
             realign.data.eq(beats.o),
             Value.cast(realign.plan).eq(delayed(m, Value.cast(decoder.plan), later, name="plan")),
@@ -116,6 +117,8 @@ class Ingress(wiring.Component):
         ]
 
         # The row, as old as the decision.
+        ends = Signal(DECISION)
+        m.d.sync += ends.eq(ends << 1 | (collector.o_valid & collector.o.beat.last))
         row = Signal(RxHeader)
         parsed = HeaderParser.LATENCY
         m.submodules.rows = rows = Delay(shape=RxHeader, cycles=DECISION - parsed)
@@ -123,6 +126,7 @@ class Ingress(wiring.Component):
             row.eq(parser.o),
             row.length.eq(decoder.bounds.length),
             rows.i.eq(row),
+            rows.i_valid.eq(ends[parsed - 1]),
             buffer.row.eq(rows.o),
             udp.pseudo.eq(
                 delayed(
@@ -135,8 +139,6 @@ class Ingress(wiring.Component):
         ]
 
         # The decision: of all checks that fail, the first in order counts.
-        ends = Signal(DECISION)
-        m.d.sync += ends.eq(ends << 1 | (collector.o_valid & collector.o.beat.last))
         conditions = self._conditions(m, parser, decoder, icrc, udp, collector)
         failed = Cat(condition for _, condition in conditions)
         first = failed & (~failed + 1)

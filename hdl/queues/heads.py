@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.epoch import Epoch
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -20,9 +21,6 @@ __all__ = ["RingHeads"]
 #: Entries read at once: one 32-byte line of the ring.
 BATCH = 16
 ENTRY_BITS = 8 * AVAIL_ELEMENT.size
-#: Cycles after which all entries at hand are forgotten: fewer than any queue needs to come back to
-#: the same position, which is 65536 chains later.
-EPOCH = 1 << 16
 
 
 class _Tag(data.Struct):
@@ -80,9 +78,11 @@ class RingHeads(wiring.Component):
         connect(m, flow.read_client, flipped(self.read_client))
 
         held = Signal(self._lines)  # lines whose tag says something
-        age, forget, spoiled = Signal(range(EPOCH)), Signal(), Signal()
-        m.d.sync += age.eq(age + 1)
-        m.d.comb += forget.eq(self.flush | (age == EPOCH - 1))
+        forget, spoiled = Signal(), Signal()
+        # All entries at hand are forgotten in fewer cycles than any queue needs to come back to the
+        # same position, which is 65536 chains later.
+        m.submodules.epoch = epoch = Epoch()
+        m.d.comb += forget.eq(self.flush | epoch.ends)
 
         # Tags.
         job = Signal(ExpressJob, reset_less=True)

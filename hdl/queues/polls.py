@@ -1,6 +1,6 @@
 """How far send queues reach: the avail indices of several queues at a time."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -132,6 +132,7 @@ class Polls(wiring.Component):
             self.write_client.beat.payload.eq(writes[writer].payload),
             writes[writer].ready.eq(self.write_client.beat.ready),
         ]
-        with m.If(~self.write_client.beat.valid | self.write_client.beat.ready):
+        wanted = Cat(index.write_client.beat.valid for index in indices).any()
+        with m.If(wanted & (~self.write_client.beat.valid | self.write_client.beat.ready)):
             m.d.sync += writer.eq(following(writer))
         return m

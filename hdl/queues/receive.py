@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
@@ -30,9 +31,6 @@ __all__ = ["RecvFetch"]
 SLOTS = 32
 #: SGEs of a sink that is told.
 SINK_SLOTS = 3
-#: Cycles after which a line that nobody asked for is forgotten: once to twice this many. A queue
-#: comes back to the same position after 65536 WQEs, each of which takes more than four cycles.
-EPOCH = 1 << 16
 
 
 class _Tag(data.Struct):
@@ -116,10 +114,12 @@ class RecvFetch(wiring.Component):
         def line_of(asked):
             return (asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (bits - 1)))[:bits]
 
-        # Which lines hold a WQE, and which were asked for in this epoch.
+        # Which lines hold a WQE, and which were asked for in this epoch: the others are forgotten
+        # when it ends. A queue comes back to the same position after 65536 WQEs, each of which
+        # takes more than four cycles.
+        m.submodules.epoch = epochs = Epoch()
         valid, touched = Signal(config.recv_lines), Signal(config.recv_lines)
-        age = Signal(range(EPOCH))
-        epoch, keep, drop, clear, touch = (Signal() for _ in range(5))
+        keep, drop, clear, touch = (Signal() for _ in range(4))
         looked = Signal(FetchRequest)  # what the tag read before is compared with
         looked_line, fetched_line = Signal(config.recv_lines), Signal(config.recv_lines)
         fetched = Signal(FetchRequest, reset_less=True)  # what the lane is at
@@ -127,19 +127,17 @@ class RecvFetch(wiring.Component):
         sinking, slot_number = Signal(), Signal(range(SINK_SLOTS))
         used, used_line = Signal(), Signal(bits)  # the line of the last answer
         m.d.comb += [
-            epoch.eq(age == EPOCH - 1),
             looked_line.eq(1 << line_of(looked)),
             fetched_line.eq(1 << line_of(fetched)),
             kept_line.eq(Mux(sinking, 1 << line_of(sink), fetched_line)),
         ]
-        m.d.sync += age.eq(age + 1)
         m.d.sync += [
             valid.eq(
-                Mux(clear, 0, valid & Mux(epoch, touched, ~0) & ~Mux(drop, fetched_line, 0))
+                Mux(clear, 0, valid & Mux(epochs.ends, touched, ~0) & ~Mux(drop, fetched_line, 0))
                 | Mux(keep, kept_line, 0)
             ),
             touched.eq(
-                Mux(epoch, 0, touched) | Mux(keep, kept_line, 0) | Mux(touch, looked_line, 0)
+                Mux(epochs.ends, 0, touched) | Mux(keep, kept_line, 0) | Mux(touch, looked_line, 0)
             ),
         ]
         hit, start, resting, free = Signal(), Signal(), Signal(), Signal()

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
@@ -20,9 +21,6 @@ __all__ = ["AvailRing"]
 #: Entries read at once: one 32-byte line of the ring.
 BATCH = 16
 ENTRY_BITS = 8 * AVAIL_ELEMENT.size
-#: Cycles after which all entries at hand are forgotten: fewer than any queue needs to come back to
-#: the same position, which is 65536 chains later.
-EPOCH = 1 << 16
 
 
 class _Line(data.Struct):
@@ -95,11 +93,13 @@ class AvailRing(wiring.Component):
         place_of = Signal(bits)
         held = Signal(self._lines)
         entries, first, count, owner = line.entries, line.first, line.count, line.owner
-        age, forget = Signal(range(EPOCH)), Signal()
+        forget = Signal()
         forgotten = Signal()  # since the read was begun: what it gives is not kept
-        m.d.sync += age.eq(age + 1)
+        # All entries at hand are forgotten in fewer cycles than any queue needs to come back to the
+        # same position, which is 65536 chains later.
+        m.submodules.epoch = epoch = Epoch()
         m.d.comb += [
-            forget.eq(self.flush | (age == EPOCH - 1)),
+            forget.eq(self.flush | epoch.ends),
             # The queues of one kind have numbers in a row, or every second one.
             place_of.eq(job.queue[1:] ^ (job.queue[0] << (bits - 1))),
             cache.read0.index.eq(place_of),

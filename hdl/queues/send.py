@@ -167,7 +167,8 @@ class SendFetch(wiring.Component):
 
         # Slots into the lines: the express path's at once, else one lane a cycle, in turn.
         turn = Signal(lane_bits)
-        m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
+        with m.If(Cat(lane.slot.valid for lane in lanes).any()):
+            m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
         slot, slot_line = Signal(Slot), Signal(line_bits)
         with m.If(express.slot_valid):
             m.d.comb += [
