@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "ClockStats",
     "Event",
     "HostSettings",
     "HostStats",
@@ -124,6 +125,12 @@ class LinkStats(ctypes.Structure):
     )
 
 
+class ClockStats(ctypes.Structure):
+    """Edges since the start, how many of them were left out, jumps, looks at the whole state."""
+
+    _fields_ = _words("cycles", "skipped", "jumps", "looks")
+
+
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_memory": (c_void_p, [c_int, c_uint64, c_uint64]),
     "host_settings": (c_void_p, [c_int]),
@@ -133,6 +140,11 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_watch": (None, [c_int, c_uint32, c_uint64, c_uint64]),
     "host_unwatch": (None, [c_int]),
     "host_event": (c_int, [c_int, POINTER(Event)]),
+    "clock_start": (None, [c_uint64]),
+    "clock_stop": (None, []),
+    "clock_jump": (None, [c_int]),
+    "clock_wake": (None, []),
+    "clock_stats": (c_void_p, []),
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),
     "link_reseed": (None, [c_int]),
@@ -155,9 +167,9 @@ def library() -> ctypes.CDLL:
     return program
 
 
-def structure(kind: type[ctypes.Structure], function: str, index: int) -> ctypes.Structure:
-    """The structure that a model shares, as a view."""
-    return kind.from_address(getattr(library(), function)(index))
+def structure(kind: type[ctypes.Structure], function: str, *index: int) -> ctypes.Structure:
+    """The structure that a model (of that ``index``) shares, as a view."""
+    return kind.from_address(getattr(library(), function)(*index))
 
 
 def clear(view: ctypes.Structure) -> None:

@@ -19,6 +19,7 @@ from cocotb.triggers import Event, First, Timer, ValueChange
 
 from hdl.config import FUNCTION_MANAGEMENT
 from sim import native
+from sim.driver import platform
 from sim.driver.memory import GuestMemory
 from sim.driver.platform import Message
 
@@ -159,16 +160,22 @@ class Host:
         self.faults: list[Fault] = []
         self._watches: list[Callable[[int], None]] = []
         self.settings: Any = native.structure(native.HostSettings, "host_settings", index)
-        self.stats: Any = native.structure(native.HostStats, "host_stats", index)
+        self._stats = native.structure(native.HostStats, "host_stats", index)
         self._signal = signal
         self._arrived = Event()
         self._arrivals = 0
         self._seen: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         native.events("host_event", index)  # left over from an earlier test
         native.library().host_unwatch(index)
-        native.clear(self.stats)
+        native.clear(self._stats)
         self.set()
         self._task = cocotb.start_soon(self._dispatch())
+
+    @property
+    def stats(self) -> Any:
+        """What the host has counted until now (``sim.native.HostStats``)."""
+        native.library().clock_wake()
+        return self._stats
 
     def set(
         self,
@@ -270,8 +277,8 @@ class Host:
 class Management:
     """Register bus of the firmware: 32-bit registers in BAR 0 of the management function."""
 
-    def __init__(self, host: Host):
-        self._mmio = host.mmio
+    def __init__(self, mmio: platform.Mmio):
+        self._mmio = mmio
 
     async def read(self, addr: int) -> int:
         """Value of the register at byte address ``addr``, a multiple of 4."""
@@ -332,15 +339,18 @@ class Wire:
 
     def connect(self, other: Wire) -> None:
         """Join two ends; settings of each hold for what it sends."""
+        native.library().clock_wake()
         self.settings.peer = other.index
         other.settings.peer = self.index
 
     def disconnect(self) -> None:
         """Let Python be the far end."""
+        native.library().clock_wake()
         self.settings.peer = (1 << 64) - 1
 
     def hold(self, held: bool) -> None:
         """Let the far end take no more of what this card sends, or take it again."""
+        native.library().clock_wake()
         self.settings.stall_tx = 256 if held else 0  # of 256 cycles
 
     def inject(self, frame: bytes, *, error: bool = False, earliest_ns: float = 0) -> None:

@@ -20,6 +20,8 @@ __all__ = ["FILE", "MODEL", "Probe", "load", "probes", "rules", "save"]
 FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
 #: Registers that count what waits: above or below the value they start with.
 LEVELS = ("level", "credit", "credits", "pending")
+#: The register that counts cycles by itself (hdl/common/epoch.py): the clock model advances it.
+AGE = "age"
 
 _REGISTER = re.compile(r"^  reg (?:\[\d+:0\] )?\\?(\S+) +?= \d+'([hdb])([0-9a-f]+);", re.M)
 _STATES = re.compile(r"(?:^  \(\* enum_value_[01]+ = \"[^\"]*\" \*\)\n)+\Z", re.M)
@@ -45,6 +47,8 @@ class Probe:
     def describe(self, value: int, ready: int = 1) -> str:
         """What is worth telling about these values, or nothing when it is at rest there."""
         name = self.signal.split("$")[0]
+        if name == AGE:
+            return ""
         if self.ready:
             return f"{name.removesuffix('__valid')} waits" if value and not ready else ""
         if not self.states:
@@ -78,7 +82,7 @@ def _registers(path: tuple[str, ...], body: str) -> Iterator[Probe]:
     for match in _REGISTER.finditer(body):
         name, base, digits = match.groups()
         plain, init = name.split("$")[0], int(digits, _BASES[base])
-        if plain in LEVELS:
+        if plain in (*LEVELS, AGE):
             yield Probe(path, name, init)
         elif plain.endswith("_state"):
             above = _STATES.search(body, max(0, match.start() - _ABOVE), match.start())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 import cocotb_tools.config
 import cocotb_tools.runner
 
-from sim import env
+from sim import arrays, env
 from sim.verilog import digest
 
 _SPLIT = 20000  # statements in a C++ file: big designs become several, which compile in parallel
@@ -178,7 +179,10 @@ class _Build(cocotb_tools.runner.Verilator):
         make[make.index("-j") + 1] = str(env.compile_jobs())
         ready = [str(path) for path in sorted(self._shared.glob("*.o"))]
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
-        return [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
+        commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
+        if self._options.cxx:
+            commands.insert(1, [sys.executable, str(Path(arrays.__file__))])
+        return commands
 
 
 class _Simulation(cocotb_tools.runner.Verilator):

@@ -174,7 +174,18 @@ class System:
         **bench: Any,
     ) -> System:
         """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``."""
-        testbench = Testbench(dut, config=config, **bench)
+        testbench = Testbench(dut, config=config, **{"jump": True, **bench})
+        return await cls.on(testbench, options=options, deadline_cycles=deadline_cycles)
+
+    @classmethod
+    async def on(
+        cls,
+        testbench: Testbench,
+        *,
+        options: DriverOptions | None = None,
+        deadline_cycles: int = 2_000_000,
+    ) -> System:
+        """``start`` on a testbench that has been made, but not started."""
         await testbench.start()
         system = cls(testbench)
         testbench.deadline(deadline_cycles, system.report)

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
-__all__ = ["HOST", "LINK"]
+__all__ = ["CLOCK", "HOST", "LINK"]
 
 _HERE = Path(__file__).resolve().parent
-#: Sources of the host model (``sim.build.build_model(extra_sources=...)``).
-HOST = (_HERE / "host_model.sv", _HERE / "host_model.cpp", _HERE / "events.hpp")
+#: Sources of the clock (``sim.build.build_model(extra_sources=...)``), which the others need.
+CLOCK = tuple(_HERE / name for name in ("clock_model.cpp", "clock.hpp"))
+_EVENTS = _HERE / "events.hpp"
+#: Sources of the host model.
+HOST = (*(_HERE / f"host_{name}" for name in ("model.sv", "model.cpp", "types.hpp")), _EVENTS)
 #: Sources of the link model.
-LINK = (_HERE / "link_model.sv", _HERE / "link_model.cpp", _HERE / "events.hpp")
+LINK = (_HERE / "link_model.sv", _HERE / "link_model.cpp", _EVENTS)

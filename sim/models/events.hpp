@@ -39,6 +39,8 @@ class Events {
         return true;
     }
 
+    bool empty() const { return queue_.empty(); }
+
     // Level of the wake signal: changes once for each time the queue has become non-empty.
     bool signal() {
         if (!told_ && !queue_.empty()) {

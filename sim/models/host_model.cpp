@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "clock.hpp"
 #include "events.hpp"
+#include "host_types.hpp"
 #include "svdpi.h"
 
 namespace rocinante {
@@ -22,65 +24,7 @@ namespace {
 constexpr int kHosts = 4;
 constexpr std::uint64_t kMsiFirst = 0xFEE00000, kMsiLast = 0xFEEFFFFF;
 
-// Read by sim/platform.py through ctypes: same fields, same order.
-struct Settings {
-    std::uint64_t read_latency_ps = 500'000;
-    std::uint64_t read_jitter_ps = 0;     // up to that much more, random for each read
-    std::uint64_t write_delay_ps = 200'000;
-    std::uint64_t write_jitter_ps = 0;    // up to that much more, random for each beat
-    std::uint64_t read_ps_per_kib = 0;    // bandwidth of data towards the card; 0 = none set
-    std::uint64_t write_ps_per_kib = 0;   // bandwidth of data from the card
-    std::uint64_t mmio_latency_ps = 100'000;  // each way
-    std::uint64_t chunk_bytes = 0;        // completions are split at multiples of it; 0 = every beat
-    std::uint64_t reorder = 1;            // completions of different tags in any order
-    std::uint64_t stall_read = 0;         // of 256 cycles, how many refuse a read request
-    std::uint64_t stall_write = 0;        // ... a write beat
-    std::uint64_t stall_completion = 0;   // ... bring no completion
-    std::uint64_t seed = 1;
-};
-
-struct Stats {
-    std::uint64_t reads = 0, read_bytes = 0, read_beats = 0, read_faults = 0;
-    std::uint64_t writes = 0, write_bytes = 0, write_beats = 0, write_faults = 0;
-    std::uint64_t interrupts = 0, mmio_reads = 0, mmio_writes = 0;
-    std::uint64_t reads_outstanding = 0, reads_outstanding_max = 0, writes_pending = 0;
-    std::uint64_t first_read_ps = 0, last_read_ps = 0, first_write_ps = 0, last_write_ps = 0;
-    std::uint64_t cycles = 0;
-};
-
-struct Read {
-    std::uint64_t ready, addr, order;
-    std::uint32_t length, tag;
-    bool fault, begun;
-};
-
-struct Write {
-    std::uint64_t visible, addr, strb, order;
-    std::array<std::uint8_t, 64> data;
-};
-
-struct Mmio {
-    std::uint32_t id, function, bar, addr, size, write;
-    std::uint64_t value, earliest;
-};
-
-struct Answer {
-    Event event;
-    std::uint64_t order;
-};
-
-struct Watch {
-    std::uint32_t id;
-    std::uint64_t addr, size;
-};
-
-struct Later {
-    bool operator()(const Read &a, const Read &b) const {
-        return a.ready != b.ready ? a.ready > b.ready : a.order > b.order;
-    }
-};
-
-class Host {
+class Host final : public Timed {
   public:
     Settings settings;
     Stats stats;
@@ -93,6 +37,7 @@ class Host {
     std::uint8_t rsp_tag = 0;
     std::array<std::uint32_t, 16> rsp_data{};
     bool rd_ready = false, wr_ready = false, mmio_valid = false;
+    bool fired = false;  // something went over the port in the last cycle
 
     void reseed() { random_.seed(settings.seed); }
 
@@ -113,6 +58,26 @@ class Host {
     }
 
     void push_mmio(const Mmio &access) { mmio_.push_back(access); }
+
+    std::uint64_t next(std::uint64_t now) const override {
+        if (fired || rsp_valid || mmio_valid || !ready_.empty() || !events.empty()) return 0;
+        if (settings.stall_read || settings.stall_write) return 0;
+        std::uint64_t next = kNever;
+        if (!waiting_.empty()) next = std::min(next, waiting_.top().ready);
+        for (const auto &stream : streams_) {
+            if (!stream.empty()) next = std::min(next, stream.front().visible);
+        }
+        if (!returning_.empty()) next = std::min(next, returning_.front().event.time);
+        if (!mmio_.empty()) next = std::min(next, mmio_.front().earliest);
+        if (write_free_ > now + period_) next = std::min(next, write_free_ - period_);
+        return next;
+    }
+
+    void skip(std::uint64_t last, std::uint64_t cycles) override {
+        if (!now_) return;  // nobody's host
+        now_ = last;
+        stats.cycles += cycles;
+    }
 
     void watch(const Watch &watch) { watches_.push_back(watch); }
     void unwatch() { watches_.clear(); }
@@ -377,11 +342,16 @@ void *host_memory(int id, std::uint64_t base, std::uint64_t size) {
 
 void *host_settings(int id) { return &hosts[id].settings; }
 void *host_stats(int id) { return &hosts[id].stats; }
-void host_reseed(int id) { hosts[id].reseed(); }
+// After a change of settings.
+void host_reseed(int id) {
+    rocinante::wake();
+    hosts[id].reseed();
+}
 
 void host_mmio(int id, std::uint32_t access, std::uint32_t function, std::uint32_t bar,
                std::uint32_t addr, std::uint32_t size, std::uint32_t write, std::uint64_t value) {
     Host &host = hosts[id];
+    rocinante::wake();
     host.push_mmio({access, function, bar, addr, size, write, value,
                     host.now_ + host.settings.mmio_latency_ps});
 }
@@ -412,6 +382,7 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
     const std::uint64_t period = now - host.now_;
     host.now_ = now;
     host.beat = width / 8;
+    host.fired = rd_req_fire | wr_fire | mmio_req_fire | mmio_rsp_fire;
     if (reset) {
         host.clear();
     } else {
@@ -427,6 +398,7 @@ void host_cycle(int id, int reset, std::uint64_t now, int width,
     *rd_req_ready = host.rd_ready;
     *wr_ready = host.wr_ready;
     *rsp_valid = host.rsp_valid;
+    *rsp_tag = 0;
     if (host.rsp_valid) {
         *rsp_tag = host.rsp_tag;
         *rsp_last = host.rsp_last;

@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "clock.hpp"
 #include "events.hpp"
 #include "svdpi.h"
 
@@ -104,7 +105,7 @@ class Capture {
 
 Capture capture;
 
-class Port {
+class Port final : public Timed {
   public:
     LinkSettings settings;
     LinkStats stats;
@@ -115,6 +116,21 @@ class Port {
     bool tx_ready = false, rx_valid = false, rx_first = false, rx_last = false, rx_error = false;
     std::uint64_t rx_keep = 0;
     const std::uint8_t *rx_data = nullptr;
+    bool fired = false;  // a beat went over the port in the last cycle
+
+    std::uint64_t next(std::uint64_t now) const override {
+        if (fired || rx_valid || !events.empty() || settings.stall_tx) return 0;
+        std::uint64_t next = kNever;
+        if (!arriving_.empty()) next = std::min(next, arriving_.front().offer);
+        if (!leaving_.empty()) next = std::min(next, leaving_.front().arrival);
+        const std::uint64_t ahead = settings.fifo_bytes * settings.ps_per_byte;
+        if (cursor_ > now + ahead) next = std::min(next, cursor_ - ahead);
+        return next;
+    }
+
+    void skip(std::uint64_t last, std::uint64_t) override {
+        if (now_) now_ = last;  // else nobody's port
+    }
 
     void reseed() { random_.seed(settings.seed); }
 
@@ -280,13 +296,18 @@ extern "C" {
 
 void *link_settings(int id) { return &ports[id].settings; }
 void *link_stats(int id) { return &ports[id].stats; }
-void link_reseed(int id) { ports[id].reseed(); }
+// After a change of settings.
+void link_reseed(int id) {
+    rocinante::wake();
+    ports[id].reseed();
+}
 int link_event(int id, rocinante::Event *event) { return ports[id].events.pop(event); }
 int link_capture(const char *path) { return capture.open(path); }
 void link_capture_end() { capture.close(); }
 
 void link_inject(int id, std::uint64_t earliest, const std::uint8_t *bytes, std::uint64_t size,
                  int error) {
+    rocinante::wake();
     ports[id].inject(earliest, bytes, size, error != 0);
 }
 
@@ -314,6 +335,7 @@ void link_cycle(int id, int reset, std::uint64_t now, int width, svBit tx_fire, 
     Port &port = ports[id];
     const unsigned beat = width / 8;
     port.id = id;
+    port.fired = tx_fire | rx_fire;
     if (reset) {
         port.now_ = now;
         port.clear();

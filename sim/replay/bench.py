@@ -26,7 +26,8 @@ async def play_run(
 ) -> Report:
     """Reset the card and play one run on it."""
     facts = facts or Facts()
-    testbench = Testbench(dut, config=config, connect=False, memory=memory_of(run, facts))
+    memory = memory_of(run, facts)
+    testbench = Testbench(dut, config=config, connect=False, memory=memory, jump=True)
     await testbench.start()
     packets = sum(len(place.connection.packets) for place in run.places)
     deadline = testbench.deadline(CYCLES + CYCLES_EACH * packets)

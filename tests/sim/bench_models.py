@@ -20,8 +20,9 @@ from tests.sim.test_models import config
 NS_PER_BYTE = 0.08
 
 
-async def start(dut, cycles=100_000, **options):
-    bench = Testbench(dut, config=config(int(os.environ["WIDTH"])), memory=16 << 20, **options)
+async def start(dut, cycles=100_000, jump=True, **options):
+    conf = config(int(os.environ["WIDTH"]))
+    bench = Testbench(dut, config=conf, memory=16 << 20, jump=jump, **options)
     await bench.start()
     bench.deadline(cycles)
     return bench
@@ -356,7 +357,7 @@ async def broken_card(dut):
 @cocotb.test()
 async def speed(dut):
     """Idle cards: what the models cost."""
-    bench = await start(dut, 10_000_000)
+    bench = await start(dut, 10_000_000, jump=False)
     begun = time.perf_counter()
     await bench.cycles(100_000)
     took = time.perf_counter() - begun

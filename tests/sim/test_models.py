@@ -1,11 +1,33 @@
 """Host and link models, platform and testbench, in Verilator on small test cards."""
 
+import json
+from pathlib import Path
+from typing import NamedTuple
+
 import pytest
 
 from hdl.config import NicConfig
 from sim.build import Rtl, run
 from sim.pcap import read_pcap, write_pcap
 from sim.testbench import build, top_source
+
+
+class Recorded(NamedTuple):
+    """What a bench has written, its capture, and how the clock ran."""
+
+    trace: list
+    capture: bytes
+    clock: dict[str, int]
+
+
+def recorded(model, test_module: str, trace: Path, *, jump: str, **settings) -> Recorded:
+    """Run a bench that writes a trace, and its only capture beside it."""
+    environment = {name: str(value) for name, value in settings.items()}
+    environment |= {"TRACE": str(trace), "ROCINANTE_JUMP": jump}
+    results = run(model, test_module=test_module, extra_env=environment)
+    found = json.loads(trace.read_text())
+    (capture,) = results.folder.glob("*.pcap")
+    return Recorded(found["trace"], capture.read_bytes(), found["clock"])
 
 
 def config(width: int) -> NicConfig:
@@ -18,6 +40,22 @@ def test_models(width):
         Rtl("tests.sim.echo:Echo", {"config": config(width)}), config=config(width), nics=2
     )
     run(model, test_module="tests.sim.bench_models", extra_env={"WIDTH": str(width)})
+
+
+@pytest.mark.parametrize("width, seed", [(64, 1), (64, 2), (512, 3)])
+def test_jumps_change_nothing(width, seed, tmp_path):
+    """With idle cycles left out everything happens as without, and when."""
+    model = build(
+        Rtl("tests.sim.echo:Echo", {"config": config(width)}), config=config(width), nics=2
+    )
+    every, jumped = (
+        recorded(model, "tests.sim.bench_jump", tmp_path / jump, WIDTH=width, SEED=seed, jump=jump)
+        for jump in ("0", "1")
+    )
+    assert jumped.trace == every.trace and len(every.trace) > 60
+    assert jumped.capture == every.capture and len(every.capture) > 2000
+    assert jumped.clock["cycles"] == every.clock["cycles"] and every.clock["skipped"] == 0
+    assert jumped.clock["skipped"] > 0.5 * every.clock["cycles"]
 
 
 def test_top_refuses_other_widths():

@@ -1,0 +1,69 @@
+// What the host model keeps: its settings and statistics, and what is on its way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "events.hpp"
+
+namespace rocinante {
+
+// Read by sim/platform.py through ctypes: same fields, same order.
+struct Settings {
+    std::uint64_t read_latency_ps = 500'000;
+    std::uint64_t read_jitter_ps = 0;     // up to that much more, random for each read
+    std::uint64_t write_delay_ps = 200'000;
+    std::uint64_t write_jitter_ps = 0;    // up to that much more, random for each beat
+    std::uint64_t read_ps_per_kib = 0;    // bandwidth of data towards the card; 0 = none set
+    std::uint64_t write_ps_per_kib = 0;   // bandwidth of data from the card
+    std::uint64_t mmio_latency_ps = 100'000;  // each way
+    std::uint64_t chunk_bytes = 0;        // completions are split at multiples of it; 0 = every beat
+    std::uint64_t reorder = 1;            // completions of different tags in any order
+    std::uint64_t stall_read = 0;         // of 256 cycles, how many refuse a read request
+    std::uint64_t stall_write = 0;        // ... a write beat
+    std::uint64_t stall_completion = 0;   // ... bring no completion
+    std::uint64_t seed = 1;
+};
+
+struct Stats {
+    std::uint64_t reads = 0, read_bytes = 0, read_beats = 0, read_faults = 0;
+    std::uint64_t writes = 0, write_bytes = 0, write_beats = 0, write_faults = 0;
+    std::uint64_t interrupts = 0, mmio_reads = 0, mmio_writes = 0;
+    std::uint64_t reads_outstanding = 0, reads_outstanding_max = 0, writes_pending = 0;
+    std::uint64_t first_read_ps = 0, last_read_ps = 0, first_write_ps = 0, last_write_ps = 0;
+    std::uint64_t cycles = 0;
+};
+
+struct Read {
+    std::uint64_t ready, addr, order;
+    std::uint32_t length, tag;
+    bool fault, begun;
+};
+
+struct Write {
+    std::uint64_t visible, addr, strb, order;
+    std::array<std::uint8_t, 64> data;
+};
+
+struct Mmio {
+    std::uint32_t id, function, bar, addr, size, write;
+    std::uint64_t value, earliest;
+};
+
+struct Answer {
+    Event event;
+    std::uint64_t order;
+};
+
+struct Watch {
+    std::uint32_t id;
+    std::uint64_t addr, size;
+};
+
+struct Later {
+    bool operator()(const Read &a, const Read &b) const {
+        return a.ready != b.ready ? a.ready > b.ready : a.order > b.order;
+    }
+};
+
+}  // namespace rocinante

@@ -1,0 +1,88 @@
+"""A card talks to itself, with pauses; what happened, and when, goes into a file (test_jump.py)."""
+
+import hashlib
+import json
+import os
+import random
+
+import cocotb
+from cocotb.triggers import Timer
+
+from hdl.abi.enums import SendFlags, WrOpcode
+from hdl.common.epoch import EPOCH
+from sim.platform import Wire
+from sim.system import System
+from sim.verbs import RecvWR
+from tests.nic.bench_nic import CONFIG, Pair
+
+SEED = int(os.environ.get("SEED", "1"))
+OPCODES = [WrOpcode.SEND, WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.RDMA_WRITE_WITH_IMM]
+RECEIVES = (WrOpcode.SEND, WrOpcode.RDMA_WRITE_WITH_IMM)
+MESSAGES, WITH_FIRMWARE = 24, 8
+
+
+def facts(view):
+    """A shared structure as a dictionary."""
+    return {name: getattr(view, name) for name, _ in view._fields_}
+
+
+async def up(dut):
+    """Two QPs of one card whose wire leads back to it."""
+    pair = Pair(await System.start(dut, CONFIG))
+    (wire,) = pair.system.testbench.wires
+    wire.connect(wire)
+    pair.nodes = pair.nodes * 2
+    pair.nodes[0].host.set(mmio_latency_ns=0)
+    await pair._objects(1 << 17, None)
+    return pair
+
+
+@cocotb.test()
+async def pauses(dut):
+    rng = random.Random(SEED)
+    p = await up(dut)
+    bench, node, trace = p.system.testbench, p.nodes[0], []
+    host, epoch_ns = node.host, EPOCH * bench.period_ps // 1000
+    usual = host.interrupts.arrived
+
+    def arrived(addr, data, time):
+        trace.append((addr, data, time, host.now()))
+        usual(addr, data, time)
+
+    host.interrupts.arrived = arrived
+    host.set(
+        read_latency_ns=400 + 333 * SEED,
+        read_jitter_ns=300 * SEED,
+        write_jitter_ns=700,
+        seed=SEED,
+    )
+    Wire.capture("pauses.pcap")
+    for number in range(MESSAGES):
+        if number < WITH_FIRMWARE:  # which arms the CQ
+            await p.cqs[rng.choice((0, 1))].req_notify()
+        elif number == WITH_FIRMWARE:
+            p.system.stop_firmware()  # from now on nothing at all happens in the pauses
+        opcode = rng.choice(OPCODES)
+        length = rng.choice((1, 64, 1000, 4096, 9000))
+        if opcode in RECEIVES:
+            await p.qps[1].post_recv(RecvWR(number, [p.mrs[1].sge(0, 10_000)]))
+        flags = SendFlags.SIGNALED | SendFlags.SOLICITED
+        sges = [p.mrs[0].sge(number, length)]
+        await p.qps[0].post_send(p.request(opcode, sges, number=number, flags=flags))
+        for side in (0, 1) if opcode in RECEIVES else (0,):
+            (found,) = await p.good(side=side)
+            trace.append((side, found.wr_id, host.now()))
+        # Some end between edges, on one, or beyond the end of an epoch.
+        pause_ns = rng.choice((3, 4, 500, 4001, 20_000, epoch_ns - 2000, 1.1 * epoch_ns))
+        await Timer(int(pause_ns * 1000) + rng.randrange(4), "ps")
+        if number % 5 == 0:
+            await bench.cycles(rng.randrange(1, 300))
+            trace.append((number, host.now()))
+        if number % 7 == 0:
+            bench.wires[0].inject(bytes(100 + number))  # nobody's: it is counted
+    await Timer(3 * epoch_ns, "ns")
+    Wire.end_capture()
+    trace += [await node.counters(), facts(host.stats), facts(bench.wires[0].stats)]
+    trace += [hashlib.sha256(host.memory.bytes).hexdigest(), host.now()]
+    with open(os.environ["TRACE"], "w") as file:
+        json.dump({"trace": trace, "clock": facts(bench.clock)}, file)
