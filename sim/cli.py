@@ -136,6 +136,9 @@ rocinante.add_command(
 rocinante.add_command(
     _Later("perf", "sim.perf.command", "Measure bandwidth, message rate and latency.")
 )
+rocinante.add_command(
+    _Later("simspeed", "sim.simspeed.command", "Measure how fast the simulation itself is.")
+)
 rocinante.add_command(_Later("synth", "sim.synth.command", "Measure what the gateware costs."))
 rocinante.add_command(
     _Later("endpoint", "sim.endpoint.command", "Put one simulated NIC at any program's command.")

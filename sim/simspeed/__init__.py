@@ -1,0 +1,1 @@
+"""``rocinante simspeed``: the compiled models against cocotbext-axi, on the same traffic."""
