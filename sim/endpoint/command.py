@@ -20,7 +20,7 @@ import click
 
 from sim import console, env
 from sim.endpoint import peer
-from sim.endpoint.fields import mac_bytes
+from sim.endpoint.fields import card_mac
 
 __all__ = ["endpoint"]
 
@@ -29,12 +29,9 @@ _CHUNK = 1 << 16
 
 def _mac(_context: Any, _option: Any, value: str) -> str:
     try:
-        octets = mac_bytes(value)
+        return card_mac(value).hex(":")
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if octets[0] & 1 or not any(octets):
-        raise click.BadParameter(f"must be the address of one card, not {value}")
-    return octets.hex(":")
 
 
 def _addresses(_context: Any, _option: Any, values: tuple[str, ...]) -> list[str]:

@@ -20,7 +20,7 @@ from hdl.abi.virtio_rdma import PSN_BITS, QPN_BITS
 from sim.driver.errors import RdmaError
 from sim.verbs import gid_bytes
 
-__all__ = ["MOST_DATA", "REQUESTS", "BadRequest", "mac_bytes", "parse"]
+__all__ = ["MOST_DATA", "REQUESTS", "BadRequest", "card_mac", "mac_bytes", "parse"]
 
 Parser = Callable[[Any], Any]
 
@@ -50,6 +50,14 @@ def mac_bytes(text: Any) -> bytes:
     if not isinstance(text, str) or not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
         raise ValueError(f"must be a MAC address such as 02:00:00:00:00:01, not {_shown(text)}")
     return bytes.fromhex(text.replace(":", ""))
+
+
+def card_mac(text: Any) -> bytes:
+    """The same of one card, neither a group's nor all zero; ValueError otherwise."""
+    octets = mac_bytes(text)
+    if octets[0] & 1 or not any(octets):
+        raise ValueError(f"must be the address of one card, not {_shown(text)}")
+    return octets
 
 
 def _shown(value: Any) -> str:
@@ -185,7 +193,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "qp": _HANDLE,
         "dest_qpn": _QPN,
         "dest_gid": Field(_gid),
-        "dest_mac": Field(mac_bytes),
+        "dest_mac": Field(card_mac),
         "sgid_index": Field(_BYTE, None),
         "traffic_class": Field(_BYTE, 0),
         "flow_label": Field(_bits(20), 0),

@@ -421,6 +421,8 @@ def test_bad_lines_get_one_error_each_and_change_nothing():
             ("timeout", 32), ("retry_cnt", 8), ("rnr_retry", -1), ("max_rd_atomic", 256),
             ("dest_gid", "10.0.0"), ("dest_gid", "fe80::1%eth0"), ("dest_gid", 5),
             ("dest_mac", "02:00"), ("dest_mac", 5), ("dest_mac", "0200:00000002"),
+            ("dest_mac", "00:00:00:00:00:00"), ("dest_mac", "01:00:5e:00:00:01"),
+            ("dest_mac", "ff:ff:ff:ff:ff:ff"),
             ("access", ["READ"]), ("qkey", 1 << 32),
         ):  # fmt: skip
             line = json.dumps({"op": "connect", **connect, field: value}).encode()
