@@ -158,27 +158,46 @@ class Slice:
 
 
 class SlicePool:
-    """The READ requests that responders hold, in slices whose base is a multiple of their size."""
+    """The READ requests that responders hold, in slices whose base is a multiple of their size.
+
+    ``total``, a power of two, is halved again and again (buddies), so that a slice among thousands
+    takes no longer than the first. The lowest of the smallest free blocks is taken.
+    """
 
     def __init__(self, total: int):
         self._total = total
         self._taken: set[Slice] = set()
+        #: Size -> bases of the free blocks.
+        self._free: dict[int, set[int]] = {1 << i: set() for i in range(total.bit_length())}
+        self._free[total].add(0)
 
     def take(self, entries: int) -> Slice:
         """A slice for at least ``entries``; Refused when the pool has none left."""
         if not entries:
             return Slice(0, 0)
         size = 1 << (entries - 1).bit_length()
-        for base in range(0, self._total - size + 1, size):
-            if all(base + size <= s.base or s.base + s.size <= base for s in self._taken):
-                found = Slice(base, size)
-                self._taken.add(found)
-                return found
-        raise Refused(f"No {size} READ requests left of {self._total}")
+        block = next((s for s, bases in self._free.items() if s >= size and bases), None)
+        if block is None:
+            raise Refused(f"No {size} READ requests left of {self._total}")
+        base = min(self._free[block])
+        self._free[block].remove(base)
+        while block > size:
+            block //= 2
+            self._free[block].add(base + block)
+        found = Slice(base, size)
+        self._taken.add(found)
+        return found
 
     def give(self, slice_: Slice) -> None:
         """Frees a slice."""
-        self._taken.discard(slice_)
+        if slice_ not in self._taken:
+            return
+        self._taken.remove(slice_)
+        base, size = slice_.base, slice_.size
+        while base ^ size in self._free[size]:  # its other half
+            self._free[size].remove(base ^ size)
+            base, size = base & ~size, 2 * size
+        self._free[size].add(base)
 
 
 class Hints:
