@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 from filelock import FileLock, Timeout
 
-from sim import env, runner
+from sim import env, models, runner
 from sim.env import BuildError, build_root
 from sim.probes import FILE as PROBES
 from sim.probes import MODEL, Probe, rules, save
@@ -123,6 +123,7 @@ def build_model(
     visible: Visible = "ports",
     fast: bool = True,
     readable: Mapping[str, Sequence[Probe]] | None = None,
+    memories: bool = False,
 ) -> BuiltModel:
     """Compile gateware and models into one simulation, or return the one compiled before.
 
@@ -137,10 +138,12 @@ def build_model(
     less speed.
     readable: signals inside that Python can read whatever ``visible`` says; by the name of the
     ``rtl`` they are in. Inside the simulation ``sim.probes.load`` returns them.
+    memories: the words of large memories can be read and written (``sim.bulk.memories``).
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
     """
     rtls = [rtl] if isinstance(rtl, Rtl) else list(rtl)
+    extra_sources = [*extra_sources, *([models.MEMORIES] if memories else [])]
     names = [piece.name for piece in rtls]
     if len(set(names)) != len(names):
         raise ValueError(f"Gateware names must differ, not {names!r}")
@@ -166,7 +169,7 @@ def build_model(
         cxx=any(Path(name).suffix in _CXX for name in files),
     )
     readable = readable or {}
-    control = _control(top, [f"{name}.sv" for name in names], readable=readable)
+    control = _control(top, [f"{name}.sv" for name in names], readable=readable, memories=memories)
     contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
     key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
@@ -321,11 +324,14 @@ def _control(
     generated: Sequence[str],
     waived: Iterable[str] = WAIVERS,
     readable: Mapping[str, Sequence[Probe]] | None = None,
+    memories: bool = False,
 ) -> str:
     """Return Verilator's control file: what Python can reach, waivers for generated files."""
     lines = ["`verilator_config", f'public_flat_rw -module "{top}" -port "*"']
     for name, found in (readable or {}).items():
         lines += rules(found, name)
+    if memories:
+        lines.append('public_flat_rd -module "rocinante_ram" -var "rows"')
     lines += [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
     return "\n".join([*lines, ""])
 

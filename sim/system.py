@@ -74,6 +74,11 @@ class Node:
         self.firmware.set_vlan(index, vlan)
         await self.context.add_gid(index, address)
 
+    @property
+    def firmware_runs(self) -> bool:
+        """Whether the firmware's task goes on."""
+        return self._task is not None
+
     def start_firmware(self) -> None:
         """Run the firmware from now on."""
 

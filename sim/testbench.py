@@ -169,6 +169,7 @@ def build(
         waves=waves,
         visible=visible,
         readable={rtl.name: probes(text)},
+        memories=True,
     )
 
 

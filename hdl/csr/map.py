@@ -49,6 +49,11 @@ class RowMap:
 
     def pack(self, values: Mapping[str, int] | None = None, /, **more: int) -> list[int]:
         """The row's words; a field that is not given is 0."""
+        number = self.pack_number(values, **more)
+        return [number >> 32 * i & 0xFFFF_FFFF for i in range(self.words)]
+
+    def pack_number(self, values: Mapping[str, int] | None = None, /, **more: int) -> int:
+        """The row as one number, as in the gateware."""
         number = 0
         for path, value in {**(values or {}), **more}.items():
             field = self.fields.get(path)
@@ -57,13 +62,16 @@ class RowMap:
             if not 0 <= value < 1 << field.width:
                 raise ValueError(f"{self.table}.{path} must fit {field.width} bits, not {value!r}")
             number |= int(value) << field.low
-        return [number >> 32 * i & 0xFFFF_FFFF for i in range(self.words)]
+        return number
 
     def unpack(self, row: Sequence[int]) -> dict[str, int]:
         """Field values of the words of a row."""
         if len(row) != self.words:
             raise ValueError(f"Row of {self.table} has {self.words} words, not {len(row)}")
-        number = sum(word << 32 * i for i, word in enumerate(row))
+        return self.unpack_number(sum(word << 32 * i for i, word in enumerate(row)))
+
+    def unpack_number(self, number: int) -> dict[str, int]:
+        """Field values of a row that is one number; bits beyond the row are ignored."""
         return {
             path: number >> field.low & (1 << field.width) - 1
             for path, field in self.fields.items()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["CLOCK", "HOST", "LINK"]
+__all__ = ["CLOCK", "HOST", "LINK", "MEMORIES"]
 
 _HERE = Path(__file__).resolve().parent
 #: Sources of the clock (``sim.build.build_model(extra_sources=...)``), which the others need.
@@ -12,3 +12,5 @@ _EVENTS = _HERE / "events.hpp"
 HOST = (*(_HERE / f"host_{name}" for name in ("model.sv", "model.cpp", "types.hpp")), _EVENTS)
 #: Sources of the link model.
 LINK = (_HERE / "link_model.sv", _HERE / "link_model.cpp", _EVENTS)
+#: Source of what lets Python reach the words of the gateware's memories.
+MEMORIES = _HERE / "memories.cpp"
