@@ -62,6 +62,11 @@ class DirectTables(Registers):
             for table, places in TABLES.items()
         }
 
+    async def _command(self, name: str, field: str | None = None, **values: int) -> None:
+        """Give a command and wait until it is taken; so none is busy before it."""
+        await self._write(f"command.{name}", **values)
+        await self._wait("command.busy", field or name, name)
+
     async def read_row(self, table: str, index: int) -> dict[str, int]:
         """Read a row from the first copy."""
         if (memory := self.memories.get(table)) is None:

@@ -29,7 +29,7 @@ class QueueRegisters:
         self._place = (function, common.bar)
         self._names: dict[int, tuple[str, int]] = {}
         for place in abi.COMMON_CFG.places():
-            if place.path.startswith("queue_"):
+            if place.path.startswith("queue_") or place.path == "num_queues":
                 for half in range(0, place.size, 4):
                     self._names[common.offset + place.offset + half] = (place.path, 8 * half)
         self._selected = 0
@@ -44,6 +44,8 @@ class QueueRegisters:
         name, _low = self._names.get(addr, ("", 0))
         if (function, bar) != self._place or not name:
             return await self._mmio.read(function, bar, addr, size)
+        if name == "num_queues":
+            return self._config.queues
         row = self._chosen()
         answers = {
             "queue_size": 1 << row["size_log2"],
@@ -60,7 +62,7 @@ class QueueRegisters:
         name, low = self._names.get(addr, ("", 0))
         if (function, bar) != self._place or not name:
             await self._mmio.write(function, bar, addr, size, value)
-        elif name == "queue_select":
+        elif name == "queue_select":  # the card knows too which one was the last
             await self._mmio.write(function, bar, addr, size, value)
             self._selected, self._row = value, {}
         else:

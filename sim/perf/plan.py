@@ -10,13 +10,27 @@ from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import MTUS, NicConfig
 from sim.driver.device import ALL_FEATURES
 
-__all__ = ["IN_FLIGHT", "MEMORY", "OPERATIONS", "SWEEP", "Plan", "Shape"]
+__all__ = [
+    "IN_FLIGHT",
+    "MANY",
+    "MEMORY",
+    "OPERATIONS",
+    "SWEEP",
+    "USUAL_QPS",
+    "Plan",
+    "Shape",
+]
 
 OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
 #: Virtio features that a driver can do without.
 OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
 #: Largest message, bytes: perftest's.
 MAX_SIZE = 1 << 23
+#: Most QPs of a card as it is measured otherwise; pair 0 is never used and pair 1 is QP1
+#: (virtio-rdma, max_qp). Beyond, the card is another one: ``MANY``.
+USUAL_QPS = NicConfig().qps - 2
+#: The card for more QPs: as many as can be, and what goes with each of them.
+MANY = {"qps": 16384, "outstanding": 65536, "read_resources": 65536, "translation_lines": 16384}
 #: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
 SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
@@ -100,8 +114,7 @@ class Plan:
             _within("--size", size, 1, MAX_SIZE)
         if self.mtu not in MTUS or self.mtu > config.mtu:
             raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
-        # Pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
-        _within("--qps", self.qps, 1, config.qps - 2)
+        _within("--qps", self.qps, 1, MANY["qps"] - 2)
         # The send queue has twice as many entries: they come back a little after completions.
         _within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
         _within("--post-list", self.post_list, 1, config.queue_size)
@@ -143,7 +156,14 @@ class Plan:
     @property
     def config(self) -> NicConfig:
         """The cards that are measured."""
-        return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6))
+        more = MANY if self.qps > USUAL_QPS else {}
+        return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
+
+    @property
+    def max_rd_atomic(self) -> int:
+        """READs outstanding on a QP, either way: its share of the card's."""
+        share = self.config.read_resources // self.qps
+        return min(self.config.max_rd_atomic, 1 << share.bit_length() - 1)
 
     @property
     def features(self) -> int:
@@ -174,7 +194,7 @@ class Plan:
         """The same for each power of two of QPs; none for a latency test."""
         if self.latency:
             return []
-        return [replace(self, qps=1 << n) for n in range((self.config.qps - 2).bit_length())]
+        return [replace(self, qps=1 << n) for n in range(USUAL_QPS.bit_length())]
 
     @property
     def cqs(self) -> int:
@@ -206,7 +226,7 @@ class Plan:
             return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters, 0)
         depth = self.tx_depth
         batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
-        room = max(2, IN_FLIGHT // (size * self.qps))
+        room = max(1, max(2, IN_FLIGHT // size) // self.qps)
         if depth > room:  # completions and doorbells often enough that the queue never runs dry
             depth = room
             batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))

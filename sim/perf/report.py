@@ -114,7 +114,7 @@ def header(plan: Plan) -> Iterator[str]:
             ("Post List", plan.post_list),
         ]
     if plan.verb == "read":
-        rows.append(("Outstand reads", plan.config.max_rd_atomic))
+        rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
     rows += [
         ("Data path", f"{plan.width}[bit] at {plan.clock_mhz:g}[MHz]"),

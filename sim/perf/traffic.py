@@ -8,7 +8,7 @@ host's MMIO latency and are posted, as everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ from cocotb.triggers import Event, SimTimeoutError, with_timeout
 
 from hdl.abi.enums import Access, Mtu, SendFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import RING_HEADER
+from sim.bulk.loader import bulk
 from sim.driver.platform import Octets
-from sim.perf.plan import Plan, Shape
+from sim.perf.plan import USUAL_QPS, Plan, Shape
 from sim.system import Node, QpOptions, System, connect
 from sim.verbs import CQ, MR, QP, RecvWR, SendWR
 
@@ -70,30 +71,17 @@ class Ends:
         self.qps: list[tuple[QP, QP]] = []
 
     async def set_up(self, say: Callable[[str], None]) -> None:
-        """Make all objects; register accesses take no time meanwhile."""
+        """Make all objects; register accesses take no time meanwhile.
+
+        More QPs than a card usually has are loaded in bulk.
+        """
         plan, nodes = self.plan, self.system.nodes
         for node in nodes:
             node.host.set(mmio_latency_ns=0)
-        shapes = [plan.shape(size) for size in plan.sizes]
-        region = max(plan.region(size) for size in plan.sizes)
-        pds = [await node.context.alloc_pd() for node in nodes]
-        for node, pd in zip(nodes, pds, strict=True):
-            cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
-            mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
-            self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event()))
-        most = plan.config.queue_size
-        options = QpOptions(mtu=Mtu[f"MTU_{plan.mtu}"], max_rd_atomic=plan.config.max_rd_atomic)
-        options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
-        options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
-        options.cap.max_send_sge = options.cap.max_recv_sge = 1
-        options.cap.max_inline_data = plan.inline
-        for i in range(plan.qps):
-            if i % 16 == 0:
-                say(f"connecting QP {i + 1} of {plan.qps}")
-            number = i * plan.cqs // plan.qps
-            self.qps.append(
-                await connect(nodes, pds, [side.cqs[number] for side in self.sides], options)
-            )
+        with ExitStack() as loading:
+            for node in nodes if plan.qps > USUAL_QPS else ():
+                loading.enter_context(bulk(node))
+            await self._objects(say)
         self.system.stop_firmware()  # from here on the hardware is alone
         for side in self.sides:
             for cq in side.cqs:
@@ -106,6 +94,30 @@ class Ends:
             )
         for wire in self.system.testbench.wires:
             wire.set(gbps=plan.line_gbps)
+
+    async def _objects(self, say: Callable[[str], None]) -> None:
+        """CQs, regions and connected QPs."""
+        plan, nodes = self.plan, self.system.nodes
+        shapes = [plan.shape(size) for size in plan.sizes]
+        region = max(plan.region(size) for size in plan.sizes)
+        pds = [await node.context.alloc_pd() for node in nodes]
+        for node, pd in zip(nodes, pds, strict=True):
+            cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
+            mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
+            self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event()))
+        most = plan.config.queue_size
+        options = QpOptions(mtu=Mtu[f"MTU_{plan.mtu}"], max_rd_atomic=plan.max_rd_atomic)
+        options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
+        options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
+        options.cap.max_send_sge = options.cap.max_recv_sge = 1
+        options.cap.max_inline_data = plan.inline
+        for i in range(plan.qps):
+            if i % max(16, plan.qps // 64) == 0:
+                say(f"connecting QP {i + 1} of {plan.qps}")
+            number = i * plan.cqs // plan.qps
+            self.qps.append(
+                await connect(nodes, pds, [side.cqs[number] for side in self.sides], options)
+            )
 
 
 class Flow:

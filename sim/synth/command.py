@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.table import Table
 from sim import console, env
 from sim.env import BuildError
 from sim.synth import baseline
-from sim.synth.parts import WHOLE, Part, choose, configuration, parts
+from sim.synth.parts import CORE, WHOLE, Part, choose, configuration, parts
 from sim.synth.place import Placed, place
 from sim.synth.report import LIMITS, Report, measure
 from sim.synth.tool import FAMILIES
@@ -51,11 +52,13 @@ _HEADS = {
 @console.width_option
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="As in NicConfig.")
 @click.option("--small", is_flag=True, help="Few QPs, small tables and buffers; --config wins.")
-@click.option("--room", "rooms", multiple=True, metavar="NAME", help="A room, a component or nic.")
+@click.option(
+    "--room", "rooms", multiple=True, metavar="NAME", help="A room, a component, core or nic."
+)
 @click.option("--all-rooms", is_flag=True, help="All components, but not the whole NIC.")
 @click.option("--family", type=click.Choice([*FAMILIES]), default="xcup", show_default=True)
 @click.option("--paths", default=10, show_default=True, help="How many of the longest to print.")
-@click.option("--growth", is_flag=True, help=f"Compare the whole with one of {MOST_QPS} QPs.")
+@click.option("--growth", is_flag=True, help=f"Compare each with the same for {MOST_QPS} QPs.")
 @click.option(
     "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
 )
@@ -81,13 +84,14 @@ def synth(
     Ends with status 1 when a part has no figures, or, with --check, when one has grown.
     """
     if placing:
-        family, rooms = "ecp5", rooms or (WHOLE,)
+        family, rooms = "ecp5", rooms or (CORE,)
     with console.stops():
         config = configuration(width, settings, small=small)
         chosen = choose(config, rooms) if rooms else parts(config)
         if not rooms and not all_rooms:
             chosen += choose(config, (WHOLE,))
-        larger = [Part(WHOLE, "all", dataclasses.replace(config, qps=MOST_QPS))] if growth else []
+        most_config = dataclasses.replace(config, qps=MOST_QPS)
+        larger = [dataclasses.replace(part, config=most_config) for part in chosen if growth]
         reports, errors = attempt(chosen, lambda part, say: measure(part, family, say))
         most, missing = attempt(larger, lambda part, say: measure(part, family, say))
         placed, failed = attempt(chosen if placing else [], place)
@@ -103,6 +107,7 @@ def synth(
         "tool": f"Yosys {env.package_version('pyosys')}",
         "parts": [_fact(report) for report in reports],
         "placed": [dataclasses.asdict(one) for one in placed],
+        "growth": [_fact(report) for report in most],
         "limits": met,
         "errors": errors,
         "grown": grown,
@@ -110,6 +115,8 @@ def synth(
     console.write_json(json_file, facts)
     if str(json_file) != "-":
         show(name, reports, paths)
+        if growth:
+            show_growth(reports, most)
         for one in placed:
             show_placed(one)
         for entry in met.values():
@@ -153,17 +160,20 @@ def attempt(
 def limits(reports: Sequence[Report], most: Sequence[Report] = ()) -> dict[str, dict[str, Any]]:
     """Return the limits that apply to what was measured: those of the whole NIC, or the depths.
 
-    most: the whole NIC with ``MOST_QPS``, if it was measured: its growth has a limit too.
+    most: parts with ``MOST_QPS``; the growth of the whole NIC has a limit too, if it is there.
     """
-    whole = next((report for report in reports if report.name == WHOLE), None)
+    whole, larger = (
+        next((report for report in found if report.name == WHOLE), None)
+        for found in (reports, most)
+    )
     measured = [whole] if whole else reports
     found = {}
     for figure in (WHOLE_LIMITS if whole else ("levels", "ram_levels")) if measured else ():
         worst = max(report.figures()[figure] for report in measured)
         found[figure] = _limit(_HEADS[figure], WHOLE_LIMITS[figure], worst)
-    if whole and most:
+    if whole and larger:
         for figure in ("lut", "ff"):
-            growth = 100 * (most[0].figures()[figure] / whole.figures()[figure] - 1)
+            growth = 100 * (larger.figures()[figure] / whole.figures()[figure] - 1)
             text = f"{_HEADS[figure]} more with {MOST_QPS} QPs, %"
             found[f"{figure}_growth"] = _limit(text, MOST_GROWTH, round(growth, 2))
     return found
@@ -203,6 +213,30 @@ def show(name: str, reports: Sequence[Report], paths: int) -> None:
             table.add_row(*_row(report))
     console.out.print(table)
     _show_paths(reports, paths)
+
+
+def show_growth(reports: Sequence[Report], most: Sequence[Report]) -> None:
+    """Print what each part costs more with ``MOST_QPS``, and all of them together."""
+    table = Table(title=f"with {MOST_QPS} QPs", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("part", no_wrap=True)
+    figures = ("lut", "ff", "bram", "uram")
+    for figure in figures:
+        for head in (_HEADS[figure], "more"):
+            table.add_column(head, justify="right")
+    total, before = Counter[str](), {report.name: report.figures() for report in reports}
+    for report in sorted(most, key=lambda one: one.name):
+        if report.name not in before:
+            continue
+        row = [report.name]
+        for figure in figures:
+            now, more = report.figures()[figure], report.figures()[figure]
+            more -= before[report.name][figure]
+            total.update({figure: now, f"{figure} more": more})
+            row += [f"{now:,.7g}", f"{more:+,.7g}" if more else ""]
+        table.add_row(*row)
+    sums = [f"{total[f'{figure}{kind}']:,.7g}" for figure in figures for kind in ("", " more")]
+    table.add_row("all of these", *sums, style="bold")
+    console.out.print(table)
 
 
 def show_placed(placed: Placed) -> None:

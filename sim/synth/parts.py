@@ -10,6 +10,11 @@ from sim.verilog import Rtl
 
 WHOLE = "nic"
 
+#: The NIC without the components that talk to driver and firmware: what packets walk through.
+CORE = "core"
+#: Those components; in the core, ports of the top take their place.
+OUTSIDE = ("send_fetch", "recv_fetch", "completion", "control", "virtio", "management", "mmio")
+
 #: ``--small``: a configuration that a mid-size device holds, and that is mapped in seconds.
 SMALL = {
     "qps": 64,
@@ -43,10 +48,15 @@ class Part:
     @property
     def rtl(self) -> Rtl:
         """What to generate."""
-        if self.name == WHOLE:
-            return Rtl("hdl.nic:Nic", {"config": self.config}, name=WHOLE)
+        if self.name in (WHOLE, CORE):
+            return Rtl("hdl.nic:Nic", {"config": self.config}, name=self.name)
         params = {"config": self.config, "name": self.name}
         return Rtl("sim.synth.parts:component", params, name=self.name)
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Modules whose place ports of the top take."""
+        return tuple(f"{CORE}.{name}" for name in OUTSIDE) if self.name == CORE else ()
 
 
 def components(config: NicConfig) -> dict[str, Any]:
@@ -76,17 +86,17 @@ def parts(config: NicConfig) -> list[Part]:
 
 
 def choose(config: NicConfig, names: tuple[str, ...]) -> list[Part]:
-    """Return the parts that ``names`` name: components, rooms (all their components), ``nic``.
+    """Return the parts that ``names`` name: components, rooms (all their components), core, nic.
 
     Raises ValueError for a name that is none of these.
     """
-    known = [*parts(config), Part(WHOLE, "all", config)]
+    known = [*parts(config), *(Part(name, "all", config) for name in (CORE, WHOLE))]
     for name in names:
         if not any(name in (part.name, part.room) for part in known):
             rooms = sorted({part.room for part in known})
             raise ValueError(
-                f"--room must be a room ({', '.join(rooms)}), a component of one, or {WHOLE}, "
-                f"not {name!r}"
+                f"--room must be a room ({', '.join(rooms)}), a component of one, {CORE} or "
+                f"{WHOLE}, not {name!r}"
             )
     return [part for part in known if not {part.name, part.room}.isdisjoint(names)]
 

@@ -51,8 +51,12 @@ def prepared(source: Path) -> str:
     return re.sub(r"\\\S+", plain, source.read_text())
 
 
-def script(sources: Sequence[str], top: str, family: str) -> str:
-    """Return the Yosys script: file names are relative to the folder that it runs in."""
+def script(sources: Sequence[str], top: str, family: str, without: Sequence[str] = ()) -> str:
+    """Return the Yosys script: file names are relative to the folder that it runs in.
+
+    without: modules that are left out; their instances' connections become ports of the top.
+    """
+    cut = [f"blackbox ={name}" for name in without]
     return "\n".join(
         [
             f"read_verilog -sv {' '.join(sources)}",
@@ -60,7 +64,9 @@ def script(sources: Sequence[str], top: str, family: str) -> str:
             "proc",
             f"setattr -set {NAMED} 1 w:* w:$* %d",
             f"setattr -set {REGISTER} 1 a:init",
+            *cut,
             "flatten",
+            *([f"expose -evert {top}/c:*"] if cut else []),
             f"{FAMILIES[family]} -top {top}",
             "check -assert -noinit",
             f"write_json {NETLIST}",
@@ -75,17 +81,18 @@ def synthesise(
     family: str,
     folder: Path,
     say: Callable[[str], None] = lambda text: None,
+    without: Sequence[str] = (),
 ) -> Path:
     """Map ``sources`` to the cells of ``family``; returns the netlist (Yosys' JSON) in ``folder``.
 
-    say: is told every few seconds what Yosys is doing.
+    without: as for ``script``. say: is told every few seconds what Yosys is doing.
     Raises ToolError when Yosys is not installed, BuildError with the end of its log when it fails
     or ends without a netlist (it has been seen to end with status 0 after its mapper had died).
     """
     _library(folder / "share")
     for source in sources:
         (folder / source.name).write_text(prepared(source))
-    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family))
+    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family, without))
     log = folder / LOG
     with log.open("w") as output, _watch(log, say):
         done = subprocess.run(

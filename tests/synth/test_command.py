@@ -111,6 +111,16 @@ def test_limits_of_the_whole() -> None:
     assert command.limits([]) == {}
 
 
+def test_growth_of_a_component() -> None:
+    """A list of QPs is longer with more of them: RAM, and addresses with a few bits more."""
+    status, text, _ = call("--width", "64", "--small", "--room", "pokes", "--growth")
+    assert status == 0
+    (line,) = [line for line in text.splitlines() if line.startswith("  pokes") and "+" in line]
+    lut, more, *_rest = line.split()[1:]
+    assert 0 < int(more.removeprefix("+")) < int(lut) / 2, line
+    assert "all of these" in text
+
+
 def test_baseline_tolerates_five_per_cent(kept: Path) -> None:
     assert baseline.compare("set", [report()]) == ["mill: no baseline for set"]
     baseline.update("set", [report()])
