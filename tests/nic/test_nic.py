@@ -84,3 +84,9 @@ def test_recorded_here(width):
 def test_lint(width):
     """The whole NIC converts and passes lint at every width."""
     lint(Rtl("hdl.nic:Nic", {"config": NicConfig(width=width)}, "nic"))
+
+
+def test_lint_with_most_queue_pairs():
+    """Every number and table has room for 16384 of them."""
+    config = NicConfig(width=64, qps=16384, outstanding=65536, read_resources=65536)
+    lint(Rtl("hdl.nic:Nic", {"config": config}, "nic"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from sim.build import run
 from sim.packets import Dissected, dissect
 from sim.pcap import read_pcap
 from sim.perf.command import measure
-from sim.perf.plan import Plan
+from sim.perf.plan import MANY, Plan
 from tests.nic.test_nic import model
 
 BANDWIDTH: list[dict[str, Any]] = [
@@ -93,6 +94,18 @@ def test_latency(width: int, op: str, tmp_path: Path) -> None:
         assert total - row.latency.min >= 0.97 * span
         assert 1000 < facts["latency_ns"]["min"] <= facts["latency_ns"]["max"] < 50_000
         assert facts["bytes_verified"] == (6 + 10) * flows * size
+
+
+@pytest.mark.slow
+def test_as_many_queue_pairs_as_there_can_be(tmp_path: Path) -> None:
+    """4 KiB WRITEs over 16382 QPs in turn: 95 % of what one QP reaches."""
+    (one,) = measure(Plan(op="write_bw", sizes=(4096,)))
+    plan = Plan(op="write_bw", sizes=(4096,), qps=MANY["qps"] - 2, iters=1)
+    (many,) = measure(plan, tmp_path / "x.pcap")
+    assert many.json["gbps"] >= 0.95 * one.json["gbps"]
+    assert many.json["bytes_verified"] >= 3 * plan.qps * 4096
+    numbers = Counter(packet.fields["dest_qp"] for _, _, packet in packets(tmp_path / "x.pcap"))
+    assert len(numbers) >= 0.95 * plan.qps and max(numbers.values()) <= 2
 
 
 def test_stall_and_wrong_byte() -> None:

@@ -77,6 +77,23 @@ endmodule
 """
 
 
+#: A register in front of a module, and one behind it.
+AROUND = r"""
+module \around.inside (input clk, input [3:0] a, output reg [3:0] b = 0);
+  always @(posedge clk) b <= a * a;
+endmodule
+module around(input clk, input [3:0] i, output reg [3:0] o = 0);
+  reg [3:0] before = 0;
+  wire [3:0] after;
+  \around.inside inside(.clk(clk), .a(before), .b(after));
+  always @(posedge clk) begin
+    before <= i;
+    o <= after;
+  end
+endmodule
+"""
+
+
 def synthesised(text: str, top: str, family: str, folder: Path) -> Netlist:
     """Run Yosys on one module."""
     source = folder / "in" / f"{top}.sv"

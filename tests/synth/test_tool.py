@@ -31,6 +31,18 @@ def test_yosys_that_ends_well_without_a_netlist(
         designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
 
 
+def test_module_that_is_left_out(tmp_path: Path) -> None:
+    """Its cells are gone, those around it stay; its connections are ports."""
+    source = tmp_path / "in" / "around.sv"
+    source.parent.mkdir()
+    source.write_text(designs.AROUND)
+    netlist = tool.synthesise([source], "around", "ecp5", tmp_path, without=("around.inside",))
+    found = read(netlist.read_bytes(), "around")
+    assert [cell.type for cell in found.cells] == ["TRELLIS_FF"] * 8
+    assert set(found.inputs) == {"clk", "i", "inside.b"}
+    assert set(found.outputs) == {"o", "inside.a", "inside.clk"}
+
+
 def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = tool._RUN.replace("import sys, pyosys", "import sys, pyosys; sys._pyosys_abc = 'no'")
     monkeypatch.setattr(tool, "_RUN", dead)

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from sim.perf.plan import IN_FLIGHT, LARGEST_REGION, OPERATIONS, SWEEP, Plan
+from hdl.config import NicConfig
+from sim.perf.plan import (
+    IN_FLIGHT,
+    LARGEST_REGION,
+    MANY,
+    OPERATIONS,
+    SWEEP,
+    USUAL_QPS,
+    Plan,
+)
 
 
 def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
@@ -91,6 +100,19 @@ def test_what_the_table_asks_for_is_not_cut() -> None:
 def test_many_completions_are_spread_over_cqs() -> None:
     p = plan("send_bw", qps=126, cq_mod=1)
     assert p.cqs > 1 and p.cqs * p.cq_entries >= 126 * (128 + p.shape(64).slots)
+
+
+def test_many_queue_pairs_are_another_card() -> None:
+    """Few requests on each, its share of the READs, and room for it all."""
+    usual, many = plan(size=4096, qps=USUAL_QPS), plan(size=4096, qps=MANY["qps"] - 2)
+    assert usual.config.qps == NicConfig().qps and many.config.qps == MANY["qps"]
+    shape = many.shape(4096)
+    assert (shape.depth, shape.batch, shape.signal) == (1, 1, 1)
+    assert many.qps * shape.depth <= many.config.outstanding
+    assert many.qps * many.max_rd_atomic <= many.config.read_resources
+    assert (plan().max_rd_atomic, usual.max_rd_atomic, many.max_rd_atomic) == (16, 8, 4)
+    # Every line of a region is in the translation cache, with lines to spare.
+    assert 2 * many.region(4096) <= many.config.translation_lines * 8 * 4096
 
 
 def test_sweep_and_scan() -> None:
