@@ -29,7 +29,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "max_sge": (1, 32, False),
     "max_inline": (16, 512, False),
     "send_lines": (2, 256, True),
-    "recv_lines": (2, 256, True),
+    "recv_lines": (8, 256, True),
     "outstanding": (4, 65536, True),
     "read_resources": (4, 65536, True),
     "max_rd_atomic": (1, 128, True),
@@ -55,7 +55,8 @@ class NicConfig:
         read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
-        send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving.
+        send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
+            latter a quarter is for READs whose responses are on their way.
         outstanding: unacknowledged WQEs over all QPs.
         read_resources: READ requests held by the responder over all QPs.
         max_rd_atomic: outstanding READs of one QP, either direction.
@@ -80,7 +81,7 @@ class NicConfig:
     max_sge: int = 32
     max_inline: int = 512
     send_lines: int = 64
-    recv_lines: int = 64
+    recv_lines: int = 128
     outstanding: int = 1024
     read_resources: int = 1024
     max_rd_atomic: int = 16

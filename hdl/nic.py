@@ -209,10 +209,8 @@ class Nic(wiring.Component):
             (control.interrupt, interrupts.i1),
             (interrupts.o, virtio.interrupt),
         )
-        m.d.comb += [
-            virtio.queue_reset_done.eq(queue_resets.done),
-            control.function.eq(FUNCTION_RDMA),
-        ]
+        m.d.comb += virtio.queue_reset_done.eq(queue_resets.done)
+        m.d.comb += control.function.eq(FUNCTION_RDMA)
         for engine in (recv_fetch, send_fetch, completion, control):
             m.d.comb += engine.event_idx.eq(virtio.event_idx)
             m.d.comb += engine.indirect.eq(virtio.indirect_desc)
@@ -273,6 +271,7 @@ class Nic(wiring.Component):
             (virtio.qp_counters, qp_counters.guest),
             (management.command.clear_counters, qp_counters.clear),
             (doorbells.receive, pokes.set0),
+            (doorbells.ahead, recv_fetch.doorbell),
             (outstanding.poke, pokes.set1),
             (receive.repoke, pokes.set2),
             (pokes.o, receive.poke),

@@ -61,6 +61,7 @@ class FetchRequest(data.Struct):
     position: 16
     known: 16
     send: 1  # to RecvFetch: a send WQE, for the sink of a READ; its ``known`` is position + 1
+    last: 1  # to RecvFetch: a receive WQE that is done with when it has been given out
 
 
 class FetchStatus(enum.Enum, shape=2):

@@ -26,13 +26,14 @@ class ShortDescriptors(wiring.Component):
     Members: ``i`` heads; ``o`` one Element per head, in order.
     Latency: a host read plus 9 cycles. Throughput: a head in 3 cycles (4 at 64 bits).
     Errors: none of its own: a head beyond the table, a descriptor with NEXT, WRITE or INDIRECT, a
-    length beyond the bounds, a buffer in the last 128 bytes of the address space, memory that does
-    not answer: ``odd``. A failed head passes as it is, odd as well.
+    length beyond the bounds, a buffer in the last 256 bytes of the address space, memory that does
+    not answer: ``odd``. A failed head passes as it is, odd as well, and so does one with ``send``
+    in its request: the sink of a READ is a lane's.
     """
 
     def __init__(self, *, config: NicConfig, least: int, most: int, depth: int):
-        if not 1 <= least <= most <= 128:
-            raise ValueError(f"Bounds must be 1 to 128 bytes, not {least!r} to {most!r}")
+        if not 1 <= least <= most <= 256:
+            raise ValueError(f"Bounds must be 1 to 256 bytes, not {least!r} to {most!r}")
         self._config, self._least, self._most, self._depth = config, least, most, depth
         super().__init__(
             {
@@ -54,7 +55,7 @@ class ShortDescriptors(wiring.Component):
         outside, gone = Signal(), Signal()
         job = found.job
         m.d.comb += [
-            outside.eq(found.failed | ((found.head >> job.size_log2) != 0)),
+            outside.eq(found.failed | job.request.send | ((found.head >> job.size_log2) != 0)),
             flow.i.payload.function.eq(job.request.function),
             flow.i.payload.addr.eq(job.desc + DESC_BYTES * found.head),
             flow.i.payload.length.eq(DESC_BYTES),
@@ -93,7 +94,7 @@ class ShortDescriptors(wiring.Component):
                 | ((desc.flags & LINKED) != 0)
                 | (desc.len < self._least)
                 | (desc.len > self._most)
-                | desc.addr[7:].all()
+                | desc.addr[8:].all()
             ),
         ]
         with m.FSM(name="take"):

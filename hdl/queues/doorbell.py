@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.activation import activation_layout
+from hdl.common.fork import StreamFork
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
 
@@ -21,7 +22,8 @@ class DoorbellRouter(wiring.Component):
     Spec: virtio-rdma VR-1.2 (queue numbers), Virtio 1.2, 2.9 (NOTIFICATION_DATA).
     Members: ``i``; ``control`` (queue 0); ``send`` (a send queue: QP, flags DOORBELL and NEXT, the
     avail index as data); ``receive`` (a receive queue: QP with ``receive_flags``); doorbells of
-    completion queues go nowhere: their buffers are looked for when they are needed.
+    completion queues go nowhere: their buffers are looked for when they are needed. ``ahead``: the
+    same as ``receive``, to fetch receive WQEs ahead.
     Latency: 1 cycle. Throughput: a doorbell per two cycles.
     Errors: ``drops`` counts doorbells of queues that do not exist and of queue pair 0.
     """
@@ -36,6 +38,7 @@ class DoorbellRouter(wiring.Component):
                 "control": Out(stream.Signature(Doorbell)),
                 "send": Out(stream.Signature(activation_layout(16))),
                 "receive": Out(stream.Signature(Activation)),
+                "ahead": Out(stream.Signature(Activation)),
                 "drops": Out(32),
             }
         )
@@ -43,6 +46,9 @@ class DoorbellRouter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         first = self._config.sq_queue(0)
+        m.submodules.fork = fork = StreamFork(shape=Activation, outputs=2)
+        connect(m, fork.o0, flipped(self.receive))
+        connect(m, fork.o1, flipped(self.ahead))
         held = Signal(Doorbell, reset_less=True)
         waiting = Signal()
         pair, receives = Signal(16), Signal()
@@ -54,8 +60,8 @@ class DoorbellRouter(wiring.Component):
             self.send.payload.qp.eq(pair >> 1),
             self.send.payload.flags.eq(FLAG_DOORBELL | Mux(held.has_next, FLAG_NEXT, 0)),
             self.send.payload.data.eq(held.next),
-            self.receive.payload.qp.eq(pair >> 1),
-            self.receive.payload.flags.eq(self._flags),
+            fork.i.payload.qp.eq(pair >> 1),
+            fork.i.payload.flags.eq(self._flags),
         ]
         gone = Signal()
         with m.If(held.queue == CONTROL_QUEUE):
@@ -66,7 +72,7 @@ class DoorbellRouter(wiring.Component):
             m.d.comb += gone.eq(1)
             m.d.sync += self.drops.eq(self.drops + waiting)
         with m.Elif(receives):
-            m.d.comb += [self.receive.valid.eq(waiting), gone.eq(self.receive.ready)]
+            m.d.comb += [fork.i.valid.eq(waiting), gone.eq(fork.i.ready)]
         with m.Else():
             m.d.comb += [self.send.valid.eq(waiting), gone.eq(self.send.ready)]
         with m.If(~waiting):

@@ -1,4 +1,4 @@
-"""The express path: many short send WQEs on their way through the host's latency at a time."""
+"""The express path: many short WQEs on their way through the host's latency at a time."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -8,10 +8,10 @@ from amaranth.utils import ceil_log2
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .decode import SEND_BYTES, Slot
+from .decode import RECV_BYTES, SEND_BYTES, Slot
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
-from .short import SHORT_BYTES, ShortWqes
+from .short import SHORT_RECV, SHORT_SEND, ShortWqes
 from .types import ExpressJob, Verdict
 
 __all__ = ["Express"]
@@ -24,6 +24,7 @@ class Express(wiring.Component):
     """RingHeads, ShortDescriptors and ShortWqes one behind the other, each with up to ``depth``
     jobs in flight.
 
+    Parameters: ``receive`` as in ShortWqes.
     Members: ``i`` as in RingHeads; ``line``, ``slot``, ``slot_line``, ``slot_valid``, ``o`` as in
     ShortWqes; ``flush``; ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2``
     elements. Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
@@ -32,23 +33,21 @@ class Express(wiring.Component):
     Errors: see ShortWqes. Reset: empty; nothing may be in flight.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int):
-        self._config, self._depth = config, depth
+    def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
+        self._config, self._depth, self._receive = config, depth, receive
         read = Out(ReadClient(config.width))
-        super().__init__(
-            {
-                "i": In(stream.Signature(ExpressJob)),
-                "line": In(stream.Signature(8)),
-                "slot": Out(Slot),
-                "slot_line": Out(8),
-                "slot_valid": Out(1),
-                "o": Out(stream.Signature(Verdict)),
-                "flush": In(1),
-                "read_client0": read,
-                "read_client1": read,
-                "read_client2": read,
-            }
-        )
+        members = {
+            "i": In(stream.Signature(ExpressJob)),
+            "slot": Out(Slot),
+            "slot_line": Out(8),
+            "slot_valid": Out(1),
+            "o": Out(stream.Signature(Verdict)),
+            "flush": In(1),
+            "read_client0": read,
+            "read_client1": read,
+            "read_client2": read,
+        }
+        super().__init__(members | ({} if receive else {"line": In(stream.Signature(8))}))
 
     def elaborate(self, platform):
         m = Module()
@@ -56,14 +55,18 @@ class Express(wiring.Component):
         lines = min(LINES, 1 << ceil_log2(config.qps))
         m.submodules.heads = heads = RingHeads(config=config, lines=lines, depth=depth)
         m.submodules.descriptors = descriptors = ShortDescriptors(
-            config=config, least=SEND_BYTES, most=SHORT_BYTES, depth=depth
+            config=config,
+            least=RECV_BYTES if self._receive else SEND_BYTES,
+            most=SHORT_RECV if self._receive else SHORT_SEND,
+            depth=depth,
         )
-        m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth)
+        m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)
         connect(m, flipped(self.i), heads.i)
         connect(m, heads.o, descriptors.i)
         connect(m, descriptors.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
-        connect(m, flipped(self.line), wqes.line)
+        if not self._receive:
+            connect(m, flipped(self.line), wqes.line)
         connect(m, heads.read_client, flipped(self.read_client0))
         connect(m, descriptors.read_client, flipped(self.read_client1))
         connect(m, wqes.read_client, flipped(self.read_client2))

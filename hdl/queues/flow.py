@@ -34,8 +34,8 @@ class ReadFlow(wiring.Component):
         for name, value in (("Size", size), ("Reads", reads)):
             if value < 2 or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
-        if size > 128:
-            raise ValueError(f"Size must be at most 128 bytes, not {size!r}")
+        if size > 256:
+            raise ValueError(f"Size must be at most 256 bytes, not {size!r}")
         self._width, self._lanes = config.width, config.width // 8
         self._depth = reads * max(1, size // self._lanes)
         super().__init__(

@@ -74,7 +74,9 @@ class RingHeads(wiring.Component):
         m.submodules.tags = tags = Ram(shape=_Tag, depth=self._lines)
         m.submodules.lines = lines = Ram(shape=_Line, depth=self._lines)
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
-        m.submodules.flow = flow = ReadFlow(config=self._config, size=line_bits // 8, reads=16)
+        m.submodules.flow = flow = ReadFlow(
+            config=self._config, size=line_bits // 8, reads=self._depth
+        )
         connect(m, flow.read_client, flipped(self.read_client))
 
         held = Signal(self._lines)  # lines whose tag says something

@@ -1,76 +1,87 @@
 """Receive WQEs, and send WQEs read again as the sink of a READ."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.activation import activation_layout
 from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
-from hdl.config import NicConfig
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
+    Activation,
     FetchRequest,
-    FetchStatus,
     LineUse,
     QueueError,
     ReadSink,
     RecvFetched,
-    RecvWqe,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .lane import FetchAnswer, FetchLane
-from .lines import HeldLines
-from .read import ReadShare
+from .index import AvailIndex, IndexResult
+from .read import BlockReader, ReadShare
+from .recv_ahead import AheadQueues
+from .recv_lines import RecvLines, SinkLines, sink_line
+from .recv_path import Arrival, RecvPath
+from .recv_states import After, Parts, ahead_states, forget_states, request_states
 
 __all__ = ["RecvFetch"]
 
-SLOTS = 32
-#: SGEs of a sink that is told.
-SINK_SLOTS = 3
 
+class _Queue(data.Struct):
+    """The WQEs of a receive queue in lines, at hand or on their way: ``count`` from position
+    ``first`` on, linked from line ``head`` to line ``tail``."""
 
-class _Tag(data.Struct):
-    """Whose WQE a line holds, and the answer for it."""
-
-    queue: 16
-    position: 16
-    head: 16
-    wqe: RecvWqe
+    first: 16
+    count: 8
+    head: 8
+    tail: 8
+    available: 16  # avail index as far as known
+    seen: 2  # epoch of the last request
+    stamp: 8  # answers of all queues up to its last one
+    share: 3  # it may have ``2**share`` lines
+    used: 1  # it has been asked for since its lines were forgotten
+    given: 1  # the first has been asked for, and may be again
+    polling: 1  # its avail index is being read
 
 
 class RecvFetch(wiring.Component):
-    """Fetches one WQE at a time and keeps ``recv_lines`` of them for the packets that follow.
-
-    After an answer with a receive WQE the next one of that queue is fetched ahead, if it is known
-    to be available; WQEs at hand are given out meanwhile.
+    """Fetches receive WQEs ahead of the packets that need them, many queues at a time.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
-    Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE.
-    ``sink``: READs that SendFetch has read, kept like those fetched here; ``forget`` (a cycle, when
-    SendFetch has taken a queue reset): no line is valid any more.
+    Parameters: ``depth``: WQEs on their way in each stage of the path; ``function``: of the queues
+    whose doorbells come.
+    Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE,
+    ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive queue was
+    notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept like those fetched
+    here; ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
-    that it is read. A WQE has one line it can lie in (queue number and position, exclusive or), so
-    a busy queue spreads over all of them; a fetch into a line that is read waits, and a sink for it
-    is left out.
-    Latency: 4 cycles when the WQE is at hand; else up to four host reads and 40 cycles, behind the
-    fetch ahead that may be under way. One request at a time: Receive makes one at a time.
-    A line is forgotten by ``queue_reset``, by another WQE, or when nobody asked for it for 65536
-    cycles, so that it never answers for the WQE that comes to the same position later.
+    that it is read. Three quarters of ``recv_lines`` hold receive WQEs, a list for each queue; the
+    others hold sinks, each in the one that queue number and position, exclusive or, select.
+    Fetching ahead begins with a doorbell and goes on with each answer. docs/queues.md says how many
+    lines a queue gets. A request that finds none left takes all those of another queue, in turn.
+    Latency: 5 cycles when the WQE is at hand; else up to four host reads and 50 cycles, behind the
+    reads that fetch ahead, never behind a chain that is. One request at a time: Receive makes one
+    at a time. Meanwhile other queues are fetched ahead.
+    Lines are forgotten by ``queue_reset`` (taken when nothing is under way), and when nobody has
+    asked for the queue (a sink: for it) for one to three periods of 65536 cycles.
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
     found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
-    before EMPTY, as everywhere. Reset: no line is valid.
+    before EMPTY, as everywhere, and not for an index read ahead.
+    Reset: no line is valid; ``qps`` cycles without a request taken.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config = config
+    def __init__(self, *, config: NicConfig, depth: int = 64, function: int = FUNCTION_RDMA):
+        self._config, self._depth, self._function = config, depth, function
         super().__init__(
             {
                 "req": In(stream.Signature(FetchRequest)),
                 "rsp": Out(stream.Signature(RecvFetched)),
+                "doorbell": In(stream.Signature(Activation)),
                 "line_use": In(LineUse()),
                 "slot": In(WqeRead),
                 "slot_enable": In(1),
@@ -91,244 +102,315 @@ class RecvFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        bits = ceil_log2(config.recv_lines)
-        m.submodules.lane = lane = FetchLane(config=config)
-        m.submodules.share = share = ReadShare(width=config.width, clients=3)
-        m.submodules.held = held = HeldLines(looks=2)
-        m.submodules.tags = tags = Ram(shape=_Tag, depth=config.recv_lines)
-        m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.recv_lines)
+        bits, queue_lines = ceil_log2(config.recv_lines), 3 * config.recv_lines // 4
+        spared = queue_lines // 8
+        m.submodules.path = path = RecvPath(config=config, depth=self._depth)
+        m.submodules.lines = lines = RecvLines(lines=config.recv_lines)
+        m.submodules.sinks = sinks = SinkLines(sinks=config.recv_lines // 4)
+        m.submodules.links = links = Ram(shape=8, depth=config.recv_lines)
+        m.submodules.owners = owners = Ram(shape=14, depth=config.recv_lines)
+        m.submodules.table = table = Ram(shape=_Queue, depth=config.qps)
+        m.submodules.ahead = ahead = AheadQueues(config=config)
+        m.submodules.index = index = AvailIndex(config=config)
+        m.submodules.reader = reader = BlockReader(width=config.width, size=8)
+        m.submodules.share = share = ReadShare(width=config.width, clients=3, depth=4 * self._depth)
         connect(m, share.read_client, flipped(self.read_client))
-        connect(m, lane.read_client0, share.client0)
-        connect(m, lane.read_client1, share.client1)
-        connect(m, lane.read_client2, share.client2)
-        connect(m, lane.write_client, flipped(self.write_client))
+        connect(m, reader.read_client, share.client0)
+        connect(m, path.read_client, share.client1)
+        connect(m, ahead.read_client, share.client2)
+        connect(m, flipped(self.doorbell), ahead.doorbell)
+        connect(m, index.block, reader.i)
+        connect(m, reader.o, index.block_data)
+        connect(m, index.write_client, flipped(self.write_client))
+        connect(m, flipped(self.sink), path.sink)
 
+        # The request, and the queue that is looked at: the request's, or one to fetch ahead.
         request = Signal(FetchRequest, reset_less=True)
+        queue, qp = Signal(_Queue, reset_less=True), Signal(14, reset_less=True)
+        row = Signal(QueueRow, reset_less=True)
         answer = Signal(RecvFetched, reset_less=True)
-        row = self.queue_read.row
-        # The WQE behind the one of the last answer, if it is known to be there.
-        following = Signal(FetchRequest, reset_less=True)
-        follows = Signal()
-        arriving = self.req.payload
+        waiting, wanted = Signal(), Signal(8, reset_less=True)  # the request's line is on its way,
+        indexing = Signal()  # or its avail index
+        found, found_valid = Signal(IndexResult, reset_less=True), Signal()
+        fault, fault_valid = Signal(Arrival, reset_less=True), Signal()
+        item, item_valid = Signal(activation_layout(16), reset_less=True), Signal()
+        line, position = Signal(8), Signal(16)  # of the request; the next to fetch ahead
+        told_line = sink_line(self.sink.payload, bits)
 
-        def line_of(asked):
-            return (asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (bits - 1)))[:bits]
+        def receive_queue(pair):
+            return (config.rq_queue(0) + (pair << 1))[:16]
 
-        # Which lines hold a WQE, and which were asked for in this epoch: the others are forgotten
-        # when it ends. A queue comes back to the same position after 65536 WQEs, each of which
-        # takes more than four cycles.
-        m.submodules.epoch = epochs = Epoch()
-        valid, touched = Signal(config.recv_lines), Signal(config.recv_lines)
-        keep, drop, clear, touch = (Signal() for _ in range(4))
-        looked = Signal(FetchRequest)  # what the tag read before is compared with
-        looked_line, fetched_line = Signal(config.recv_lines), Signal(config.recv_lines)
-        fetched = Signal(FetchRequest, reset_less=True)  # what the lane is at
-        sink, kept_line = self.sink.payload, Signal(config.recv_lines)
-        sinking, slot_number = Signal(), Signal(range(SINK_SLOTS))
-        used, used_line = Signal(), Signal(bits)  # the line of the last answer
         m.d.comb += [
-            looked_line.eq(1 << line_of(looked)),
-            fetched_line.eq(1 << line_of(fetched)),
-            kept_line.eq(Mux(sinking, 1 << line_of(sink), fetched_line)),
-        ]
-        m.d.sync += [
-            valid.eq(
-                Mux(clear, 0, valid & Mux(epochs.ends, touched, ~0) & ~Mux(drop, fetched_line, 0))
-                | Mux(keep, kept_line, 0)
-            ),
-            touched.eq(
-                Mux(epochs.ends, 0, touched) | Mux(keep, kept_line, 0) | Mux(touch, looked_line, 0)
-            ),
-        ]
-        hit, start, resting, free = Signal(), Signal(), Signal(), Signal()
-        tag, result = tags.read0.row, Signal(FetchAnswer, reset_less=True)
-        m.d.comb += [
-            looked.eq(request),
-            tags.read0.index.eq(line_of(looked)),
-            hit.eq(
-                (valid & looked_line).any()
-                & (tag.queue == looked.queue)
-                & (tag.position == looked.position)
-            ),
-            self.queue_read.index.eq(arriving.queue),
-            lane.event_idx.eq(self.event_idx),
-            lane.indirect.eq(self.indirect),
-            lane.i.payload.request.eq(fetched),
-            lane.i.payload.row.eq(row),
-            lane.i.payload.receive.eq(~fetched.send),
+            line.eq(Mux(request.send, sink_line(request, bits), queue.head)),
+            position.eq(queue.first + queue.count),
+            path.slot.eq(self.slot),
+            path.slot_enable.eq(self.slot_enable),
+            self.slot_data.eq(path.slot_data),
+            path.indirect.eq(self.indirect),
+            path.waits.eq(waiting),
+            path.wanted.eq(wanted),
+            path.tag.index.eq(line),
+            index.event_idx.eq(self.event_idx),
+            index.i.payload.function.eq(request.function),
+            index.i.payload.driver.eq(row.driver),
+            index.i.payload.device.eq(row.device),
+            index.i.payload.size_log2.eq(row.size_log2),
+            index.i.payload.position.eq(request.position),
+            lines.line_use.taken.eq(self.line_use.taken),
+            lines.line_use.line.eq(self.line_use.line),
+            lines.line_use.done.eq(self.line_use.done),
+            lines.arrived.eq(path.arrived_valid),
+            lines.arrived_line.eq(path.arrived.line),
+            lines.arrived_good.eq(path.good),
+            lines.issue.eq(path.i.valid & path.i.ready),
+            lines.issue_line.eq(path.i.payload.line),
+            lines.release_line.eq(queue.head),
+            lines.current.eq(answer.line),
+            lines.look.eq(told_line),
+            sinks.asked.eq(line),
+            sinks.kept.eq(path.kept_line),
+            sinks.keep.eq(path.kept & (path.kept_line[bits - 2 : bits] == 3)),
+            table.write.index.eq(qp),
+            table.write.row.eq(queue),
+            links.write.index.eq(queue.tail),
+            links.write.row.eq(lines.spare),
+            links.read0.index.eq(queue.head),
+            owners.write.index.eq(lines.spare),
+            owners.write.row.eq(qp),
+            owners.write.enable.eq(lines.own),
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
-            self.error.payload.cause.eq(result.cause),
-            held.taken.eq(self.line_use.taken),
-            held.line.eq(self.line_use.line),
-            held.done.eq(self.line_use.done),
-            held.look0.eq(line_of(looked)),
-            held.look1.eq(line_of(sink)),
-            free.eq(resting & ~held.held0),
+            self.error.payload.cause.eq(fault.found.cause),
         ]
-        ahead = Signal(16)
-        m.d.comb += ahead.eq(answer.available - request.position - 1)
+        # A line whose asker waits keeps what became of it.
+        with m.If(path.arrived_valid & waiting & (path.arrived.line == wanted)):
+            m.d.sync += [fault.eq(path.arrived), fault_valid.eq(path.arrived.told & ~path.good)]
 
-        with m.FSM(name="state"):
-            with m.State("IDLE"):
-                m.d.comb += self.idle.eq(resting)
-                with m.If(self.queue_reset.valid):
-                    with m.If(resting):
-                        m.d.comb += [self.queue_reset.ready.eq(1), lane.flush.eq(1), clear.eq(1)]
-                        m.d.sync += follows.eq(0)
-                with m.Else():
-                    m.d.comb += self.req.ready.eq(1)
-                    m.d.sync += request.eq(arriving)
-                    with m.If(self.req.valid):
-                        m.d.comb += [
-                            looked.eq(arriving),
-                            tags.read0.enable.eq(1),
-                            self.queue_read.enable.eq(1),
-                        ]
-                        m.next = "LOOK"
-                    with m.Elif(follows & resting):
-                        m.d.comb += [looked.eq(following), tags.read0.enable.eq(1)]
-                        m.next = "AHEAD"
-                    with m.Elif(self.sink.valid & resting):
-                        m.next = "SINK"
-            with m.State("LOOK"):
-                m.d.sync += [
-                    answer.status.eq(FetchStatus.OK),
-                    answer.error.eq(0),
-                    answer.available.eq(request.known),
-                    answer.head.eq(tag.head),
-                    answer.line.eq(line_of(request)),
-                    answer.wqe.eq(tag.wqe),
-                ]
-                with m.If(hit & row.enabled):
-                    m.d.comb += touch.eq(1)
-                    m.next = "ANSWER"
-                with m.Elif(free):
-                    m.d.comb += start.eq(1)
-                    m.next = "LANE"
-                with m.Else():
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                # The lane fetches ahead: it may be this very WQE. Or a line is still being read.
-                m.d.comb += tags.read0.enable.eq(free)
-                with m.If(free):
-                    m.next = "LOOK"
-            with m.State("LANE"):
-                m.d.sync += [
-                    answer.status.eq(result.status),
-                    answer.error.eq(result.error),
-                    answer.available.eq(result.available),
-                    answer.head.eq(result.head),
-                    answer.wqe.num_sge.eq(result.wqe.num_sge),
-                    answer.wqe.wr_id.eq(result.wqe.wr_id),
-                    answer.wqe.length.eq(result.wqe.length),
-                ]
-                with m.If(resting):
-                    with m.If(result.status == FetchStatus.QUEUE_ERROR):
-                        m.next = "ERROR"
-                    with m.Else():
-                        m.next = "ANSWER"
-            with m.State("ERROR"):
-                m.d.comb += self.error.valid.eq(1)
-                with m.If(self.error.ready):
-                    m.next = "ANSWER"
-            with m.State("ANSWER"):
-                m.d.comb += self.rsp.valid.eq(1)
-                m.d.sync += [
-                    following.eq(request),
-                    following.position.eq(request.position + 1),
-                    following.known.eq(answer.available),
-                    follows.eq(
-                        (answer.status == FetchStatus.OK)
-                        & ~request.send
-                        & (ahead != 0)
-                        & (ahead <= config.queue_size)
-                    ),
-                ]
-                m.d.sync += [
-                    used.eq(answer.status == FetchStatus.OK),
-                    used_line.eq(answer.line),
-                ]
-                with m.If(self.rsp.ready):
-                    m.next = "IDLE"
-            with m.State("SINK"):
-                # The line of the last answer will be read: what would lie there is left out.
-                with m.If(held.held1 | (used & (line_of(sink) == used_line))):
-                    m.d.comb += self.sink.ready.eq(1)
-                    m.next = "IDLE"
-                with m.Else():
-                    m.d.comb += sinking.eq(1)
-                    m.d.sync += slot_number.eq(slot_number + 1)
-                    with m.If(slot_number == SINK_SLOTS - 1):
-                        m.d.comb += [
-                            tags.write.enable.eq(1),
-                            keep.eq(1),
-                            self.sink.ready.eq(1),
-                        ]
-                        m.d.sync += slot_number.eq(0)
-                        m.next = "IDLE"
-            with m.State("AHEAD"):
-                m.d.comb += [looked.eq(following), start.eq(~hit & row.enabled & ~held.held0)]
-                m.d.sync += follows.eq(held.held0)
-                m.next = "IDLE"
-
-        with m.If(start):
-            m.d.sync += fetched.eq(looked)
-        with m.FSM(name="fetch"):
-            with m.State("REST"):
-                m.d.comb += resting.eq(1)
-                with m.If(start):
-                    m.next = "START"
-            with m.State("START"):
-                # The line is overwritten from here on: it must not answer for its old WQE.
-                m.d.comb += [lane.i.valid.eq(1), drop.eq(1)]
-                with m.If(lane.i.ready):
-                    m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += lane.o.ready.eq(1)
-                m.d.sync += result.eq(lane.o.payload)
-                with m.If(lane.o.valid):
-                    m.next = "REST"
-                    with m.If(lane.o.payload.status == FetchStatus.OK):
-                        m.next = "KEEP"
-            with m.State("KEEP"):
-                m.d.comb += [tags.write.enable.eq(1), keep.eq(1)]
-                m.next = "REST"
-
+        # Epochs: what nobody asks for is forgotten, in a sweep of all lines when one ends.
+        m.submodules.epoch = epochs = Epoch()
+        epoch, sweep = Signal(2), Signal(8)
+        unswept = Signal(range(queue_lines + 1))  # lines whose queues are still to be looked at
         m.d.comb += [
-            lane.slot.ready.eq(1),
-            slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
-            slots.read0.enable.eq(self.slot_enable),
-            self.slot_data.eq(slots.read0.row),
+            sinks.tick.eq(epochs.ends),
+            sinks.clear.eq(self.forget),
+            owners.read0.index.eq(sweep),
         ]
-        with m.If(self.forget):
-            m.d.comb += clear.eq(1)
-        # The lane rests while a sink is written.
-        kept = tags.write.row
-        with m.If(sinking):
+        m.d.sync += epoch.eq(epoch + epochs.ends)
+        to_sweep = lines.owned.bit_select(sweep[:bits], 1) & ~lines.busy.bit_select(sweep[:bits], 1)
+
+        def sweep_on():
+            m.d.sync += sweep.eq(Mux(sweep == queue_lines - 1, 0, sweep + 1))
+
+        # Queues that may have something to fetch ahead.
+        poll = ahead.poll.payload
+        m.d.comb += [
+            ahead.more.payload.eq(qp),
+            ahead.o.ready.eq(~item_valid),
+            poll.request.function.eq(self._function),
+            poll.request.qp.eq(qp),
+            poll.request.queue.eq(receive_queue(qp)),
+            poll.request.position.eq(position),
+            poll.row.eq(row),
+        ]
+        with m.If(~item_valid):
+            m.d.sync += [item.eq(ahead.o.payload), item_valid.eq(ahead.o.valid)]
+
+        # What is known to be available: for the request, and behind the WQEs fetched ahead.
+        told, heard, span, size = Signal(16), Signal(16), Signal(16), Signal(16)
+        best, known, told_so = Signal(16), Signal(), Signal()
+        m.d.comb += [
+            size.eq(1 << row.size_log2),
+            told.eq(request.known - request.position),
+            heard.eq(queue.available - request.position),
+            best.eq(request.known),
+            told_so.eq((told != 0) & (told <= size)),
+            known.eq(told_so),
+            span.eq(queue.available - queue.first),
+        ]
+        with m.If(~request.send & (heard != 0) & (heard <= size) & (~told_so | (heard > told))):
+            m.d.comb += [best.eq(queue.available), known.eq(1)]
+        # A queue that is asked for gets a line ahead if there is any, such as the one that it has
+        # just given back, and further ones up to its share while an eighth of all is left over;
+        # one that was only notified gets one while half of all are free.
+        more_known, may = Signal(), Signal()
+        unasked, free = Signal(8), lines.free
+        m.d.comb += unasked.eq(queue.count - queue.given)
+        none = unasked == 0
+        m.d.sync += [
+            more_known.eq((span > queue.count) & (span <= size)),
+            may.eq(
+                Mux(
+                    queue.used,
+                    Mux(none, free != 0, (unasked >> queue.share == 0) & (free > spared)),
+                    none & (free > queue_lines // 2),
+                )
+            ),
+        ]
+        # Shares are in proportion to how often queues are asked: of N lines, N divided by the
+        # answers of all queues since the queue's last one.
+        answers, gap, share = Signal(8), Signal(8), Signal(3)
+        m.d.comb += [gap.eq(answers - queue.stamp), share.eq(0)]
+        for log in reversed(range(bits - 1)):
+            with m.If(gap <= 1 << log):
+                m.d.comb += share.eq(bits - 1 - log)
+
+        # Jobs of the path: the request's, or one ahead.
+        job, fetching = path.i.payload, Signal()
+        m.d.comb += [
+            job.size_log2.eq(row.size_log2),
+            job.desc.eq(row.desc),
+            job.driver.eq(row.driver),
+        ]
+        with m.If(fetching):
             m.d.comb += [
-                slots.write.enable.eq(1),
-                slots.write.index.eq(Cat(slot_number, Const(0, 3), line_of(sink))),
-                slots.write.row.eq(sink.slots.word_select(slot_number, 128)),
-                tags.write.index.eq(line_of(sink)),
-                kept.queue.eq(sink.queue),
-                kept.position.eq(sink.position),
-                kept.head.eq(sink.head),
-                kept.wqe.num_sge.eq(sink.num_sge),
-                kept.wqe.wr_id.eq(sink.wr_id),
-                kept.wqe.length.eq(sink.length),
+                job.request.function.eq(self._function),
+                job.request.qp.eq(qp),
+                job.request.queue.eq(receive_queue(qp)),
+                job.request.position.eq(position),
+                job.request.known.eq(queue.available),
+                job.line.eq(lines.spare),
             ]
         with m.Else():
+            m.d.comb += [job.request.eq(request), job.request.known.eq(best), job.line.eq(line)]
+
+        offset, tag = Signal(16), path.tag.row
+        here, ready, busy, done, quiet = (Signal() for _ in range(5))
+        sought = sinks.valid & (tag.queue == request.queue) & (tag.position == request.position)
+        m.d.comb += [
+            offset.eq(request.position - queue.first),
+            here.eq(request.send | ((offset == 0) & (queue.count != 0))),
+            ready.eq(Mux(request.send, sought, lines.good.bit_select(line[:bits], 1))),
+            busy.eq(lines.busy.bit_select(line[:bits], 1)),
+            done.eq(
+                (indexing & index.o.valid) | (waiting & ~lines.busy.bit_select(wanted[:bits], 1))
+            ),
+            quiet.eq(~waiting & ~indexing & (lines.busy == 0) & ~ahead.polling),
+        ]
+        reset_pair, after = Signal(16), Signal(After)
+        turn = Signal()  # requests and queues to fetch ahead go in turn
+        clear, fetches_more, asks_more = Signal(range(config.qps)), Signal(), Signal()
+        m.d.comb += reset_pair.eq(self.queue_reset.payload - config.sq_queue(0))
+
+        def load(pair, number):
+            """Read what is known of a queue pair."""
             m.d.comb += [
-                slots.write.enable.eq(lane.slot.valid),
-                slots.write.index.eq(Cat(lane.slot.payload.slot, line_of(fetched))),
-                slots.write.row.eq(lane.slot.payload.data),
-                tags.write.index.eq(line_of(fetched)),
-                kept.queue.eq(fetched.queue),
-                kept.position.eq(fetched.position),
-                kept.head.eq(result.head),
-                kept.wqe.num_sge.eq(result.wqe.num_sge),
-                kept.wqe.wr_id.eq(result.wqe.wr_id),
-                kept.wqe.length.eq(result.wqe.length),
+                table.read0.index.eq(pair),
+                table.read0.enable.eq(1),
+                self.queue_read.index.eq(number),
+                self.queue_read.enable.eq(1),
             ]
+            m.d.sync += qp.eq(pair)
+
+        parts = Parts(
+            port=self,
+            after=after,
+            ahead=ahead,
+            answer=answer,
+            answers=answers,
+            asks_more=asks_more,
+            best=best,
+            busy=busy,
+            epoch=epoch,
+            fault=fault,
+            fault_valid=fault_valid,
+            fetches_more=fetches_more,
+            fetching=fetching,
+            found=found,
+            found_valid=found_valid,
+            here=here,
+            index=index,
+            indexing=indexing,
+            item=item,
+            item_valid=item_valid,
+            known=known,
+            line=line,
+            lines=lines,
+            links=links,
+            load=load,
+            may=may,
+            more_known=more_known,
+            offset=offset,
+            owners=owners,
+            path=path,
+            qp=qp,
+            queue=queue,
+            ready=ready,
+            request=request,
+            reset_pair=reset_pair,
+            row=row,
+            share=share,
+            sinks=sinks,
+            sweep_on=sweep_on,
+            table=table,
+            tag=tag,
+            to_sweep=to_sweep,
+            waiting=waiting,
+            wanted=wanted,
+        )
+        with m.FSM(name="state"):
+            with m.State("CLEAR"):
+                m.d.comb += [
+                    table.write.index.eq(clear),
+                    table.write.row.eq(0),
+                    table.write.enable.eq(1),
+                ]
+                m.d.sync += clear.eq(clear + 1)
+                with m.If(clear == config.qps - 1):
+                    m.next = "IDLE"
+            with m.State("IDLE"):
+                m.d.comb += self.idle.eq(quiet)
+                with m.If(done):
+                    m.d.comb += index.o.ready.eq(indexing)
+                    m.d.sync += [waiting.eq(0), indexing.eq(0)]
+                    with m.If(indexing):
+                        m.d.sync += [found.eq(index.o.payload), found_valid.eq(1)]
+                    load(request.qp, request.queue)
+                    m.next = "ASK"
+                with m.Elif(self.queue_reset.valid & quiet):
+                    load(reset_pair >> 1, 0)
+                    m.d.sync += after.eq(After.RESET)
+                    m.next = "LOAD"
+                with m.Elif(
+                    self.req.valid
+                    & ~(waiting | indexing | self.queue_reset.valid | (turn & item_valid))
+                ):
+                    m.d.comb += self.req.ready.eq(1)
+                    m.d.sync += [
+                        turn.eq(1),
+                        request.eq(self.req.payload),
+                        lines.current_valid.eq(0),
+                        fault_valid.eq(0),
+                        found_valid.eq(0),
+                    ]
+                    load(self.req.payload.qp, self.req.payload.queue)
+                    m.next = "ASK"
+                with m.Elif(item_valid):
+                    load(item.qp, receive_queue(item.qp))
+                    m.d.sync += turn.eq(0)
+                    m.next = "AHEAD"
+                with m.Elif(self.queue_reset.valid):
+                    pass
+                with m.Elif(self.sink.valid):
+                    # The line may still be read, or the response may be waiting for its own fetch.
+                    m.next = "SINK"
+                    with m.If(lines.read | (waiting & (wanted == told_line))):
+                        m.next = "LEAVE-OUT"
+                with m.Elif(unswept != 0):
+                    m.d.comb += owners.read0.enable.eq(1)
+                    m.d.sync += [unswept.eq(unswept - 1), after.eq(After.SWEEP)]
+                    sweep_on()
+                    with m.If(to_sweep):
+                        m.next = "OWNER"
+            with m.State("SINK"):
+                m.d.comb += path.sinking.eq(1)
+                with m.If(path.sink.ready):
+                    m.next = "IDLE"
+            with m.State("LEAVE-OUT"):
+                m.d.comb += path.leave_out.eq(1)
+                m.next = "IDLE"
+            request_states(m, parts)
+            ahead_states(m, parts)
+            forget_states(m, parts)
+        with m.If(epochs.ends):
+            m.d.sync += unswept.eq(queue_lines)
         return m

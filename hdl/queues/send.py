@@ -28,6 +28,7 @@ from .express import Express
 from .lines import FreeLines
 from .polls import Polls
 from .read import ReadShare
+from .types import TOLD_SGES
 
 __all__ = ["SendFetch"]
 
@@ -271,6 +272,7 @@ class SendFetch(wiring.Component):
                 & ~verdict.odd
                 & (verdict.wqe.opcode == WrOpcode.RDMA_READ)
                 & ~verdict.wqe.inline
+                & (verdict.wqe.num_sge <= TOLD_SGES)
             ),
             sink.queue.eq(request.queue),
             sink.position.eq(request.position),

@@ -1,32 +1,33 @@
-"""Short send WQEs that lie in one piece: read whole, decoded a beat at a time."""
+"""Short WQEs that lie in one piece: read whole, decoded a beat at a time."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.enums import SendFlags
-from hdl.abi.virtio_rdma import POST_SEND, SGE
+from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .decode import MAX_MESSAGE, SEND_BYTES, Slot
+from .decode import MAX_MESSAGE, RECV_BYTES, SEND_BYTES, Slot
 from .flow import ReadFlow
-from .types import Element, Verdict
+from .types import TOLD_SGES, Element, Verdict
 
-__all__ = ["ShortWqes", "SHORT_BYTES"]
+__all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV"]
 
-#: Bytes of the longest element taken: three SGEs, or 53 bytes inline.
-SHORT_BYTES = 128
+#: Bytes of the longest elements taken: eleven SGEs or 181 bytes inline; seven SGEs.
+SHORT_SEND, SHORT_RECV = 256, 128
 SLOT_BYTES = SGE.size
-_SGES = (SHORT_BYTES - SEND_BYTES) // SLOT_BYTES
 _LENGTH = 8 * SGE.offset("length")
 
 
 class ShortWqes(wiring.Component):
     """Reads the element of each buffer and decodes it into the slots of a line.
 
-    Spec: virtio-rdma VR-4.1, VR-4.4 to VR-4.6.
+    Spec: virtio-rdma VR-4.1, VR-4.2, VR-4.4 to VR-4.6.
+    Parameters: ``receive``: cmd_post_recv of up to 128 bytes, into the line of the job; else
+    cmd_post_send of up to 256, into one from ``line``.
     Members: ``i`` buffers; ``line`` free lines, one for each verdict that is not ``failed``;
     ``slot``, ``slot_line`` with ``slot_valid``: a slot to write, never held back; ``o`` one verdict
     per buffer, in order, after its slots.
@@ -37,26 +38,28 @@ class ShortWqes(wiring.Component):
     says what is wrong. Reset: empty; nothing may be in flight.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int):
-        self._config, self._depth = config, depth
-        super().__init__(
-            {
-                "i": In(stream.Signature(Element)),
-                "line": In(stream.Signature(8)),
-                "slot": Out(Slot),
-                "slot_line": Out(8),
-                "slot_valid": Out(1),
-                "o": Out(stream.Signature(Verdict)),
-                "read_client": Out(ReadClient(config.width)),
-            }
-        )
+    def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
+        self._config, self._depth, self._receive = config, depth, receive
+        members = {
+            "i": In(stream.Signature(Element)),
+            "slot": Out(Slot),
+            "slot_line": Out(8),
+            "slot_valid": Out(1),
+            "o": Out(stream.Signature(Verdict)),
+            "read_client": Out(ReadClient(config.width)),
+        }
+        super().__init__(members | ({} if receive else {"line": In(stream.Signature(8))}))
 
     def elaborate(self, platform):
         m = Module()
-        config, width = self._config, self._config.width
+        config, width, receive = self._config, self._config.width, self._receive
+        size = SHORT_RECV if receive else SHORT_SEND
+        fixed_bytes = RECV_BYTES if receive else SEND_BYTES
+        most_sges = min((size - fixed_bytes) // SLOT_BYTES, config.max_sge)
+        most_slots = -(-(size - fixed_bytes) // SLOT_BYTES)
         waiting = data.StructLayout({"element": Element})
         m.submodules.waits = waits = StreamFifo(shape=waiting, depth=self._depth)
-        m.submodules.flow = flow = ReadFlow(config=config, size=SHORT_BYTES, reads=self._depth)
+        m.submodules.flow = flow = ReadFlow(config=config, size=size, reads=self._depth)
         connect(m, flow.read_client, flipped(self.read_client))
 
         # Ask.
@@ -76,7 +79,7 @@ class ShortWqes(wiring.Component):
             m.d.sync += asked_valid.eq(0)
 
         # Collect the beats of one element while the one before is decoded.
-        bits = 8 * SHORT_BYTES
+        bits = 8 * size
         beats = max(1, bits // width)
         whole, whole_valid = Signal(bits, reset_less=True), Signal()
         at = Signal(range(max(2, beats)))
@@ -105,65 +108,65 @@ class ShortWqes(wiring.Component):
             ]
 
         # Decode.
-        fixed = Signal(8 * SEND_BYTES, reset_less=True)
-        rest_bits = 8 * SLOT_BYTES * (_SGES + 1)
+        fixed = Signal(8 * fixed_bytes, reset_less=True)
+        rest_bits = 8 * SLOT_BYTES * most_slots
         rest = Signal(rest_bits, reset_less=True)  # behind the fixed part, by slots
-        sges = Signal(8 * SLOT_BYTES * _SGES, reset_less=True)  # the same, kept
+        told = Signal(8 * SLOT_BYTES * TOLD_SGES, reset_less=True)  # the first of them, kept
         work, is_odd = Signal(Element, reset_less=True), Signal()
         line = Signal(8, reset_less=True)
-        number, total = Signal(3), Signal(34)
-        left = Signal(3)  # slots to write
+        number, total = Signal(range(most_slots + 1)), Signal(36)
+        left = Signal(range(most_slots + 1))  # slots to write
 
         def field(name):
-            start = 8 * POST_SEND.offset(name)
-            return fixed[start : start + 8 * POST_SEND.place(name).size]
+            struct = POST_RECV if receive else POST_SEND
+            start = 8 * struct.offset(name)
+            return fixed[start : start + 8 * struct.place(name).size]
 
-        flags, num_sge = field("send_flags"), field("num_sge")
-        behind = Signal(8)
-        inline = Signal()
-        fits = Signal()
+        num_sge, behind, inline, fits = field("num_sge"), Signal(8), Signal(), Signal()
+        by_sges = (num_sge <= most_sges) & (behind == Cat(Const(0, 4), num_sge[:4]))
+        verdict, wqe = self.o.payload, self.o.payload.wqe
         m.d.comb += [
-            behind.eq(work.length - SEND_BYTES),
-            inline.eq((flags & SendFlags.INLINE) != 0),
-            # What is not so is looked at again by a lane, which says what is wrong.
-            fits.eq(
-                Mux(
-                    inline,
-                    (num_sge == 0) & (behind <= min(config.max_inline, 0xFF)),
-                    (num_sge <= min(_SGES, config.max_sge))
-                    & (behind == Cat(Const(0, 4), num_sge[:2])),
-                )
-                & (field("opcode")[8:] == 0)
-            ),
+            behind.eq(work.length - fixed_bytes),
             self.slot.slot.eq(number),
             self.slot.data.eq(rest[: 8 * SLOT_BYTES]),
             self.slot_line.eq(line),
-        ]
-        verdict, wqe = self.o.payload, self.o.payload.wqe
-        m.d.comb += [
             verdict.found.eq(work.found),
-            verdict.odd.eq(is_odd | (total > MAX_MESSAGE)),
             verdict.line.eq(line),
-            verdict.slots.eq(sges),
-            wqe.opcode.eq(field("opcode")[:8]),
-            wqe.fence.eq((flags & SendFlags.FENCE) != 0),
-            wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
-            wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
-            wqe.inline.eq(inline),
+            verdict.slots.eq(told),
             wqe.num_sge.eq(num_sge),
             wqe.wr_id.eq(field("wr_id")),
-            wqe.imm.eq(field("ex")),
-            wqe.remote_addr.eq(field("wr.rdma.remote_addr")),
-            wqe.rkey.eq(field("wr.rdma.rkey")),
-            wqe.length.eq(Mux(inline, behind, total)),
         ]
+        # What does not fit is looked at again by a lane, which says what is wrong.
+        if receive:
+            m.d.comb += [
+                fits.eq(by_sges),
+                verdict.odd.eq(is_odd),
+                wqe.length.eq(Mux(total[32:].any(), 0xFFFF_FFFF, total[:32])),
+            ]
+        else:
+            flags = field("send_flags")
+            by_bytes = (num_sge == 0) & (behind <= min(config.max_inline, 0xFF))
+            m.d.comb += [
+                inline.eq((flags & SendFlags.INLINE) != 0),
+                fits.eq(Mux(inline, by_bytes, by_sges) & (field("opcode")[8:] == 0)),
+                verdict.odd.eq(is_odd | (total > MAX_MESSAGE)),
+                wqe.opcode.eq(field("opcode")[:8]),
+                wqe.fence.eq((flags & SendFlags.FENCE) != 0),
+                wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
+                wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
+                wqe.inline.eq(inline),
+                wqe.imm.eq(field("ex")),
+                wqe.remote_addr.eq(field("wr.rdma.remote_addr")),
+                wqe.rkey.eq(field("wr.rdma.rkey")),
+                wqe.length.eq(Mux(inline, behind, total)),
+            ]
         with m.FSM(name="decode"):
             with m.State("IDLE"):
                 m.d.comb += take.eq(whole_valid)
                 m.d.sync += [
                     fixed.eq(whole),
-                    rest.eq(whole[8 * SEND_BYTES :]),
-                    sges.eq(whole[8 * SEND_BYTES :]),
+                    rest.eq(whole[8 * fixed_bytes :]),
+                    told.eq(whole[8 * fixed_bytes :]),
                     work.eq(arrived),
                     is_odd.eq(odd),
                     number.eq(0),
@@ -172,12 +175,16 @@ class ShortWqes(wiring.Component):
                 with m.If(whole_valid):
                     m.next = "LINE"
             with m.State("LINE"):
-                m.d.comb += self.line.ready.eq(~work.found.failed)
-                m.d.sync += line.eq(self.line.payload)
-                m.d.sync += left.eq(Mux(inline, (behind + (SLOT_BYTES - 1)) >> 4, num_sge[:2]))
+                if receive:
+                    line_valid, given = Const(1), work.found.job.line
+                else:
+                    line_valid, given = self.line.valid, self.line.payload
+                    m.d.comb += self.line.ready.eq(~work.found.failed)
+                m.d.sync += line.eq(given)
+                m.d.sync += left.eq(Mux(inline, (behind + (SLOT_BYTES - 1)) >> 4, num_sge[:4]))
                 with m.If(work.found.failed):
                     m.next = "GIVE"
-                with m.Elif(self.line.valid):
+                with m.Elif(line_valid):
                     m.next = "GIVE"
                     with m.If(~is_odd):
                         m.d.sync += is_odd.eq(~fits)

@@ -25,6 +25,7 @@ __all__ = [
     "INDEX_OFFSET",
     "RING_OFFSET",
     "NO_VECTOR",
+    "TOLD_SGES",
 ]
 
 #: Bytes of a descriptor; offsets of the index and of the first entry in either ring.
@@ -33,6 +34,8 @@ INDEX_OFFSET = virtio_pci.RING_HEADER.offset("idx")
 RING_OFFSET = virtio_pci.RING_HEADER.size
 #: QueueRow.vector of a queue without an interrupt.
 NO_VECTOR = 0xFFFF
+#: SGEs of a READ that RecvFetch is told of.
+TOLD_SGES = 3
 
 
 def used_event(driver, size_log2):
@@ -51,11 +54,11 @@ def used_element(device, slot):
 
 
 class BlockRead(data.Struct):
-    """A read of 1 to 128 bytes."""
+    """A read of 1 to 256 bytes."""
 
     function: 8
     addr: 64
-    length: 8
+    length: 9
 
 
 class ChainJob(data.Struct):
@@ -120,9 +123,11 @@ class UsedRing(data.Struct):
 
 
 class ExpressJob(data.Struct):
-    """A request for a position that is known to be available, and what it needs of its queue."""
+    """A request for a position that is known to be available, and what it needs of its queue.
+    ``line``: where a receive WQE, or the sink of a READ, is to lie."""
 
     request: FetchRequest
+    line: 8
     size_log2: 4
     desc: 64
     driver: 64
@@ -142,7 +147,7 @@ class Element(data.Struct):
 
     found: HeadFound
     addr: 64
-    length: 8
+    length: 9
     odd: 1
 
 
@@ -154,4 +159,4 @@ class Verdict(data.Struct):
     odd: 1
     line: 8
     wqe: SendWqe
-    slots: 3 * 128  # SGEs, as they lie in the element
+    slots: TOLD_SGES * 128  # its first SGEs, as they lie in the element

@@ -235,6 +235,7 @@ class Responder(wiring.Component):
             self.fetch_req.payload.queue.eq(receive_queue),
             self.fetch_req.payload.position.eq(rx.position),
             self.fetch_req.payload.known.eq(rx.available),
+            self.fetch_req.payload.last.eq(work.flush | facts.last),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(
                 Mux(

@@ -5,16 +5,25 @@ from __future__ import annotations
 import cocotb
 from cocotb.triggers import RisingEdge
 
-from hdl.ports.jobs import FetchRequest, QueueError, QueueErrorCause, ReadSink, RecvFetched
+from hdl.ports.jobs import (
+    Activation,
+    FetchRequest,
+    QueueError,
+    QueueErrorCause,
+    ReadSink,
+    RecvFetched,
+)
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
-from tests.queues.host import Queue, pieces
+from tests.queues.host import BASE, Queue, pieces
 from tests.queues.top import small_config
 
 CONFIG = small_config(64)
 
 
 class RecvBench(Bench):
+    CONFIG = CONFIG
+
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
         self.req = Source(self, "recv__req", FetchRequest, gap=stall)
@@ -22,6 +31,7 @@ class RecvBench(Bench):
         self.errors = Sink(self, "recv__error", QueueError, stall=stall)
         self.reset = Source(self, "recv__queue_reset", 16)
         self.sink = Source(self, "recv__sink", ReadSink, gap=stall)
+        self.doorbell = Source(self, "recv__doorbell", Activation, gap=stall)
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
         self.rows = QueueRows(self, "recv__queue_read")
@@ -39,15 +49,17 @@ class RecvBench(Bench):
         self.queues[queue.number] = queue
         return queue
 
-    async def ask(self, queue: Queue, position: int, send: int = 0, known=None) -> dict:
+    async def ask(self, queue: Queue, position: int, send: int = 0, known=None, last=0) -> dict:
         count = len(self.rsp.items)
         self.req.queue.append(
             {
                 "function": self.function,
+                "qp": (queue.number - self.CONFIG.sq_queue(0)) // 2,
                 "queue": queue.number,
                 "position": position,
                 "known": position if known is None else known,
                 "send": send,
+                "last": last,
             }
         )
         await self.until(lambda: len(self.rsp.items) > count, 20000, "an answer")
@@ -172,40 +184,41 @@ async def kept_lines(dut):
     rng = bench.rng
     queues = [bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 2)]
     wanted = {}
-    for position in range(4):
+    for position in range(6):
         for queue in queues:
             sges = wqes.random_sges(rng, 3)
             data, expected = wqes.recv_wqe(rng, sges)
             _, head = bench.offer(queue, data)
             wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
-    queue = queues[0]
-    for again in range(2):
-        before = len(bench.memory.reads)
-        for position in range(4):
-            began = bench.now
-            got = await bench.ask(queue, position)
-            expected, head, slots = wanted[queue.number, position]
-            assert (got["wqe"], got["head"]) == (expected, head)
-            assert await bench.line(got["line"], 48) == slots
-            if again:
-                # 4 cycles, and one on either side for the ports of this bench.
-                assert bench.rsp.times[-1] - began <= 6, bench.rsp.times[-1] - began
-        if again:
-            assert len(bench.memory.reads) == before
-    # Random order over both queues: always the right WQE, whatever shares a line.
-    for _ in range(60):
-        queue, position = rng.choice(queues), rng.randrange(4)
-        got = await bench.ask(queue, position)
+
+    async def right(queue, position, last=0):
+        began = bench.now
+        got = await bench.ask(queue, position, last=last)
         expected, head, slots = wanted[queue.number, position]
         assert (got["wqe"], got["head"]) == (expected, head)
         assert await bench.line(got["line"], 48) == slots
+        return bench.rsp.times[-1] - began
+
+    await right(queues[0], 0)
+    await right(queues[0], 0, last=1)
+    await right(queues[0], 1)  # asked one behind the other: a larger share
+    await bench.cycles(300)
+    before = len(bench.memory.reads)
+    for position in range(1, 5):
+        for again in range(3):
+            # 5 cycles, 5 for a queue looked at meanwhile, and two for this bench's ports.
+            assert await right(queues[0], position, again // 2) <= 14
+    assert {at for at, _ in bench.memory.reads[before:]} <= {queues[0].driver + 2}
+    # Any order over both queues, back and forth: always the right WQE.
+    for _ in range(80):
+        await right(rng.choice(queues), rng.randrange(6))
     # After a reset of the queue the same position is another WQE.
     queue = bench.queue(queues[0].number, 64)
     sges = wqes.random_sges(rng, 1)
     data, expected = wqes.recv_wqe(rng, sges)
     position, head = bench.offer(queue, data)
     bench.reset.queue.append(queue.number)
-    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 100)
+    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 1000)
     got = await bench.ask(queue, position)
     assert (got["wqe"], got["head"]) == (expected, head)
     # A queue that was switched off is empty, whatever is kept.
@@ -267,11 +280,10 @@ async def empty_and_errors(dut):
 
 @cocotb.test()
 async def fetched_ahead(dut):
-    """The next WQE of a queue is at hand when it is asked for, others are served meanwhile."""
+    """WQEs behind the one asked for are at hand when it is their turn; errors are told then."""
     bench = RecvBench(dut, seed=6, latency=60)
     await bench.start()
     rng = bench.rng
-    # With 8 lines, the positions used here of these two share none.
     first, second = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
     wanted = {}
     for queue in (first, second):
@@ -281,105 +293,144 @@ async def fetched_ahead(dut):
             _, head = bench.offer(queue, data)
             wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
 
-    async def right(queue, position, known):
+    async def right(queue, position, **how):
         began = bench.now
-        got = await bench.ask(queue, position, known=known)
+        got = await bench.ask(queue, position, **how)
         expected, head, slots = wanted[queue.number, position]
         assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, expected, head)
         assert await bench.line(got["line"], 32) == slots
         return bench.rsp.times[-1] - began
 
-    assert await right(second, 0, 0) > 60  # nothing is known
-    await bench.cycles(600)
-    assert await right(second, 1, 6) <= 6
-    assert await right(first, 0, 1) > 60  # known to be the last: nothing is fetched ahead
-    await bench.cycles(600)
-    before = len(bench.memory.reads)
-    assert await right(first, 0, 6) <= 6  # now more is known, and fetched
-    assert await right(second, 1, 6) <= 6  # while that goes on
-    await bench.until(lambda: len(bench.memory.reads) > before, 100, "a fetch ahead")
-    await bench.cycles(600)
+    assert await right(second, 0) > 180  # nothing is known
+    assert await right(first, 0, last=1) > 180
+    await bench.cycles(400)
+    assert await right(second, 1) <= 14
     for position in range(1, 6):
-        assert await right(first, position, 6) <= 6
-        await bench.cycles(600)
+        assert await right(first, position, last=1) <= 14
     # Asked for while it is being fetched: one fetch, not two.
+    place = BASE + bench.memory.free
     again = bench.queue(CONFIG.rq_queue(2), 64)
     for position in range(2):
         sges = wqes.random_sges(rng, 2)
         data, expected = wqes.recv_wqe(rng, sges)
         _, head = bench.offer(again, data)
         wanted[again.number, position] = (expected, head, wqes.sge_bytes(sges))
-    await right(again, 0, 0)
     before = len(bench.memory.reads)
-    took = await right(again, 1, 2)
-    assert took > 10
-    assert len(bench.memory.reads) - before <= 2, "it was fetched twice"
+    await right(again, 0, last=1)
+    assert 7 < await right(again, 1, last=1) < 60
+    elements = [at for at, n in bench.memory.reads[before:] if n == 44 and at >= place]
+    assert len(elements) == 2, "it was fetched twice"
     # What is wrong is told when it is asked for.
     broken = bench.queue(CONFIG.rq_queue(0), 8)
     _, head = bench.offer(broken, wqes.recv_wqe(rng, wqes.random_sges(rng, 1))[0])
     bench.offer(broken, b"x")
     broken.offer(99)
-    assert (await bench.ask(broken, 0, known=3))["head"] == head
+    _, last_head = bench.offer(broken, wqes.recv_wqe(rng, wqes.random_sges(rng, 1))[0])
+    assert (await bench.ask(broken, 0, last=1))["head"] == head
     await bench.cycles(1500)
-    assert (await bench.ask(broken, 1, known=3))["status"] == wqes.WQE_ERROR
+    for _ in range(2):
+        assert (await bench.ask(broken, 1))["status"] == wqes.WQE_ERROR
     await bench.cycles(1500)
     assert not bench.errors.items
-    assert (await bench.ask(broken, 2, known=3))["status"] == wqes.QUEUE_ERROR
-    assert len(bench.errors.items) == 1
-    # A reset of the queue waits for the fetch ahead, and nothing of it stays.
-    await right(first, 3, 6)
-    bench.reset.queue.append(first.number)
+    for _ in range(2):
+        assert (await bench.ask(broken, 2))["status"] == wqes.QUEUE_ERROR
+    assert len(bench.errors.items) == 2
+    assert (await bench.ask(broken, 3))["head"] == last_head
+    # A reset of the queue waits for what is under way, and nothing of it stays.
+    await right(second, 2)
+    bench.reset.queue.append(second.number)
     await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 2000)
-    before = len(bench.memory.reads)
-    await right(first, 4, 6)
-    assert len(bench.memory.reads) > before
+    assert await right(second, 3) > 180
 
 
 @cocotb.test()
-async def line_taken_over(dut):
-    """A WQE whose line another one is being fetched into, asked for at any moment: never a mix."""
-    bench = RecvBench(dut, seed=7, latency=20)
+async def doorbell_begins(dut):
+    """A WQE is at hand before anybody asks; the index is read, and avail_event not written."""
+    bench = RecvBench(dut, seed=9, latency=60, event_idx=1)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(2), 64)
+    wanted = []
+
+    def post(count):
+        for _ in range(count):
+            data, expected = wqes.recv_wqe(rng, wqes.random_sges(rng, 1))
+            wanted.append((expected, bench.offer(queue, data)[1]))
+
+    async def right(position):
+        began = bench.now
+        got = await bench.ask(queue, position, last=1)
+        assert (got["wqe"], got["head"]) == wanted[position]
+        return bench.rsp.times[-1] - began
+
+    post(20)
+    bench.doorbell.queue.append({"qp": 2, "flags": 2})
+    await bench.cycles(500)
+    assert len([1 for _, n in bench.memory.reads if n == 28]) == 1
+    assert await right(0) <= 14
+    await bench.cycles(500)
+    assert max([await right(position) for position in range(1, 16)]) <= 14
+    await bench.cycles(500)
+    assert max([await right(position) for position in range(16, 20)]) <= 14
+    # It has run dry; what is posted is found without a doorbell by the request, else before it.
+    assert (await bench.ask(queue, 20, last=1))["status"] == wqes.EMPTY
+    assert queue.avail_event() == 20
+    log = len(bench.memory.log)
+    post(3)
+    bench.doorbell.queue.append({"qp": 2, "flags": 2})
+    await bench.cycles(500)
+    assert await right(20) <= 14
+    assert len(bench.memory.log) == log
+    # A queue that is switched off is not read.
+    queue.enabled = False
+    before = len(bench.memory.reads)
+    bench.doorbell.queue.append({"qp": 2, "flags": 2})
+    await bench.cycles(300)
+    assert len(bench.memory.reads) == before
+
+
+@cocotb.test()
+async def chain_ahead_does_not_hold_up(dut):
+    """A long chain that is fetched ahead: another queue's chain has its own lane."""
+    bench = RecvBench(dut, seed=10, latency=20)
     await bench.start()
     rng = bench.rng
-    old, new = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
+    slow, other = bench.queue(CONFIG.rq_queue(1), 256), bench.queue(CONFIG.rq_queue(2), 64)
     wanted = {}
-    for queue, count in ((old, 2), (new, 32)):
-        for position in range(4):
-            sges = wqes.random_sges(rng, count)
-            data, expected = wqes.recv_wqe(rng, sges)
-            _, head = bench.offer(queue, data)
-            wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
-
-    async def right(queue, position, known):
-        got = await bench.ask(queue, position, known=known)
-        expected, head, slots = wanted[queue.number, position]
-        assert (got["wqe"], got["head"]) == (expected, head)
-        assert await bench.line(got["line"], 32) == slots[:32]
-        return got["line"]
-
-    for wait in range(0, 300, 11):
-        line = await right(old, 3, 4)
-        await bench.ask(new, 0, known=2)  # now the one behind it is fetched
-        await bench.cycles(wait)
-        assert await right(old, 3, 4) == line
-        await bench.cycles(400)
-    assert await right(new, 1, 2) == line, "they share no line any more"
+    for queue, cuts in (
+        (slow, []),
+        (slow, range(1, 200)),
+        (slow, [9]),
+        (other, [20]),
+        (other, [9]),
+    ):
+        data, expected = wqes.recv_wqe(rng, wqes.random_sges(rng, 16))
+        position, head = bench.offer(queue, data, cuts)
+        wanted[queue.number, position] = (expected, head)
+    for queue, position, most in (
+        (slow, 0, 900),
+        (other, 0, 300),
+        (other, 1, 300),
+        (slow, 1, 9000),
+    ):
+        began = bench.now
+        got = await bench.ask(queue, position, last=1)
+        assert (got["wqe"], got["head"]) == wanted[queue.number, position]
+        assert bench.now - began < most, (queue.number, position)
+    got = await bench.ask(slow, 2, last=1)
+    assert (got["wqe"], got["head"]) == wanted[slow.number, 2]
 
 
 @cocotb.test()
 async def lines_that_are_read(dut):
-    """A line that jobs still read keeps its WQE: a fetch into it waits, a sink is left out."""
+    """A line that jobs still read keeps its WQE, although its queue is done with it."""
     bench = RecvBench(dut, seed=8)
     await bench.start()
-    rng = bench.rng
-    old, new = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 3))
-    wanted = {}
-    for queue in (old, new):
-        for position in range(4):
-            sges = wqes.random_sges(rng, 3)
-            data, expected = wqes.recv_wqe(rng, sges)
-            bench.offer(queue, data)
-            wanted[queue.number, position] = (expected, wqes.sge_bytes(sges))
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(1), 256)
+    wanted = []
+    for _ in range(160):
+        sges = wqes.random_sges(rng, 3)
+        data, expected = wqes.recv_wqe(rng, sges)
+        wanted.append((expected, bench.offer(queue, data)[1], wqes.sge_bytes(sges)))
 
     async def pulse(name, line=0):
         await RisingEdge(dut.clk)
@@ -389,16 +440,43 @@ async def lines_that_are_read(dut):
         await RisingEdge(dut.clk)
         port.value = 0
 
-    got = await bench.ask(old, 3, known=4)
-    line, (_, block) = got["line"], wanted[old.number, 3]
-    for _ in range(2):  # two packets of one message
+    held, lines = [], set()
+    for position, (expected, head, block) in enumerate(wanted):
+        got = await bench.ask(queue, position, last=1)
+        assert (got["wqe"], got["head"]) == (expected, head)
+        await bench.cycles(rng.randrange(0, 200, 40))
+        assert await bench.line(got["line"], 48) == block, "overwritten before its job"
+        lines.add(got["line"])
+        assert got["line"] not in {line for line, _ in held}, "fetched into a line that is read"
+        if len(held) < 8:
+            await pulse("taken", got["line"])
+            held.append((got["line"], block))
+        for line, kept in held:
+            assert await bench.line(line, 48) == kept
+        if len(held) == 8 and rng.random() < 0.2:
+            await pulse("done")
+            held.pop(0)
+    assert len(lines) > 16
+    # The same for sinks: a fetch waits, one that is told is left out.
+    while held:
+        await pulse("done")
+        held.pop(0)
+    old, new = (bench.queue(CONFIG.sq_queue(pair), 64) for pair in (1, 3))
+    blocks = {}
+    for one in (old, new):
+        for position in range(8):
+            sges = wqes.random_sges(rng, 3)
+            data, _ = wqes.send_wqe(rng, sges)
+            bench.offer(one, data)
+            blocks[one.number, position] = wqes.sge_bytes(sges)
+    got = await bench.ask(old, 3, send=1, known=4)
+    line, block = got["line"], blocks[old.number, 3]
+    for _ in range(2):  # two packets of one response
         await pulse("taken", line)
-    other = await bench.ask(new, 2, known=3)
+    other = await bench.ask(new, 2, send=1, known=3)
     assert other["line"] != line, "a fetch into any other line goes on"
-    # The WQE that shares the line, as found by the test above.
-    position = next(p for p in range(4) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
-    waiting = cocotb.start_soon(bench.ask(new, position, known=position + 1))
-    slots = {"num_sge": 1, "wr_id": 5, "length": 9, "slots": 0}
+    position = next(p for p in range(8) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
+    waiting = cocotb.start_soon(bench.ask(new, position, send=1, known=position + 1))
     await bench.cycles(400)
     assert not waiting.done() and await bench.line(line, 48) == block
     await pulse("done")
@@ -406,12 +484,12 @@ async def lines_that_are_read(dut):
     assert not waiting.done() and await bench.line(line, 48) == block
     await pulse("done")
     answer = await waiting
-    expected, block = wanted[new.number, position]
-    assert (answer["line"], answer["wqe"]) == (line, expected)
+    assert answer["line"] == line
+    block = blocks[new.number, position]
     assert await bench.line(line, 48) == block
-    # A sink for a line that is read.
     await pulse("taken", line)
-    await bench.ask(old, 0, known=1)  # so that it is not the line of the last answer
+    await bench.ask(old, 0, send=1, known=1)  # so that it is not the line of the last answer
+    slots = {"num_sge": 1, "wr_id": 5, "length": 9, "slots": 0}
     for queue_number in range(CONFIG.sq_queue(0), CONFIG.sq_queue(0) + 16, 2):
         for at in range(8):
             bench.sink.queue.append({"queue": queue_number, "position": at, "head": 1} | slots)

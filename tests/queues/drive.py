@@ -16,7 +16,7 @@ from cocotb.triggers import RisingEdge
 from hdl.ports.host import ReadRequest, write_beat
 from hdl.ports.rows import QueueRow
 from tests.queues.host import Memory
-from tests.queues.top import QueuesTop
+from tests.queues.top import FUNCTION, QueuesTop
 
 
 def pack(shape: Any, values: dict[str, Any] | int) -> int:
@@ -189,14 +189,19 @@ class QueueRows:
 
 
 class Bench:
-    """Clock, reset and ports of one test. ``function`` is what every access must carry."""
+    """Clock, reset and ports of one test. ``function`` is what every access must carry.
+
+    TOP: of the model. WRITES: one of its write clients."""
+
+    TOP: type[Any] = QueuesTop
+    WRITES = "send__write_client"
 
     def __init__(self, dut: Any, *, seed: int = 1):
         self.dut, self.rng = dut, random.Random(seed)
-        self.width = (len(dut.send__write_client__beat__payload) - 4 - 8 - 64 - 2) * 8 // 9
+        self.width = (len(getattr(dut, f"{self.WRITES}__beat__payload")) - 4 - 8 - 64 - 2) * 8 // 9
         self.memory, self.queues = Memory(), {}
         self.ports: list[Any] = []
-        self.now, self.function = 0, 5
+        self.now, self.function = 0, FUNCTION
         self.events: list[tuple] = []
 
     def stream(self, name: str):
@@ -213,7 +218,7 @@ class Bench:
         dut = self.dut
         if not again:
             cocotb.start_soon(Clock(dut.clk, 4000, "ps").start())
-        top = QueuesTop(width=self.width)
+        top = self.TOP(width=self.width)
         for path, member, value in top.signature.flatten(top):
             if member.flow == In and not isinstance(value, Const):
                 getattr(dut, "__".join(map(str, path))).value = 0

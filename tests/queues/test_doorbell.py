@@ -29,9 +29,9 @@ def route(doorbells: list[dict], *, slow: bool) -> tuple[list, int]:
     async def watch(ctx):
         for cycle in range(20 + 10 * len(doorbells)):
             ready = not slow or cycle % 3 == 0
-            for name in ("control", "send", "receive"):
+            for name in ("control", "send", "receive", "ahead"):
                 ctx.set(getattr(dut, name).ready, ready)
-            for name in ("control", "send", "receive"):
+            for name in ("control", "send", "receive", "ahead"):
                 port = getattr(dut, name)
                 if ctx.get(port.valid) and ready:
                     value = ctx.get(port.payload)
@@ -61,6 +61,7 @@ def test_every_queue_number(slow: bool) -> None:
         flags = FLAG_DOORBELL | (FLAG_NEXT if queue % 2 else 0)
         expected.append(("send", qp, flags, 0x8000 + queue))
         expected.append(("receive", qp, 2))
+        expected.append(("ahead", qp, 2))
     assert got == expected
     # Queue pair 0 (two), those beyond the last queue, 0xFFFF; completion queues are no error.
     assert drops == 2 + (16 - CONFIG.queues) + 1

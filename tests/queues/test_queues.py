@@ -18,3 +18,13 @@ def test_engine(part: str, width: int) -> None:
         test_module=f"tests.queues.bench_{part}",
         timeout_s=300,
     )
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_receive_ahead(width: int) -> None:
+    bench(
+        factory="tests.queues.top:RecvTop",
+        params={"width": width},
+        test_module="tests.queues.bench_recv_ahead",
+        timeout_s=300,
+    )

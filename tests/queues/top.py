@@ -10,12 +10,34 @@ from hdl.queues.control import ControlEngine
 from hdl.queues.receive import RecvFetch
 from hdl.queues.send import SendFetch
 
+#: Of every access in these tests.
+FUNCTION = 5
+
 
 def small_config(width: int) -> NicConfig:
     """Few queues and lines, full-size WQEs."""
     return NicConfig(
-        width=width, qps=4, cqs=4, mrs=2, gids=1, vectors=8, send_lines=4, recv_lines=8
+        width=width, qps=4, cqs=4, mrs=2, gids=1, vectors=8, send_lines=4, recv_lines=32
     )
+
+
+def wide_config(width: int) -> NicConfig:
+    """The default's queue pairs and lines."""
+    return NicConfig(width=width, mrs=2, gids=1, vectors=8)
+
+
+class RecvTop(wiring.Component):
+    """Member ``recv``: RecvFetch as large as it is by default."""
+
+    def __init__(self, *, width: int):
+        self._engine = RecvFetch(config=wide_config(width), function=FUNCTION)
+        super().__init__({"recv": Out(self._engine.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.recv = self._engine
+        connect(m, self._engine, flipped(self.recv))
+        return m
 
 
 class QueuesTop(wiring.Component):
@@ -25,7 +47,7 @@ class QueuesTop(wiring.Component):
         config = small_config(width)
         self._engines = {
             "send": SendFetch(config=config, lanes=2),
-            "recv": RecvFetch(config=config),
+            "recv": RecvFetch(config=config, function=FUNCTION),
             "completion": CompletionEngine(config=config, lanes=4),
             "control": ControlEngine(config=config),
         }

@@ -1,0 +1,218 @@
+"""The way of a receive WQE from a known position into its line."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
+
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import FetchStatus, QueueErrorCause, ReadSink, RecvWqe, WqeRead
+from hdl.ports.tables import TableRead
+
+from .chain import ChainLane, WqeFound
+from .express import Express
+from .read import ReadShare
+from .recv_lines import sink_line
+from .types import TOLD_SGES, ExpressJob
+
+__all__ = ["Arrival", "RecvPath", "Tag"]
+
+SLOTS = 32
+DEMAND, AHEAD = 0, 1
+
+
+class Arrival(data.Struct):
+    """What became of the job of ``line``. Not ``told``: given up, its chain is not for the express
+    path, nobody waited for it, and the lane was taken."""
+
+    line: 8
+    told: 1
+    queue: 16
+    position: 16
+    head: 16
+    found: WqeFound
+
+
+class Tag(data.Struct):
+    """Whose WQE a line holds, and the answer for it."""
+
+    queue: 16
+    position: 16
+    head: 16
+    wqe: RecvWqe
+
+
+class RecvPath(wiring.Component):
+    """Express for receive WQEs, two ChainLanes for what it leaves over, and the lines.
+
+    Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
+    what became of one, after its last slot was written; ``good``: it is a WQE, its tag is written
+    now. ``kept`` with ``kept_line``: a tag is. ``waits``, ``wanted``: a line whose asker waits: its
+    chain has a lane for itself, so it never stands behind one that is fetched ahead. ``sink``: a
+    READ's WQE; while ``sinking`` its slots and its tag are written whenever there is nothing else
+    to write, and then it is taken; with ``leave_out`` it is taken as well.
+    ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
+    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    Latency: two to three host reads and 30 cycles, a lane two more. Throughput: as Express.
+    Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
+    """
+
+    def __init__(self, *, config: NicConfig, depth: int):
+        self._config, self._depth = config, depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(ExpressJob)),
+                "arrived": Out(Arrival),
+                "arrived_valid": Out(1),
+                "waits": In(1),
+                "wanted": In(8),
+                "good": Out(1),
+                "kept": Out(1),
+                "kept_line": Out(8),
+                "sink": In(stream.Signature(ReadSink)),
+                "sinking": In(1),
+                "leave_out": In(1),
+                "tag": In(TableRead(8, Tag)),
+                "slot": In(WqeRead),
+                "slot_enable": In(1),
+                "slot_data": Out(128),
+                "flush": In(1),
+                "indirect": In(1),
+                "read_client": Out(ReadClient(config.width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        bits = ceil_log2(config.recv_lines)
+        m.submodules.express = express = Express(config=config, depth=self._depth, receive=True)
+        m.submodules.share = share = ReadShare(width=config.width, clients=7, depth=4 * self._depth)
+        m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.recv_lines)
+        connect(m, share.read_client, flipped(self.read_client))
+        connect(m, flipped(self.i), express.i)
+        for k in range(3):
+            connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
+        verdict, lanes, owners = express.o.payload, [], []
+        found, job = verdict.found, verdict.found.job
+        m.d.comb += express.flush.eq(self.flush)
+
+        # What the express path leaves over goes to a lane, or is given up.
+        for_lane, demanded, given_up, arrives = Signal(), Signal(), Signal(), Signal()
+        for i in range(2):
+            m.submodules[f"lane{i}"] = lane = ChainLane(config=config)
+            owner = Signal(Arrival, name=f"owner{i}", reset_less=True)
+            for k in range(2):
+                client = getattr(share, f"client{3 + 2 * i + k}")
+                connect(m, getattr(lane, f"read_client{k}"), client)
+            m.d.comb += [
+                lane.indirect.eq(self.indirect),
+                lane.i.valid.eq(express.o.valid & for_lane & (demanded == (i == DEMAND))),
+                lane.i.payload.function.eq(job.request.function),
+                lane.i.payload.desc.eq(job.desc),
+                lane.i.payload.size_log2.eq(job.size_log2),
+                lane.i.payload.head.eq(found.head),
+                lane.i.payload.receive.eq(~job.request.send),
+            ]
+            with m.If(lane.i.valid & lane.i.ready):
+                m.d.sync += [
+                    owner.line.eq(job.line),
+                    owner.queue.eq(job.request.queue),
+                    owner.position.eq(job.request.position),
+                    owner.head.eq(found.head),
+                ]
+            lanes.append(lane)
+            owners.append(owner)
+        by_lane = Cat(lane.o.valid for lane in lanes).any()
+        m.d.comb += [
+            for_lane.eq(verdict.odd & ~found.failed),
+            demanded.eq(self.waits & (job.line == self.wanted)),
+            given_up.eq(for_lane & ~demanded & ~lanes[AHEAD].i.ready),
+            arrives.eq(~for_lane | given_up),
+            express.o.ready.eq(
+                Mux(arrives, ~by_lane, Mux(demanded, lanes[DEMAND].i.ready, lanes[AHEAD].i.ready))
+            ),
+            self.arrived_valid.eq(by_lane | (express.o.valid & arrives)),
+        ]
+        arrived = self.arrived
+        with m.If(by_lane):
+            first = lanes[DEMAND].o.valid
+            with m.If(first):
+                m.d.comb += [arrived.eq(owners[DEMAND]), lanes[DEMAND].o.ready.eq(1)]
+            with m.Else():
+                m.d.comb += [arrived.eq(owners[AHEAD]), lanes[AHEAD].o.ready.eq(1)]
+            m.d.comb += [
+                arrived.told.eq(1),
+                arrived.found.eq(Mux(first, lanes[DEMAND].o.payload, lanes[AHEAD].o.payload)),
+            ]
+        with m.Else():
+            m.d.comb += [
+                arrived.line.eq(job.line),
+                arrived.told.eq(~given_up),
+                arrived.queue.eq(job.request.queue),
+                arrived.position.eq(job.request.position),
+                arrived.head.eq(found.head),
+                arrived.found.status.eq(
+                    Mux(found.failed | given_up, FetchStatus.QUEUE_ERROR, FetchStatus.OK)
+                ),
+                arrived.found.cause.eq(QueueErrorCause.HOST_READ),
+                arrived.found.wqe.eq(verdict.wqe),
+            ]
+
+        # Slots: the express path cannot wait.
+        written, sink, number = slots.write, self.sink.payload, Signal(range(TOLD_SGES))
+        last, turn = number == TOLD_SGES - 1, Signal()
+        with m.If(express.slot_valid):
+            m.d.comb += [
+                written.enable.eq(1),
+                written.index.eq(Cat(express.slot.slot, express.slot_line[:bits])),
+                written.row.eq(express.slot.data),
+            ]
+        for lane, owner in zip(lanes, owners, strict=True):
+            with m.Elif(lane.slot.valid):
+                m.d.comb += [
+                    lane.slot.ready.eq(1),
+                    written.enable.eq(1),
+                    written.index.eq(Cat(lane.slot.payload.slot, owner.line[:bits])),
+                    written.row.eq(lane.slot.payload.data),
+                ]
+        with m.Elif(self.sinking & ~(last & self.good)):
+            m.d.comb += [
+                turn.eq(1),
+                self.sink.ready.eq(last),
+                written.enable.eq(1),
+                written.index.eq(Cat(number, Const(0, 3), sink_line(sink, bits))),
+                written.row.eq(sink.slots.word_select(number, 128)),
+            ]
+            m.d.sync += number.eq(Mux(last, 0, number + 1))
+
+        with m.If(self.leave_out):
+            m.d.comb += self.sink.ready.eq(1)
+
+        # Tags.
+        m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines)
+        kept, told = tags.write.row, turn & last
+        m.d.comb += [
+            self.good.eq(
+                self.arrived_valid & arrived.told & (arrived.found.status == FetchStatus.OK)
+            ),
+            self.kept.eq(self.good | told),
+            self.kept_line.eq(Mux(told, sink_line(sink, bits), arrived.line)),
+            tags.write.enable.eq(self.kept),
+            tags.write.index.eq(self.kept_line),
+            tags.read0.index.eq(self.tag.index),
+            tags.read0.enable.eq(self.tag.enable),
+            self.tag.row.eq(tags.read0.row),
+        ]
+        for name in ("queue", "position", "head"):
+            m.d.comb += kept[name].eq(Mux(told, sink[name], arrived[name]))
+        for name in ("num_sge", "wr_id", "length"):
+            m.d.comb += kept.wqe[name].eq(Mux(told, sink[name], arrived.found.wqe[name]))
+        m.d.comb += [
+            slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
+            slots.read0.enable.eq(self.slot_enable),
+            self.slot_data.eq(slots.read0.row),
+        ]
+        return m

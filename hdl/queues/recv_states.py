@@ -1,0 +1,270 @@
+"""The state machine of RecvFetch, but for its idle state."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Module
+from amaranth.lib import enum
+
+from hdl.ports.jobs import FetchStatus
+
+from .recv_ahead import DOORBELL, POLLED
+
+__all__ = ["After", "Parts", "ahead_states", "forget_states", "request_states"]
+
+
+class After(enum.Enum, shape=2):
+    """Where it goes on when the list of a queue has been dropped."""
+
+    RESET = 0  # the queue is being reset
+    LOOK = 1  # it is asked for another position
+    EVICT = 2  # the request needs a line
+    SWEEP = 3  # nobody has asked for it
+
+
+class Parts(SimpleNamespace):
+    """Components, registers and wires of RecvFetch, by their names there; ``port``: its members."""
+
+
+def request_states(m: Module, p: Parts) -> None:
+    """From a request whose rows are being read (ASK) to its answer, or to the wait for it."""
+    with m.State("ASK"):
+        m.d.comb += p.path.tag.enable.eq(1)
+        with m.If(~p.request.send):
+            m.d.comb += p.path.tag.index.eq(p.table.read0.row.head)
+        m.d.sync += [p.queue.eq(p.table.read0.row), p.row.eq(p.port.queue_read.row)]
+        m.next = "LOOK"
+    with m.State("LOOK"):
+        m.d.comb += p.lines.look.eq(p.line)
+        m.d.sync += [
+            p.asks_more.eq(0),
+            p.answer.status.eq(FetchStatus.OK),
+            p.answer.error.eq(0),
+            p.answer.available.eq(p.best),
+            p.answer.head.eq(p.tag.head),
+            p.answer.line.eq(p.line),
+            p.answer.wqe.eq(p.tag.wqe),
+            p.queue.seen.eq(p.epoch),
+            p.queue.used.eq(1),
+        ]
+        with m.If(~p.row.enabled):
+            m.d.sync += [p.answer.status.eq(FetchStatus.EMPTY), p.queue.used.eq(0)]
+            m.next = "ANSWER"
+        with m.Elif(p.here & p.ready):
+            m.d.comb += p.sinks.touch.eq(p.request.send)
+            m.next = "ANSWER"
+        with m.Elif(p.here & p.fault_valid):
+            m.d.sync += [
+                p.answer.status.eq(p.fault.found.status),
+                p.answer.error.eq(p.fault.found.error),
+                p.answer.head.eq(p.fault.head),
+            ]
+            for name in ("num_sge", "wr_id", "length"):
+                m.d.sync += p.answer.wqe[name].eq(p.fault.found.wqe[name])
+            m.next = "ANSWER"
+            with m.If(p.fault.found.status == FetchStatus.QUEUE_ERROR):
+                m.next = "ERROR"
+        with m.Elif(p.here & p.busy):
+            m.d.sync += [p.waiting.eq(1), p.wanted.eq(p.line)]
+            m.next = "NOTE"
+        with m.Elif(p.here):
+            # A sink's line may still be read; a queue's has not been given out.
+            m.d.comb += p.sinks.drop.eq(p.request.send & ~p.lines.read)
+            with m.If(~p.request.send | ~p.lines.read):
+                m.next = "ISSUE"
+        with m.Elif((p.offset < p.queue.count) & (p.queue.count != 0)):
+            m.d.comb += [p.lines.release.eq(1), p.links.read0.enable.eq(1)]
+            m.d.sync += [p.queue.first.eq(p.queue.first + 1), p.queue.count.eq(p.queue.count - 1)]
+            m.next = "PASS"
+        with m.Elif(p.queue.count != 0):
+            m.d.sync += p.after.eq(After.LOOK)
+            m.next = "DROP"
+        with m.Elif(p.known):
+            m.next = "OWN"
+        with m.Elif(p.found_valid):
+            m.d.sync += p.found_valid.eq(0)
+            m.d.sync += [
+                p.queue.first.eq(p.request.position),
+                p.queue.available.eq(p.found.available),
+            ]
+            with m.If(p.found.status != FetchStatus.OK):
+                m.d.sync += [
+                    p.answer.status.eq(p.found.status),
+                    p.answer.available.eq(p.found.available),
+                    p.fault.found.cause.eq(p.found.cause),
+                ]
+                m.next = "ANSWER"
+                with m.If(p.found.status == FetchStatus.QUEUE_ERROR):
+                    m.next = "ERROR"
+        with m.Else():
+            m.d.comb += p.index.i.valid.eq(1)
+            m.d.sync += p.indexing.eq(p.index.i.ready)
+            with m.If(p.index.i.ready):
+                m.next = "NOTE"
+    with m.State("PASS"):
+        m.d.sync += p.queue.given.eq(0)
+        m.d.sync += p.queue.head.eq(p.links.read0.row)
+        m.next = "PASSED"
+    with m.State("PASSED"):
+        m.d.comb += p.path.tag.enable.eq(1)
+        m.next = "LOOK"
+    with m.State("OWN"):
+        m.d.sync += p.queue.available.eq(p.best)
+        with m.If(p.lines.spare_valid):
+            m.d.comb += p.lines.own.eq(1)
+            m.d.sync += [
+                p.queue.first.eq(p.request.position),
+                p.queue.count.eq(1),
+                p.queue.given.eq(1),
+                p.queue.head.eq(p.lines.spare),
+                p.queue.tail.eq(p.lines.spare),
+            ]
+            m.next = "ISSUE"
+        with m.Elif(p.lines.free == 0):
+            m.d.comb += p.table.write.enable.eq(1)
+            m.d.sync += p.after.eq(After.EVICT)
+            m.next = "EVICT"
+    with m.State("ISSUE"):
+        m.d.comb += p.path.i.valid.eq(1)
+        m.d.sync += [p.fault_valid.eq(0), p.asks_more.eq(1), p.wanted.eq(p.line)]
+        with m.If(p.path.i.ready):
+            m.d.sync += p.waiting.eq(1)
+            m.next = "NOTE"
+    with m.State("ERROR"):
+        m.d.comb += p.port.error.valid.eq(1)
+        with m.If(p.port.error.ready):
+            m.next = "ANSWER"
+    with m.State("ANSWER"):
+        m.d.comb += [p.port.rsp.valid.eq(1), p.links.read0.enable.eq(1)]
+        with m.If(p.port.rsp.ready):
+            m.next = "NOTE"
+            with m.If(p.answer.status == FetchStatus.OK):
+                m.d.sync += [p.lines.current_valid.eq(1), p.asks_more.eq(1)]
+                with m.If(~p.request.send):
+                    m.d.sync += p.queue.given.eq(~p.request.last)
+                    with m.If(p.request.last):
+                        m.next = "FINISH"
+    with m.State("FINISH"):
+        m.d.comb += p.lines.release.eq(1)
+        m.d.sync += [
+            p.queue.first.eq(p.queue.first + 1),
+            p.queue.count.eq(p.queue.count - 1),
+            p.queue.head.eq(p.links.read0.row),
+            p.queue.stamp.eq(p.answers),
+            p.queue.share.eq(p.share),
+            p.answers.eq(p.answers + 1),
+        ]
+        m.next = "NOTE"
+    with m.State("NOTE"):
+        with m.If(p.request.send):
+            m.next = "IDLE"
+        with m.Else():
+            m.d.comb += [p.table.write.enable.eq(1), p.ahead.more.valid.eq(p.asks_more)]
+            with m.If(~p.asks_more | p.ahead.more.ready):
+                m.next = "IDLE"
+
+
+def ahead_states(m: Module, p: Parts) -> None:
+    """One look at a queue that may have something to fetch ahead (AHEAD)."""
+    with m.State("AHEAD"):
+        m.d.sync += [p.queue.eq(p.table.read0.row), p.row.eq(p.port.queue_read.row)]
+        m.d.sync += p.fetches_more.eq(0)
+        with m.If((p.item.flags & POLLED) != 0):
+            m.d.sync += [p.queue.available.eq(p.item.data), p.queue.polling.eq(0)]
+        m.next = "WEIGH"
+    with m.State("WEIGH"):
+        m.next = "FETCH"
+    with m.State("FETCH"):
+        m.d.comb += p.fetching.eq(1)
+        m.d.comb += p.ahead.settled.eq((p.item.flags & POLLED) != 0)
+        m.d.sync += p.item.flags.eq(p.item.flags & ~POLLED)
+        with m.If(p.port.queue_reset.valid | ~p.row.enabled):
+            m.d.sync += p.item_valid.eq(0)
+        with m.Elif(p.more_known & p.may):
+            m.d.comb += [
+                p.path.i.valid.eq(p.lines.spare_valid),
+                p.lines.own.eq(p.lines.spare_valid & p.path.i.ready),
+                p.links.write.enable.eq(p.lines.own & (p.queue.count != 0)),
+            ]
+            with m.If(p.lines.own):
+                m.d.sync += [
+                    p.queue.tail.eq(p.lines.spare),
+                    p.queue.count.eq(p.queue.count + 1),
+                    p.item_valid.eq(0),
+                    p.fetches_more.eq(1),
+                ]
+                with m.If(p.queue.count == 0):
+                    m.d.sync += [p.queue.head.eq(p.lines.spare), p.queue.seen.eq(p.epoch)]
+        with m.Elif(
+            ~p.more_known
+            & ~p.queue.polling
+            & (((p.item.flags & DOORBELL) != 0) | (p.queue.used & ((p.item.flags & POLLED) == 0)))
+        ):
+            m.d.comb += p.ahead.poll.valid.eq(1)
+            with m.If(p.ahead.poll.ready):
+                m.d.sync += [p.queue.polling.eq(1), p.item_valid.eq(0)]
+        with m.Else():
+            m.d.sync += p.item_valid.eq(0)
+        m.next = "FETCHED"
+    with m.State("FETCHED"):
+        m.d.comb += [p.table.write.enable.eq(1), p.ahead.more.valid.eq(p.fetches_more)]
+        with m.If(~p.fetches_more | p.ahead.more.ready):
+            m.next = "IDLE"
+
+
+def forget_states(m: Module, p: Parts) -> None:
+    """Drop the list of the owner of a line: the one being read (OWNER), the next (EVICT); or of the
+    queue whose row is being read (LOAD)."""
+    with m.State("EVICT"):
+        m.d.comb += p.owners.read0.enable.eq(1)
+        p.sweep_on()
+        with m.If(p.to_sweep):
+            m.next = "OWNER"
+        with m.Elif(p.lines.free != 0):
+            p.load(p.request.qp, p.request.queue)
+            m.next = "ASK"
+    with m.State("OWNER"):
+        p.load(p.owners.read0.row, 0)
+        m.next = "LOAD"
+    with m.State("LOAD"):
+        m.d.sync += p.queue.eq(p.table.read0.row)
+        m.next = "STALE"
+    with m.State("STALE"):
+        fresh = (p.epoch - p.queue.seen)[:2] < 2
+        mine = p.waiting & (p.request.qp == p.qp)
+        m.next = "DROP"
+        with m.If((p.after == After.SWEEP) & (fresh | mine)):
+            m.next = "IDLE"
+        with m.Elif(p.after == After.RESET):
+            with m.If(p.reset_pair[15] | ~p.reset_pair[0]):
+                m.next = "RESET"  # no receive p.queue
+        with m.Else():
+            m.d.sync += [p.queue.used.eq(0), p.queue.share.eq(0)]
+    with m.State("DROP"):
+        m.d.comb += [p.lines.release.eq(p.queue.count != 0), p.links.read0.enable.eq(1)]
+        m.d.sync += p.queue.count.eq(p.queue.count - 1)
+        m.next = "DROPPED"
+        with m.If(p.queue.count == 0):
+            m.d.sync += [p.queue.count.eq(0), p.queue.given.eq(0)]
+            with m.Switch(p.after):
+                with m.Case(After.RESET):
+                    m.d.sync += p.queue.eq(0)
+                    m.next = "CLEAN"
+                with m.Case(After.LOOK):
+                    m.next = "LOOK"
+                with m.Case(After.EVICT, After.SWEEP):
+                    m.next = "FORGET"
+    with m.State("DROPPED"):
+        m.d.sync += p.queue.head.eq(p.links.read0.row)
+        m.next = "DROP"
+    with m.State("FORGET"):
+        m.d.comb += p.table.write.enable.eq(1)
+        m.next = "IDLE"
+        with m.If(p.after == After.EVICT):
+            p.load(p.request.qp, p.request.queue)
+            m.next = "ASK"
+    with m.State("CLEAN"):
+        m.d.comb += p.table.write.enable.eq(1)
+        m.next = "RESET"
+    with m.State("RESET"):
+        m.d.comb += [p.port.queue_reset.ready.eq(1), p.path.flush.eq(1), p.sinks.clear.eq(1)]
+        m.next = "IDLE"

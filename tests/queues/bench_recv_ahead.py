@@ -1,0 +1,205 @@
+"""RecvFetch of its default size in Verilator: how fast, how fair, and what idle queues keep."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cocotb
+from cocotb.triggers import ClockCycles
+
+from tests.queues import wqes
+from tests.queues.bench_recv import RecvBench
+from tests.queues.host import Memory
+from tests.queues.top import RecvTop, wide_config
+
+CONFIG = wide_config(64)
+#: Lines of receive WQEs.
+LINES = CONFIG.recv_lines * 3 // 4
+
+
+class AheadBench(RecvBench):
+    """Many queue pairs; ``posted``: what each position of each must be answered with."""
+
+    CONFIG, TOP, WRITES = CONFIG, RecvTop, "recv__write_client"
+
+    def __init__(self, dut, **options):
+        super().__init__(dut, **options)
+        self.posted: dict[tuple[int, int], tuple[int, int]] = {}
+
+    async def start(self, **options):
+        await super().start(**options)
+        await self.cycles(CONFIG.qps)  # the rows are cleared
+
+    def post(self, queue, count: int, cuts=()) -> None:
+        for _ in range(count):
+            data, expected = wqes.recv_wqe(self.rng, wqes.random_sges(self.rng, 1))
+            position, head = self.offer(queue, data, cuts)
+            self.posted[queue.number, position] = (expected["wr_id"], head)
+
+    def ring(self, *queues) -> None:
+        for queue in queues:
+            self.doorbell.queue.append({"qp": self.pair(queue), "flags": 2})
+
+    def pair(self, queue) -> int:
+        return (queue.number - CONFIG.sq_queue(0)) // 2
+
+    async def take(self, order) -> list[int]:
+        """Ask for the WQEs of (queue, position) one behind the other; cycles of each answer."""
+        count, began = len(self.rsp.items), self.now
+        for queue, position in order:
+            common = {"function": self.function, "qp": self.pair(queue), "queue": queue.number}
+            self.req.queue.append(common | {"position": position, "known": position, "last": 1})
+        await self.until(lambda: len(self.rsp.items) == count + len(order), 200_000, "answers")
+        for (queue, position), got in zip(order, self.rsp.items[count:], strict=True):
+            assert got["status"] == wqes.OK, (queue.number, position, got)
+            assert (got["wqe"]["wr_id"], got["head"]) == self.posted[queue.number, position]
+        return [time - began for time in self.rsp.times[count:]]
+
+
+@cocotb.test()
+async def throughput(dut):
+    """Receive WQEs a second at 500 ns and 1 us a read, as fast as they are asked for."""
+    for latency in (125, 250):
+        bench = AheadBench(dut, latency=latency)
+        await bench.start(again=latency != 125)
+        one = bench.queue(CONFIG.rq_queue(1), 1024)
+        many = [bench.queue(CONFIG.rq_queue(pair), 64) for pair in range(2, 66)]
+        bench.post(one, 600)
+        for queue in many:
+            bench.post(queue, 10)
+        for name, limit, order in (
+            ("one queue", 15, [(one, n) for n in range(600)]),
+            ("64 queues in turn", 25, [(queue, n) for n in range(10) for queue in many]),
+        ):
+            bench.ring(*(many if order[0][0] is not one else [one]))
+            await bench.cycles(3000)
+            times = await bench.take(order)
+            steady = (times[-1] - times[len(times) // 2]) / (len(times) - 1 - len(times) // 2)
+            dut._log.info(
+                "%d ns, %s: %.1f cycles a WQE, %.1f M/s; with the beginning %.1f cycles",
+                *(4 * latency, name, steady, 250 / steady, times[-1] / len(times)),
+            )
+            assert steady < limit, name
+        bench.ports.clear()
+
+
+@cocotb.test()
+async def idle_queues_keep_little(dut):
+    """All queues were notified, one is busy: it has lines enough. Then all are: nobody starves."""
+    bench = AheadBench(dut, seed=2, latency=125)
+    bench.memory = Memory(1 << 22)
+    await bench.start()
+    busy, *others = [bench.queue(CONFIG.rq_queue(pair), 512) for pair in range(1, CONFIG.qps)]
+    assert len(others) > LINES
+    for queue in others:
+        bench.post(queue, 4)
+    bench.post(busy, 400)
+    bench.ring(*others)
+    await bench.cycles(8000)
+    elements = [1 for _, length in bench.memory.reads if length == 28]
+    assert 20 < len(elements) <= LINES // 2 + 1
+    times = await bench.take([(busy, n) for n in range(200)])
+    steady = (times[-1] - times[100]) / 99
+    dut._log.info("one busy queue among idle ones: %.1f cycles a WQE", steady)
+    assert steady < 25
+    # More queues than lines, each asked in turn, the busy one as often as all others.
+    order = []
+    for n in range(4):
+        for k, queue in enumerate(others):
+            order += [(queue, n), (busy, 200 + n * (len(others) // 4) + k // 4)]
+    order = [one for i, one in enumerate(order) if one not in order[:i]]
+    times = await bench.take(order)
+    waits = [after - before for before, after in pairwise(times)]
+    dut._log.info("more queues than lines: %.0f cycles a WQE", times[-1] / len(times))
+    assert max(waits) < 1200, "somebody waited for more than its own reads"
+
+
+@cocotb.test()
+async def forgotten_in_time(dut):
+    """A WQE fetched ahead and not asked for is read again after three periods; not after one."""
+    bench = AheadBench(dut, seed=3, latency=60)
+    await bench.start()
+    queues = [bench.queue(CONFIG.rq_queue(pair), 16) for pair in (3, 9)]
+    for queue in queues:
+        bench.post(queue, 6)
+    bench.ring(queues[0])
+    await bench.take([(queues[1], 0)])
+    await bench.cycles(500)
+    for periods, known in ((0.5, True), (3, False)):
+        ports, bench.ports = bench.ports, []
+        await ClockCycles(dut.clk, int(periods * 65536))
+        bench.ports = ports
+        began = [await bench.take([(queue, 1 if queue is queues[1] else 0)]) for queue in queues]
+        assert all((times[0] < 12) == known for times in began), (periods, began)
+        for queue in queues:  # the same positions are the next again
+            await bench.take([(queue, 1 if queue is queues[1] else 0)])
+        await bench.cycles(600)
+
+
+@cocotb.test()
+async def everything_at_once(dut):
+    """Posts of all kinds, doorbells, repeated and undone requests, resets: always the right WQE."""
+    bench = AheadBench(dut, seed=4, latency=30, stall=0.2, event_idx=1)
+    await bench.start()
+    rng = bench.rng
+    bench.memory = Memory(1 << 23)
+    queues = [bench.queue(CONFIG.rq_queue(pair), 256) for pair in range(1, 40)]
+    lives = {queue.number: [queue, 0, []] for queue in queues}  # queue, position, what is there
+    kinds = {"ok": 0, "error": 0, "broken": 0, "empty": 0, "reset": 0, "undone": 0}
+
+    async def renew(queue):
+        queue.enabled = False
+        bench.reset.queue.append(queue.number)
+        await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 4000, "reset")
+        lives[queue.number] = [bench.queue(queue.number, 256), 0, []]
+        kinds["reset"] += 1
+
+    for _ in range(1500):
+        life = lives[rng.choice(queues[: rng.choice([3, 39])]).number]
+        queue, position, there = life
+        action = rng.random()
+        if action < 0.3 and len(there) < 240:
+            for _ in range(rng.randrange(1, 8)):
+                kind = rng.random()
+                sges = wqes.random_sges(rng, rng.choice([0, 1, 1, 2, 7, 8, 20]))
+                wrong = {"num_sge": 33} if kind < 0.05 else {}
+                data, expected = wqes.recv_wqe(rng, sges, **wrong)
+                if kind > 0.98:
+                    queue.offer(300)
+                    there.append(("broken", None, None, b""))
+                    continue
+                cuts = rng.sample(range(1, len(data)), rng.choice([0, 0, 0, 1, 3]))
+                _, head = bench.offer(queue, data, cuts, rng.choice([None, None, None, 0]))
+                state = "error" if wrong else "ok"
+                there.append((state, expected, head, wqes.sge_bytes(sges)))
+            if rng.random() < 0.6:
+                bench.ring(queue)
+        elif action < 0.33:
+            await renew(queue)
+        elif action < 0.36 and position:
+            life[1] = max(0, position - rng.randrange(1, 4))
+            kinds["undone"] += 1
+        else:
+            last = rng.random() < 0.7
+            got = await bench.ask(queue, position, last=last)
+            if position == len(there):
+                assert got["status"] == wqes.EMPTY and queue.avail_event() == position
+                kinds["empty"] += 1
+                continue
+            state, expected, head, block = there[position]
+            kinds[state] += 1
+            if state == "broken":
+                assert got["status"] == wqes.QUEUE_ERROR
+                assert bench.errors.items.pop()["queue"] == queue.number
+                await renew(queue)
+                continue
+            assert got["head"] == head
+            if state == "error":
+                assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR)
+            else:
+                assert (got["status"], got["wqe"]) == (wqes.OK, expected)
+                assert await bench.line(got["line"], len(block)) == block
+            life[1] += last
+        assert not bench.errors.items, "told before it was asked for"
+    dut._log.info("%s", kinds)
+    assert all(count > 2 for count in kinds.values()), kinds
