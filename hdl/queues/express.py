@@ -25,11 +25,13 @@ class Express(wiring.Component):
     jobs in flight.
 
     Parameters: ``receive`` as in ShortWqes.
-    Members: ``i`` as in RingHeads; ``line``, ``slot``, ``slot_line``, ``slot_valid``, ``o`` as in
-    ShortWqes; ``flush``; ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2``
-    elements. Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
-    Latency: two host reads (three without ring entries at hand) and 30 cycles. Throughput: a job in
-    4 cycles, 14 at 64 bits; with ``depth`` jobs a stage, and no faster than the read client.
+    Members: ``i``, ``in_order`` as in RingHeads; ``line``, ``slot``, ``slot_line``, ``slot_valid``,
+    ``o`` as in ShortWqes; ``flush``; ``read_client0`` ring, ``read_client1`` descriptors,
+    ``read_client2`` elements. Nobody waits for anything but host reads and, at the end, ``line``
+    and ``o``.
+    Latency: two host reads (three without ring entries at hand and without a right guess) and 30
+    cycles. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a stage, and no faster
+    than the read client.
     Errors: see ShortWqes. Reset: empty; nothing may be in flight.
     """
 
@@ -43,6 +45,7 @@ class Express(wiring.Component):
             "slot_valid": Out(1),
             "o": Out(stream.Signature(Verdict)),
             "flush": In(1),
+            "in_order": In(1),
             "read_client0": read,
             "read_client1": read,
             "read_client2": read,
@@ -63,6 +66,7 @@ class Express(wiring.Component):
         m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)
         connect(m, flipped(self.i), heads.i)
         connect(m, heads.o, descriptors.i)
+        connect(m, heads.guess, descriptors.guess)
         connect(m, descriptors.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
         if not self._receive:
@@ -72,6 +76,7 @@ class Express(wiring.Component):
         connect(m, wqes.read_client, flipped(self.read_client2))
         m.d.comb += [
             heads.flush.eq(self.flush),
+            heads.in_order.eq(self.in_order),
             self.slot.eq(wqes.slot),
             self.slot_line.eq(wqes.slot_line),
             self.slot_valid.eq(wqes.slot_valid),

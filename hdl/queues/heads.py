@@ -14,7 +14,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
 
 from .flow import ReadFlow
-from .types import RING_OFFSET, ExpressJob, HeadFound
+from .types import DESC_BYTES, RING_OFFSET, BlockRead, ExpressJob, HeadFound
 
 __all__ = ["RingHeads"]
 
@@ -42,12 +42,16 @@ class RingHeads(wiring.Component):
     Spec: Virtio 1.2, 2.7.6 (available ring).
     Members: ``i`` jobs: the queue is enabled, ``request.known`` lies 1 to the queue's size ahead of
     ``request.position``; ``o`` one HeadFound per job; ``flush`` (a cycle, with nothing inside)
-    forgets the entries read ahead.
+    forgets the entries read ahead. ``in_order``: VIRTIO_F_IN_ORDER was negotiated; then ``guess``
+    asks for the descriptor of each job whose head is not at hand, and ``guessed`` says so.
     Up to 16 entries, never beyond ``known``, are read at once into one of ``lines`` lines, which
     QPs share by number. A job is looked up twice: first its tag, which says whether a read is
     needed, and starts it; then, in order and behind that read's data, its entry. So the tags run
     ahead of the data by up to ``depth`` jobs, reads of many queues are in flight, and what a tag
     promised is there when the job's turn comes, whatever was read into the line before or after.
+    A driver that uses descriptors in ring order has heads in a row while every chain has one
+    descriptor: a guess is as far from the last head of the line that was guessed wrong as its
+    position is. A guess that finds no room is not made.
     Latency: 8 cycles for an entry at hand, else a host read more, for this job and those behind it.
     Throughput: a job in 3 cycles. Errors: ``failed`` in HeadFound: host memory did not answer; the
     head is not checked here. Reset: nothing at hand.
@@ -62,6 +66,8 @@ class RingHeads(wiring.Component):
                 "i": In(stream.Signature(ExpressJob)),
                 "o": Out(stream.Signature(HeadFound)),
                 "flush": In(1),
+                "in_order": In(1),
+                "guess": Out(stream.Signature(BlockRead)),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -70,9 +76,12 @@ class RingHeads(wiring.Component):
         m = Module()
         bits, width = ceil_log2(self._lines), self._config.width
         line_bits = BATCH * ENTRY_BITS
-        looked = data.StructLayout({"job": ExpressJob, "offset": 4, "fill": 1})
+        looked = data.StructLayout(
+            {"job": ExpressJob, "offset": 4, "fill": 1, "guessed": 1, "guess": 16}
+        )
         m.submodules.tags = tags = Ram(shape=_Tag, depth=self._lines)
         m.submodules.lines = lines = Ram(shape=_Line, depth=self._lines)
+        m.submodules.bases = bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
             config=self._config, size=line_bits // 8, reads=self._depth
@@ -95,6 +104,11 @@ class RingHeads(wiring.Component):
         to_end, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
         count = Signal(range(BATCH + 1), reset_less=True)
         size = Signal(16)
+        # Jobs behind a read of entries have to wait for it: their descriptors need not.
+        filling, filled, guessing = Signal(range(self._depth + 1)), Signal(), Signal()
+        base, guess = Signal(16, reset_less=True), Signal(16)
+        fills = jobs.i.valid & jobs.i.payload.fill
+        m.d.sync += filling.eq(filling + fills - filled)
         m.d.comb += [
             index.eq(request.qp[:bits]),
             tags.write.index.eq(index),
@@ -105,6 +119,15 @@ class RingHeads(wiring.Component):
             offset.eq(request.position - tag.first),
             place.eq(request.position & (size - 1)),
             jobs.i.payload.job.eq(job),
+            bases.read0.index.eq(tags.read0.index),
+            bases.read0.enable.eq(tags.read0.enable),
+            guess.eq((request.position + base) & (size - 1)),
+            self.guess.payload.function.eq(request.function),
+            self.guess.payload.addr.eq(job.desc + DESC_BYTES * guess),
+            self.guess.payload.length.eq(DESC_BYTES),
+            self.guess.valid.eq(self.in_order & guessing & jobs.i.valid),
+            jobs.i.payload.guess.eq(guess),
+            jobs.i.payload.guessed.eq(self.guess.valid & self.guess.ready),
             flow.i.payload.function.eq(request.function),
             flow.i.payload.addr.eq(job.driver + RING_OFFSET + 2 * place),
             flow.i.payload.length.eq(count << 1),
@@ -121,6 +144,7 @@ class RingHeads(wiring.Component):
                     m.next = "TAG"
             with m.State("TAG"):
                 m.d.sync += [
+                    base.eq(bases.read0.row),
                     tag.eq(tags.read0.row),
                     hit.eq(held.bit_select(index, 1)),
                     # Not beyond the line, nor beyond the ring, nor beyond what is available.
@@ -129,6 +153,7 @@ class RingHeads(wiring.Component):
                 ]
                 m.next = "LOOK"
             with m.State("LOOK"):
+                m.d.comb += guessing.eq(filling != 0)
                 m.d.sync += count.eq(Mux(ahead < to_end, ahead, to_end))
                 m.d.comb += jobs.i.payload.offset.eq(offset)
                 with m.If(hit & (tag.queue == request.queue) & (offset < tag.count)):
@@ -138,6 +163,7 @@ class RingHeads(wiring.Component):
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [
+                    guessing.eq(1),
                     flow.i.valid.eq(1),
                     jobs.i.payload.fill.eq(1),
                     jobs.i.valid.eq(flow.i.ready),
@@ -154,10 +180,14 @@ class RingHeads(wiring.Component):
         chosen, slot = jobs.o.payload, Signal(bits)
         found, found_valid = Signal(HeadFound, reset_less=True), Signal()
         free = ~found_valid | self.o.ready
+        head = Signal(16)
         m.d.comb += [
             slot.eq(chosen.job.request.qp[:bits]),
             lines.read0.index.eq(slot),
             lines.write.index.eq(slot),
+            head.eq(lines.read0.row.entries.word_select(chosen.offset, ENTRY_BITS)),
+            bases.write.index.eq(slot),
+            bases.write.row.eq(head - chosen.job.request.position),
             lines.write.row.entries.eq(line),
             lines.write.row.error.eq(error),
             self.o.valid.eq(found_valid),
@@ -194,12 +224,18 @@ class RingHeads(wiring.Component):
             with m.State("PICK"):
                 row = lines.read0.row
                 with m.If(free):
-                    m.d.comb += jobs.o.ready.eq(1)
+                    m.d.comb += [
+                        jobs.o.ready.eq(1),
+                        filled.eq(chosen.fill),
+                        bases.write.enable.eq(chosen.guessed & (head != chosen.guess)),
+                    ]
                     m.d.sync += [
                         found_valid.eq(1),
                         found.job.eq(chosen.job),
-                        found.head.eq(row.entries.word_select(chosen.offset, ENTRY_BITS)),
+                        found.head.eq(head),
                         found.failed.eq(row.error),
+                        found.guessed.eq(chosen.guessed),
+                        found.guess.eq(chosen.guess),
                     ]
                     m.next = "IDLE"
         # A line that could not be read is asked for again by the jobs whose tag is not looked up

@@ -54,7 +54,8 @@ class RecvPath(wiring.Component):
     READ's WQE; while ``sinking`` its slots and its tag are written whenever there is nothing else
     to write, and then it is taken; with ``leave_out`` it is taken as well.
     ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
-    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``, ``in_order``:
+    negotiated.
     Latency: two to three host reads and 30 cycles, a lane two more. Throughput: as Express.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
@@ -80,6 +81,7 @@ class RecvPath(wiring.Component):
                 "slot_data": Out(128),
                 "flush": In(1),
                 "indirect": In(1),
+                "in_order": In(1),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -97,7 +99,7 @@ class RecvPath(wiring.Component):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
         verdict, lanes, owners = express.o.payload, [], []
         found, job = verdict.found, verdict.found.job
-        m.d.comb += express.flush.eq(self.flush)
+        m.d.comb += [express.flush.eq(self.flush), express.in_order.eq(self.in_order)]
 
         # What the express path leaves over goes to a lane, or is given up.
         for_lane, demanded, given_up, arrives = Signal(), Signal(), Signal(), Signal()

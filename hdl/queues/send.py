@@ -47,9 +47,9 @@ class SendFetch(wiring.Component):
     (latency 1 cycle, data stays until the next enabled read); ``release`` lines that are done with
     (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead
-    (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``: negotiated
-    features. ``sink``: the READs among the WQEs of the express path, as far as they are taken;
-    ``forget`` (a cycle) when a queue reset was: what was told before is not true any more.
+    (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``, ``in_order``:
+    negotiated features. ``sink``: the READs among the WQEs of the express path, as far as they are
+    taken; ``forget`` (a cycle) when a queue reset was: what was told before is not true any more.
     A request whose ``known`` says that something is there goes through Express, which holds up to
     ``depth`` in each of its stages; chains that are not for it go on through one of ``lanes``
     ChainLanes, in turn. Their answers come in request order. Any other request is answered EMPTY
@@ -81,6 +81,7 @@ class SendFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
+                "in_order": In(1),
                 "sink": Out(stream.Signature(ReadSink)),
                 "forget": Out(1),
                 "idle": Out(1),
@@ -108,6 +109,7 @@ class SendFetch(wiring.Component):
             express.line.payload.eq(lines.o.payload),
             lines.o.ready.eq(express.line.ready),
             polls.event_idx.eq(self.event_idx),
+            express.in_order.eq(self.in_order),
         ]
         for k in range(3):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{1 + k}"))

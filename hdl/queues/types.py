@@ -134,11 +134,14 @@ class ExpressJob(data.Struct):
 
 
 class HeadFound(data.Struct):
-    """The head of the chain of a job. ``failed``: the ring could not be read."""
+    """The head of the chain of a job. ``failed``: the ring could not be read. ``guessed``: the
+    descriptor at ``guess`` has been asked for already."""
 
     job: ExpressJob
     head: 16
     failed: 1
+    guessed: 1
+    guess: 16
 
 
 class Element(data.Struct):

@@ -235,8 +235,8 @@ async def rate(bench, queues, count, positions) -> float:
 async def throughput(dut):
     """WQEs a second with 500 ns and 1 us of read latency (125 and 250 cycles at 250 MHz)."""
     limits = {  # cycles a WQE of the fill included
-        64: {"one SGE": 18, "three SGEs": 24, "chains": 250},
-        512: {"one SGE": 8, "three SGEs": 9, "chains": 200},
+        64: {"one SGE": 18, "three SGEs": 24, "64 bytes inline": 26, "chains": 250},
+        512: {"one SGE": 8, "three SGEs": 9, "64 bytes inline": 10, "chains": 200},
     }[SendBench(dut).width]
     for latency in (125, 250):
         bench = SendBench(dut, seed=10, latency=latency)
@@ -244,15 +244,17 @@ async def throughput(dut):
         queues, rng = [bench.queue(pair, 1024) for pair in (1, 2, 3)], bench.rng
         positions = 0
         for used in (1, 3):
-            for name, sges, cuts in (
-                ("one SGE", 1, []),
-                ("three SGEs", 3, []),
-                ("chains", 1, [75]),
+            for name, sges, inline, cuts in (
+                ("one SGE", 1, None, []),
+                ("three SGEs", 3, None, []),
+                ("64 bytes inline", 0, 64, []),
+                ("chains", 1, None, [75]),
             ):
                 count = 32 if cuts else 256
                 for queue in queues:
                     for _ in range(count):
-                        data, _ = wqes.send_wqe(rng, wqes.random_sges(rng, sges))
+                        payload = rng.randbytes(inline) if inline else None
+                        data, _ = wqes.send_wqe(rng, wqes.random_sges(rng, sges), payload)
                         head = queue.chain(buffers(bench, data, cuts))
                         queue.offer(head)
                         queue.spare.append(head)

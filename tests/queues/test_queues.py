@@ -6,7 +6,16 @@ import pytest
 
 from sim.build import bench
 
-PARTS = ("send", "send_errors", "send_mixed", "recv", "completion", "completion_errors", "control")
+PARTS = (
+    "send",
+    "send_errors",
+    "send_mixed",
+    "in_order",
+    "recv",
+    "completion",
+    "completion_errors",
+    "control",
+)
 
 
 @pytest.mark.parametrize("width", [64, 512])
