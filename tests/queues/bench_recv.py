@@ -336,11 +336,13 @@ async def fetched_ahead(dut):
         assert (await bench.ask(broken, 2))["status"] == wqes.QUEUE_ERROR
     assert len(bench.errors.items) == 2
     assert (await bench.ask(broken, 3))["head"] == last_head
-    # A reset of the queue waits for what is under way, and nothing of it stays.
+    # A reset of the queue waits for what is under way; nothing of it stays, nor of what is there.
     await right(second, 2)
-    bench.reset.queue.append(second.number)
-    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 2000)
-    assert await right(second, 3) > 180
+    for wait, position in ((30, 3), (500, 4)):
+        await bench.cycles(wait)
+        bench.reset.queue.append(second.number)
+        await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 2000)
+        assert await right(second, position) > 180
 
 
 @cocotb.test()
