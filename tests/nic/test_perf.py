@@ -105,7 +105,7 @@ def test_as_many_queue_pairs_as_there_can_be(tmp_path: Path) -> None:
     assert many.json["gbps"] >= 0.95 * one.json["gbps"]
     assert many.json["bytes_verified"] >= 3 * plan.qps * 4096
     numbers = Counter(packet.fields["dest_qp"] for _, _, packet in packets(tmp_path / "x.pcap"))
-    assert len(numbers) >= 0.95 * plan.qps and max(numbers.values()) <= 2
+    assert len(numbers) >= 0.85 * plan.qps and max(numbers.values()) <= 2
 
 
 def test_stall_and_wrong_byte() -> None:
