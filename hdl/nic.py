@@ -101,7 +101,7 @@ class Nic(wiring.Component):
         writes = add("writes", WriteEngine(config=config, clients=6))
         mmio = add("mmio", MmioRouter())
         counters = PORT_COUNTERS + COUNTERS
-        virtio = add("virtio", VirtioFunction(config=config, reads=4, counters=len(counters)))
+        virtio = add("virtio", VirtioFunction(config=config, reads=3, counters=len(counters)))
         management = add(
             "management",
             Management(config=config, port_counters=PORT_COUNTERS, counter_names=COUNTERS),
@@ -194,7 +194,7 @@ class Nic(wiring.Component):
             (recv_fetch.queue_read, virtio.queue_read0),
             (send_fetch.queue_read, virtio.queue_read1),
             (completion.queue_read, virtio.queue_read2),
-            (control.queue_read, virtio.queue_read3),
+            (control.queue_read, virtio.control_read),
             (virtio.queue_reset, queue_resets.i),
             (queue_resets.o0, recv_fetch.queue_reset),
             (queue_resets.o1, send_fetch.queue_reset),

@@ -48,11 +48,12 @@ class VirtioFunction(wiring.Component):
     Out: MSI-X, or ``intx`` Out (level) with the ISR while MSI-X is off; ``queue_error`` In;
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
-    virtqueues; ``program`` In: the firmware's view of them; ``mac`` In (48, first wire byte in bits
-    7:0); ``counters`` In and ``qp_counters`` Out, if any: words that the driver can read. Status,
-    Out: ``driver_ok``, ``status``, ``resetting``, ``reset_count``, ``needs_reset`` with
-    ``needs_reset_cause`` and ``needs_reset_queue``, and the negotiated features ``event_idx``,
-    ``in_order``, ``indirect_desc``, ``notification_data`` (0 until FEATURES_OK).
+    virtqueues, ``control_read`` In: that of the control queue; ``program`` In: the firmware's view
+    of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` In and ``qp_counters`` Out,
+    if any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
+    ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and the
+    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data`` (0
+    until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors). Throughput: one access at a time, a doorbell in 3 cycles.
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
@@ -76,6 +77,7 @@ class VirtioFunction(wiring.Component):
                 "reset_request": Out(1),
                 "reset_done": In(1),
                 "program": In(TableProgram(16, QueueRow)),
+                "control_read": In(TableRead(16, QueueRow)),
                 "mac": In(48),
                 "driver_ok": Out(1),
                 "status": Out(8),
@@ -105,6 +107,7 @@ class VirtioFunction(wiring.Component):
         for i in range(self._reads):
             name = f"queue_read{i}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(queues, name))
+        wiring.connect(m, wiring.flipped(self.control_read), queues.control_read)
         wiring.connect(m, wiring.flipped(self.program), queues.program)
         wiring.connect(m, wiring.flipped(self.queue_reset), queues.queue_reset)
         wiring.connect(m, wiring.flipped(self.queue_error), common.queue_error)

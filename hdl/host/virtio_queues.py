@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -32,7 +33,7 @@ class VirtioQueues(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` (one cycle)
     when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
     view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
-    engines.
+    engines; ``control_read`` In (``TableRead``): the control queue's row, whatever the index.
     Latency: 3 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
@@ -61,6 +62,7 @@ class VirtioQueues(wiring.Component):
                 "queue_reset": Out(stream.Signature(16)),
                 "queue_reset_done": In(1),
                 "program": In(TableProgram(16, QueueRow)),
+                "control_read": In(TableRead(16, QueueRow)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
         )
@@ -78,6 +80,14 @@ class VirtioQueues(wiring.Component):
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row.row),
             ]
+        # Its engine reads one row: no copy of tens of thousands for it.
+        m.submodules.control = control = Ram(shape=QueueRow, depth=1)
+        m.d.comb += [
+            control.write.row.eq(rows.write.row.row),
+            control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
+            control.read0.enable.eq(self.control_read.enable),
+            self.control_read.row.eq(control.read0.row),
+        ]
         own = getattr(rows, f"read{self._reads}")
         empty = Signal(stored)
         m.d.comb += [

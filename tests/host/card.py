@@ -41,6 +41,7 @@ class Card(wiring.Component):
                 "features": Out(4),
                 "counters": In(data.ArrayLayout(32, COUNTERS)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
+                "control_read": In(TableRead(16, QueueRow)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(READS)}
         )
@@ -62,6 +63,7 @@ class Card(wiring.Component):
             name = f"queue_read{i}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(function, name))
         wiring.connect(m, wiring.flipped(self.qp_counters), function.qp_counters)
+        wiring.connect(m, wiring.flipped(self.control_read), function.control_read)
         core = management.core
         m.d.comb += [
             self.intx.eq(function.intx),

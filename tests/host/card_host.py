@@ -31,6 +31,7 @@ QUIET = (
     "reset_done",
     "queue_read0__enable",
     "queue_read1__enable",
+    "control_read__enable",
     "counters",
 )
 ALWAYS_READY = ("mmio__rsp", "doorbell", "write__beat", "queue_reset")
@@ -295,12 +296,15 @@ class Host:
 
     async def row(self, queue: int, port: int = 0) -> dict[str, int]:
         """A queue's row as an engine reads it: one cycle later."""
-        port = f"queue_read{port}"
-        getattr(self.dut, f"{port}__index").value = queue
-        getattr(self.dut, f"{port}__enable").value = 1
+        names = [f"queue_read{port}", *(["control_read"] if queue == 0 else [])]
+        for name in names:
+            getattr(self.dut, f"{name}__index").value = queue
+            getattr(self.dut, f"{name}__enable").value = 1
         await self.tick()
-        getattr(self.dut, f"{port}__enable").value = 0
-        number = int(getattr(self.dut, f"{port}__row").value)
+        for name in names:
+            getattr(self.dut, f"{name}__enable").value = 0
+        number, *control = (int(getattr(self.dut, f"{name}__row").value) for name in names)
+        assert control in ([], [number]), "the control queue's engine reads another row"
         words = row_map("queue").words
         return row_map("queue").unpack([number >> 32 * i & 0xFFFF_FFFF for i in range(words)])
 
