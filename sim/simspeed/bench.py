@@ -43,7 +43,7 @@ async def writes(dut: Any) -> None:
     job.say("bringing up")
     system = await System.on(testbench, deadline_cycles=DEADLINE_CYCLES)
     nodes = system.nodes * (3 - len(system.nodes))  # one card talks to itself
-    if len(system.nodes) == 1:
+    if len(system.nodes) == 1 and job.spec["models"]:
         testbench.wires[0].connect(testbench.wires[0])
     pds = [await node.context.alloc_pd() for node in nodes]
     cqs = [await CQ.create(node.context, 2 * count) for node in nodes]
