@@ -14,8 +14,8 @@ __all__ = ["Awaited", "Handed"]
 
 #: Packets whose checks are awaited, and lines to be given back behind them.
 AWAITED = 16
-#: As many of them with more than this many bytes: what waits here stands in front of others.
-LARGE, LARGE_BYTES = 4, 1024
+#: As many of them when they are large: what waits here stands in front of others.
+LARGE = 4
 
 
 class Handed(data.Struct):
@@ -37,14 +37,14 @@ class Handed(data.Struct):
 class Awaited(wiring.Component):
     """Pairs what was handed to the gather with its answers, in order.
 
-    Members: ``i`` one for each job, and those without one; ``length`` (bytes) of the packet that
-    would be next, ``room``: it may be handed over (a place is kept for one without a job, which
-    only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with packets has been appended;
-    ``checked`` the gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever
-    its answer; ``refused``: its WQE ends with that status. Until that is taken, when all of it has
-    been done, no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all
-    handed over before has been dealt with, refusals included. ``packets``: counter (32 bit, wraps)
-    of those sent.
+    Members: ``i`` one for each job, and those without one; ``large``: the packet that would be
+    next may be large (the requester's word), ``room``: it may be handed over (a place is kept for
+    one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
+    packets has been appended; ``checked`` the gather's answers; ``release``, ``finish``: what a
+    packet leaves to do, whatever its answer; ``refused``: its WQE ends with that status. Until that
+    is taken, when all of it has been done, no further answer is. ``drain_start``, ``drain_done``:
+    see ``Drain``; done when all handed over before has been dealt with, refusals included.
+    ``packets``: counter (32 bit, wraps) of those sent.
     Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
     Errors: ``refused``. Reset: empty.
     """
@@ -53,7 +53,7 @@ class Awaited(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(Handed)),
-                "length": In(13),
+                "large": In(1),
                 "room": Out(1),
                 "begun": In(1),
                 "checked": In(stream.Signature(TxChecked)),
@@ -80,7 +80,7 @@ class Awaited(wiring.Component):
             queue.i.payload.handed.eq(self.i.payload),
             queue.i.payload.epoch.eq(drain.epoch),
             self.i.ready.eq(queue.i.ready),
-            self.room.eq(queue.level < Mux(self.length > LARGE_BYTES, LARGE, AWAITED - 1)),
+            self.room.eq(queue.level < Mux(self.large, LARGE, AWAITED - 1)),
             free.eq(
                 queue.o.valid
                 & ~self.release.valid

@@ -29,6 +29,9 @@ __all__ = ["Requester"]
 #: with it what was fetched behind it: a WQE of another QP may have its entry already.
 PATIENCE = 255
 
+#: Bytes of payload above which fewer packets may wait for their checks (``Awaited``).
+LARGE = 1024
+
 
 class Requester(wiring.Component):
     """Sends one WQE at a time, packet by packet, from any offset, ahead of the gather's checks.
@@ -213,7 +216,7 @@ class Requester(wiring.Component):
             handed.position.eq(wqe.position),
             handed.number.eq(row.entry),
             handed.line.eq(wqe.line),
-            awaited.length.eq(header.length),
+            awaited.large.eq((wqe.wqe.length > LARGE) & (mtu > LARGE) & ~is_read),
             awaited.drain_start.eq(self.drain_start),
             self.drain_done.eq(awaited.drain_done),
             self.packets.eq(awaited.packets),
