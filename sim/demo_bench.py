@@ -116,7 +116,8 @@ async def traffic(dut: Any) -> None:
     await _many(demo, system)
     Wire.end_capture()
     cycles = system.nodes[0].host.now() * demo.config.clock_hz // 10**9
-    demo.keep(cycles=cycles, seconds=time.monotonic() - started)
+    skipped = system.testbench.clock.skipped
+    demo.keep(cycles=cycles, skipped=skipped, seconds=time.monotonic() - started)
 
 
 @cocotb.test()

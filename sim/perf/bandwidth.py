@@ -27,6 +27,7 @@ class Window:
 
     def __init__(self, ends: Ends, pcap: Path):
         self._hosts = [side.node.host for side in ends.sides]
+        self._system = ends.system
         self._pcap = pcap
         self._before: dict[str, float] = {}
         self.open = self.over = False
@@ -51,6 +52,7 @@ class Window:
             "host_reads": sum(host.stats.reads for host in self._hosts),
             "host_writes": sum(host.stats.writes for host in self._hosts),
             "cycles": self._hosts[0].stats.cycles,
+            "skipped": self._system.testbench.clock.skipped,
             "seconds": time.monotonic(),
         }
 

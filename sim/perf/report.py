@@ -80,7 +80,7 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "bytes_verified": found["bytes_verified"],
             "host_reads_per_msg": found["host_reads"] / found["messages"],
             "host_writes_per_msg": found["host_writes"] / found["messages"],
-            "sim_cycles_per_s": found["cycles"] / found["seconds"],
+            "sim_cycles_per_s": (found["cycles"] - found["skipped"]) / found["seconds"],
         }
         | {f"{name}_ns": _spread(one) for name, one in parts.items()},
         found["messages"],
