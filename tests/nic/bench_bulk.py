@@ -19,12 +19,14 @@ CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 DATA = np.random.default_rng(2).integers(0, 256, 1 << 14, np.uint8)
 
-#: Memories that a request of the control queue passes through: they keep what passed last.
+#: Memories that keep what has passed: requests of the control queue, and when each receive queue
+#: was asked for last.
 PASSED = (
     "control.",  # its ring, its descriptors
     "reads.",  # reorder storage of host reads
     "writes.",  # bytes on their way to the host
     "management.mailbox.",
+    "recv_fetch.table.",
 )
 
 VARIANTS = [
