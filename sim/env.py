@@ -145,17 +145,18 @@ def make_environment(root: Path, optimise: str = "-O2") -> dict[str, str]:
     return environment
 
 
-def compile_jobs() -> int:
+def compile_jobs(*, awaited: bool = False) -> int:
     """Return how many compilers one build may run; ``ROCINANTE_JOBS`` overrides it.
 
-    Two, but one in each of several test processes, so that a whole run keeps to two as well.
+    Two, but one in each of several test processes, so that a whole run keeps to two as well; unless
+    it is ``awaited``: a model that many tests share, and the other processes soon stand before it.
     """
     if jobs := os.environ.get("ROCINANTE_JOBS"):
         if not jobs.isdigit() or int(jobs) < 1:
             raise ValueError(f"ROCINANTE_JOBS must be a positive number, not {jobs!r}")
         return int(jobs)
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
-    return 1 if workers.isdigit() and int(workers) > 1 else 2
+    return 1 if workers.isdigit() and int(workers) > 1 and not awaited else 2
 
 
 def package_version(name: str) -> str:

@@ -176,7 +176,7 @@ class _Build(cocotb_tools.runner.Verilator):
             verilate += ["--public-depth", "1"]
         if self.waves:
             verilate[verilate.index("--trace")] = "--trace-fst"
-        make[make.index("-j") + 1] = str(env.compile_jobs())
+        make[make.index("-j") + 1] = str(env.compile_jobs(awaited=bool(self._options.cxx)))
         ready = [str(path) for path in sorted(self._shared.glob("*.o"))]
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
         commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
