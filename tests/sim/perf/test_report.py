@@ -54,7 +54,8 @@ def found(path: Path, **more: Any) -> dict[str, Any]:
         "pcap": str(path),
         "samples": [1000.0, 3000.0, 2000.0],
         "messages": 100,
-        "cycles": 2500,
+        "cycles": 2600,
+        "skipped": 100,
         "seconds": 0.5,
         "host_reads": 350,
         "host_writes": 125,
@@ -72,7 +73,7 @@ def test_row_has_exactly_these_keys(tmp_path: Path) -> None:
     assert row.json["mmsg_s"] == pytest.approx(10)
     assert row.json["latency_ns"] == {"min": 1000, "p50": 2000, "p99": 3000, "max": 3000}
     assert (row.json["host_reads_per_msg"], row.json["host_writes_per_msg"]) == (3.5, 1.25)
-    assert (row.json["cycles"], row.json["sim_cycles_per_s"]) == (2500, 5000)
+    assert (row.json["cycles"], row.json["sim_cycles_per_s"]) == (2600, 5000)
     assert row.json["bytes_verified"] == 6464
 
 
