@@ -205,3 +205,20 @@ async def everything_at_once(dut):
         assert not bench.errors.items, "told before it was asked for"
     dut._log.info("%s", kinds)
     assert all(count > 2 for count in kinds.values()), kinds
+
+
+@cocotb.test()
+async def errors_wait_for_their_turn(dut):
+    """A wrong WQE that was fetched ahead comes at any moment while another queue's is awaited."""
+    bench = AheadBench(dut, seed=9, latency=60)
+    await bench.start()
+    wrong = wqes.recv_wqe(bench.rng, wqes.random_sges(bench.rng, 2))[0][:12]
+    for step in range(30):
+        good, bad = (bench.queue(CONFIG.rq_queue(2 * step + n), 16) for n in (2, 3))
+        bench.post(good, 1)
+        bench.offer(bad, wrong)
+        bench.ring(bad)
+        await bench.cycles(12 * step)
+        await bench.take([(good, 0)])
+        got = await bench.ask(bad, 0)
+        assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR), got
