@@ -218,6 +218,7 @@ def test_refused_packet_fails_its_own_wqe(at):
             entry = await world.oldest(ctx, 2)
             if entry is not None:
                 break
+        assert entry is not None, "what is posted behind it was not looked at"
         assert entry.complete and entry.status == WcStatus.WR_FLUSH_ERR
         await world.until(ctx, lambda: world.pokes)
         assert len(world.jobs) == sent
