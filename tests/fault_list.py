@@ -407,6 +407,14 @@ FAULTS = (
         tests=SEND,
     ),
     Fault(
+        name="sent-before-its-entry",
+        what="a packet goes out before its WQE is in the outstanding table",
+        file="hdl/transport/awaited.py",
+        old="& (~oldest.begins | (begun != 0))",
+        new="& 1",
+        tests=SEND,
+    ),
+    Fault(
         name="failed-wqe-left-behind",
         what="a failed WQE is not looked at again when the one in front of it has finished",
         file="hdl/transport/outstanding.py",

@@ -227,6 +227,30 @@ def test_refused_packet_fails_its_own_wqe(at):
     run(scenario)
 
 
+def test_no_packet_is_answered_before_its_entry():
+    """Else it could be on the wire, and acknowledged, while the completer finds no WQE for it."""
+
+    async def scenario(ctx, world):
+        requester, table = world.dut.requester, world.dut.outstanding
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=5)]
+        await world.ring(ctx, 2)
+        # The completer comes first: while it asks and asks nothing is appended.
+        ctx.set(table.head_req.valid, 1)
+        ctx.set(table.head_rsp.ready, 1)
+        await world.until(ctx, lambda: world.jobs)
+        for _ in range(100):
+            *_, valid, ready = await ctx.tick().sample(
+                requester.checked.valid, requester.checked.ready
+            )
+            assert not (valid and ready), "the gather may send it"
+        ctx.set(table.head_req.valid, 0)
+        await ctx.tick().until(requester.checked.valid & requester.checked.ready)
+        assert (await world.oldest(ctx, 2)).complete
+
+    run(scenario)
+
+
 async def drained(ctx, world):
     """Whether a drain that begins now ends."""
     requester = world.dut.requester
