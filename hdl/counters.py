@@ -37,6 +37,7 @@ def connect_counters(m, management, virtio, **rooms) -> None:
         "interrupts": rooms["completion"].interrupts,
         "control_requests": rooms["control"].requests,
         "doorbell_drops": rooms["doorbells"].drops,
+        "merged_acks": rooms["receive"].merged_acks,
     }
     others |= {name: rooms["receive"].counters[name] for name in RECEIVE_COUNTERS}
     for members, values, names in (

@@ -91,6 +91,7 @@ COUNTERS: tuple[str, ...] = (
     "interrupts",
     "control_requests",
     "doorbell_drops",
+    "merged_acks",
 )
 #: Of these, what each QP counts for itself: all that the receive side says of a known QP.
 QP_COUNTERS: tuple[str, ...] = COUNTERS[

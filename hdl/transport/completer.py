@@ -26,7 +26,7 @@ from .completer_check import (
     response_facts,
     wc_opcode,
 )
-from .outstanding import Look
+from .outstanding import Look, Pop
 from .receive_types import CompleterWork, Events, Part, Pending, ReceiveFlags, SequenceNak
 
 __all__ = ["Completer"]
@@ -45,7 +45,7 @@ class Completer(wiring.Component):
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
     that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
-    Latency: an ACK of one WQE 7 cycles, each further WQE 7; a READ response 10 and the wait for the
+    Latency: an ACK of one WQE 7 cycles, each further WQE 5; a READ response 10 and the wait for the
     fetch. Throughput: one packet at a time.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
     pokes asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not
@@ -63,7 +63,7 @@ class Completer(wiring.Component):
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
-                "pop": Out(stream.Signature(14)),
+                "pop": Out(stream.Signature(Pop)),
                 "wake": Out(stream.Signature(14)),
                 "repoke": Out(stream.Signature(Activation)),
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
@@ -124,15 +124,6 @@ class Completer(wiring.Component):
                     self.i.ready.eq(self.head_req.ready),
                 ]
                 with m.If(self.i.valid & self.head_req.ready):
-                    m.next = "HEAD"
-            with m.State("LOOK"):
-                m.d.comb += [
-                    self.head_req.valid.eq(1),
-                    self.head_req.payload.qp.eq(work.qp),
-                    self.head_req.payload.stopped.eq(work.in_error | ack.error),
-                ]
-                m.d.sync += [finish.eq(0), placed.eq(0), more.eq(0), kind.eq(ScatterKind.NONE)]
-                with m.If(self.head_req.ready):
                     m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.comb += self.head_rsp.ready.eq(1)
@@ -221,28 +212,36 @@ class Completer(wiring.Component):
                 m.d.sync += changed.eq(0)
                 with m.If(Cat(left) == 0):
                     with m.If(more):
-                        m.next = "LOOK"
+                        # The pop shows the next WQE.
+                        m.d.sync += [
+                            finish.eq(0),
+                            placed.eq(0),
+                            more.eq(0),
+                            kind.eq(ScatterKind.NONE),
+                        ]
+                        m.next = "HEAD"
                     with m.Elif(owes):
                         m.next = "END"
                     with m.Else():
                         m.d.comb += self.ending.eq(1)
                         m.next = "IDLE"
 
-        # What is handed over, each as soon as its taker is ready.
-        for still, give, port in zip(
-            left,
-            (give_pending, give_pop, give_wake, poke_flags),
-            (self.pending, self.pop, self.wake, self.repoke),
-            strict=True,
+        # What is handed over, each as soon as its taker is ready; a wake for all that has finished.
+        for still, give, due, port in (
+            (left[0], give_pending, give_pending, self.pending),
+            (left[1], give_pop, give_pop, self.pop),
+            (left[2], give_wake, give_wake & ~more, self.wake),
+            (left[3], poke_flags, poke_flags != 0, self.repoke),
         ):
             m.d.comb += [
-                port.valid.eq(fsm.ongoing("HAND-OVER") & (give != 0)),
-                still.eq((give != 0) & ~port.ready),
+                port.valid.eq(fsm.ongoing("HAND-OVER") & due),
+                still.eq(due & ~port.ready),
             ]
-            with m.If(fsm.ongoing("HAND-OVER") & port.ready):
+            with m.If(port.valid & port.ready):
                 m.d.sync += give.eq(0)
 
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
+        m.d.comb += self.pop.payload.look.eq(more)
         m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.qp.eq(work.qp)]
         failed = fsm.ongoing("JOB") & self.job.ready & finish
         m.d.comb += [
@@ -265,7 +264,7 @@ class Completer(wiring.Component):
         done, failed = pending.effects.completion, status != WcStatus.SUCCESS
         send_queue = (work.qp << 1) + self._config.sq_queue(0)
         m.d.comb += [
-            self.pop.payload.eq(work.qp),
+            self.pop.payload.qp.eq(work.qp),
             self.wake.payload.eq(work.qp),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(poke_flags),

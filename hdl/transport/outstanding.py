@@ -12,7 +12,7 @@ from hdl.ports.rows import Outstanding
 
 from .receive_types import ReceiveFlags
 
-__all__ = ["OutstandingTable", "Append", "Finish", "Fail", "Look"]
+__all__ = ["OutstandingTable", "Append", "Finish", "Fail", "Look", "Pop"]
 
 
 class Append(data.Struct):
@@ -47,6 +47,13 @@ class Look(data.Struct):
     stopped: 1
 
 
+class Pop(data.Struct):
+    """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``."""
+
+    qp: 14
+    look: 1
+
+
 class _Slice(data.Struct):
     """A list. ``watched``: some entry can finish without a packet from the peer."""
 
@@ -61,15 +68,16 @@ class OutstandingTable(wiring.Component):
 
     The pool has ``config.outstanding`` entries for all QPs together; ``room`` says that one is
     free. Requester: ``append`` -> ``appended`` (entry number), ``finish``, ``fail``. Completer:
-    ``head_req`` -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (QP; removes it).
+    ``head_req`` -> ``head_rsp`` (oldest entry, or not ``valid``), ``pop`` (removes it).
     Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
     every append, finish, fail and pop of such a list gives a poke.
 
-    Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1; ``fail``
-    and ``drop`` walk the list, 2 cycles an entry (both are rare). Throughput: a WQE costs an
-    append, a look and a pop, and with several packets a finish, 6 to 8 cycles in all.
+    Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
+    the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
+    Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 6 to 8
+    cycles in all, 4 to 6 of those that one ACK finishes behind another.
     Errors: an append without ``room`` waits. Reset: empty, cleared row by row.
     """
 
@@ -83,7 +91,7 @@ class OutstandingTable(wiring.Component):
                 "fail": In(stream.Signature(Fail)),
                 "head_req": In(stream.Signature(Look)),
                 "head_rsp": Out(stream.Signature(Oldest)),
-                "pop": In(stream.Signature(14)),
+                "pop": In(stream.Signature(Pop)),
                 "drop": In(stream.Signature(DropList)),
                 "poke": Out(stream.Signature(Activation)),
                 "room": Out(1),
@@ -115,7 +123,8 @@ class OutstandingTable(wiring.Component):
         number = Signal(entry_bits)  # entry being looked at
         here = Signal(_Slice)
         failing, dropping, stopped = Signal(), Signal(), Signal()
-        # What the last look has shown, so that a pop need not look again.
+        following = Signal()  # the pop looks at the next entry
+        # ``here`` and ``number`` are as the last look has shown, so that a pop need not look again.
         held, held_qp, held_link = Signal(), Signal(qp_bits), Signal(entry_bits)
         position, status = Signal(16), Signal(8)
         free_number = free.read0.row
@@ -194,10 +203,15 @@ class OutstandingTable(wiring.Component):
                     pass  # each of these may have one to give
                 with m.Elif(self.pop.valid):
                     m.d.comb += self.pop.ready.eq(1)
-                    read_list(self.pop.payload)
-                    m.d.sync += held.eq(0)
-                    with m.If(held & (held_qp == self.pop.payload)):
+                    read_list(self.pop.payload.qp)
+                    m.d.sync += [held.eq(0), following.eq(self.pop.payload.look)]
+                    with m.If(held & (held_qp == self.pop.payload.qp)):
                         unlink(held_qp, held_link)
+                        with m.If(self.pop.payload.look):
+                            left = here.used & (here.head != here.tail)
+                            m.d.sync += [used.eq(left), here.used.eq(left), here.head.eq(held_link)]
+                            read_entry(held_link)
+                            m.next = "HEAD-ROW"
                     with m.Else():
                         m.next = "POP"
                 with m.Elif(self.head_req.valid):
@@ -266,8 +280,12 @@ class OutstandingTable(wiring.Component):
                     self.appended.payload.eq(free_number),
                     self.appended.valid.eq(1),
                 ]
-                with m.If(qp == held_qp):
-                    m.d.sync += held.eq(0)
+                with m.If(held & (qp == held_qp)):
+                    m.d.sync += [here.tail.eq(free_number), here.watched.eq(watched)]
+                    with m.If(~here.used):
+                        m.d.sync += held.eq(0)
+                    with m.Elif(here.head == here.tail):
+                        m.d.sync += held_link.eq(free_number)
                 # The free list's RAM shows the next free entry before the next append looks at it.
                 m.next = "IDLE"
             with m.State("HEAD"):
@@ -296,7 +314,13 @@ class OutstandingTable(wiring.Component):
                 m.next = "UNLINK"
             with m.State("UNLINK"):
                 unlink(qp, links.read0.row)
+                m.d.sync += stopped.eq(0)
                 m.next = "IDLE"
+                with m.If(following):
+                    m.next = "AGAIN"
+            with m.State("AGAIN"):
+                read_list(qp)
+                m.next = "HEAD"
             with m.State("WALK"):
                 m.d.sync += here.eq(lists.read0.row)
                 # What fails is watched; a list that is dropped is empty from now on.

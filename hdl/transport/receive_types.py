@@ -7,7 +7,7 @@ from hdl.abi.enums import QpType
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
-from hdl.wire.opcodes import Operation
+from hdl.wire.opcodes import Operation, Transport
 
 __all__ = [
     "COUNTERS",
@@ -155,3 +155,9 @@ class Pending(data.Struct):
 def is_operation(operation: Value, *operations: Operation) -> Value:
     """Whether the low five bits of an opcode are one of ``operations``."""
     return operation.matches(*(int(one) for one in operations))
+
+
+def is_plain_ack(header: data.View) -> Value:
+    """Whether an ``RxHeader`` is a positive acknowledgement and nothing else."""
+    rc_ack = (Transport.RC << 5) | Operation.ACKNOWLEDGE
+    return (header.opcode == rc_ack) & (header.length == 0) & (header.syndrome[5:] == 0)

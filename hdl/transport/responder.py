@@ -44,8 +44,9 @@ class Responder(wiring.Component):
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
-    Latency: 4 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
-    and one for each resource held. Throughput: one packet at a time.
+    Latency: 3 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
+    and one for each resource held. Throughput: one packet at a time; ``i`` has its payload a cycle
+    before it is valid.
     Errors: all answers are in ``pending.events``; a QP that fails here gets ``error`` in its row.
     Reset: idle.
     """
@@ -82,7 +83,6 @@ class Responder(wiring.Component):
             verdict.fetched,
         )
         status, syndrome, consume = verdict.status, verdict.syndrome, verdict.consume
-        needs_wqe = facts.send | (facts.immediate & facts.last)
         discard = Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
 
         def fail(code):
@@ -97,32 +97,16 @@ class Responder(wiring.Component):
                     consume.eq(0),
                     verdict.replays.eq(0),
                     status.eq(WcStatus.SUCCESS),
+                    outcome.eq(Outcome.ACCEPT),
+                    kind.eq(discard),
                 ]
-                with m.If(self.i.valid):
-                    m.next = "DECIDE"
-                with m.If(self.i.valid & work.flush):
+                with m.If(~self.i.valid):
+                    pass
+                with m.Elif(work.flush):
                     m.next = "FETCH"
-            with m.State("DECIDE"):
-                m.d.sync += [outcome.eq(Outcome.ACCEPT), kind.eq(discard)]
-                m.next = "JOB"
-                with m.If(facts.behind & facts.read):
-                    m.next = "SEARCH"
-                with m.Elif(facts.behind):
-                    m.d.sync += outcome.eq(Mux(facts.atomic, Outcome.LOST, Outcome.DUPLICATE))
-                with m.Elif(facts.ahead):
-                    m.d.sync += outcome.eq(Outcome.GAP)
-                with m.Elif(facts.invalid):
-                    m.d.sync += fail(Syndrome.INVALID_REQUEST)
-                with m.Elif(facts.read_full):
-                    m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay
-                with m.Elif(needs_wqe):
-                    m.next = "FETCH"
-                with m.Elif(facts.read):
-                    m.d.sync += kind.eq(
-                        Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
-                    )
                 with m.Else():
-                    m.d.sync += kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
+                    m.next = "JOB"
+                    self._decide(m, header, verdict, fail)
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
                 with m.If(search.i.ready):
@@ -269,3 +253,25 @@ class Responder(wiring.Component):
         drive_resource(m, work, self.resource_write.row)
         drive_events(m, verdict, pending.events)
         return m
+
+    def _decide(self, m, header, verdict, fail):
+        """What becomes of a packet, as far as it shows by itself."""
+        facts, outcome, kind = verdict.facts, verdict.outcome, verdict.kind
+        with m.If(facts.behind & facts.read):
+            m.next = "SEARCH"
+        with m.Elif(facts.behind):
+            m.d.sync += outcome.eq(Mux(facts.atomic, Outcome.LOST, Outcome.DUPLICATE))
+        with m.Elif(facts.ahead):
+            m.d.sync += outcome.eq(Outcome.GAP)
+        with m.Elif(facts.invalid):
+            m.d.sync += fail(Syndrome.INVALID_REQUEST)
+        with m.Elif(facts.read_full):
+            m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay
+        with m.Elif(facts.send | (facts.immediate & facts.last)):
+            m.next = "FETCH"  # it needs a receive WQE
+        with m.Elif(facts.read):
+            m.d.sync += kind.eq(
+                Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
+            )
+        with m.Else():
+            m.d.sync += kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import cocotb
 
@@ -607,13 +608,13 @@ async def cycles(dut):
     """Cycles from one packet to the next of the same QP, each check 12 cycles after its job."""
     first = True
     for name, most, sends, make in (
-        ("WRITE", 8, [], lambda p: p.packet(0x0A, length=100, dma_length=100)),
-        ("SEND", 12, [], lambda p: p.packet(0x04, length=256)),
-        ("READ request", 8, [], lambda p: p.packet(READ, dma_length=256)),
-        ("duplicate", 8, [], lambda p: p.packet(0x0A, ahead=-50, length=10, dma_length=10)),
-        ("lost duplicate", 16, [], lambda p: p.packet(READ, ahead=-96, dma_length=3001)),
+        ("WRITE", 4.2, [], lambda p: p.packet(0x0A, length=100, dma_length=100)),
+        ("SEND", 7.2, [], lambda p: p.packet(0x04, length=256)),
+        ("READ request", 4.2, [], lambda p: p.packet(READ, dma_length=256)),
+        ("duplicate", 4.2, [], lambda p: p.packet(0x0A, ahead=-50, length=10, dma_length=10)),
+        ("lost duplicate", 8, [], lambda p: p.packet(READ, ahead=-96, dma_length=3001)),
         ("drop", 7, [], lambda p: p.packet(0x04, dest_qp=9)),
-        ("ACK", 12, [(2, 1)] * 16, lambda p: p.answer()),
+        ("NAK 60h", 8.5, [(2, 1)], lambda p: p.answer(syndrome=0x60)),
         ("READ response", 16, [(4, 256)] * 16, lambda p: p.answer(0x10, length=256)),
     ):
         h = Overlap(dut)
@@ -635,19 +636,66 @@ async def cycles(dut):
             assert h.ahead_most > 1, "the next packet must not wait for the check"
 
 
+def senders(h: Overlap, *qps: int, messages: int = 8) -> list[Peer]:
+    """Peers of ``qps``, each with WRITEs of one packet outstanding."""
+    peers = []
+    for qp in qps:
+        make_qp(h.world, qp)
+        peers.append(Peer(h.world, qp))
+        for _ in range(messages):
+            peers[-1].post_send(2, 1)
+    return peers
+
+
+@cocotb.test()
+async def acks_that_wait_are_merged(dut):
+    """Of ACKs of a QP that wait behind each other the last one counts: every WQE is finished."""
+    h = Overlap(dut)
+    peers = senders(h, 2, 3, 6, messages=24)
+    await h.start()
+    h.check_cycles = 12
+    made = iter([peer for _ in range(3) for peer in peers for _ in range(8)])
+    seen = await h.burst(lambda: next(made).answer(), 72)
+    merged = int(dut.merged_acks.value)
+    spent = seen.cycles / 72
+    cocotb.log.info("cycles: WQEs of ACKs in runs of 8: %.1f; %d of 72 merged", spent, merged)
+    assert len(completions(seen)) == 72 and spent <= 6, spent
+    assert len(seen.jobs) == 72 and merged >= 40
+
+
+@cocotb.test()
+async def what_is_not_merged(dut):
+    """An ACK is only given up for a later one of the same QP and peer that says no less."""
+    other = dict(dest_qp=0x5A1503, src_gid=PEER_GID + 1, gid_index=1, function=2, pkey=0x1234)
+    last: dict[str, Row] = {name: {name: value} for name, value in other.items()}
+    last |= {"older": {"psn": 0x1F8}, "NAK": {"syndrome": 0x62}, "RNR": {"syndrome": 0x2C}}
+    last |= {"data": {"length": 4}, "READ response": {"opcode": 0x10}, "UC": {"opcode": 0x31}}
+    first, later = True, {"psn": 0x204}
+    for name, fields in last.items():
+        h = Overlap(dut)
+        busy, peer = senders(h, 6, 2)
+        make_qp(h.world, 3, pkey=0xFFFE)
+        await h.start(clock=first)
+        first = False
+        # The first one keeps the completer busy while the others come.
+        packets = iter([(busy, {"psn": 0x207}), (peer, {"psn": 0x202}), (peer, later | fields)])
+
+        def make(packets: Iterator[tuple[Peer, Row]] = packets) -> Row:
+            one, what = next(packets)
+            return one.answer(**what)
+
+        await h.burst(make, 3)
+        assert int(dut.merged_acks.value) == 0, name
+        h.counters()
+
+
 @cocotb.test()
 async def cycles_of_acks_in_turn(dut):
     """The next packet's rows are read while the completer is at another QP's."""
     h = Overlap(dut)
-    peers = []
-    for qp in (2, 3, 6):
-        make_qp(h.world, qp)
-        peers.append(Peer(h.world, qp))
+    peers = senders(h, 2, 3, 6)
     await h.start()
     h.check_cycles = 12
-    for peer in peers:
-        for _ in range(8):
-            peer.post_send(2, 1)
     turns = iter(peers * 8)
     await h.burst(lambda: next(turns).answer(), 24)
     spent = (h.taken[-1] - h.taken[0]) / 23

@@ -422,7 +422,7 @@ class World:
         )
         out.effects.append({"complete": done})
         out.pops += 1
-        out.wakes += 1
+        out.wakes = 1  # for all that the packet finishes
         ack["wakes"] = (ack["wakes"] + 1) % 256
         ack["reads"] = (ack["reads"] + (entry["opcode"] == 4)) % 256
         ack["read_begun"] = ack["status"] = 0

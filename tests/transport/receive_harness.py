@@ -324,17 +324,22 @@ class Harness:
             if name == "head_req":
                 # The table is told when every entry would be finished.
                 assert seen.stopped <= bool(value >> 14) <= self.world.in_error(qp)
-                entries = self.outstanding[qp]
-                oldest = {"valid": 1, "entry": entries[0]} if entries else {}
-                self._answer("head_rsp", pack(Oldest, oldest))
+                self._show_oldest(qp)
             elif name == "pop":
                 self.outstanding[qp].pop(0)
                 seen.pops += 1
+                if value >> 14:
+                    self._show_oldest(qp)
             else:
                 seen.wakes += 1
-                self._woken[qp] = (self._woken[qp] + 1) % 256
                 told = self.ack[qp]["wakes"]
-                assert told == self._woken[qp], "the row must be written with the wake"
+                assert told != self._woken[qp], "the row must be written with the wake"
+                self._woken[qp] = told
+
+    def _show_oldest(self, qp: int) -> None:
+        entries = self.outstanding[qp]
+        oldest = {"valid": 1, "entry": entries[0]} if entries else {}
+        self._answer("head_rsp", pack(Oldest, oldest))
 
     def _about(self, qp: int) -> None:
         """Something is asked or said of that QP."""

@@ -40,6 +40,7 @@ class ReceiveSide(wiring.Component):
             "flags_in": In(len(INPUTS) + len(OUTPUTS)),
             "flags_out": Out(len(INPUTS) + len(OUTPUTS) + len(TABLES) + len(WRITES)),
             "settled": Out(1),
+            "merged_acks": Out(32),
             "counters": Out(self.receive.signature.members["counters"].shape),
         }
         for name in INPUTS:
@@ -67,6 +68,7 @@ class ReceiveSide(wiring.Component):
         m.d.comb += [
             self.counters.eq(receive.counters),
             self.settled.eq(receive.settled),
+            self.merged_acks.eq(receive.merged_acks),
         ]
         flags = []
         for bit, name in enumerate(INPUTS):

@@ -35,6 +35,14 @@ def test_lists_of_all_qps_in_one_pool(seed):
             if valid and ready:
                 poked.append(poke.qp)
 
+    async def shows_oldest(ctx, qp):
+        *_, answer = await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
+        assert answer.valid == bool(lists[qp])
+        if answer.valid:
+            step, _ = lists[qp][0]
+            assert answer.entry.wr_id == step
+            assert (answer.entry.complete, answer.entry.status) == complete[step]
+
     async def bench(ctx):
         nonlocal fullest
         while not ctx.get(table.ready):
@@ -80,20 +88,16 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await hand_over(ctx, table.head_req, {"qp": qp, "stopped": stopped})
                 if stopped:
                     watched.add(qp)
-                *_, answer = (
-                    await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
-                )
-                assert answer.valid == bool(lists[qp])
-                if answer.valid:
-                    step_, _ = lists[qp][0]
-                    assert answer.entry.wr_id == step_
-                    assert (answer.entry.complete, answer.entry.status) == complete[step_]
+                await shows_oldest(ctx, qp)
             elif what < 1.2:
-                await hand_over(ctx, table.pop, qp)
+                look = rng.random() < 0.7
+                await hand_over(ctx, table.pop, {"qp": qp, "look": look})
                 if lists[qp]:
                     lists[qp].popleft()
                     if lists[qp] and qp in watched:
                         pokes.append(qp)
+                if look:
+                    await shows_oldest(ctx, qp)
                 await ctx.tick().repeat(3)  # ``room`` is looked at above
             elif rng.random() < 0.1:
                 await hand_over(ctx, table.drop, {"qp": qp})
@@ -104,3 +108,44 @@ def test_lists_of_all_qps_in_one_pool(seed):
         assert fullest == CONFIG.outstanding and poked == pokes and pokes
 
     simulate(table, bench, deadline=30_000, background=(count_pokes,))
+
+
+def test_pops_that_look_take_two_cycles_each():
+    """A list is taken apart with a look and pops, also while more is appended to it."""
+    table, entries, spent = OutstandingTable(config=CONFIG), 6, []
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        ctx.set(table.appended.ready, 1)
+        for number in range(entries):
+            await hand_over(ctx, table.append, {"qp": 1, "entry": {"wr_id": number}})
+        await ctx.tick().repeat(2)
+        ctx.set(table.head_rsp.ready, 1)
+        await hand_over(ctx, table.head_req, {"qp": 1})
+        for number in range(entries):
+            if number == entries - 1:  # the last one known gets a successor after it was shown
+                await ctx.tick().until(table.head_rsp.valid)
+                await hand_over(ctx, table.append, {"qp": 1, "entry": {"wr_id": entries}})
+            else:
+                *_, answer = (
+                    await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
+                )
+                assert answer.valid and answer.entry.wr_id == number
+            cycles = 1
+            ctx.set(table.pop.payload, {"qp": 1, "look": 1})
+            ctx.set(table.pop.valid, 1)
+            while not ctx.get(table.pop.ready):
+                await ctx.tick()
+                cycles += 1
+            await ctx.tick()
+            ctx.set(table.pop.valid, 0)
+            while not ctx.get(table.head_rsp.valid):
+                await ctx.tick()
+                cycles += 1
+            spent.append(cycles + 1)
+        assert ctx.get(table.head_rsp.payload.valid)
+        assert ctx.get(table.head_rsp.payload.entry.wr_id) == entries
+        assert spent[: entries - 1] == [2] * (entries - 1)
+
+    simulate(table, bench, deadline=500)
