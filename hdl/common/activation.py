@@ -32,8 +32,9 @@ class ActivationList(wiring.Component):
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
     ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it
     does), of which the newest is kept; ``ready``: the RAM has been cleared after reset.
-    Latency: 4 cycles from a set to ``o``. Throughput: one set or one take in two cycles; with n set
-    ports each waits at most n turns. Flags of 0 are no activation and are dropped.
+    Latency: 2 cycles from a set to ``o`` when nobody waits, else 4. Throughput: one set or one take
+    in two cycles; with n set ports each waits at most n turns. Flags of 0 are no activation and are
+    dropped.
     Reset: empty; cleared row by row, sets wait meanwhile.
     """
 
@@ -139,7 +140,11 @@ class ActivationList(wiring.Component):
                     m.d.comb += flags.write.row.data.eq(
                         Mux(newer, chosen.data, flags.read0.row.data)
                     )
-                with m.If((flags.read0.row.flags == 0) & (chosen.flags != 0)):
+                with m.If((self.level == 0) & (~taken | self.o.ready)):
+                    # Nobody waits: straight to the output.
+                    m.d.comb += flags.write.enable.eq(0)
+                    m.d.sync += [self.o.payload.eq(chosen), taken.eq(chosen.flags != 0)]
+                with m.Elif((flags.read0.row.flags == 0) & (chosen.flags != 0)):
                     m.d.comb += queue.write.enable.eq(1)
                     m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
                 m.next = "IDLE"

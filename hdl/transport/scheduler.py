@@ -48,7 +48,7 @@ class Scheduler(wiring.Component):
     can start (docs/transport.md). The index is asked for by itself (a poll) when all that is known
     has been asked for, and with each doorbell that does not tell it; once, until there is news.
     After a rewind, answers to what was asked before are stale and given back.
-    Latency: 10 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
+    Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
     cycles and one per WQE, an answer 2 or 3, a rewind 3, one at a time. Every input but
     ``fetch_rsp`` is served even while the requester's queue is full, so the requester's rewinds
     never wait for the requester. Reset: nothing is activated.

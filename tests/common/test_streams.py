@@ -79,6 +79,30 @@ def test_activations_merge_and_rotate():
     simulate(dut, bench)
 
 
+def test_an_activation_when_nobody_waits():
+    """Two cycles from a set to the output, each time, and its flags are not given again."""
+    dut = ActivationList(qps=8, sets=1)
+
+    async def bench(ctx):
+        ctx.set(dut.o.ready, 1)
+        while not ctx.get(dut.ready):
+            await ctx.tick()
+        for qp, flags in ((5, 1), (5, 2), (3, 4), (5, 4)):
+            ctx.set(dut.set0.payload, {"qp": qp, "flags": flags})
+            ctx.set(dut.set0.valid, 1)
+            assert ctx.get(dut.set0.ready)
+            await ctx.tick()
+            ctx.set(dut.set0.valid, 0)
+            assert not ctx.get(dut.o.valid)
+            await ctx.tick()
+            assert ctx.get(dut.o.valid) and ctx.get(dut.level) == 0
+            assert (ctx.get(dut.o.payload.qp), ctx.get(dut.o.payload.flags)) == (qp, flags)
+            await ctx.tick()
+            assert not ctx.get(dut.o.valid)
+
+    simulate(dut, bench)
+
+
 def test_every_activation_is_served():
     dut, qps, rounds = ActivationList(qps=16, sets=2), 16, 300
     sets: Counter[tuple[int, int]] = Counter()

@@ -262,7 +262,7 @@ class World:
 
     async def pop(self, ctx, qp):
         o = self.dut.outstanding
-        ctx.set(o.pop.payload, qp)
+        ctx.set(o.pop.payload, {"qp": qp})
         ctx.set(o.pop.valid, 1)
         await ctx.tick().until(o.pop.ready)
         ctx.set(o.pop.valid, 0)
