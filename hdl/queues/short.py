@@ -30,7 +30,8 @@ class ShortWqes(wiring.Component):
     cmd_post_send of up to 256, into one from ``line``.
     Members: ``i`` buffers; ``line`` free lines, one for each verdict that is not ``failed``;
     ``slot``, ``slot_line`` with ``slot_valid``: a slot to write, never held back; ``o`` one verdict
-    per buffer, in order, after its slots.
+    per buffer, in order, after its slots; of inline data with the first of them, the others follow
+    in the next cycles.
     The fixed part has a length of its own, so each slot lies at a fixed place of the element.
     Latency: a host read plus 11 cycles. Throughput: the beats of an element, at least 4 cycles and
     one per SGE or 16 bytes inline; reads of ``depth`` elements are in flight meanwhile.
@@ -116,6 +117,7 @@ class ShortWqes(wiring.Component):
         line = Signal(8, reset_less=True)
         number, total = Signal(range(most_slots + 1)), Signal(36)
         left = Signal(range(most_slots + 1))  # slots to write
+        answered = Signal()  # the verdict has gone ahead of the last slots
 
         def field(name):
             struct = POST_RECV if receive else POST_SEND
@@ -171,6 +173,7 @@ class ShortWqes(wiring.Component):
                     is_odd.eq(odd),
                     number.eq(0),
                     total.eq(0),
+                    answered.eq(0),
                 ]
                 with m.If(whole_valid):
                     m.next = "LINE"
@@ -200,8 +203,15 @@ class ShortWqes(wiring.Component):
                 ]
                 with m.If(inline):
                     m.d.sync += total.eq(0)
+                # Of inline data nothing is left to find out, and slots are never held back: who
+                # reads them in order from the next cycle on comes behind.
+                m.d.comb += self.o.valid.eq(inline & ~answered)
+                with m.If(self.o.valid & self.o.ready):
+                    m.d.sync += answered.eq(1)
                 with m.If(left == 1):
                     m.next = "GIVE"
+                    with m.If(answered | (self.o.valid & self.o.ready)):
+                        m.next = "IDLE"
             with m.State("GIVE"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
