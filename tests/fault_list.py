@@ -340,6 +340,14 @@ FAULTS = (
         new="issue.eq(busy & space &",
         tests=READ,
     ),
+    Fault(
+        name="read-forgets-it-may-go",
+        what="a host read that has no tag while many writes go by waits for those too",
+        file="hdl/host/read.py",
+        old="free.eq(ordered),",
+        new="free.eq(0),",
+        tests=READ,
+    ),
     # Bytes and tags on their way.
     Fault(
         name="tag-taken-twice",

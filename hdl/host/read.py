@@ -1,6 +1,6 @@
 """Host reads: N clients share one tagged read port whose completions come in any order."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -14,6 +14,9 @@ from .read_align import ReadAlign, slot_beat
 from .round_robin import round_robin
 
 __all__ = ["ReadEngine"]
+
+#: Requests that wait for writes accepted before them.
+QUEUE = 4
 
 
 class ReadEngine(wiring.Component):
@@ -30,7 +33,8 @@ class ReadEngine(wiring.Component):
     ``idle``: everything accepted has been returned.
     ``writes_accepted``, ``writes_issued`` (from the write engine): a request is issued only when
     every write burst accepted before it has been handed to the host, so a read never overtakes a
-    write of ours, whatever their addresses (rings and their event indices depend on it).
+    write of ours, whatever their addresses (rings and their event indices depend on it). Up to
+    ``QUEUE`` requests and the one in hand wait for that side by side.
     Latency: 3 cycles from a request to ``rd_req``, 7 from a piece's last ``rd_rsp`` beat to its
     first response beat. Throughput: one piece a cycle is issued; one beat a cycle is stored and one
     is returned. A request that touches one more aligned beat than it has response beats costs that
@@ -203,21 +207,20 @@ class ReadEngine(wiring.Component):
         last, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
         m.d.comb += waiting.eq(Cat(request.valid for request in requests))
         round_robin(m, waiting, last, chosen)
-
         busy = Signal()  # a request is being cut
+        fits, issue, take = Signal(), Signal(), Signal()
+        ordered = Signal()  # every write accepted before it has been issued
+        queued = self._queue(m, requests, waiting, last, chosen, take, ordered)
+
         function, addr = Signal(8, reset_less=True), Signal(64, reset_less=True)
         remaining = Signal(13, reset_less=True)
         client = Signal.like(chosen, reset_less=True)
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         room, length = Signal(low + 1), Signal(low + 1)
-        fits, issue, take = Signal(), Signal(), Signal()
-        fence, ahead, ordered = Signal(8, reset_less=True), Signal(8), Signal()
         m.d.comb += [
             room.eq(config.read_bytes - addr[:low]),
             fits.eq(addr[:low] + remaining <= config.read_bytes),
-            ahead.eq(fence - self.writes_issued),
-            ordered.eq((ahead == 0) | ahead[7]),
             issue.eq(busy & ordered & space & (~self.rd_req.valid | self.rd_req.ready)),
             take.eq(~busy | (issue & fits)),
         ]
@@ -257,19 +260,78 @@ class ReadEngine(wiring.Component):
                 remaining.eq(remaining - length),
             ]
         with m.If(take):
-            m.d.sync += [busy.eq(waiting.any()), first.eq(1), client.eq(chosen)]
-            m.d.sync += fence.eq(self.writes_accepted)
-            with m.If(waiting.any()):
-                m.d.sync += last.eq(chosen)
-            with m.Switch(chosen):
-                for i, request in enumerate(requests):
+            request = queued.payload.request
+            m.d.sync += [
+                busy.eq(queued.valid),
+                first.eq(1),
+                client.eq(queued.payload.client),
+                function.eq(request.function),
+                addr.eq(request.addr),
+                remaining.eq(request.length),
+                offset.eq(request.addr),
+                end.eq(request.length - 1),
+            ]
+        return busy | waiting.any() | queued.valid
+
+    def _queue(self, m: Module, requests, waiting, last, chosen, take, ordered):
+        """Requests in the order in which they are served; returns the next one.
+
+        Each waits here for the writes accepted before it, side by side with those behind it.
+        ``ordered``: the one taken last need not wait any more. Equality is seen in the cycle in
+        which it holds (``writes_issued`` rises by one) and remembered, however long it stays."""
+        shape = data.StructLayout({"client": chosen.shape(), "request": ReadRequest})
+        queued = stream.Signature(shape).create(path=("queued",))
+        m.submodules.queue = queue = memory.Memory(shape=shape, depth=QUEUE, init=[])
+        write, read = queue.write_port(), queue.read_port(domain="comb")
+        level = Signal(range(QUEUE + 1))
+        incoming, push, pop = Signal(), Signal(), Signal()
+        m.d.comb += [
+            incoming.eq(waiting.any() & (level != QUEUE)),
+            push.eq(incoming & ~(take & (level == 0))),
+            pop.eq(take & (level != 0)),
+            write.en.eq(push),
+            write.data.client.eq(chosen),
+            queued.valid.eq(incoming | (level != 0)),
+            queued.payload.eq(Mux(level != 0, read.data.as_value(), write.data.as_value())),
+        ]
+        m.d.sync += [
+            write.addr.eq(write.addr + push),
+            read.addr.eq(read.addr + pop),
+            level.eq(level + push - pop),
+        ]
+        with m.If(incoming):
+            m.d.sync += last.eq(chosen)
+        with m.Switch(chosen):
+            for i, request in enumerate(requests):
+                with m.Case(i):
+                    m.d.comb += [
+                        write.data.request.eq(request.payload),
+                        request.ready.eq(level != QUEUE),
+                    ]
+
+        # The newest writes that each must not overtake, and whether they have been issued.
+        fences = [Signal(8, name=f"fence{i}", reset_less=True) for i in range(QUEUE)]
+        passed = Signal(QUEUE)
+        fence, free = Signal(8, reset_less=True), Signal()  # of the one taken last
+        none = self.writes_accepted == self.writes_issued
+        m.d.comb += ordered.eq(free | (fence == self.writes_issued))
+        m.d.sync += [
+            passed.eq(passed | Cat(one == self.writes_issued for one in fences)),
+            free.eq(ordered),
+        ]
+        with m.If(push):
+            with m.Switch(write.addr):
+                for i, one in enumerate(fences):
                     with m.Case(i):
-                        m.d.comb += request.ready.eq(1)
+                        m.d.sync += [one.eq(self.writes_accepted), passed[i].eq(none)]
+        with m.If(take):
+            m.d.sync += [fence.eq(self.writes_accepted), free.eq(none)]
+        with m.If(pop):
+            with m.Switch(read.addr):
+                for i, one in enumerate(fences):
+                    with m.Case(i):
                         m.d.sync += [
-                            function.eq(request.payload.function),
-                            addr.eq(request.payload.addr),
-                            remaining.eq(request.payload.length),
-                            offset.eq(request.payload.addr),
-                            end.eq(request.payload.length - 1),
+                            fence.eq(one),
+                            free.eq(passed[i] | (one == self.writes_issued)),
                         ]
-        return busy | waiting.any()
+        return queued

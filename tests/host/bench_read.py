@@ -229,3 +229,38 @@ async def reads_go_on_under_writes(dut):
             assert bytes(request.data) == expected(host, request)
     while any(writer.busy for writer in writers) or dut.nic0_write_idle.value == 0:
         await bench.cycles(20)
+
+
+@cocotb.test()
+async def small_reads_under_small_writes(dut):
+    """Reads wait for the writes accepted before them side by side, not one after the other."""
+    bench, host, readers = await start(dut, 100_000)
+    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    host.set(read_latency_ns=20, reorder=False)
+    for i in range(1500):
+        writers[i % WRITERS].write((1 << 17) + 8 * i, bytes(8))
+    await bench.cycles(50)
+    for i in range(200):
+        readers[0].read(64 * i, 16)
+    await finish(bench, dut, readers)
+    assert sum(len(writer.waiting) for writer in writers) > 100, "writes to the end"
+    cycles = [cycle for request in readers[0].done for cycle in request.cycles]
+    took = (cycles[-1] - cycles[0]) / (len(cycles) - 1)
+    dut._log.info("%.2f cycles a small read under writes", took)
+    assert took <= 1.5, took
+    while any(writer.busy for writer in writers) or dut.nic0_write_idle.value == 0:
+        await bench.cycles(20)
+
+
+@cocotb.test()
+async def a_read_outlives_many_writes(dut):
+    """Reads that find no tag while 200 bursts go by are issued when the writes have ended."""
+    bench, host, readers = await start(dut, 100_000)
+    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    host.set(read_latency_ns=10_000)
+    for i in range(60):
+        readers[i % CLIENTS].read(64 * i, 64)
+    await bench.cycles(200)
+    for i in range(200):
+        writers[i % WRITERS].write((1 << 17) + 8 * i, bytes(8))
+    await finish(bench, dut, readers)
