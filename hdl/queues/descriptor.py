@@ -3,6 +3,7 @@
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
 
 from hdl.abi.layout import amaranth_layout
 from hdl.abi.virtio_pci import DESC, DescFlags
@@ -10,42 +11,51 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .flow import ReadFlow, flow_beat
+from .flow import ReadFlow
 from .read import ReadShare
 from .types import DESC_BYTES, BlockRead, Element, HeadFound
 
 __all__ = ["ShortDescriptors"]
-
-LINKED = DescFlags.NEXT | DescFlags.WRITE | DescFlags.INDIRECT
 
 
 class ShortDescriptors(wiring.Component):
     """Reads the descriptor of each head; ``depth`` reads are in flight.
 
     Spec: Virtio 1.2, 2.7.5 (descriptor table).
-    Parameters: ``least``, ``most``: bytes of a buffer that is taken; others are ``odd``.
-    Members: ``i`` heads; ``o`` one Element per head, in order; ``guess``: reads of the descriptors
-    of heads that will come with ``guessed``, in their order. A guess that is right saves the head
-    its host read, one that is not is read and left.
+    Parameters: ``least``, ``most``: bytes of a buffer that is taken; others are ``odd``;
+    ``writable``: buffers the device writes are taken, and none it reads; ``guesses``: heads may be
+    guessed.
+    Members: ``i`` heads; ``o`` one Element per head, in order (``length`` modulo 512); with
+    ``guesses`` ``guess``: reads of the descriptors of heads that will come with ``guessed``, in
+    their order. A guess that is right saves the head its host read, one that is not is read and
+    left.
     Latency: a host read plus 9 cycles. Throughput: a head in 3 cycles (4 at 64 bits).
-    Errors: none of its own: a head beyond the table, a descriptor with NEXT, WRITE or INDIRECT, a
-    length beyond the bounds, a buffer in the last 256 bytes of the address space, memory that does
-    not answer: ``odd``. A failed head passes as it is, odd as well, and so does one with ``send``
-    in its request: the sink of a READ is a lane's.
+    Errors: none of its own: a head beyond the table, a descriptor with NEXT, INDIRECT or of the
+    wrong direction, a length beyond the bounds, a buffer in the last ``most`` bytes of the address
+    space, memory that does not answer: ``odd``. A failed head passes as it is, odd as well, and so
+    does one with ``send`` in its request: the sink of a READ is a lane's.
     """
 
-    def __init__(self, *, config: NicConfig, least: int, most: int, depth: int):
-        if not 1 <= least <= most <= 256:
-            raise ValueError(f"Bounds must be 1 to 256 bytes, not {least!r} to {most!r}")
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        least: int,
+        most: int,
+        depth: int,
+        writable: bool = False,
+        guesses: bool = True,
+    ):
+        if not 1 <= least <= most <= 65536:
+            raise ValueError(f"Bounds must be 1 to 65536 bytes, not {least!r} to {most!r}")
         self._config, self._least, self._most, self._depth = config, least, most, depth
-        super().__init__(
-            {
-                "i": In(stream.Signature(HeadFound)),
-                "guess": In(stream.Signature(BlockRead)),
-                "o": Out(stream.Signature(Element)),
-                "read_client": Out(ReadClient(config.width)),
-            }
-        )
+        self._writable, self._guesses = writable, guesses
+        members = {
+            "i": In(stream.Signature(HeadFound)),
+            "o": Out(stream.Signature(Element)),
+            "read_client": Out(ReadClient(config.width)),
+        }
+        super().__init__(members | ({"guess": In(stream.Signature(BlockRead))} if guesses else {}))
 
     def elaborate(self, platform):
         m = Module()
@@ -53,15 +63,20 @@ class ShortDescriptors(wiring.Component):
         m.submodules.waits = waits = StreamFifo(shape=waiting, depth=self._depth)
         width, depth = self._config.width, self._depth
         m.submodules.flow = flow = ReadFlow(config=self._config, size=DESC_BYTES, reads=depth)
-        m.submodules.guesses = guesses = ReadFlow(config=self._config, size=DESC_BYTES, reads=depth)
-        m.submodules.share = share = ReadShare(width=width, clients=2, depth=2 * depth)
-        connect(m, flow.read_client, share.client0)
-        connect(m, guesses.read_client, share.client1)
-        connect(m, share.read_client, flipped(self.read_client))
-        # A guess that has to wait is not made, so there is room for some.
-        m.submodules.guessing = guessing = StreamFifo(shape=BlockRead, depth=16)
-        connect(m, flipped(self.guess), guessing.i)
-        connect(m, guessing.o, guesses.i)
+        if self._guesses:
+            m.submodules.guesses = guesses = ReadFlow(
+                config=self._config, size=DESC_BYTES, reads=depth
+            )
+            m.submodules.share = share = ReadShare(width=width, clients=2, depth=2 * depth)
+            connect(m, flow.read_client, share.client0)
+            connect(m, guesses.read_client, share.client1)
+            connect(m, share.read_client, flipped(self.read_client))
+            # A guess that has to wait is not made, so there is room for some.
+            m.submodules.guessing = guessing = StreamFifo(shape=BlockRead, depth=16)
+            connect(m, flipped(self.guess), guessing.i)
+            connect(m, guessing.o, guesses.i)
+        else:
+            connect(m, flow.read_client, flipped(self.read_client))
 
         # Ask.
         found, found_valid = Signal(HeadFound, reset_less=True), Signal()
@@ -90,11 +105,13 @@ class ShortDescriptors(wiring.Component):
         desc = Signal(amaranth_layout(DESC), reset_less=True)
         failed, guessed = Signal(reset_less=True), Signal()
         waited, element = waits.o.payload, self.o.payload
-        beat, beat_valid = Signal(flow_beat(width)), Signal()
-        with m.If(waited.found.guessed & ~guessed):
-            m.d.comb += [beat.eq(guesses.o.payload), beat_valid.eq(guesses.o.valid)]
-        with m.Else():
-            m.d.comb += [beat.eq(flow.o.payload), beat_valid.eq(flow.o.valid)]
+        beat, beat_valid = Signal.like(flow.o.payload), Signal()
+        from_guess = Signal()
+        m.d.comb += [beat.eq(flow.o.payload), beat_valid.eq(flow.o.valid)]
+        if self._guesses:
+            m.d.comb += from_guess.eq(waited.found.guessed & ~guessed)
+            with m.If(from_guess):
+                m.d.comb += [beat.eq(guesses.o.payload), beat_valid.eq(guesses.o.valid)]
         bits = Signal(8 * DESC_BYTES)
         if width >= 8 * DESC_BYTES:
             m.d.comb += bits.eq(beat.data)
@@ -110,10 +127,11 @@ class ShortDescriptors(wiring.Component):
             element.odd.eq(
                 waited.odd
                 | failed
-                | ((desc.flags & LINKED) != 0)
+                | ((desc.flags & (DescFlags.NEXT | DescFlags.INDIRECT)) != 0)
+                | (((desc.flags & DescFlags.WRITE) != 0) != int(self._writable))
                 | (desc.len < self._least)
                 | (desc.len > self._most)
-                | desc.addr[8:].all()
+                | desc.addr[ceil_log2(self._most) :].all()
             ),
         ]
         with m.FSM(name="take"):
@@ -121,12 +139,13 @@ class ShortDescriptors(wiring.Component):
                 m.d.sync += [desc.eq(bits), failed.eq(beat.error)]
                 with m.If(~waits.o.valid):
                     pass
-                with m.Elif(waited.found.guessed & ~guessed):
-                    m.d.comb += guesses.o.ready.eq(1)
-                    with m.If(beat_valid & beat.last):
-                        m.d.sync += guessed.eq(1)
-                        with m.If(waited.right):
-                            m.next = "GIVE"
+                if self._guesses:
+                    with m.Elif(from_guess):
+                        m.d.comb += guesses.o.ready.eq(1)
+                        with m.If(beat_valid & beat.last):
+                            m.d.sync += guessed.eq(1)
+                            with m.If(waited.right):
+                                m.next = "GIVE"
                 with m.Elif(waited.odd):
                     m.next = "GIVE"
                 with m.Else():

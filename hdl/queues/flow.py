@@ -15,7 +15,8 @@ __all__ = ["ReadFlow", "flow_beat"]
 
 
 def flow_beat(width: int) -> data.StructLayout:
-    """A beat of a read, byte 0 in lane 0; ``error`` is valid on ``last``."""
+    """A beat of a read, byte 0 in lane 0; ``error`` is valid on ``last``. ``width``: of the data
+    that are kept, which of a read that is shorter than a beat is its ``size``."""
     return data.StructLayout({"data": width, "last": 1, "error": 1})
 
 
@@ -36,12 +37,13 @@ class ReadFlow(wiring.Component):
                 raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
         if size > 256:
             raise ValueError(f"Size must be at most 256 bytes, not {size!r}")
-        self._width, self._lanes = config.width, config.width // 8
+        self._lanes = config.width // 8
+        self._beat = flow_beat(min(config.width, 8 * size))
         self._depth = reads * max(1, size // self._lanes)
         super().__init__(
             {
                 "i": In(stream.Signature(BlockRead)),
-                "o": Out(stream.Signature(flow_beat(config.width))),
+                "o": Out(stream.Signature(self._beat)),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -49,7 +51,7 @@ class ReadFlow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         client, lanes = self.read_client, self._lanes
-        m.submodules.beats = beats = StreamFifo(shape=flow_beat(self._width), depth=self._depth)
+        m.submodules.beats = beats = StreamFifo(shape=self._beat, depth=self._depth)
         held, request = Signal(), Signal(BlockRead, reset_less=True)
         count = Signal(range(self._depth + 1), reset_less=True)  # beats of the request held
         room = Signal(range(self._depth + 1), init=self._depth)
