@@ -333,6 +333,22 @@ FAULTS = (
         tests=COMPLETION,
     ),
     Fault(
+        name="cqe-seen-before-its-wqe",
+        what="the used index of a CQ is written before that of the queue whose WQE it tells of",
+        file="hdl/queues/runs.py",
+        old="m.d.sync += [at.eq(0), current.eq(empty[0])]",
+        new="m.d.sync += [at.eq(0), current.eq(~empty[1])]",
+        tests=COMPLETION,
+    ),
+    Fault(
+        name="armed-too-early",
+        what="a CQ is armed while a used index is still to be written, which then wakes nobody",
+        file="hdl/queues/completion.py",
+        old="with m.If(self.arm.valid & ~runs.pending):",
+        new="with m.If(self.arm.valid):",
+        tests=COMPLETION,
+    ),
+    Fault(
         name="read-overtakes-write",
         what="a host read does not wait for the writes that were accepted before it",
         file="hdl/host/read.py",

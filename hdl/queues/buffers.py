@@ -5,28 +5,38 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.abi.virtio_rdma import CQE
+from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import Completion, FetchStatus, QueueErrorCause
+from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from .ring import AvailRing
-from .types import ChainJob, RingResult, UsedRing
+from .descriptor import ShortDescriptors
+from .flow import ReadFlow
+from .heads import RingHeads
+from .types import INDEX_OFFSET, ChainJob, UsedRing
 
 __all__ = ["CqBuffers", "CompletionJob", "MAX_CHAIN"]
 
 #: Bytes of the longest chain that is taken for a completion buffer.
 MAX_CHAIN = 65536
+#: Most CQs whose ring entries are at hand.
+LINES = 64
+#: Completions inside; reads of one kind in flight; buffers that may wait for their completions.
+WAITING, READS, FOUND = 64, 32, 16
+INDEX_BYTES = 2
 
 
 class CompletionJob(data.Struct):
     """A completion and where it goes.
 
     ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain
-    ``head`` of ``cq_ring``, whose segments a lane delivers. Neither, with ``emit``: the CQE is
-    ``lost``; ``cause``, if any, is what is wrong with the CQ's ring."""
+    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a lane delivers.
+    Neither, with ``emit``: the CQE is ``lost``; ``cause``, if any, is what is wrong with the CQ's
+    ring."""
 
     completion: Completion
     ring: 1
@@ -36,24 +46,73 @@ class CompletionJob(data.Struct):
     cause: QueueErrorCause
     cq_ring: UsedRing
     head: 16
+    odd: 1
+    addr: 64
+
+
+class _Waiting(data.Struct):
+    """What a completion needs when its buffer is known."""
+
+    completion: Completion
+    ring: 1
+    wqe_ring: UsedRing
+    cq_ring: UsedRing
+
+
+class _Check(data.Struct):
+    """Is ``position`` of a CQ available? With ``poll`` the avail index has been asked for, else it
+    was ``known`` as long as the CQ is not in error. ``disabled``: the queue is."""
+
+    cq: 14
+    function: 8
+    position: 16
+    known: 16
+    poll: 1
+    disabled: 1
+    size_log2: 4
+    desc: 64
+    driver: 64
+
+
+class _Verdict(data.Struct):
+    lost: 1
+    cause: QueueErrorCause
+
+
+class _Found(data.Struct):
+    """A buffer; ``failed``: its ring entry could not be read."""
+
+    head: 16
+    addr: 64
+    odd: 1
+    failed: 1
 
 
 class CqBuffers(wiring.Component):
     """Finds the buffer for each completion's CQE; holds position, avail index and error of the CQs.
 
     Spec: Virtio 1.2, 2.7.6; virtio-rdma VR-4.11.
-    Members: ``i`` completions, ``o`` jobs in the same order; ``chain`` the chain of each job with
-    ``write``; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain of a CQ was broken;
-    ``program`` the firmware's window (``armed`` of a row is not kept here; ``write`` is not held
-    back by ``fault``'s caller, who must not give both at once); ``flush`` forgets entries read
-    ahead; ``hold``: take no completion; ``idle``; ``ready``.
-    Throughput: a completion in 10 cycles when the CQ's entry is at hand.
+    Members: ``i`` completions, ``o`` jobs in the same order; ``chain`` the chains of the jobs that
+    will be ``odd``, in their order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain
+    of a CQ was broken; ``program`` the firmware's window (``armed`` of a row is not kept here;
+    ``write`` is not held back by ``fault``'s caller, who must not give both at once; ``available``
+    becomes ``position``, whatever is written); ``flush`` (with nothing inside) forgets entries read
+    ahead; ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few
+    cycles if none is here. ``read_client0`` avail indices,
+    ``read_client1`` ring entries, ``read_client2`` descriptors.
+    A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
+    last one read is used up; the ring entries (RingHeads); the descriptor (ShortDescriptors). In
+    the first its position is taken. A completion whose CQ's index is being read waits there for
+    it, those of other CQs go by as long as none waits.
+    Latency: 25 cycles, and two host reads (one with entries at hand, three without an index).
+    Throughput: a completion in 4 cycles, one without a CQE in 3.
     Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs
     are ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
     """
 
     def __init__(self, *, config: NicConfig):
         self._config = config
+        read = Out(ReadClient(config.width))
         super().__init__(
             {
                 "i": In(stream.Signature(Completion)),
@@ -65,9 +124,11 @@ class CqBuffers(wiring.Component):
                 "program": In(TableProgram(14, CqRow)),
                 "flush": In(1),
                 "hold": In(1),
-                "idle": Out(1),
                 "ready": Out(1),
-                "read_client": Out(ReadClient(config.width)),
+                "soon": Out(1),
+                "read_client0": read,
+                "read_client1": read,
+                "read_client2": read,
             }
         )
 
@@ -75,137 +136,254 @@ class CqBuffers(wiring.Component):
         m = Module()
         config = self._config
         bits = max(1, ceil_log2(config.cqs))
-        m.submodules.ring = ring = AvailRing(config=config, notify=False)
-        m.submodules.rows = rows = Ram(shape=CqRow, depth=config.cqs, reads=2)
-        # A broken chain is found far behind: a RAM of its own, so that its writer never waits.
-        m.submodules.broken = broken = Ram(shape=1, depth=config.cqs, reads=2)
-        connect(m, ring.read_client, flipped(self.read_client))
-
-        completion = Signal(Completion, reset_less=True)
-        wqe_row = Signal(QueueRow, reset_less=True)
-        result = Signal(RingResult, reset_less=True)
-        returns = Signal()
-        queue, cq = self.queue_read.row, Signal(bits)
-        row = rows.read0.row
-        new_row, write = Signal(CqRow), Signal()
-        m.d.comb += [
-            ring.flush.eq(self.flush | self.program.write),
-            cq.eq(completion.cq[:bits]),
-            new_row.eq(row),
-            ring.i.payload.function.eq(completion.function),
-            ring.i.payload.queue.eq(1 + cq),
-            ring.i.payload.row.eq(queue),
-            ring.i.payload.position.eq(row.position),
-            ring.i.payload.known.eq(row.available),
-            self.chain.payload.function.eq(completion.function),
-            self.chain.payload.desc.eq(queue.desc),
-            self.chain.payload.size_log2.eq(queue.size_log2),
-            self.chain.payload.head.eq(result.head),
-            self.chain.payload.limit.eq(MAX_CHAIN),
-            self.chain.payload.writable.eq(1),
-        ]
-        job = self.o.payload
-        m.d.comb += [
-            job.completion.eq(completion),
-            job.ring.eq(returns),
-            job.head.eq(result.head),
-        ]
-        for used, number, source in (
-            (job.wqe_ring, completion.queue, wqe_row),
-            (job.cq_ring, 1 + cq, queue),
-        ):
-            m.d.comb += used.queue.eq(number)
-            m.d.comb += [
-                getattr(used, name).eq(getattr(source, name))
-                for name in ("size_log2", "driver", "device", "vector")
-            ]
+        m.submodules.polls = polls = ReadFlow(config=config, size=INDEX_BYTES, reads=READS)
+        m.submodules.heads = heads = RingHeads(
+            config=config, lines=min(LINES, 1 << bits), depth=READS
+        )
+        m.submodules.descriptors = descriptors = ShortDescriptors(
+            config=config,
+            least=CQE.size,
+            most=MAX_CHAIN,
+            depth=READS,
+            writable=True,
+            guesses=False,
+        )
+        m.submodules.waiting = waiting = StreamFifo(shape=_Waiting, depth=WAITING)
+        m.submodules.checks = checks = StreamFifo(shape=_Check, depth=WAITING)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=_Verdict, depth=WAITING)
+        m.submodules.found = found = StreamFifo(shape=_Found, depth=FOUND)
+        # Each has one writer besides the firmware, but for errors: a broken chain is found late.
+        m.submodules.positions = positions = Ram(shape=16, depth=config.cqs, reads=2)
+        m.submodules.available = available = Ram(shape=16, depth=config.cqs, reads=2)
+        m.submodules.errors = errors = Ram(shape=1, depth=config.cqs, reads=3)
+        connect(m, polls.read_client, flipped(self.read_client0))
+        connect(m, heads.read_client, flipped(self.read_client1))
+        connect(m, descriptors.read_client, flipped(self.read_client2))
+        connect(m, heads.o, descriptors.i)
+        m.d.comb += heads.flush.eq(self.flush | self.program.write)
 
         clear = Signal(range(config.cqs + 1))
         m.d.comb += self.ready.eq(clear == config.cqs)
+        with m.If(~self.ready):
+            m.d.sync += clear.eq(clear + 1)
 
-        with m.FSM(name="state"):
-            with m.State("CLEAR"):
-                m.d.sync += clear.eq(clear + 1)
-                with m.If(clear == config.cqs - 1):
-                    m.next = "IDLE"
-            with m.State("IDLE"):
-                m.d.comb += self.idle.eq(1)
-                m.d.sync += [completion.eq(self.i.payload), returns.eq(0)]
-                with m.If(~self.hold):
-                    m.d.comb += self.i.ready.eq(1)
-                    with m.If(self.i.valid):
-                        m.next = "WQE"
-            with m.State("WQE"):
-                m.d.comb += [self.queue_read.index.eq(completion.queue), rows.read0.enable.eq(1)]
-                m.d.comb += [self.queue_read.enable.eq(1), broken.read0.enable.eq(1)]
-                m.next = "CQ"
-            with m.State("CQ"):
-                m.d.comb += [self.queue_read.index.eq(1 + cq), self.queue_read.enable.eq(1)]
-                m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
-                with m.If(~completion.emit):
-                    m.next = "GIVE"
-                with m.Elif(row.error | broken.read0.row):
-                    m.d.sync += result.cause.eq(QueueErrorCause.NONE)
-                    m.next = "LOST"
-                with m.Else():
-                    m.next = "RING"
-            with m.State("RING"):
-                m.d.comb += ring.i.valid.eq(1)
-                with m.If(ring.i.ready):
-                    m.next = "HEAD"
-            with m.State("HEAD"):
-                m.d.comb += ring.o.ready.eq(1)
-                m.d.sync += result.eq(ring.o.payload)
-                with m.If(ring.o.valid):
-                    m.next = "TAKE"
-            with m.State("TAKE"):
-                m.d.comb += [write.eq(1), new_row.available.eq(result.available)]
-                with m.If(result.status == FetchStatus.OK):
-                    m.d.comb += new_row.position.eq(row.position + 1)
-                    m.next = "CHAIN"
-                with m.Else():
-                    m.d.comb += new_row.error.eq(1)
-                    m.next = "LOST"
-            with m.State("CHAIN"):
-                m.d.comb += self.chain.valid.eq(1)
-                with m.If(self.chain.ready):
-                    m.next = "WRITE"
-            with m.State("WRITE"):
-                m.d.comb += [self.o.valid.eq(1), job.write.eq(1)]
-                with m.If(self.o.ready):
-                    m.next = "IDLE"
-            with m.State("LOST"):
-                m.d.comb += [self.o.valid.eq(1), job.lost.eq(1), job.cause.eq(result.cause)]
-                with m.If(self.o.ready):
-                    m.next = "IDLE"
-            with m.State("GIVE"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
-                    m.next = "IDLE"
+        taken, passing = self._take(m, polls, waiting, checks, positions, available, errors)
+        checked, wrong = self._check(m, polls, checks, verdicts, heads, available, errors)
+        self._give(m, waiting, verdicts, descriptors, found, passing)
 
-        # The owner's write goes first, the firmware's waits.
-        read_done = Signal()
+        # The owners' writes go first, the firmware's waits.
         program = self.program
+        read_done, writes = Signal(), Signal()
         m.d.sync += read_done.eq(program.read & ~read_done)
-        firmware_writes = program.write & self.ready & ~write
-        place = program.index[:bits]
         m.d.comb += [
-            rows.read0.index.eq(cq),
-            broken.read0.index.eq(cq),
-            rows.read1.index.eq(place),
-            rows.read1.enable.eq(program.read),
-            broken.read1.index.eq(place),
-            broken.read1.enable.eq(program.read),
-            program.read_row.position.eq(rows.read1.row.position),
-            program.read_row.available.eq(rows.read1.row.available),
-            program.read_row.error.eq(rows.read1.row.error | broken.read1.row),
-            program.done.eq(read_done | firmware_writes),
-            rows.write.enable.eq(~self.ready | write | program.write),
-            rows.write.index.eq(Mux(~self.ready, clear, Mux(write, cq, place))),
-            broken.write.enable.eq(~self.ready | self.fault | firmware_writes),
-            broken.write.index.eq(Mux(~self.ready, clear, Mux(self.fault, self.fault_cq, place))),
-            broken.write.row.eq(self.ready & self.fault),
+            writes.eq(program.write & self.ready & ~(taken | checked | wrong | self.fault)),
+            program.done.eq(read_done | writes),
+            program.read_row.position.eq(positions.read1.row),
+            program.read_row.available.eq(available.read1.row),
+            program.read_row.error.eq(errors.read2.row),
         ]
-        with m.If(self.ready):
-            m.d.comb += rows.write.row.eq(Mux(write, new_row.as_value(), program.row.as_value()))
+        for port in (positions.read1, available.read1, errors.read2):
+            m.d.comb += [port.index.eq(program.index[:bits]), port.enable.eq(program.read)]
+        check = checks.o.payload
+        completion_cq = waiting.i.payload.completion.cq
+        for ram, owner, place, row, first in (
+            (positions, taken, completion_cq, positions.read0.row + 1, program.row.position),
+            (available, checked, check.cq, heads.i.payload.request.known, program.row.position),
+            (errors, self.fault | wrong, Mux(self.fault, self.fault_cq, check.cq), 1, None),
+        ):
+            given = program.row.error if first is None else first
+            m.d.comb += [
+                ram.write.enable.eq(~self.ready | owner | writes),
+                ram.write.index.eq(Mux(self.ready, Mux(owner, place, program.index), clear)),
+                ram.write.row.eq(Mux(self.ready, Mux(owner, row, given), 0)),
+            ]
         return m
+
+    def _take(self, m: Module, polls, waiting, checks, positions, available, errors):
+        """A completion gets its position, and its CQ's avail index is asked for if it has to be;
+        returns whether a position is used, and whether one without a CQE is here."""
+        bits = len(positions.read0.index)
+        completion = Signal(Completion, reset_less=True)
+        wqe_row = Signal(QueueRow, reset_less=True)
+        queue, cq = self.queue_read.row, Signal(14)
+        returns, broken, ahead = Signal(), Signal(), Signal(16)
+        look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
+        taken, passing = Signal(), Signal()
+        position = positions.read0.row
+        wait, check = waiting.i.payload, checks.i.payload
+        m.d.comb += [
+            wait.completion.eq(completion),
+            wait.ring.eq(returns),
+            wait.wqe_ring.queue.eq(completion.queue),
+            wait.cq_ring.queue.eq(1 + cq),
+            check.cq.eq(completion.cq),
+            check.function.eq(completion.function),
+            check.position.eq(position),
+            check.known.eq(available.read0.row),
+            check.poll.eq(poll),
+            check.disabled.eq(~queue.enabled),
+            check.size_log2.eq(queue.size_log2),
+            check.desc.eq(queue.desc),
+            check.driver.eq(queue.driver),
+            polls.i.payload.function.eq(completion.function),
+            polls.i.payload.addr.eq(queue.driver + INDEX_OFFSET),
+            polls.i.payload.length.eq(INDEX_BYTES),
+            cq.eq(completion.cq),
+        ]
+        for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, queue)):
+            m.d.comb += [
+                getattr(ring, name).eq(getattr(row, name))
+                for name in ("size_log2", "driver", "device", "vector")
+            ]
+        for ram in (positions, available, errors):
+            m.d.comb += [ram.read0.index.eq(cq[:bits]), ram.read0.enable.eq(look)]
+        # The index is asked for by the first completion that finds nothing available, whose
+        # position lies at the index then, and the next one beyond it until the answer has come.
+        m.d.comb += [
+            lookable.eq(queue.enabled & ~broken),
+            polling.eq(lookable & (ahead == 0xFFFF)),
+            poll.eq(lookable & ((ahead == 0) | (ahead > (1 << queue.size_log2)))),
+        ]
+        with m.FSM(name="take") as fsm:
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.i.ready.eq(~self.hold & self.ready),
+                    self.queue_read.index.eq(self.i.payload.queue),
+                    self.queue_read.enable.eq(1),
+                ]
+                m.d.sync += completion.eq(self.i.payload)
+                with m.If(self.i.valid & self.i.ready):
+                    m.next = "WQE"
+            with m.State("WQE"):
+                m.d.comb += [
+                    look.eq(1),
+                    self.queue_read.index.eq(1 + cq),
+                    self.queue_read.enable.eq(1),
+                ]
+                m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
+                m.next = "CQ"
+                with m.If(~completion.emit):
+                    m.next = "PASS"
+            with m.State("PASS"):
+                m.d.comb += waiting.i.valid.eq(1)
+                with m.If(waiting.i.ready):
+                    m.next = "IDLE"
+            with m.State("CQ"):
+                m.d.sync += [ahead.eq(available.read0.row - position), broken.eq(errors.read0.row)]
+                m.next = "GIVE"
+            with m.State("GIVE"):
+                with m.If(polling):
+                    m.d.comb += look.eq(1)
+                    m.next = "CQ"
+                with m.Elif(waiting.i.ready & checks.i.ready & (~poll | polls.i.ready)):
+                    m.d.comb += [
+                        waiting.i.valid.eq(1),
+                        checks.i.valid.eq(1),
+                        polls.i.valid.eq(poll),
+                        taken.eq(lookable),
+                    ]
+                    m.next = "IDLE"
+        m.d.comb += passing.eq((fsm.ongoing("WQE") & ~completion.emit) | fsm.ongoing("PASS"))
+        with m.If(fsm.ongoing("IDLE")):
+            m.d.comb += passing.eq(self.i.valid & self.i.ready & ~self.i.payload.emit)
+        return taken, passing
+
+    def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
+        """Says of each completion with a CQE whether it is lost; returns whether an avail index,
+        and whether an error, is written."""
+        bits = len(errors.read1.index)
+        check, verdict, job = checks.o.payload, verdicts.i.payload, heads.i.payload
+        index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        answer, failed = Signal(16), Signal(reset_less=True)
+        checked, wrong, done = Signal(), Signal(), Signal()
+        m.d.comb += [
+            errors.read1.index.eq(check.cq[:bits]),
+            errors.read1.enable.eq(1),
+            answer.eq(Mux(check.poll, polls.o.payload.data, check.known)),
+            job.request.function.eq(check.function),
+            job.request.qp.eq(check.cq),
+            job.request.queue.eq(1 + check.cq),
+            job.request.position.eq(check.position),
+            job.request.known.eq(index),
+            job.size_log2.eq(check.size_log2),
+            job.desc.eq(check.desc),
+            job.driver.eq(check.driver),
+            verdicts.i.valid.eq(done),
+            checks.o.ready.eq(done),
+        ]
+        with m.FSM(name="check"):
+            with m.State("LOOK"):
+                m.d.sync += [
+                    index.eq(answer),
+                    ahead.eq(answer - check.position),
+                    failed.eq(polls.o.payload.error),
+                ]
+                with m.If(checks.o.valid & (~check.poll | polls.o.valid)):
+                    m.d.comb += polls.o.ready.eq(check.poll)
+                    m.next = "DECIDE"
+            with m.State("DECIDE"):
+                with m.If(errors.read1.row):
+                    m.d.comb += [verdict.lost.eq(1), done.eq(verdicts.i.ready)]
+                with m.Elif(check.disabled | (check.poll & (failed | (ahead == 0)))):
+                    m.d.comb += [verdict.lost.eq(1), wrong.eq(verdicts.i.ready)]
+                    with m.If(~check.disabled & failed):
+                        m.d.comb += verdict.cause.eq(QueueErrorCause.HOST_READ)
+                with m.Elif(check.poll & (ahead > (1 << check.size_log2))):
+                    m.d.comb += [verdict.lost.eq(1), wrong.eq(verdicts.i.ready)]
+                    m.d.comb += verdict.cause.eq(QueueErrorCause.AVAIL_INDEX)
+                with m.Else():
+                    m.d.comb += [
+                        heads.i.valid.eq(verdicts.i.ready),
+                        done.eq(verdicts.i.ready & heads.i.ready),
+                        checked.eq(done & check.poll),
+                    ]
+                # The error of a broken chain is written first.
+                with m.If(wrong & ~self.fault):
+                    m.d.comb += done.eq(1)
+                with m.If(done):
+                    m.next = "LOOK"
+        return checked, wrong
+
+    def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
+        """Buffers as they come, odd ones to the lanes; and each completion with its own."""
+        element, buffer = descriptors.o.payload, found.i.payload
+        request, for_lane = element.found.job.request, Signal()
+        # Nothing is known of the completion that the FIFO is about to give.
+        m.d.comb += self.soon.eq(passing | ((waiting.level != 0) & ~waiting.o.valid))
+        m.d.comb += [
+            for_lane.eq(element.odd & ~element.found.failed),
+            buffer.head.eq(element.found.head),
+            buffer.addr.eq(element.addr),
+            buffer.odd.eq(element.odd),
+            buffer.failed.eq(element.found.failed),
+            found.i.valid.eq(descriptors.o.valid & (~for_lane | self.chain.ready)),
+            descriptors.o.ready.eq(found.i.ready & (~for_lane | self.chain.ready)),
+            self.chain.valid.eq(descriptors.o.valid & for_lane & found.i.ready),
+            self.chain.payload.function.eq(request.function),
+            self.chain.payload.desc.eq(element.found.job.desc),
+            self.chain.payload.size_log2.eq(element.found.job.size_log2),
+            self.chain.payload.head.eq(element.found.head),
+            self.chain.payload.limit.eq(MAX_CHAIN),
+            self.chain.payload.writable.eq(1),
+        ]
+        wait, verdict, job = waiting.o.payload, verdicts.o.payload, self.o.payload
+        completion, complete, gone = wait.completion, Signal(), Signal()
+        usable = ~verdict.lost & ~found.o.payload.failed
+        m.d.comb += [
+            complete.eq(~completion.emit | (verdicts.o.valid & (verdict.lost | found.o.valid))),
+            self.o.valid.eq(waiting.o.valid & complete),
+            gone.eq(self.o.valid & self.o.ready),
+            waiting.o.ready.eq(self.o.ready & complete),
+            verdicts.o.ready.eq(gone & completion.emit),
+            found.o.ready.eq(gone & completion.emit & ~verdict.lost),
+            job.completion.eq(completion),
+            job.ring.eq(wait.ring),
+            job.write.eq(completion.emit & usable),
+            job.lost.eq(completion.emit & ~usable),
+            job.cause.eq(Mux(verdict.lost, verdict.cause, QueueErrorCause.HOST_READ)),
+            job.head.eq(found.o.payload.head),
+            job.odd.eq(found.o.payload.odd),
+            job.addr.eq(found.o.payload.addr),
+            job.wqe_ring.eq(wait.wqe_ring),
+            job.cq_ring.eq(wait.cq_ring),
+        ]

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from hdl.common.fifo import StreamFifo
+from hdl.abi.virtio_rdma import CQE
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
@@ -13,16 +13,18 @@ from hdl.ports.jobs import Completion, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from .buffers import CompletionJob, CqBuffers
+from .buffers import WAITING, CompletionJob, CqBuffers
 from .cqe import CqeWriter
 from .read import ReadShare
+from .runs import UsedRuns
 from .types import NO_VECTOR, Segment, UsedRing
 from .used import UsedWriter
 from .walker import Walker
 
 __all__ = ["CompletionEngine", "ArmCq", "CqError"]
 
-CQE_BYTES = 38
+#: Host reads in flight.
+READS = 128
 SOLICITED, NEXT = 1, 2
 
 
@@ -46,25 +48,29 @@ class CompletionEngine(wiring.Component):
     For each: (a) with ``ring`` a used element {head, 0} and the used index of its queue; (b) with
     ``emit`` the CQE over the CQ's next buffer, its used element {head, 38}, the used index; (c) the
     interrupt when the CQ is armed for it. All writes leave by ``write_client``, on STREAM_DATA.
+    Used elements are collected while more completions wait (UsedRuns): up to 8 of a queue leave in
+    one burst, with one index. An element never goes before the CQE it is about, nor an index before
+    its elements, nor the index of a CQ before that of the queue whose WQE its CQE tells of.
 
     Spec: Virtio 1.2, 2.7.7, 2.7.8; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
     Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error``
     one row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when
     nothing is under way, sets the used index of the queue to 0; ``cq_program`` and
-    ``used_program``, the firmware's windows on the CQ rows and the used indices; ``idle``;
-    counters ``completions`` (CQEs written), ``overflows`` (CQEs lost), ``interrupts``.
-    The buffers of up to ``lanes`` CQEs are looked up ahead. A queue that is not enabled gets
-    nothing.
+    ``used_program``, the firmware's windows on the CQ rows and the used indices (``available`` of a
+    CQ becomes ``position``); ``idle``; counters ``completions`` (CQEs written), ``overflows`` (CQEs
+    lost), ``interrupts``.
+    The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by ``lanes``
+    Walkers. A queue that is not enabled gets nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
     error, once per arming, whatever the ring's flag or used_event says (VR-3.34: arming decides);
-    for SQ and RQ whenever the queue has a vector, subject to NO_INTERRUPT or used_event. Latency
-    and throughput: docs/queues.md. Errors: CQ without a buffer: its ``error`` is set, this and
-    later CQEs are lost (VR-4.11); a broken CQ ring likewise, with a QueueError. The WQE's buffer
-    goes back all the same. Reset: CQ rows and used indices are cleared, one a cycle; nothing is
-    accepted meanwhile.
+    for SQ and RQ whenever the queue has a vector, subject to NO_INTERRUPT or used_event. Such an
+    element is not collected. Latency and throughput: docs/queues.md. Errors: CQ without a buffer:
+    its ``error`` is set, this and later CQEs are lost (VR-4.11); a broken CQ ring likewise, with a
+    QueueError. The WQE's buffer goes back all the same. Reset: CQ rows and used indices are
+    cleared, one a cycle; nothing is accepted meanwhile.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 8):
+    def __init__(self, *, config: NicConfig, lanes: int = 2):
         if not 1 <= lanes <= 16:
             raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
         self._config, self._lanes = config, lanes
@@ -93,91 +99,63 @@ class CompletionEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, count = self._config, self._lanes
-        lane_bits, cq_bits = max(1, ceil_log2(count)), max(1, ceil_log2(config.cqs))
-        used_bits = ceil_log2(config.queues)
+        cq_bits, used_bits = max(1, ceil_log2(config.cqs)), ceil_log2(config.queues)
         m.submodules.buffers = buffers = CqBuffers(config=config)
-        m.submodules.jobs = jobs = StreamFifo(shape=CompletionJob, depth=16)
-        m.submodules.share = share = ReadShare(width=config.width, clients=2 + count)
+        m.submodules.share = share = ReadShare(width=config.width, clients=4 + count, depth=READS)
         m.submodules.cqe = cqe = CqeWriter(config=config)
+        m.submodules.runs = runs = UsedRuns(config=config)
         m.submodules.used = used = UsedWriter(config=config)
         m.submodules.indices = indices = Ram(shape=16, depth=config.queues, reads=2)
         m.submodules.armed = armed = Ram(shape=2, depth=config.cqs, reads=2)
         connect(m, share.read_client, flipped(self.read_client))
-        connect(m, buffers.read_client, share.client0)
-        connect(m, used.read_client, share.client1)
+        for k in range(3):
+            connect(m, getattr(buffers, f"read_client{k}"), getattr(share, f"client{k}"))
+        connect(m, used.read_client, share.client3)
         connect(m, flipped(self.i), buffers.i)
         connect(m, buffers.queue_read, flipped(self.queue_read))
-        connect(m, buffers.o, jobs.i)
         connect(m, used.interrupt, flipped(self.interrupt))
-        walkers = []
-        for i in range(count):
-            m.submodules[f"walker{i}"] = walker = Walker(config=config)
-            connect(m, walker.read_client, getattr(share, f"client{2 + i}"))
-            m.d.comb += [
-                walker.indirect.eq(self.indirect),
-                walker.i.payload.eq(buffers.chain.payload),
-            ]
-            walkers.append(walker)
+        self._walk(m, buffers, share, cqe)
 
-        # Chains to the walkers in turn, their segments back in the same turn.
-        to_walker, from_walker = Signal(lane_bits), Signal(lane_bits)
-
-        def following(turn):
-            return Mux(turn == count - 1, 0, turn + 1)
-
-        with m.Switch(to_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        walker.i.valid.eq(buffers.chain.valid),
-                        buffers.chain.ready.eq(walker.i.ready),
-                    ]
-        with m.If(buffers.chain.valid & buffers.chain.ready):
-            m.d.sync += to_walker.eq(following(to_walker))
-        segment = Signal(Segment)
-        m.d.comb += [
-            segment.eq(Array(walker.o.payload for walker in walkers)[from_walker]),
-            cqe.segment.payload.eq(segment),
-        ]
-        with m.Switch(from_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        cqe.segment.valid.eq(walker.o.valid),
-                        walker.o.ready.eq(cqe.segment.ready),
-                    ]
-        with m.If(cqe.segment.valid & cqe.segment.ready & segment.last):
-            m.d.sync += from_walker.eq(following(from_walker))
-
-        # One write client: the CQE and the rings never write at the same time.
-        writing_cqe = Signal()
+        # One write client, a burst at a time.
+        writing_cqe, writing_used = Signal(), Signal()
         with m.If(writing_cqe):
             connect_stream(m, cqe.write_client.beat, self.write_client.beat)
-        with m.Else():
+        with m.Elif(writing_used):
             connect_stream(m, used.write_client.beat, self.write_client.beat)
+        with m.Else():
+            connect_stream(m, runs.write_client.beat, self.write_client.beat)
 
-        job = Signal(CompletionJob, reset_less=True)
+        job, next_job = Signal(CompletionJob, reset_less=True), buffers.o.payload
         completion = job.completion
         second = Signal()  # the CQ's ring, not the WQE's
+        begun = Signal()  # the job is here for its first cycle
         ring = Signal(UsedRing)
         m.d.comb += ring.eq(Mux(second, job.cq_ring.as_value(), job.wqe_ring.as_value()))
         asked = armed.read0.row
-        wanted = Signal()
+        wanted, notify = Signal(), Signal()
         m.d.comb += [
             cqe.completion.eq(completion),
+            cqe.start.eq(begun & job.write),
+            cqe.odd.eq(job.odd),
+            cqe.addr.eq(job.addr),
+            runs.i.payload.cq.eq(second),
+            runs.i.payload.function.eq(completion.function),
+            runs.i.payload.ring.eq(ring),
+            runs.i.payload.index.eq(indices.read0.row),
+            runs.i.payload.head.eq(Mux(second, job.head, completion.head)),
             used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(completion.function),
             used.i.payload.ring.eq(ring),
             used.i.payload.index.eq(indices.read0.row),
-            used.i.payload.head.eq(Mux(second, job.head, completion.head)),
-            used.i.payload.length.eq(Mux(second, CQE_BYTES, 0)),
+            used.i.payload.head.eq(runs.i.payload.head),
+            used.i.payload.length.eq(Mux(second, CQE.size, 0)),
+            used.i.payload.notify.eq(1),
+            used.i.payload.sure.eq(second),
             wanted.eq(
                 ((asked & NEXT) != 0)
                 | (((asked & SOLICITED) != 0) & (completion.solicited | (completion.status != 0)))
             ),
-            used.i.payload.notify.eq((ring.vector != NO_VECTOR) & (~second | wanted)),
-            used.i.payload.sure.eq(second),
-            indices.read0.index.eq(ring.queue[:used_bits]),
+            notify.eq((ring.vector != NO_VECTOR) & (~second | wanted)),
         ]
 
         lost, lost_valid = Signal(CqError, reset_less=True), Signal()
@@ -195,19 +173,10 @@ class CompletionEngine(wiring.Component):
             m.d.sync += broken_valid.eq(0)
         reported = ~lost_valid & ~broken_valid
 
-        def lose(cause) -> None:
-            m.d.sync += [
-                lost_valid.eq(1),
-                lost.cq.eq(completion.cq),
-                lost.qp.eq(completion.qp_num),
-                broken_valid.eq(cause != QueueErrorCause.NONE),
-                broken.queue.eq(job.cq_ring.queue),
-                broken.cause.eq(cause),
-                self.overflows.eq(self.overflows + 1),
-            ]
-
         clear = Signal(range(config.queues + 1))
-        cause = Signal(QueueErrorCause, reset_less=True)
+        under_way = Signal(range(WAITING + 4))  # completions inside
+        finished, nothing = Signal(), Signal()
+        m.d.sync += under_way.eq(under_way + (self.i.valid & self.i.ready) - finished)
         index_write, index_row = Signal(), Signal(16)
         index_place = Signal(used_bits)
         arm_write, arm_row, arm_place = Signal(), Signal(2), Signal(cq_bits)
@@ -221,30 +190,54 @@ class CompletionEngine(wiring.Component):
             index_place.eq(ring.queue),
             index_row.eq(indices.read0.row + 1),
         ]
+
+        def returned() -> None:
+            """A buffer is back in its ring: the WQE's, or at last the CQE's."""
+            with m.If(second):
+                m.d.sync += self.completions.eq(self.completions + 1)
+            with m.If(~second & completion.emit):
+                m.next = "CQE"
+            with m.Else():
+                m.d.comb += finished.eq(1)
+                m.next = "IDLE"
+
         with m.FSM(name="state"):
             with m.State("CLEAR"):
                 m.d.sync += clear.eq(clear + 1)
                 with m.If(clear == config.queues - 1):
                     m.next = "IDLE"
             with m.State("IDLE"):
-                nothing = buffers.idle & (jobs.level == 0)
-                m.d.comb += self.idle.eq(nothing & ~lost_valid & ~broken_valid)
-                m.d.sync += [job.eq(jobs.o.payload), second.eq(0)]
-                with m.If(self.arm.valid):
-                    m.d.comb += armed.read0.index.eq(self.arm.payload.cq[:cq_bits])
-                    m.d.comb += armed.read0.enable.eq(1)
+                m.d.sync += [job.eq(next_job), second.eq(0), begun.eq(0)]
+                m.d.comb += [
+                    nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
+                    self.idle.eq(nothing),
+                    indices.read0.index.eq(next_job.wqe_ring.queue),
+                    indices.read0.enable.eq(1),
+                    armed.read0.index.eq(self.arm.payload.cq),
+                    armed.read0.enable.eq(1),
+                ]
+                # A CQ is armed when all its indices are written: whoever armed it looks once more.
+                with m.If(self.arm.valid & ~runs.pending):
                     m.next = "ARM"
-                with m.Elif(jobs.o.valid & reported):
-                    m.d.comb += jobs.o.ready.eq(1)
-                    m.next = "WQE"
-                with m.Elif(resetting & nothing):
-                    m.d.comb += [
-                        index_write.eq(1),
-                        index_place.eq(self.queue_reset.payload),
-                        index_row.eq(0),
-                        buffers.flush.eq(1),
-                        self.queue_reset.ready.eq(1),
-                    ]
+                with m.Elif(~self.arm.valid & buffers.o.valid & reported):
+                    m.d.comb += buffers.o.ready.eq(1)
+                    m.d.sync += begun.eq(1)
+                    with m.If(next_job.ring):
+                        m.next = "RETURN"
+                    with m.Elif(next_job.completion.emit):
+                        m.next = "CQE"
+                    with m.Else():
+                        m.d.comb += finished.eq(1)
+                with m.Else():
+                    m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
+                    with m.If(resetting & nothing):
+                        m.d.comb += [
+                            index_write.eq(1),
+                            index_place.eq(self.queue_reset.payload),
+                            index_row.eq(0),
+                            buffers.flush.eq(1),
+                            self.queue_reset.ready.eq(1),
+                        ]
             with m.State("ARM"):
                 m.d.comb += [
                     arm_write.eq(1),
@@ -253,51 +246,56 @@ class CompletionEngine(wiring.Component):
                     self.arm.ready.eq(1),
                 ]
                 m.next = "IDLE"
-            with m.State("WQE"):
-                m.d.comb += indices.read0.enable.eq(1)
-                with m.If(job.ring):
-                    m.next = "RETURN"
-                with m.Else():
-                    m.next = "CQ"
             with m.State("RETURN"):
-                m.d.comb += [used.i.valid.eq(1), index_write.eq(used.i.ready)]
-                with m.If(used.i.ready):
-                    m.next = "RETURNED"
-            with m.State("RETURNED"):
-                with m.If(used.done):
-                    with m.If(second):
-                        m.d.sync += self.completions.eq(self.completions + 1)
-                        with m.If(used.raised):
-                            # One shot.
-                            m.d.comb += arm_write.eq(1)
-                        m.next = "IDLE"
-                    with m.Else():
-                        m.next = "CQ"
-            with m.State("CQ"):
-                m.d.sync += second.eq(1)
-                with m.If(job.write):
-                    m.d.comb += cqe.start.eq(1)
-                    m.next = "CQE"
+                m.d.sync += begun.eq(0)
+                with m.If(notify):
+                    # Its index is written before the interrupt, those collected before it.
+                    m.d.comb += [
+                        runs.flush.eq(1),
+                        writing_used.eq(~runs.pending),
+                        used.i.valid.eq(~runs.pending),
+                        index_write.eq(used.i.valid & used.i.ready),
+                    ]
+                    with m.If(index_write):
+                        m.next = "RETURNED"
                 with m.Else():
-                    with m.If(job.lost):
-                        lose(job.cause)
-                    m.next = "IDLE"
+                    m.d.comb += [runs.i.valid.eq(1), index_write.eq(runs.i.ready)]
+                    with m.If(runs.i.ready):
+                        returned()
+            with m.State("RETURNED"):
+                m.d.comb += writing_used.eq(1)
+                with m.If(used.done):
+                    with m.If(second & used.raised):
+                        # One shot.
+                        m.d.comb += arm_write.eq(1)
+                    returned()
             with m.State("CQE"):
                 m.d.comb += [
-                    writing_cqe.eq(1),
+                    writing_cqe.eq(~runs.busy),
                     armed.read0.index.eq(completion.cq[:cq_bits]),
                     armed.read0.enable.eq(1),
+                    indices.read0.index.eq(job.cq_ring.queue),
                     indices.read0.enable.eq(1),
                 ]
-                m.d.sync += cause.eq(cqe.cause)
-                with m.If(cqe.done):
-                    with m.If(cqe.cause == QueueErrorCause.NONE):
-                        m.next = "RETURN"
-                    with m.Else():
-                        m.next = "BROKEN"
-            with m.State("BROKEN"):
-                m.d.comb += buffers.fault.eq(1)
-                lose(cause)
+                m.d.sync += begun.eq(0)
+                with m.If(job.lost):
+                    m.d.sync += broken.cause.eq(job.cause)
+                    m.next = "LOST"
+                with m.Elif(cqe.done):
+                    m.d.sync += [second.eq(1), broken.cause.eq(cqe.cause)]
+                    m.next = "RETURN"
+                    with m.If(cqe.cause != QueueErrorCause.NONE):
+                        m.next = "LOST"
+            with m.State("LOST"):
+                m.d.comb += [buffers.fault.eq(1), finished.eq(1)]
+                m.d.sync += [
+                    lost_valid.eq(1),
+                    lost.cq.eq(completion.cq),
+                    lost.qp.eq(completion.qp_num),
+                    broken_valid.eq(broken.cause != QueueErrorCause.NONE),
+                    broken.queue.eq(job.cq_ring.queue),
+                    self.overflows.eq(self.overflows + 1),
+                ]
                 m.next = "IDLE"
         with m.If(used.done & used.raised):
             m.d.sync += self.interrupts.eq(self.interrupts + 1)
@@ -339,6 +337,48 @@ class CompletionEngine(wiring.Component):
                 armed.write.row.eq(Mux(arm_write, arm_row, window.row.armed)),
             ]
         return m
+
+    def _walk(self, m: Module, buffers, share, cqe) -> None:
+        """Chains to the walkers in turn, their segments back in the same turn."""
+        count = self._lanes
+        lane_bits = max(1, ceil_log2(count))
+        walkers = []
+        for i in range(count):
+            m.submodules[f"walker{i}"] = walker = Walker(config=self._config)
+            connect(m, walker.read_client, getattr(share, f"client{4 + i}"))
+            m.d.comb += [
+                walker.indirect.eq(self.indirect),
+                walker.i.payload.eq(buffers.chain.payload),
+            ]
+            walkers.append(walker)
+        to_walker, from_walker = Signal(lane_bits), Signal(lane_bits)
+
+        def following(turn):
+            return Mux(turn == count - 1, 0, turn + 1)
+
+        with m.Switch(to_walker):
+            for i, walker in enumerate(walkers):
+                with m.Case(i):
+                    m.d.comb += [
+                        walker.i.valid.eq(buffers.chain.valid),
+                        buffers.chain.ready.eq(walker.i.ready),
+                    ]
+        with m.If(buffers.chain.valid & buffers.chain.ready):
+            m.d.sync += to_walker.eq(following(to_walker))
+        segment = Signal(Segment)
+        m.d.comb += [
+            segment.eq(Array(walker.o.payload for walker in walkers)[from_walker]),
+            cqe.segment.payload.eq(segment),
+        ]
+        with m.Switch(from_walker):
+            for i, walker in enumerate(walkers):
+                with m.Case(i):
+                    m.d.comb += [
+                        cqe.segment.valid.eq(walker.o.valid),
+                        walker.o.ready.eq(cqe.segment.ready),
+                    ]
+        with m.If(cqe.segment.valid & cqe.segment.ready & segment.last):
+            m.d.sync += from_walker.eq(following(from_walker))
 
 
 def connect_stream(m: Module, source, sink) -> None:

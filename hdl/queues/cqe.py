@@ -22,11 +22,11 @@ class CqeWriter(wiring.Component):
     """Writes one CQE (38 bytes) over a chain of writable segments, whatever their lengths.
 
     Spec: virtio-rdma VR-4.1, VR-4.8 to VR-4.13.
-    Members: ``completion`` (stable while it works), ``start`` (a cycle), ``segment`` the chain's
-    buffers, all of which are taken; ``done`` (a cycle) with ``cause``, NONE when the CQE was
-    written whole.
-    Latency: 1 cycle, 2 per segment, one per beat, one per byte of a segment that ends inside the
-    CQE. Errors: the chain's own; DESC_LENGTH when it has less than 38 bytes.
+    Members: ``completion`` (stable while it works), ``start`` (a cycle): with ``odd`` the CQE goes
+    to ``segment``, the chain's buffers, all of which are taken, else to ``addr``, where there is
+    room; ``done`` (a cycle) with ``cause``, NONE when the CQE was written whole.
+    Latency: 1 cycle and one per beat; with ``odd`` 2 more per segment, one per byte of a segment
+    that ends inside the CQE. Errors: the chain's own; DESC_LENGTH when it has less than 38 bytes.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -35,6 +35,8 @@ class CqeWriter(wiring.Component):
             {
                 "completion": In(Completion),
                 "start": In(1),
+                "odd": In(1),
+                "addr": In(64),
                 "segment": In(stream.Signature(Segment)),
                 "done": Out(1),
                 "cause": Out(QueueErrorCause),
@@ -65,7 +67,7 @@ class CqeWriter(wiring.Component):
         left = Signal(range(CQE.size + 1))
         run, shifts = Signal(range(CQE.size + 1)), Signal(range(CQE.size + 1))
         addr, first = Signal(64, reset_less=True), Signal()
-        run_last, whole = Signal(), Signal()
+        run_last, whole, chained = Signal(), Signal(), Signal()
         beat = self.write_client.beat.payload
         m.d.comb += [
             run_last.eq(run <= lanes),
@@ -80,9 +82,18 @@ class CqeWriter(wiring.Component):
         ]
         with m.FSM(name="state"):
             with m.State("IDLE"):
-                m.d.sync += [rest.eq(fields), left.eq(CQE.size)]
+                m.d.sync += [
+                    rest.eq(fields),
+                    left.eq(CQE.size),
+                    run.eq(CQE.size),
+                    addr.eq(self.addr),
+                    first.eq(1),
+                    chained.eq(self.odd),
+                ]
                 with m.If(self.start):
-                    m.next = "SEGMENT"
+                    m.next = "WRITE"
+                    with m.If(self.odd):
+                        m.next = "SEGMENT"
             with m.State("SEGMENT"):
                 m.d.sync += [
                     run.eq(Mux(segment.length < left, segment.length[: len(left)], left)),
@@ -107,7 +118,10 @@ class CqeWriter(wiring.Component):
                     m.d.sync += first.eq(0)
                     with m.If(run_last):
                         m.d.sync += [left.eq(left - run), shifts.eq(run)]
-                        with m.If(left == run):
+                        with m.If(~chained):
+                            m.d.comb += self.done.eq(1)
+                            m.next = "IDLE"
+                        with m.Elif(left == run):
                             m.next = "NEXT"
                         with m.Else():
                             m.next = "SHIFT"

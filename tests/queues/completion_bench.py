@@ -26,6 +26,8 @@ def cqe_bytes(c: dict) -> bytes:
 
 
 class CompletionBench(Bench):
+    CONFIG, WRITES = CONFIG, "completion__write_client"
+
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
         self.i = Source(self, "completion__i", Completion, gap=stall)
@@ -44,11 +46,12 @@ class CompletionBench(Bench):
         self.dut.completion__event_idx.value = self.event_idx
         self.dut.completion__indirect.value = 1
         # Rows and indices are cleared one a cycle.
-        await self.cycles(CONFIG.queues + 4)
+        await self.cycles(self.CONFIG.queues + 4)
 
     def queue(self, number_: int, size: int, vector: int = 0xFFFF) -> Queue:
         queue = Queue(self.memory, number_, size, vector)
         self.queues[queue.number] = queue
+        queue.heads = []
         return queue
 
     def fill(self, queue: Queue, lengths=(CQE,), indirect=None) -> list[tuple[int, int]]:
@@ -57,7 +60,7 @@ class CompletionBench(Bench):
         chain = [(a, n, True) for a, n in parts]
         head = queue.chain(chain, indirect_from=indirect, rng=self.rng)
         queue.offer(head)
-        queue.heads = [*getattr(queue, "heads", []), (head, parts)]
+        queue.heads.append((head, parts))
         return parts
 
     def completion(self, *, cq=0, emit=1, wqe=None, **fields) -> dict:
@@ -91,6 +94,11 @@ class CompletionBench(Bench):
             "idle",
         )
         await self.cycles(3)
+
+    async def arm_cq(self, cq: int, flags: int) -> None:
+        count = self.arm.taken
+        self.arm.queue.append({"cq": cq, "flags": flags})
+        await self.until(lambda: self.arm.taken > count, 300, "arm")
 
     def joined(self, parts) -> bytes:
         return b"".join(self.memory.get(a, n) for a, n in parts)

@@ -37,3 +37,13 @@ def test_receive_ahead(width: int) -> None:
         test_module="tests.queues.bench_recv_ahead",
         timeout_s=300,
     )
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_many_completions(width: int) -> None:
+    bench(
+        factory="tests.queues.top:CompletionTop",
+        params={"width": width},
+        test_module="tests.queues.bench_completion_many",
+        timeout_s=300,
+    )

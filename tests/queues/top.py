@@ -26,6 +26,11 @@ def wide_config(width: int) -> NicConfig:
     return NicConfig(width=width, mrs=2, gids=1, vectors=8)
 
 
+def many_cqs_config(width: int) -> NicConfig:
+    """A CQ for each of 64 queue pairs."""
+    return NicConfig(width=width, qps=128, cqs=64, mrs=2, gids=1, vectors=8)
+
+
 class RecvTop(wiring.Component):
     """Member ``recv``: RecvFetch as large as it is by default."""
 
@@ -40,6 +45,20 @@ class RecvTop(wiring.Component):
         return m
 
 
+class CompletionTop(wiring.Component):
+    """Member ``completion``: CompletionEngine of a card with 64 CQs."""
+
+    def __init__(self, *, width: int):
+        self._engine = CompletionEngine(config=many_cqs_config(width))
+        super().__init__({"completion": Out(self._engine.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.completion = self._engine
+        connect(m, self._engine, flipped(self.completion))
+        return m
+
+
 class QueuesTop(wiring.Component):
     """Members ``send``, ``recv``, ``completion``, ``control``: those of the engines."""
 
@@ -48,7 +67,7 @@ class QueuesTop(wiring.Component):
         self._engines = {
             "send": SendFetch(config=config, lanes=2),
             "recv": RecvFetch(config=config, function=FUNCTION),
-            "completion": CompletionEngine(config=config, lanes=4),
+            "completion": CompletionEngine(config=config),
             "control": ControlEngine(config=config),
         }
         super().__init__({name: Out(one.signature) for name, one in self._engines.items()})
