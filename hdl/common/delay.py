@@ -37,7 +37,9 @@ class Delay(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         index = ceil_log2(self._cycles)
-        m.submodules.ring = ring = Ram(shape=Shape.cast(self._shape).width, depth=1 << index)
+        # The row read was written 1 to cycles - 1 cycles ago: never the one written now.
+        width = Shape.cast(self._shape).width
+        m.submodules.ring = ring = Ram(shape=width, depth=1 << index, forward=False)
         at, left = Signal(index), Signal(range(self._cycles + 1))
         with m.If(self.i_valid):
             m.d.sync += left.eq(self._cycles)

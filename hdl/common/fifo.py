@@ -32,7 +32,8 @@ class StreamFifo(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = Shape.cast(self._shape).width
-        m.submodules.ram = ram = Ram(shape=width, depth=self._depth)
+        # What is fetched was stored in an earlier cycle, and a full FIFO is not written.
+        m.submodules.ram = ram = Ram(shape=width, depth=self._depth, forward=False)
         index = ceil_log2(self._depth)
         write, read = Signal(index), Signal(index)
         stored = Signal(range(self._depth + 1))  # written and not yet fetched from the RAM

@@ -17,19 +17,22 @@ INSTANCE_BITS = 1024
 class Ram(wiring.Component):
     """Block RAM: one write port, ``reads`` read ports (``read0``, ``read1``, ...), each a copy.
 
-    Latency: 1 cycle; a row read stays until the next enabled read. A read in the cycle in which the
-    same row is written returns the new row (forwarded explicitly: transparent ports are not mapped
-    alike by all tools). Throughput: one write and one read per port and cycle.
+    Parameters: ``forward``: what a read in the cycle in which the same row is written returns: the
+    new row (forwarded explicitly: transparent ports are not mapped alike by all tools). Without it
+    the row is undefined; it is for users that never use one, and saves a register and a multiplexer
+    as wide as the row for each read port.
+    Latency: 1 cycle; a row read stays until the next enabled read.
+    Throughput: one write and one read per port and cycle.
     Reset: contents are kept; they are zero after configuration. Elaborated for a platform (any
     object that is not None), a large memory is an instance of ``rocinante_ram``.
     """
 
-    def __init__(self, *, shape, depth: int, reads: int = 1):
+    def __init__(self, *, shape, depth: int, reads: int = 1, forward: bool = True):
         if depth < 1:
             raise ValueError(f"Depth must be at least 1 row, not {depth!r}")
         if reads < 1:
             raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
-        self._shape, self._depth, self._reads = shape, depth, reads
+        self._shape, self._depth, self._reads, self._forward = shape, depth, reads, forward
         self._index = max(1, ceil_log2(depth))
         members = {"write": In(TableWrite(self._index, shape))}
         members |= {f"read{i}": In(TableRead(self._index, shape)) for i in range(reads)}
@@ -41,6 +44,9 @@ class Ram(wiring.Component):
         for i in range(self._reads):
             port = getattr(self, f"read{i}")
             row = self._copy(m, f"copy{i}", port, width, instance=platform is not None)
+            if not self._forward:
+                m.d.comb += port.row.eq(row)
+                continue
             forwarded = Signal(width, reset_less=True, name=f"forwarded{i}")
             forward = Signal(name=f"forward{i}")
             with m.If(port.enable):

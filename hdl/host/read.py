@@ -115,7 +115,9 @@ class ReadEngine(wiring.Component):
         fill_write = fills.write_port()
         filled = fills.read_port(domain="comb")
         oldest = fills.read_port(domain="comb")
-        m.submodules.slots = slots = Ram(shape=config.width, depth=tags * slot_beats)
+        # A slot is read when it is complete, and not written then.
+        depth = tags * slot_beats
+        m.submodules.slots = slots = Ram(shape=config.width, depth=depth, forward=False)
         beat = Signal(edge_read_beat(config.width), reset_less=True)
         beat_valid = Signal()
         m.d.sync += [beat.eq(self.rd_rsp.payload), beat_valid.eq(self.rd_rsp.valid)]

@@ -57,7 +57,8 @@ class ReceiveBuffer(wiring.Component):
         m = Module()
         lane_bits = ceil_log2(self._width // 8)
         index = ceil_log2(self._depth)
-        m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth)
+        # Only beats of packets that are there whole are read.
+        m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=RxHeader, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
 

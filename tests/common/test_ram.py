@@ -33,6 +33,28 @@ def test_read_while_write_returns_the_new_row_and_holds():
     simulate(ram, bench)
 
 
+def test_without_forwarding_other_rows_are_read_and_held():
+    ram = Ram(shape=8, depth=16, forward=False)
+
+    async def bench(ctx):
+        rng, model, held = random.Random(2), [0] * 16, 0
+        for _ in range(300):
+            index, row = rng.randrange(16), rng.randrange(256)
+            read = rng.choice([other for other in range(16) if other != index])
+            enable = rng.random() < 0.7
+            ctx.set(ram.write.enable, 1)
+            ctx.set(ram.write.index, index)
+            ctx.set(ram.write.row, row)
+            ctx.set(ram.read0.enable, enable)
+            ctx.set(ram.read0.index, read if enable else index)
+            await ctx.tick()
+            model[index] = row
+            held = model[read] if enable else held
+            assert ctx.get(ram.read0.row) == held
+
+    simulate(ram, bench)
+
+
 def test_table_clears_and_gives_the_owner_the_first_turn():
     row = data.StructLayout({"a": 8, "b": 4})
     table = Table(row=row, depth=8, index_width=14, reads=1)
