@@ -223,8 +223,8 @@ FAULTS = (
         name="ack-psn-plus-1",
         what="an ACK acknowledges a packet that has not come",
         file="hdl/transport/replier.py",
-        old="header.psn.eq(rx.psn - 1), header.syndrome",
-        new="header.psn.eq(rx.psn), header.syndrome",
+        old="header.psn.eq(expected - 1), header.syndrome",
+        new="header.psn.eq(expected), header.syndrome",
         tests=REPLY,
     ),
     Fault(

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.count import accumulate, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -61,14 +62,12 @@ class Egress(wiring.Component):
         m = Module()
         width = self._config.width
         beat = packet_beat(width)
-        m.submodules.header_skid = header_skid = Skid(shape=TxHeader)
         m.submodules.payload_skid = payload_skid = Skid(shape=beat)
         m.submodules.builder = builder = HeaderBuilder(width=width, gids=self._config.gids)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width)
         m.submodules.queue = queue = StreamFifo(shape=beat, depth=QUEUE)
-        connect(m, flipped(self.header), header_skid.i)
-        connect(m, header_skid.o, builder.i)
+        connect(m, flipped(self.header), builder.i)
         connect(m, flipped(self.payload), payload_skid.i)
         connect(m, payload_skid.o, merge.payload)
         connect(m, builder.o, merge.heads)
@@ -92,10 +91,8 @@ class Egress(wiring.Component):
 
         counters, done = self.counters, merge.o_valid & merge.o.last
         with m.If(done & merge.o.error):
-            m.d.sync += counters.errors.eq(counters.errors + 1)
+            increment(m, counters.errors)
         with m.Elif(done):
-            m.d.sync += [
-                counters.packets.eq(counters.packets + 1),
-                counters.bytes.eq(counters.bytes + merge.o.frame),
-            ]
+            increment(m, counters.packets)
+        accumulate(m, counters.bytes, merge.o.frame, done & ~merge.o.error)
         return m

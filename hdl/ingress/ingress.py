@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.checksum import BeatSum
+from hdl.common.count import accumulate, increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, RxHeader
@@ -85,8 +86,11 @@ class Ingress(wiring.Component):
         )
 
         # The pipeline never stalls; only its input can be held back.
-        m.d.sync += self.i.ready.eq(buffer.room | ~self.lossless)
+        # In reset beats are taken, and lost.
+        ready = Signal(init=1)
+        m.d.sync += ready.eq(buffer.room | ~self.lossless)
         m.d.comb += [
+            self.i.ready.eq(ready),
             collector.valid.eq(self.i.valid & self.i.ready),
             collector.beat.eq(self.i.payload),
             decoder.i_valid.eq(collector.o_valid),
@@ -234,11 +238,9 @@ class Ingress(wiring.Component):
         m.d.sync += hit.eq(causes | full << Cause.BUFFER.value)
         counters = self.counters
         with m.If(delivered):
-            m.d.sync += [
-                counters.packets.eq(counters.packets + 1),
-                counters.bytes.eq(counters.bytes + size),
-            ]
+            increment(m, counters.packets)
+        accumulate(m, counters.bytes, size, delivered)
         for cause in Cause:
             counter = getattr(counters, f"drops_{cause.name.lower()}")
             with m.If(ended & hit[cause.value]):
-                m.d.sync += counter.eq(counter + 1)
+                increment(m, counter)

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.skid import Skid
+from hdl.common.count import increment
 from hdl.ports.packet import packet_beat, packet_stream
 
 __all__ = ["RxGuard", "TxGuard"]
@@ -15,8 +15,8 @@ class TxGuard(wiring.Component):
 
     Parameters: width in bits. Members: ``i`` from the core, ``o`` to the MAC; ``source_reset``: the
     core is in reset, for at least one cycle; what ``i`` shows meanwhile is ignored.
-    Latency: 1 cycle. Throughput: one beat per cycle. Errors: a cut frame gets one byte more and
-    ``error``, however long the MAC takes; counted in ``cut_frames``.
+    Latency: 1 cycle. Throughput: one beat per cycle; ``i.ready`` follows ``o.ready``. Errors: a cut
+    frame gets one byte more and ``error``, however long the MAC takes; counted in ``cut_frames``.
     Reset: between frames. It is not reset itself by a device reset.
     """
 
@@ -33,28 +33,30 @@ class TxGuard(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = output = Skid(shape=packet_beat(self._width))
-        wiring.connect(m, output.o, wiring.flipped(self.o))
+        shape = packet_beat(self._width)
+        output, beat = Signal(shape, reset_less=True), Signal(shape)
+        valid, free = Signal(), Signal()
         inside = Signal()  # the last beat passed on was not the end of its frame
         owed = Signal()  # the MAC may take the end only when the core is out of reset again
+        m.d.comb += [
+            self.o.payload.eq(output),
+            free.eq(~self.o.valid | self.o.ready),
+        ]
         with m.If(self.source_reset | owed):
-            m.d.comb += [
-                output.i.valid.eq(inside),
-                output.i.p.keep.eq(1),
-                output.i.p.last.eq(1),
-                output.i.p.error.eq(1),
-            ]
-            m.d.sync += owed.eq(inside & ~output.i.ready)
-            with m.If(inside & output.i.ready):
-                m.d.sync += self.cut_frames.eq(self.cut_frames + 1)
+            m.d.comb += [valid.eq(inside), beat.keep.eq(1), beat.last.eq(1), beat.error.eq(1)]
+            m.d.sync += owed.eq(inside & ~free)
+            with m.If(inside & free):
+                increment(m, self.cut_frames)
         with m.Else():
             m.d.comb += [
-                output.i.valid.eq(self.i.valid),
-                output.i.payload.eq(self.i.payload),
-                self.i.ready.eq(output.i.ready),
+                valid.eq(self.i.valid),
+                beat.eq(self.i.payload),
+                self.i.ready.eq(free),
             ]
-        with m.If(output.i.valid & output.i.ready):
-            m.d.sync += inside.eq(~output.i.p.last)
+        with m.If(free):
+            m.d.sync += [self.o.valid.eq(valid), output.eq(beat)]
+        with m.If(valid & free):
+            m.d.sync += inside.eq(~beat.last)
         return m
 
 
@@ -62,7 +64,7 @@ class RxGuard(wiring.Component):
     """Drops beats until the first one of a frame: the rest of a frame that a reset has cut.
 
     Parameters: width in bits. Members: ``i`` from the MAC, ``o`` to the core.
-    Latency: 1 cycle. Throughput: one beat per cycle. Errors: none.
+    Latency: 0 cycles; the core registers each beat. Throughput: one beat per cycle. Errors: none.
     Reset: with the core; then waits for a first beat.
     """
 
@@ -72,14 +74,12 @@ class RxGuard(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = output = Skid(shape=packet_beat(self._width))
-        wiring.connect(m, output.o, wiring.flipped(self.o))
         inside, passes = Signal(), Signal()
         m.d.comb += [
             passes.eq(inside | self.i.p.first),
-            output.i.valid.eq(self.i.valid & passes),
-            output.i.payload.eq(self.i.payload),
-            self.i.ready.eq(output.i.ready),
+            self.o.valid.eq(self.i.valid & passes),
+            self.o.payload.eq(self.i.payload),
+            self.i.ready.eq(self.o.ready),
         ]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += inside.eq(passes & ~self.i.p.last)
