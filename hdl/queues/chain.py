@@ -1,6 +1,6 @@
 """One WQE from the head of its chain, however that is made."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -76,8 +76,13 @@ class ChainLane(wiring.Component):
         connect(m, element.o, decode.i)
         connect(m, decode.slot, flipped(self.slot))
 
-        job, answer = Signal(ChainWqe, reset_less=True), Signal(WqeFound, reset_less=True)
+        job, answer = self.i.payload, self.o.payload
+        busy = Signal()  # with one WQE: function, kind and cause are its
+        function, receive = Signal(8, reset_less=True), Signal(reset_less=True)
+        cause = Signal(QueueErrorCause, reset_less=True)
         m.d.comb += [
+            self.i.ready.eq(~busy & walker.i.ready),
+            walker.i.valid.eq(self.i.valid & ~busy),
             walker.indirect.eq(self.indirect),
             walker.i.payload.function.eq(job.function),
             walker.i.payload.desc.eq(job.desc),
@@ -85,44 +90,28 @@ class ChainLane(wiring.Component):
             walker.i.payload.head.eq(job.head),
             walker.i.payload.limit.eq(MAX_CHAIN),
             walker.i.payload.readable.eq(1),
-            element.function.eq(job.function),
-            decode.receive.eq(job.receive),
+            element.function.eq(function),
+            decode.receive.eq(receive),
             decode.length.eq(element.length),
-            self.o.payload.eq(answer),
+            # The decoder keeps its result until it is taken.
+            self.o.valid.eq(decode.o.valid),
+            decode.o.ready.eq(self.o.ready),
+            answer.cause.eq(cause),
+            answer.wqe.eq(decode.o.payload.wqe),
         ]
-        cause = Signal(QueueErrorCause, reset_less=True)
+        with m.If(cause != QueueErrorCause.NONE):
+            m.d.comb += answer.status.eq(FetchStatus.QUEUE_ERROR)
+        with m.Else():
+            m.d.comb += [
+                answer.status.eq(
+                    Mux(decode.o.payload.error != 0, FetchStatus.WQE_ERROR, FetchStatus.OK)
+                ),
+                answer.error.eq(decode.o.payload.error),
+            ]
         with m.If(element.o.valid & element.o.payload.last):
             m.d.sync += cause.eq(element.cause)
-
-        with m.FSM(name="state"):
-            with m.State("IDLE"):
-                m.d.comb += self.i.ready.eq(1)
-                m.d.sync += job.eq(self.i.payload)
-                with m.If(self.i.valid):
-                    m.next = "WALK"
-            with m.State("WALK"):
-                m.d.comb += walker.i.valid.eq(1)
-                with m.If(walker.i.ready):
-                    m.next = "DECODE"
-            with m.State("DECODE"):
-                m.d.comb += decode.o.ready.eq(1)
-                m.d.sync += [
-                    answer.status.eq(FetchStatus.OK),
-                    answer.cause.eq(cause),
-                    answer.error.eq(decode.o.payload.error),
-                    answer.wqe.eq(decode.o.payload.wqe),
-                ]
-                with m.If(decode.o.valid):
-                    with m.If(cause != QueueErrorCause.NONE):
-                        m.d.sync += [
-                            answer.status.eq(FetchStatus.QUEUE_ERROR),
-                            answer.error.eq(0),
-                        ]
-                    with m.Elif(decode.o.payload.error != 0):
-                        m.d.sync += answer.status.eq(FetchStatus.WQE_ERROR)
-                    m.next = "ANSWER"
-            with m.State("ANSWER"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
-                    m.next = "IDLE"
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += busy.eq(0)
+        with m.Elif(self.i.valid & self.i.ready):
+            m.d.sync += [busy.eq(1), function.eq(job.function), receive.eq(job.receive)]
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
+from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient
 from hdl.ports.jobs import Doorbell, FetchStatus, Interrupt, QueueError, QueueErrorCause
@@ -246,7 +247,8 @@ class ControlEngine(wiring.Component):
                     with m.Elif(writer.total == 0):
                         m.next = "RETURN"
                     with m.Else():
-                        m.d.sync += [pending.eq(1), self.requests.eq(self.requests + 1)]
+                        m.d.sync += pending.eq(1)
+                        increment(m, self.requests)
                         m.next = "FIRMWARE"
             with m.State("FIRMWARE"):
                 with m.If(self.done):

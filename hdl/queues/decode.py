@@ -142,11 +142,24 @@ class WqeDecode(wiring.Component):
         with m.If(fresh & (slot.slot < num_sge)):
             m.d.sync += sum_.eq(Mux(added[32], 0xFFFF_FFFF, added[:32]))
 
-        result = Signal(WqeResult, reset_less=True)
+        # The header stays until the result has been taken.
+        error, total = Signal(8, reset_less=True), Signal(32, reset_less=True)
         rest = Signal(33)  # bytes behind the fixed part; negative when it is not whole
+        wqe = self.o.payload.wqe
         m.d.comb += [
             rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES)),
-            self.o.payload.eq(result),
+            self.o.payload.error.eq(error),
+            wqe.opcode.eq(field(POST_SEND, "opcode")[:8]),
+            wqe.fence.eq((flags & SendFlags.FENCE) != 0),
+            wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
+            wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
+            wqe.inline.eq(inline),
+            wqe.num_sge.eq(num_sge),
+            wqe.wr_id.eq(Mux(self.receive, field(POST_RECV, "wr_id"), field(POST_SEND, "wr_id"))),
+            wqe.imm.eq(field(POST_SEND, "ex")),
+            wqe.remote_addr.eq(field(POST_SEND, "wr.rdma.remote_addr")),
+            wqe.rkey.eq(field(POST_SEND, "wr.rdma.rkey")),
+            wqe.length.eq(total),
         ]
         contradiction, too_long = Signal(), Signal()
         m.d.comb += [
@@ -180,33 +193,18 @@ class WqeDecode(wiring.Component):
                 with m.If((pushes == 0) & ~slot_valid & ~fresh):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                wqe = result.wqe
-                m.d.sync += [
-                    wqe.opcode.eq(field(POST_SEND, "opcode")[:8]),
-                    wqe.fence.eq((flags & SendFlags.FENCE) != 0),
-                    wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
-                    wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),
-                    wqe.inline.eq(inline),
-                    wqe.num_sge.eq(num_sge),
-                    wqe.wr_id.eq(
-                        Mux(self.receive, field(POST_RECV, "wr_id"), field(POST_SEND, "wr_id"))
-                    ),
-                    wqe.imm.eq(field(POST_SEND, "ex")),
-                    wqe.remote_addr.eq(field(POST_SEND, "wr.rdma.remote_addr")),
-                    wqe.rkey.eq(field(POST_SEND, "wr.rdma.rkey")),
-                    wqe.length.eq(Mux(inline, rest[:32], sum_)),
-                ]
+                m.d.sync += total.eq(Mux(inline, rest[:32], sum_))
                 with m.If(contradiction):
-                    m.d.sync += result.error.eq(WcStatus.LOC_QP_OP_ERR)
+                    m.d.sync += error.eq(WcStatus.LOC_QP_OP_ERR)
                 with m.Elif(too_long):
-                    m.d.sync += result.error.eq(WcStatus.LOC_LEN_ERR)
+                    m.d.sync += error.eq(WcStatus.LOC_LEN_ERR)
                 with m.Else():
-                    m.d.sync += result.error.eq(WcStatus.SUCCESS)
-                m.d.comb += done.eq(1)
+                    m.d.sync += error.eq(WcStatus.SUCCESS)
                 m.next = "DONE"
             with m.State("DONE"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
+                    m.d.comb += done.eq(1)
                     m.next = "WORDS"
         with m.If(done):
             m.d.sync += [header.eq(0), number.eq(0), sum_.eq(0)]

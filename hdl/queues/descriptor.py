@@ -7,13 +7,14 @@ from amaranth.utils import ceil_log2
 
 from hdl.abi.layout import amaranth_layout
 from hdl.abi.virtio_pci import DESC, DescFlags
+from hdl.common.address import mask
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .flow import ReadFlow
 from .read import ReadShare
-from .types import DESC_BYTES, BlockRead, Element, HeadFound
+from .types import DESC_BYTES, Element, FlowRead, HeadFound
 
 __all__ = ["ShortDescriptors"]
 
@@ -55,7 +56,7 @@ class ShortDescriptors(wiring.Component):
             "o": Out(stream.Signature(Element)),
             "read_client": Out(ReadClient(config.width)),
         }
-        super().__init__(members | ({"guess": In(stream.Signature(BlockRead))} if guesses else {}))
+        super().__init__(members | ({"guess": In(stream.Signature(FlowRead))} if guesses else {}))
 
     def elaborate(self, platform):
         m = Module()
@@ -72,7 +73,7 @@ class ShortDescriptors(wiring.Component):
             connect(m, guesses.read_client, share.client1)
             connect(m, share.read_client, flipped(self.read_client))
             # A guess that has to wait is not made, so there is room for some.
-            m.submodules.guessing = guessing = StreamFifo(shape=BlockRead, depth=16)
+            m.submodules.guessing = guessing = StreamFifo(shape=FlowRead, depth=16)
             connect(m, flipped(self.guess), guessing.i)
             connect(m, guessing.o, guesses.i)
         else:
@@ -83,10 +84,13 @@ class ShortDescriptors(wiring.Component):
         outside, right, gone = Signal(), Signal(), Signal()
         job = found.job
         m.d.comb += [
-            outside.eq(found.failed | job.request.send | ((found.head >> job.size_log2) != 0)),
+            outside.eq(
+                found.failed | job.request.send | ((found.head & ~mask(job.size_log2)) != 0)
+            ),
             right.eq(found.guessed & (found.head == found.guess)),
             flow.i.payload.function.eq(job.request.function),
-            flow.i.payload.addr.eq(job.desc + DESC_BYTES * found.head),
+            flow.i.payload.addr.eq(job.desc),
+            flow.i.payload.offset.eq(DESC_BYTES * found.head),
             flow.i.payload.length.eq(DESC_BYTES),
             flow.i.valid.eq(found_valid & ~outside & ~right & waits.i.ready),
             waits.i.payload.found.eq(found),

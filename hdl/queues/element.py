@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient, read_beat
+from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
 
 from .types import Segment, Word
@@ -28,7 +28,7 @@ class ElementReader(wiring.Component):
     (bytes of all buffers) and ``cause`` (of a broken chain, or HOST_READ).
     Only the first ``limit`` bytes are read and given; ``length`` counts all. Reads of up to 1 KiB
     are in flight, across buffers.
-    Latency: a host read plus 6 cycles. Throughput: eight bytes a cycle, whatever the data width: an
+    Latency: a host read plus 5 cycles. Throughput: eight bytes a cycle, whatever the data width: an
     element is some hundred bytes at most, and the join of eight bytes is a small shifter.
     Reset: as BlockReader.
     """
@@ -52,9 +52,8 @@ class ElementReader(wiring.Component):
         m = Module()
         width, lanes = self._width, self._width // 8
         client = self.read_client
-        count_bits = ceil_log2(lanes) + 1
         beats = STORAGE_BYTES // lanes
-        kept = data.StructLayout({"data": width, "count": count_bits})
+        kept = data.StructLayout({"data": width, "highest": ceil_log2(lanes)})
         m.submodules.fifo = beats_fifo = StreamFifo(shape=kept, depth=beats)
 
         # Requests: a buffer at a time, as long as its beats have room.
@@ -108,32 +107,35 @@ class ElementReader(wiring.Component):
             reading.eq(reading + ask - answered),
         ]
 
-        # Responses: register, count the bytes, store.
-        beat, beat_valid = Signal(read_beat(width), reset_less=True), Signal()
-        m.d.sync += [beat.eq(client.rsp.payload), beat_valid.eq(client.rsp.valid)]
+        # Responses: count the bytes, store.
+        beat = client.rsp.payload
         m.d.comb += [
-            beats_fifo.i.valid.eq(beat_valid),
+            beats_fifo.i.valid.eq(client.rsp.valid),
             beats_fifo.i.payload.data.eq(beat.data),
-            beats_fifo.i.payload.count.eq(self._count(beat.keep)),
+            beats_fifo.i.payload.highest.eq(self._highest(beat.keep)),
         ]
-        with m.If(beat_valid & beat.last & beat.error & (cause == QueueErrorCause.NONE)):
+        with m.If(answered & beat.error & (cause == QueueErrorCause.NONE)):
             m.d.sync += cause.eq(QueueErrorCause.HOST_READ)
 
-        # Narrow to words.
-        wide, wide_left = Signal(width, reset_less=True), Signal(count_bits)
-        step, advance = Signal(range(WORD_BYTES + 1)), Signal()
+        # Narrow to words: the stored beat stays at the output until its last one is taken.
+        stored = beats_fifo.o
+        at = Signal(range(max(2, lanes // WORD_BYTES)))
+        word, step = Signal(8 * WORD_BYTES, reset_less=True), Signal(range(WORD_BYTES + 1))
+        load, ends_beat, advance = Signal(), Signal(), Signal()
         m.d.comb += [
-            step.eq(Mux(wide_left < WORD_BYTES, wide_left, WORD_BYTES)),
-            beats_fifo.o.ready.eq((wide_left == 0) | (advance & (wide_left <= WORD_BYTES))),
-            popped.eq(beats_fifo.o.valid & beats_fifo.o.ready),
+            load.eq(stored.valid & ((step == 0) | advance)),
+            ends_beat.eq(at == stored.payload.highest[3:]),
+            stored.ready.eq(load & ends_beat),
+            popped.eq(stored.valid & stored.ready),
         ]
-        with m.If(popped):
+        with m.If(advance):
+            m.d.sync += step.eq(0)
+        with m.If(load):
             m.d.sync += [
-                wide.eq(beats_fifo.o.payload.data),
-                wide_left.eq(beats_fifo.o.payload.count),
+                word.eq(stored.payload.data.word_select(at, 8 * WORD_BYTES)),
+                step.eq(Mux(ends_beat, stored.payload.highest[:3] + 1, WORD_BYTES)),
+                at.eq(Mux(ends_beat, 0, at + 1)),
             ]
-        with m.Elif(advance):
-            m.d.sync += [wide.eq(wide >> (8 * WORD_BYTES)), wide_left.eq(wide_left - step)]
 
         # Join: ``part`` holds ``fill`` bytes, zero above them.
         part, fill = Signal(64), Signal(3)
@@ -142,16 +144,16 @@ class ElementReader(wiring.Component):
         with m.Switch(step):
             for i in range(1, WORD_BYTES + 1):
                 with m.Case(i):
-                    m.d.comb += fresh.eq(wide[: 8 * i])
+                    m.d.comb += fresh.eq(word[: 8 * i])
         out, out_valid = Signal(Word, reset_less=True), Signal()
         blocked = Signal()
-        idle = (left == 0) & (reading == 0) & ~beat_valid & (beats_fifo.level == 0)
+        idle = (left == 0) & (reading == 0) & (beats_fifo.level == 0)
         m.d.comb += [
             joined.eq(part | (fresh << (8 * fill))),
             sum_.eq(fill + step),
             blocked.eq(out_valid & ~self.o.ready),
-            advance.eq((wide_left != 0) & ~blocked),
-            finish.eq(ended & idle & (wide_left == 0) & ~blocked & ~(out_valid & out.last)),
+            advance.eq((step != 0) & ~blocked),
+            finish.eq(ended & idle & (step == 0) & ~blocked & ~(out_valid & out.last)),
             self.o.valid.eq(out_valid),
             self.o.payload.eq(out),
         ]
@@ -179,11 +181,10 @@ class ElementReader(wiring.Component):
             ]
         return m
 
-    def _count(self, keep):
-        """Number of ones in ``keep``, contiguous from bit 0 and at least one: search by halves."""
-        digits = []
-        while len(keep) > 1:
-            half = len(keep) // 2
-            digits.append(keep[half])
-            keep = Mux(keep[half], keep[half:], keep[:half])[:half]
-        return Cat(*reversed(digits)) + 1
+    @staticmethod
+    def _highest(keep):
+        """Number of the highest one in ``keep``, whose ones are contiguous from bit 0.
+
+        Bit k of n counts the multiples of 2**k from 1 to n, modulo 2: those in ``keep``.
+        """
+        return Cat(keep[1 << k :: 1 << k].xor() for k in range(ceil_log2(len(keep))))

@@ -5,11 +5,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import add_high, add_low
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
-from .types import BlockRead
+from .types import BlockRead, FlowRead
 
 __all__ = ["ReadFlow", "flow_beat"]
 
@@ -42,7 +43,7 @@ class ReadFlow(wiring.Component):
         self._depth = reads * max(1, size // self._lanes)
         super().__init__(
             {
-                "i": In(stream.Signature(BlockRead)),
+                "i": In(stream.Signature(FlowRead)),
                 "o": Out(stream.Signature(self._beat)),
                 "read_client": Out(ReadClient(config.width)),
             }
@@ -53,6 +54,7 @@ class ReadFlow(wiring.Component):
         client, lanes = self.read_client, self._lanes
         m.submodules.beats = beats = StreamFifo(shape=self._beat, depth=self._depth)
         held, request = Signal(), Signal(BlockRead, reset_less=True)
+        carry = Signal()  # into the upper bits of the address
         count = Signal(range(self._depth + 1), reset_less=True)  # beats of the request held
         room = Signal(range(self._depth + 1), init=self._depth)
         fits, issue = Signal(), Signal()
@@ -74,11 +76,14 @@ class ReadFlow(wiring.Component):
         with m.If(~held):
             m.d.sync += [
                 held.eq(self.i.valid),
-                request.eq(self.i.payload),
+                request.function.eq(self.i.payload.function),
+                request.length.eq(self.i.payload.length),
                 count.eq((self.i.payload.length + (lanes - 1)) >> ceil_log2(lanes)),
                 fits.eq(0),
             ]
+            add_low(m, request.addr, carry, self.i.payload.addr, self.i.payload.offset)
         with m.Else():
+            add_high(m, request.addr, carry)
             # Room only grows until the request has gone.
             m.d.sync += fits.eq(room >= count)
         with m.If(issue):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.address import mask
 from hdl.common.epoch import Epoch
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
@@ -14,7 +15,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
 
 from .flow import ReadFlow
-from .types import DESC_BYTES, RING_OFFSET, BlockRead, ExpressJob, HeadFound
+from .types import DESC_BYTES, RING_OFFSET, ExpressJob, FlowRead, HeadFound
 
 __all__ = ["RingHeads"]
 
@@ -67,7 +68,7 @@ class RingHeads(wiring.Component):
                 "o": Out(stream.Signature(HeadFound)),
                 "flush": In(1),
                 "in_order": In(1),
-                "guess": Out(stream.Signature(BlockRead)),
+                "guess": Out(stream.Signature(FlowRead)),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -80,7 +81,7 @@ class RingHeads(wiring.Component):
             {"job": ExpressJob, "offset": 4, "fill": 1, "guessed": 1, "guess": 16}
         )
         m.submodules.tags = tags = Ram(shape=_Tag, depth=self._lines)
-        m.submodules.lines = lines = Ram(shape=_Line, depth=self._lines)
+        m.submodules.lines = lines = Ram(shape=_Line, depth=self._lines, forward=False)
         m.submodules.bases = bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
@@ -100,10 +101,10 @@ class RingHeads(wiring.Component):
         request: FetchRequest = job.request
         tag, hit = Signal(_Tag, reset_less=True), Signal()
         index = Signal(bits)
-        offset, place = Signal(16), Signal(16)
-        to_end, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        offset, place = Signal(16, reset_less=True), Signal(16)  # in the line; in the ring
+        entry_offset = Signal(17, reset_less=True)  # bytes from the ring to the entry
+        to_end, ahead = Signal(range(BATCH + 1), reset_less=True), Signal(16, reset_less=True)
         count = Signal(range(BATCH + 1), reset_less=True)
-        size = Signal(16)
         # Jobs behind a read of entries have to wait for it: their descriptors need not.
         filling, filled, guessing = Signal(range(self._depth + 1)), Signal(), Signal()
         base, guess = Signal(16, reset_less=True), Signal(16)
@@ -115,21 +116,21 @@ class RingHeads(wiring.Component):
             tags.write.row.queue.eq(request.queue),
             tags.write.row.first.eq(request.position),
             tags.write.row.count.eq(count),
-            size.eq(1 << job.size_log2),
-            offset.eq(request.position - tag.first),
-            place.eq(request.position & (size - 1)),
+            place.eq(request.position & mask(job.size_log2)),
             jobs.i.payload.job.eq(job),
             bases.read0.index.eq(tags.read0.index),
             bases.read0.enable.eq(tags.read0.enable),
-            guess.eq((request.position + base) & (size - 1)),
+            guess.eq((request.position + base) & mask(job.size_log2)),
             self.guess.payload.function.eq(request.function),
-            self.guess.payload.addr.eq(job.desc + DESC_BYTES * guess),
+            self.guess.payload.addr.eq(job.desc),
+            self.guess.payload.offset.eq(DESC_BYTES * guess),
             self.guess.payload.length.eq(DESC_BYTES),
             self.guess.valid.eq(self.in_order & guessing & jobs.i.valid),
             jobs.i.payload.guess.eq(guess),
             jobs.i.payload.guessed.eq(self.guess.valid & self.guess.ready),
             flow.i.payload.function.eq(request.function),
-            flow.i.payload.addr.eq(job.driver + RING_OFFSET + 2 * place),
+            flow.i.payload.addr.eq(job.driver),
+            flow.i.payload.offset.eq(entry_offset),
             flow.i.payload.length.eq(count << 1),
         ]
         with m.FSM(name="look"):
@@ -146,9 +147,11 @@ class RingHeads(wiring.Component):
                 m.d.sync += [
                     base.eq(bases.read0.row),
                     tag.eq(tags.read0.row),
+                    offset.eq(request.position - tags.read0.row.first),
+                    entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
                     hit.eq(held.bit_select(index, 1)),
                     # Not beyond the line, nor beyond the ring, nor beyond what is available.
-                    to_end.eq(Mux(size < BATCH, size - place, BATCH - place[:4])),
+                    to_end.eq(Mux(job.size_log2 < 4, 1 << job.size_log2[:2], BATCH) - place[:4]),
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "LOOK"
@@ -180,12 +183,20 @@ class RingHeads(wiring.Component):
         chosen, slot = jobs.o.payload, Signal(bits)
         found, found_valid = Signal(HeadFound, reset_less=True), Signal()
         free = ~found_valid | self.o.ready
-        head = Signal(16)
+        head, failed = Signal(16), Signal()
+        # A job that had its line read takes the line's first entry as it comes.
+        with m.If(chosen.fill):
+            m.d.comb += [head.eq(line[:ENTRY_BITS]), failed.eq(error)]
+        with m.Else():
+            kept = lines.read0.row
+            m.d.comb += [
+                head.eq(kept.entries.word_select(chosen.offset, ENTRY_BITS)),
+                failed.eq(kept.error),
+            ]
         m.d.comb += [
             slot.eq(chosen.job.request.qp[:bits]),
             lines.read0.index.eq(slot),
             lines.write.index.eq(slot),
-            head.eq(lines.read0.row.entries.word_select(chosen.offset, ENTRY_BITS)),
             bases.write.index.eq(slot),
             bases.write.row.eq(head - chosen.job.request.position),
             lines.write.row.entries.eq(line),
@@ -217,12 +228,9 @@ class RingHeads(wiring.Component):
                     with m.If(flow.o.payload.last):
                         m.next = "KEEP"
             with m.State("KEEP"):
-                # The entry is read from the line as it is written.
-                m.d.comb += [lines.write.enable.eq(1), lines.read0.enable.eq(1)]
-                m.d.comb += spoiled.eq(error)
+                m.d.comb += [lines.write.enable.eq(1), spoiled.eq(error)]
                 m.next = "PICK"
             with m.State("PICK"):
-                row = lines.read0.row
                 with m.If(free):
                     m.d.comb += [
                         jobs.o.ready.eq(1),
@@ -233,7 +241,7 @@ class RingHeads(wiring.Component):
                         found_valid.eq(1),
                         found.job.eq(chosen.job),
                         found.head.eq(head),
-                        found.failed.eq(row.error),
+                        found.failed.eq(failed),
                         found.guessed.eq(chosen.guessed),
                         found.guess.eq(chosen.guess),
                     ]

@@ -1,9 +1,10 @@
 """The avail index of a split virtqueue: is there anything at a position, or beyond it?"""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
@@ -42,7 +43,7 @@ class AvailIndex(wiring.Component):
     ``notify``: with EVENT_IDX write ``avail_event`` and read the index again before EMPTY, so that
     the driver's next buffer brings a notification. The write has been accepted when the read is
     asked for; the host port keeps their order.
-    Latency: 4 cycles and a host read, with ``avail_event`` 3 and a host read more.
+    Latency: 5 cycles and a host read, with ``avail_event`` 5 and a host read more.
     Errors: AVAIL_INDEX (index more than the queue's size ahead of the position), HOST_READ.
     """
 
@@ -62,13 +63,15 @@ class AvailIndex(wiring.Component):
         m = Module()
         job = Signal(IndexJob, reset_less=True)
         result = Signal(IndexResult, reset_less=True)
+        addr, carry = Signal(64, reset_less=True), Signal()  # of the index, or of avail_event
         announced = Signal()  # avail_event was written for this job
         ahead, size = Signal(16), Signal(16)
+        index_offset = Const(INDEX_OFFSET, OFFSET_BITS)
         m.d.comb += [
             size.eq(1 << job.size_log2),
             ahead.eq(result.available - job.position),
             self.block.payload.function.eq(job.function),
-            self.block.payload.addr.eq(job.driver + INDEX_OFFSET),
+            self.block.payload.addr.eq(addr),
             self.block.payload.length.eq(2),
             self.o.payload.eq(result),
         ]
@@ -81,8 +84,12 @@ class AvailIndex(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [job.eq(self.i.payload), announced.eq(0)]
+                add_low(m, addr, carry, self.i.payload.driver, index_offset)
                 with m.If(self.i.valid):
-                    m.next = "READ"
+                    m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                add_high(m, addr, carry)
+                m.next = "READ"
             with m.State("READ"):
                 m.d.comb += self.block.valid.eq(1)
                 with m.If(self.block.ready):
@@ -104,7 +111,8 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.OK)
                 if self._notify:
                     with m.Elif(self.event_idx & ~announced):
-                        m.next = "ANNOUNCE"
+                        add_low(m, addr, carry, job.device, avail_event(job.size_log2))
+                        m.next = "EVENT"
                 with m.Else():
                     answer(FetchStatus.EMPTY)
             if self._notify:
@@ -112,17 +120,21 @@ class AvailIndex(wiring.Component):
                 m.d.comb += [
                     beat.stream_id.eq(self._stream_id),
                     beat.function.eq(job.function),
-                    beat.addr.eq(avail_event(job.device, job.size_log2)),
+                    beat.addr.eq(addr),
                     beat.data.eq(job.position),
                     beat.keep.eq(0b11),
                     beat.first.eq(1),
                     beat.last.eq(1),
                 ]
+                with m.State("EVENT"):
+                    add_high(m, addr, carry)
+                    m.next = "ANNOUNCE"
                 with m.State("ANNOUNCE"):
                     m.d.comb += self.write_client.beat.valid.eq(1)
                     with m.If(self.write_client.beat.ready):
                         m.d.sync += announced.eq(1)
-                        m.next = "READ"
+                        add_low(m, addr, carry, job.driver, index_offset)
+                        m.next = "ADDRESS"
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

@@ -92,7 +92,9 @@ class RecvPath(wiring.Component):
         bits = ceil_log2(config.recv_lines)
         m.submodules.express = express = Express(config=config, depth=self._depth, receive=True)
         m.submodules.share = share = ReadShare(width=config.width, clients=7, depth=4 * self._depth)
-        m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.recv_lines)
+        # A line that is read is not written: ``line_use`` of RecvFetch.
+        depth = SLOTS * config.recv_lines
+        m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
         connect(m, share.read_client, flipped(self.read_client))
         connect(m, flipped(self.i), express.i)
         for k in range(3):

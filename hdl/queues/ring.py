@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.address import add_high, add_low, mask
 from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -42,7 +43,8 @@ class AvailRing(wiring.Component):
     there (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at
     once and kept in one of ``lines`` lines, which queues share by number.
     ``notify``: with EVENT_IDX ``avail_event`` is written before EMPTY (see AvailIndex).
-    Latency: 5 cycles for an entry at hand; else a host read for the index, one for the entries.
+    Latency: 5 cycles for an entry at hand; else a host read for the index, one for the entries,
+    each with 3 cycles more.
     Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
     queue), HOST_READ. A queue that is not enabled is EMPTY.
     """
@@ -87,7 +89,8 @@ class AvailRing(wiring.Component):
         row = job.row
 
         # The line that may hold this queue's entries, and which lines hold any.
-        m.submodules.cache = cache = Ram(shape=_Line, depth=self._lines)
+        # Read in one state, written in another.
+        m.submodules.cache = cache = Ram(shape=_Line, depth=self._lines, forward=False)
         bits = ceil_log2(self._lines)
         line = Signal(_Line, reset_less=True)
         place_of = Signal(bits)
@@ -106,16 +109,14 @@ class AvailRing(wiring.Component):
             cache.write.index.eq(place_of),
             cache.write.row.eq(line),
         ]
-        offset, head = Signal(16), Signal(16)
-        ahead, place, room, batch = Signal(16), Signal(16), Signal(16), Signal(range(BATCH + 1))
+        offset, head = Signal(16, reset_less=True), Signal(16)  # in the line
+        ahead, place = Signal(16, reset_less=True), Signal(16)  # in the ring
+        room = Signal(range(BATCH + 1), reset_less=True)
+        addr, carry = Signal(64, reset_less=True), Signal()  # of the entry
+        entry_offset = Signal(17, reset_less=True)  # bytes from the ring to the entry
         m.d.comb += [
             size.eq(1 << row.size_log2),
-            offset.eq(job.position - first),
-            ahead.eq(result.available - job.position),
-            place.eq(job.position & (size - 1)),
-            # Not beyond the line, nor beyond the ring, nor beyond what is available.
-            room.eq(Mux(size < BATCH, size - place, BATCH - place[:4])),
-            batch.eq(Mux(ahead < room, ahead, room)),
+            place.eq(job.position & mask(row.size_log2)),
             head.eq(entries.word_select(offset[:4], ENTRY_BITS)),
             self.o.payload.eq(result),
             index.i.payload.function.eq(job.function),
@@ -137,8 +138,8 @@ class AvailRing(wiring.Component):
         with m.Else():
             m.d.comb += [
                 reader.i.payload.function.eq(job.function),
-                reader.i.payload.addr.eq(row.driver + RING_OFFSET + 2 * place),
-                reader.i.payload.length.eq(2 * batch),
+                reader.i.payload.addr.eq(addr),
+                reader.i.payload.length.eq(AVAIL_ELEMENT.size * count),
             ]
 
         def answer(status: FetchStatus, cause: QueueErrorCause = QueueErrorCause.NONE) -> None:
@@ -156,9 +157,18 @@ class AvailRing(wiring.Component):
                     m.next = "CACHE"
             with m.State("CACHE"):
                 m.d.comb += cache.read0.enable.eq(1)
+                m.d.sync += [
+                    entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
+                    # Not beyond the line, nor beyond the ring.
+                    room.eq(Mux(row.size_log2 < 4, 1 << row.size_log2[:2], BATCH) - place[:4]),
+                ]
                 m.next = "LOAD"
             with m.State("LOAD"):
-                m.d.sync += line.eq(cache.read0.row)
+                m.d.sync += [
+                    line.eq(cache.read0.row),
+                    offset.eq(job.position - cache.read0.row.first),
+                    ahead.eq(result.available - job.position),
+                ]
                 with m.If(~held.bit_select(place_of, 1)):
                     m.d.sync += count.eq(0)
                 m.next = "LOOK"
@@ -172,7 +182,7 @@ class AvailRing(wiring.Component):
                 with m.Elif((ahead == 0) | (ahead > size)):
                     m.next = "INDEX"
                 with m.Else():
-                    m.next = "ENTRIES"
+                    m.next = "BATCH"
             with m.State("INDEX"):
                 m.d.comb += index.i.valid.eq(1)
                 with m.If(index.i.ready):
@@ -187,15 +197,26 @@ class AvailRing(wiring.Component):
                     ]
                     m.next = "ANSWER"
                     with m.If(index.o.payload.status == FetchStatus.OK):
-                        m.next = "LOOK"
-            with m.State("ENTRIES"):
-                m.d.comb += reader.i.valid.eq(1)
+                        m.next = "FOUND"
+            with m.State("FOUND"):
+                m.d.sync += ahead.eq(result.available - job.position)
+                m.next = "BATCH"
+            with m.State("BATCH"):
+                # Nor beyond what is available.
                 m.d.sync += [
                     owner.eq(job.queue),
                     first.eq(job.position),
-                    count.eq(batch),
-                    forgotten.eq(0),
+                    offset.eq(0),
+                    count.eq(Mux(ahead < room, ahead, room)),
                 ]
+                add_low(m, addr, carry, row.driver, entry_offset)
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                add_high(m, addr, carry)
+                m.next = "ENTRIES"
+            with m.State("ENTRIES"):
+                m.d.comb += reader.i.valid.eq(1)
+                m.d.sync += forgotten.eq(0)
                 with m.If(reader.i.ready):
                     m.next = "ENTRIES_WAIT"
             with m.State("ENTRIES_WAIT"):
@@ -212,7 +233,7 @@ class AvailRing(wiring.Component):
                 m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.sync += result.head.eq(head)
-                with m.If(head >= size):
+                with m.If((head & ~mask(row.size_log2)) != 0):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.DESC_INDEX)
                 with m.Else():
                     answer(FetchStatus.OK)

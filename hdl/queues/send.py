@@ -62,7 +62,7 @@ class SendFetch(wiring.Component):
     Reset: all lines free; contents of lines kept.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 8, depth: int = 64):
+    def __init__(self, *, config: NicConfig, lanes: int = 2, depth: int = 64):
         if not 1 <= lanes <= 16:
             raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
         if depth < 2 or depth & (depth - 1):
@@ -100,7 +100,9 @@ class SendFetch(wiring.Component):
         m.submodules.share = share = ReadShare(
             width=config.width, clients=4 + 2 * count, depth=4 * self._depth
         )
-        m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * config.send_lines)
+        # A line is read when its WQE has been given out, and not written until it is released.
+        depth = SLOTS * config.send_lines
+        m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
         connect(m, share.read_client, flipped(self.read_client))
         connect(m, polls.read_client, share.client0)
         connect(m, polls.write_client, flipped(self.write_client))

@@ -12,7 +12,7 @@ from hdl.ports.host import ReadClient
 
 from .decode import MAX_MESSAGE, RECV_BYTES, SEND_BYTES, Slot
 from .flow import ReadFlow
-from .types import TOLD_SGES, Element, Verdict
+from .types import Element, Verdict
 
 __all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV"]
 
@@ -112,10 +112,11 @@ class ShortWqes(wiring.Component):
         fixed = Signal(8 * fixed_bytes, reset_less=True)
         rest_bits = 8 * SLOT_BYTES * most_slots
         rest = Signal(rest_bits, reset_less=True)  # behind the fixed part, by slots
-        told = Signal(8 * SLOT_BYTES * TOLD_SGES, reset_less=True)  # the first of them, kept
+        slot = Signal(8 * SLOT_BYTES, reset_less=True)  # the one to write, chosen a cycle before
         work, is_odd = Signal(Element, reset_less=True), Signal()
         line = Signal(8, reset_less=True)
-        number, total = Signal(range(most_slots + 1)), Signal(36)
+        number, upcoming = Signal(range(most_slots + 1)), Signal(range(most_slots + 2))
+        total = Signal(36)
         left = Signal(range(most_slots + 1))  # slots to write
         answered = Signal()  # the verdict has gone ahead of the last slots
 
@@ -130,11 +131,11 @@ class ShortWqes(wiring.Component):
         m.d.comb += [
             behind.eq(work.length - fixed_bytes),
             self.slot.slot.eq(number),
-            self.slot.data.eq(rest[: 8 * SLOT_BYTES]),
+            self.slot.data.eq(slot),
             self.slot_line.eq(line),
             verdict.found.eq(work.found),
             verdict.line.eq(line),
-            verdict.slots.eq(told),
+            verdict.slots.eq(rest),
             wqe.num_sge.eq(num_sge),
             wqe.wr_id.eq(field("wr_id")),
         ]
@@ -162,16 +163,17 @@ class ShortWqes(wiring.Component):
                 wqe.rkey.eq(field("wr.rdma.rkey")),
                 wqe.length.eq(Mux(inline, behind, total)),
             ]
+        m.d.sync += slot.eq(rest.word_select(upcoming, 8 * SLOT_BYTES))
         with m.FSM(name="decode"):
             with m.State("IDLE"):
                 m.d.comb += take.eq(whole_valid)
                 m.d.sync += [
                     fixed.eq(whole),
                     rest.eq(whole[8 * fixed_bytes :]),
-                    told.eq(whole[8 * fixed_bytes :]),
                     work.eq(arrived),
                     is_odd.eq(odd),
                     number.eq(0),
+                    upcoming.eq(0),
                     total.eq(0),
                     answered.eq(0),
                 ]
@@ -192,14 +194,15 @@ class ShortWqes(wiring.Component):
                     with m.If(~is_odd):
                         m.d.sync += is_odd.eq(~fits)
                         with m.If(fits & (behind != 0)):
+                            m.d.sync += upcoming.eq(1)
                             m.next = "SLOTS"
             with m.State("SLOTS"):
                 m.d.comb += self.slot_valid.eq(1)
                 m.d.sync += [
                     number.eq(number + 1),
+                    upcoming.eq(upcoming + 1),
                     left.eq(left - 1),
-                    rest.eq(rest >> (8 * SLOT_BYTES)),
-                    total.eq(total + rest[_LENGTH : _LENGTH + 32]),
+                    total.eq(total + slot[_LENGTH : _LENGTH + 32]),
                 ]
                 with m.If(inline):
                     m.d.sync += total.eq(0)

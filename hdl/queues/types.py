@@ -3,11 +3,13 @@
 from amaranth.lib import data
 
 from hdl.abi import virtio_pci
+from hdl.common.address import OFFSET_BITS
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import QueueRow
 
 __all__ = [
     "BlockRead",
+    "FlowRead",
     "ChainJob",
     "Segment",
     "RingJob",
@@ -43,9 +45,10 @@ def used_event(driver, size_log2):
     return (driver + RING_OFFSET + (2 << size_log2))[:64]
 
 
-def avail_event(device, size_log2):
-    """Address of ``avail_event``, behind the elements of the used ring (Virtio 1.2, 2.7.8)."""
-    return (device + RING_OFFSET + (virtio_pci.USED_ELEMENT.size << size_log2))[:64]
+def avail_event(size_log2):
+    """Offset of ``avail_event``, behind the elements of the used ring (Virtio 1.2, 2.7.8)."""
+    # The sum: an element has more bytes than stand in front of the first.
+    return (RING_OFFSET | (virtio_pci.USED_ELEMENT.size << size_log2))[:OFFSET_BITS]
 
 
 def used_element(device, slot):
@@ -58,6 +61,15 @@ class BlockRead(data.Struct):
 
     function: 8
     addr: 64
+    length: 9
+
+
+class FlowRead(data.Struct):
+    """A read of 1 to 256 bytes at ``addr`` + ``offset``."""
+
+    function: 8
+    addr: 64
+    offset: OFFSET_BITS
     length: 9
 
 

@@ -28,8 +28,8 @@ class Walker(wiring.Component):
     VIRTIO_F_INDIRECT_DESC was negotiated.
     Up to four descriptors that follow each other in a table are read at once; a chain whose next
     descriptor lies among them does not read again.
-    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read per
-    four descriptors. One chain at a time.
+    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read and a
+    cycle per four descriptors. One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
     table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer
     beyond 2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length
@@ -62,7 +62,8 @@ class Walker(wiring.Component):
         total = Signal(33, reset_less=True)
         seen, written = Signal(), Signal()  # a segment was given; a writable one was
 
-        batch = Signal(8 * BATCH * DESC_BYTES, reset_less=True)
+        # The descriptors read last stay where the reader has them.
+        batch = reader.o.payload.data
         batch_index, batch_count = Signal(16, reset_less=True), Signal(3)
         offset = Signal(17)
         ahead = Signal(17)
@@ -96,7 +97,7 @@ class Walker(wiring.Component):
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
-                m.d.comb += self.i.ready.eq(1)
+                m.d.comb += [self.i.ready.eq(1), reader.o.ready.eq(1)]
                 m.d.sync += [
                     job.eq(self.i.payload),
                     table.eq(self.i.payload.desc),
@@ -126,7 +127,7 @@ class Walker(wiring.Component):
                 with m.Else():
                     m.next = "READ"
             with m.State("READ"):
-                m.d.comb += reader.i.valid.eq(1)
+                m.d.comb += [reader.i.valid.eq(1), reader.o.ready.eq(1)]
                 m.d.sync += [
                     batch_index.eq(index),
                     batch_count.eq(Mux(ahead < BATCH, ahead[:3], BATCH)),
@@ -134,8 +135,6 @@ class Walker(wiring.Component):
                 with m.If(reader.i.ready):
                     m.next = "WAIT"
             with m.State("WAIT"):
-                m.d.comb += reader.o.ready.eq(1)
-                m.d.sync += batch.eq(reader.o.payload.data)
                 with m.If(reader.o.valid):
                     with m.If(reader.o.payload.error):
                         fail(QueueErrorCause.HOST_READ)

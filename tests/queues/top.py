@@ -65,7 +65,7 @@ class QueuesTop(wiring.Component):
     def __init__(self, *, width: int):
         config = small_config(width)
         self._engines = {
-            "send": SendFetch(config=config, lanes=2),
+            "send": SendFetch(config=config),
             "recv": RecvFetch(config=config, function=FUNCTION),
             "completion": CompletionEngine(config=config),
             "control": ControlEngine(config=config),
