@@ -226,7 +226,8 @@ class CqBuffers(wiring.Component):
             check.desc.eq(queue.desc),
             check.driver.eq(queue.driver),
             polls.i.payload.function.eq(completion.function),
-            polls.i.payload.addr.eq(queue.driver + INDEX_OFFSET),
+            polls.i.payload.addr.eq(queue.driver),
+            polls.i.payload.offset.eq(INDEX_OFFSET),
             polls.i.payload.length.eq(INDEX_BYTES),
             cq.eq(completion.cq),
         ]
