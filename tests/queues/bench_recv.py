@@ -317,7 +317,7 @@ async def fetched_ahead(dut):
         wanted[again.number, position] = (expected, head, wqes.sge_bytes(sges))
     before = len(bench.memory.reads)
     await right(again, 0, last=1)
-    assert 7 < await right(again, 1, last=1) < 60
+    assert 6 < await right(again, 1, last=1) < 60
     elements = [at for at, n in bench.memory.reads[before:] if n == 44 and at >= place]
     assert len(elements) == 2, "it was fetched twice"
     # What is wrong is told when it is asked for.
