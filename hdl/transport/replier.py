@@ -1,12 +1,12 @@
 """The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList
-from hdl.common.address import OFFSET_BITS, add_high, add_low
-from hdl.common.count import increment, raised
+from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
+from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, ReplyFlags, TxChecked, TxJob, TxSource
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
@@ -14,7 +14,7 @@ from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.constants import NAK_REMOTE_ACCESS, SYNDROME_ACK_NO_LIMIT
 from hdl.wire.opcodes import Operation
 
-from .segment import message_offset, mtu_bytes
+from .segment import fit, message_offset, mtu_bytes
 
 __all__ = ["Replier"]
 
@@ -92,7 +92,7 @@ class Replier(wiring.Component):
         mtu = mtu_bytes(m, mtu_code)
         passed = message_offset(m, mtu_code, row.packet)
         first, last = Signal(), Signal()
-        m.d.comb += [first.eq(row.packet == 0), last.eq(left <= mtu)]
+        m.d.comb += [first.eq(row.packet == 0), last.eq(fit(left, mtu))]
 
         job, header = self.job.payload, self.job.payload.header
         reading = Signal()
@@ -216,12 +216,10 @@ class Replier(wiring.Component):
                 add_low(m, va, carry, va, offset)
                 m.next = "RESUME-HIGH"
             with m.State("RESUME-HIGH"):
-                middle = va[OFFSET_BITS : 2 * OFFSET_BITS]
-                m.d.sync += Cat(middle, carry).eq(middle + offset[OFFSET_BITS:] + carry)
+                add_middle(m, va, carry, offset)
                 m.next = "RESUME-TOP"
             with m.State("RESUME-TOP"):
-                top = va[2 * OFFSET_BITS :]
-                m.d.sync += [top.eq(raised(top, carry)), carry.eq(0)]
+                add_high(m, va, carry, above=2 * OFFSET_BITS)
                 m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [reading.eq(1), self.job.valid.eq(1)]

@@ -57,7 +57,7 @@ def request_headers(m: Module, header, wqe, cfg, row, first, last, left) -> None
         header.pkey.eq(cfg.pkey),
         header.dest_qp.eq(cfg.dest_qpn),
         header.psn.eq(row.psn),
-        header.va.eq(wqe.wqe.remote_addr + row.offset),
+        header.va.eq(wqe.wqe.remote_addr),
         header.rkey.eq(wqe.wqe.rkey),
         header.dma_length.eq(left),
         header.imm.eq(wqe.wqe.imm),

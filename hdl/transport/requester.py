@@ -1,10 +1,12 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
+from hdl.common.count import raised
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     FetchStatus,
@@ -21,7 +23,7 @@ from hdl.ports.tables import TableRead, TableWrite
 from .awaited import Awaited
 from .outstanding import Append, Fail, Finish
 from .request_headers import SENDS, WRITES, one_of, request_headers
-from .segment import mtu_bytes, packet_count
+from .segment import fit, is_ragged, mtu_bytes, whole_packets
 
 __all__ = ["Requester"]
 
@@ -101,16 +103,19 @@ class Requester(wiring.Component):
         is_send = one_of(wqe.wqe.opcode, SENDS)
 
         # The next packet.
-        mtu = mtu_bytes(m, cfg.path_mtu)
-        left, packets = Signal(32), packet_count(m, cfg.path_mtu, wqe.wqe.length)
-        read_packets = packet_count(m, cfg.path_mtu, left, "read_packets")
+        mtu_code = Signal(3, reset_less=True)
+        mtu = mtu_bytes(m, mtu_code)
+        left = Signal(32, reset_less=True)  # of the message; offsets are multiples of the MTU
+        # The message's packets: full ones, and whether one is not.
+        whole, ragged = Signal(24, reset_less=True), Signal(reset_less=True)
+        span = Signal(24, reset_less=True)  # its PSNs but one; -1 when it has none
+        left_whole = whole_packets(m, mtu_code, left, "left_whole")
         first, last, single = Signal(), Signal(), Signal()
-        payload = Signal(13)
+        payload, carry = Signal(13), Signal()
         m.d.comb += [
-            left.eq(wqe.wqe.length - row.offset),
             first.eq(row.offset == 0),
-            last.eq((left <= mtu) | is_read),
-            single.eq((wqe.wqe.length <= mtu) | is_read),
+            last.eq(fit(left, mtu) | is_read),
+            single.eq((whole == 0) | ((whole == 1) & ~ragged) | is_read),
             payload.eq(Mux(last, left, mtu)),
         ]
         advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24, "asks": 1}))
@@ -144,7 +149,7 @@ class Requester(wiring.Component):
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(row.psn),
             # Without packets of its own the range is empty.
-            entry.last_psn.eq(row.psn + Mux(status == 0, packets, 0) - 1),
+            entry.last_psn.eq(row.psn + span),
             entry.complete.eq((status != 0) | single),
             entry.status.eq(status),
             entry.function.eq(cfg.function),
@@ -264,7 +269,12 @@ class Requester(wiring.Component):
                     m.next = "IDLE"
 
             with m.State("ROWS"):
-                m.d.sync += row.eq(seen)
+                m.d.sync += [
+                    row.eq(seen),
+                    mtu_code.eq(cfg.path_mtu),
+                    whole.eq(whole_packets(m, cfg.path_mtu, wqe.wqe.length)),
+                    ragged.eq(is_ragged(m, cfg.path_mtu, wqe.wqe.length)),
+                ]
                 m.next = "DECIDE"
                 with m.If(wqe.position != seen.position):
                     m.next = "RELEASE"  # stale: the scheduler has been rewound since
@@ -277,8 +287,14 @@ class Requester(wiring.Component):
                 with m.Elif(bad):
                     m.d.sync += status.eq(WcStatus.LOC_QP_OP_ERR)
             with m.State("DECIDE"):
+                m.d.sync += [
+                    left.eq(Cat(wqe.wqe.length[:8], wqe.wqe.length[8:] - row.offset[8:])),
+                    span.eq(Mux(status == 0, whole - ~ragged, -1)),
+                ]
                 with m.If(begun & (status == 0)):
                     m.next = "PACKET"
+                    with m.If(is_read & ~first):
+                        m.next = "RESUME"
                 with m.Elif(begun):
                     m.d.sync += begun_failed.eq(1)
                     fail_row()
@@ -300,12 +316,23 @@ class Requester(wiring.Component):
                     with m.Else():
                         m.d.sync += [row.reads.eq(row.reads + is_read), entered.eq(1)]
 
+            with m.State("RESUME"):
+                # The rest of a READ; a sum of 64 bits takes its time.
+                add_low(m, wqe.wqe.remote_addr, carry, wqe.wqe.remote_addr, row.offset)
+                m.next = "RESUME-MIDDLE"
+            with m.State("RESUME-MIDDLE"):
+                add_middle(m, wqe.wqe.remote_addr, carry, row.offset)
+                m.next = "RESUME-HIGH"
+            with m.State("RESUME-HIGH"):
+                add_high(m, wqe.wqe.remote_addr, carry, above=2 * OFFSET_BITS)
+                m.next = "PACKET"
+
             with m.State("PACKET"):
                 # What the row advances by when that packet has been handed over.
                 m.d.sync += [
                     advance.last.eq(last),
                     advance.payload.eq(payload),
-                    advance.packets.eq(Mux(is_read, read_packets, 1)),
+                    advance.packets.eq(Mux(is_read, raised(left_whole, ragged), 1)),
                     advance.asks.eq(header.ack_request),
                 ]
                 with m.If(~offering & (cfg.state == QpState.RESET)):
@@ -329,7 +356,8 @@ class Requester(wiring.Component):
                 with m.If(~offered | self.append.ready):  # the entry is made of what is here
                     m.d.sync += [
                         row.psn.eq(row.psn + advance.packets),
-                        row.offset.eq(row.offset + advance.payload),
+                        row.offset[8:].eq(row.offset[8:] + advance.payload[8:]),
+                        left[8:].eq(left[8:] - advance.payload[8:]),
                         row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
                         sent.eq(sent + (sent != self._config.quantum)),
                     ]

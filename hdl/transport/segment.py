@@ -1,8 +1,8 @@
 """How a message is cut into packets: arithmetic on the path MTU that sender and responder share."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Signal, Value
 
-__all__ = ["mtu_bytes", "packet_count", "message_offset"]
+__all__ = ["mtu_bytes", "packet_count", "whole_packets", "is_ragged", "message_offset", "fit"]
 
 MTU_CODES = range(1, 6)  # 256 << (code - 1) bytes
 
@@ -23,14 +23,25 @@ def mtu_bytes(m: Module, code: Value) -> Signal:
     return _by_mtu(m, code, lambda log2: 1 << log2, 13, "mtu_bytes")
 
 
-def packet_count(m: Module, code: Value, length: Value, name: str = "packets") -> Signal:
+def whole_packets(m: Module, code: Value, length: Value, name: str = "whole") -> Signal:
+    """Full packets in ``length`` bytes, at most 2**23; 24 bits. One packet more carries what is
+    left over if it ``is_ragged``."""
+    return _by_mtu(m, code, lambda log2: length[log2:], 24, name)
+
+
+def is_ragged(m: Module, code: Value, length: Value, name: str = "ragged") -> Signal:
+    """Whether a message of ``length`` bytes has a packet that is not full, or an empty one."""
+    return _by_mtu(m, code, lambda log2: (length[:log2] != 0) | (length == 0), 1, name)
+
+
+def packet_count(m: Module, code: Value, length: Value) -> Value:
     """Packets of a message of ``length`` bytes: at least 1, at most 2**23; 24 bits."""
+    return (whole_packets(m, code, length) + is_ragged(m, code, length))[:24]
 
-    def count(log2: int):
-        whole = length[log2:]
-        return Mux(length == 0, 1, whole + (length[:log2] != 0))
 
-    return _by_mtu(m, code, count, 24, name)
+def fit(length: Value, mtu: Value) -> Value:
+    """Whether ``length`` bytes fit a packet; the upper bits have no carry chain."""
+    return ~length[len(mtu) :].any() & (length[: len(mtu)] <= mtu)
 
 
 def message_offset(m: Module, code: Value, packets: Value, name: str = "offset") -> Signal:
