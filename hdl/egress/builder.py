@@ -5,6 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.common.checksum import WordSum
 from hdl.common.delay import Delay, delayed
@@ -161,16 +162,14 @@ class HeaderBuilder(wiring.Component):
         )
         transport = self._transport(m, job8, entry8.segment)
         packet9 = Signal(8 * IPV6.size + len(transport), reset_less=True)
-        base = Signal(7)
+        base, before = Signal(7), Signal(7)  # headers to BTH; those in front of UDP
         for vlan in (0, 1):
             for v6 in (0, 1):
                 with m.If((entry8.row.vlan_valid == vlan) & (entry8.ipv6 == v6)):
                     size = bth_offset(vlan=bool(vlan), ipv6=bool(v6)) + BTH.size
-                    m.d.comb += base.eq(size)
+                    m.d.comb += [base.eq(size), before.eq(size - UDP.size - BTH.size)]
         size9 = delayed(m, (base + entry8.extended)[:7], 1, name="size")
-        body9 = delayed(
-            m, (entry8.segment - entry8.extended)[:14] - (UDP.size + BTH.size), 1, name="body"
-        )
+        whole = delayed(m, (before + entry8.segment)[:14], 1, name="whole")  # with the ICRC
         m.d.sync += packet9.eq(Mux(entry8.ipv6, Cat(ipv6_8, transport), Cat(ipv4_8, transport)))
         entry9 = data.View(wait, delayed(m, Value.cast(entry8), 1, name="entry9"))
 
@@ -183,8 +182,8 @@ class HeaderBuilder(wiring.Component):
         )
         vlan9 = entry9.row.vlan_valid
         result = Signal(layout, reset_less=True)
-        whole = Signal(14)
-        m.d.comb += whole.eq(size9 + body9)  # with the ICRC
+        lane_bits = ceil_log2(self._width // 8)
+        length, short = entry9.job.length, whole < MIN_FRAME
         m.d.sync += [
             result.bytes.eq(
                 Mux(
@@ -194,9 +193,10 @@ class HeaderBuilder(wiring.Component):
                 )
             ),
             result.size.eq(size9),
-            result.length.eq(entry9.job.length),
+            result.beats.eq(length[lane_bits:] + length[:lane_bits].any()),
             result.check.eq(whole - ICRC_BYTES),
-            result.frame.eq(Mux(whole < MIN_FRAME, MIN_FRAME, whole)),
+            result.frame.eq(Mux(short, MIN_FRAME, whole)),
+            result.last_beat.eq(Mux(short, MIN_FRAME - 1, whole - 1) >> lane_bits),
             result.vlan.eq(vlan9),
             result.ipv6.eq(entry9.ipv6),
             result.error.eq(entry9.error),

@@ -48,42 +48,33 @@ class Merge(wiring.Component):
         beat = Signal(sealed_beat(width), reset_less=True)
         counts = beat.number.shape()
 
-        # The packet being sent.
-        now = Signal(head(width), reset_less=True)
-        busy, failed = Signal(), Signal()
-        number = Signal(counts)
-        wanted = Signal(14 - lane_bits)  # payload beats not yet taken
-        last_beat, end_beat = Signal(counts), Signal(counts)
+        # The packet being sent: its headers stay at the input until its last beat.
+        now, failed = self.heads.p, Signal()
+        number, end_beat = Signal(counts), Signal(counts)
+        first = number == 0
+        wanted = Signal(14 - lane_bits)  # payload beats not yet taken, from the second beat on
         place = now.check[:lane_bits]
         reached, needs, step, last = Signal(), Signal(), Signal(), Signal()
         failing = needs & self.payload.p.error & self.payload.p.last
         m.d.comb += [
             reached.eq(number >= now.size[lane_bits:]),
-            needs.eq(reached & (wanted != 0)),
-            step.eq(busy & self.go & (~needs | self.payload.valid)),
+            needs.eq(reached & (Mux(first, now.beats, wanted) != 0)),
+            step.eq(self.heads.valid & self.go & (~needs | self.payload.valid)),
             self.stepped.eq(step),
-            last.eq(number == last_beat),
-            self.payload.ready.eq(busy & self.go & needs),
-            self.heads.ready.eq(~busy | (step & last)),
+            last.eq(number == now.last_beat),
+            end_beat.eq(now.check >> lane_bits),
+            self.payload.ready.eq(self.heads.valid & self.go & needs),
+            self.heads.ready.eq(step & last),
         ]
         with m.If(step):
             m.d.sync += [
-                number.eq(number + 1),
-                now.bytes.eq(now.bytes >> width),
-                wanted.eq(wanted - needs),
-                failed.eq(failed | failing),
+                number.eq(Mux(last, 0, number + 1)),
+                wanted.eq(Mux(first, now.beats, wanted) - needs),
+                failed.eq((failed | failing) & ~last),
             ]
-        with m.If(self.heads.ready):
-            fresh = self.heads.p
-            m.d.sync += [
-                busy.eq(self.heads.valid),
-                Value.cast(now).eq(Value.cast(fresh)),
-                number.eq(0),
-                failed.eq(fresh.error),
-                wanted.eq((fresh.length + (size - 1)) >> lane_bits),
-                last_beat.eq((fresh.frame - 1) >> lane_bits),
-                end_beat.eq(fresh.check >> lane_bits),
-            ]
+        # Headers, then zeros.
+        parts = len(now.bytes) // width
+        header = now.bytes.word_select(number[: ceil_log2(parts)], width)
 
         # What this step makes of it.
         taken = Signal(width, reset_less=True)
@@ -94,11 +85,11 @@ class Merge(wiring.Component):
         m.d.sync += [
             taken.eq(Mux(needs, self.payload.p.data & bits, 0)),
             carries.eq(carry),
-            facts.data.eq(now.bytes[:width]),
-            facts.first.eq(number == 0),
+            facts.data.eq(Mux(number < parts, header, 0)),
+            facts.first.eq(first),
             facts.last.eq(last),
             # Final from the last payload beat on, and the ICRC never starts before that.
-            facts.error.eq(failed | failing),
+            facts.error.eq(now.error | failed | failing),
             facts.frame.eq(now.frame),
             facts.number.eq(number),
             facts.vlan.eq(now.vlan),

@@ -27,8 +27,9 @@ FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 def head(width: int) -> data.StructLayout:
     """All headers of one packet as bytes, and the lengths that follow from them.
 
-    ``size`` of the headers; ``length`` of the payload; ``check``: bytes the ICRC covers, which is
-    where it goes; ``frame``: bytes of the frame without FCS. ``error``: send it spoiled.
+    ``size`` of the headers; ``beats`` of the payload; ``check``: bytes the ICRC covers, which is
+    where it goes; ``frame``: bytes of the frame without FCS; ``last_beat``: number of its last
+    beat. ``error``: send it spoiled.
     """
     size = width // 8
     count = ceil_log2(FRAME_BYTES + 1)
@@ -36,14 +37,20 @@ def head(width: int) -> data.StructLayout:
         {
             "bytes": 8 * size * -(-HEAD_BYTES // size),
             "size": 7,
-            "length": 13,
+            "beats": 14 - ceil_log2(size),
             "check": count,
             "frame": count,
+            "last_beat": beat_number(width),
             "vlan": 1,
             "ipv6": 1,
             "error": 1,
         }
     )
+
+
+def beat_number(width: int) -> int:
+    """Bits of a number of a frame's beat."""
+    return ceil_log2(FRAME_BYTES) - ceil_log2(width // 8) + 1
 
 
 def sealed_beat(width: int) -> data.StructLayout:
@@ -61,7 +68,7 @@ def sealed_beat(width: int) -> data.StructLayout:
             "last": 1,
             "error": 1,
             "frame": ceil_log2(FRAME_BYTES + 1),
-            "number": ceil_log2(FRAME_BYTES) - lane_bits + 1,
+            "number": beat_number(width),
             "vlan": 1,
             "ipv6": 1,
             "ends": 1,
