@@ -62,7 +62,8 @@ class ActivationList(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         index = ceil_log2(self._qps)
-        m.submodules.flags = flags = Ram(shape=self._row, depth=self._qps)
+        # Flags are read in one state and written in others.
+        m.submodules.flags = flags = Ram(shape=self._row, depth=self._qps, forward=False)
         m.submodules.queue = queue = Ram(shape=index, depth=self._qps)
         head, tail = Signal(index), Signal(index)
         clear = Signal(range(self._qps + 1))

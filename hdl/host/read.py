@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import raised
 from hdl.common.ram import Ram
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -215,35 +216,25 @@ class ReadEngine(wiring.Component):
         queued = self._queue(m, requests, waiting, last, chosen, take, ordered)
 
         function, addr = Signal(8, reset_less=True), Signal(64, reset_less=True)
-        remaining = Signal(13, reset_less=True)
+        # The request's last byte, counted from the beginning of the block that ``addr`` is in.
+        rest = Signal(range(config.read_bytes + 4096), reset_less=True)
         client = Signal.like(chosen, reset_less=True)
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
-        room, length = Signal(low + 1), Signal(low + 1)
+        final = Signal(low)  # last byte of the piece: of the request, or of the block
         m.d.comb += [
-            room.eq(config.read_bytes - addr[:low]),
-            fits.eq(addr[:low] + remaining <= config.read_bytes),
+            fits.eq(rest[low:] == 0),
+            final.eq(Mux(fits, rest[:low], config.read_bytes - 1)),
             issue.eq(busy & ordered & space & (~self.rd_req.valid | self.rd_req.ready)),
             take.eq(~busy | (issue & fits)),
         ]
-        with m.If(fits):
-            m.d.comb += length.eq(remaining)
-        with m.Else():
-            m.d.comb += length.eq(room)
-
-        # Beats less one; as long as it does not fit the piece goes to the end of its block.
-        beats = Signal(low - lanes + 1)
-        with m.If(fits):
-            m.d.comb += beats.eq((addr[:lanes] + remaining - 1)[lanes:])
-        with m.Else():
-            m.d.comb += beats.eq((config.read_bytes - 1 - addr[:low])[lanes:low])
         m.d.comb += [
             pieces.addr.eq(head[:-1]),
             pieces.en.eq(issue),
             pieces.data.client.eq(client),
             pieces.data.offset.eq(offset),
             pieces.data.end.eq(end),
-            pieces.data.beats.eq(beats),
+            pieces.data.beats.eq(final[lanes:] - addr[lanes:low]),
             pieces.data.first.eq(first),
             pieces.data.last.eq(fits),
         ]
@@ -257,9 +248,9 @@ class ReadEngine(wiring.Component):
                 self.rd_req.payload.tag.eq(self._first_tag | head[:-1]),
                 self.rd_req.payload.function.eq(function),
                 self.rd_req.payload.addr.eq(addr),
-                self.rd_req.payload.length.eq(length),
-                addr.eq(Cat(Const(0, low), addr[low:] + 1)),
-                remaining.eq(remaining - length),
+                self.rd_req.payload.length.eq(final - addr[:low] + 1),
+                addr.eq(Cat(Const(0, low), raised(addr[low:], Const(1)))),
+                rest[low:].eq(rest[low:] - 1),
             ]
         with m.If(take):
             request = queued.payload.request
@@ -269,7 +260,7 @@ class ReadEngine(wiring.Component):
                 client.eq(queued.payload.client),
                 function.eq(request.function),
                 addr.eq(request.addr),
-                remaining.eq(request.length),
+                rest.eq(request.addr[:low] + request.length - 1),
                 offset.eq(request.addr),
                 end.eq(request.length - 1),
             ]

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import raised
 from hdl.ports.host import write_beat
 
 __all__ = ["WriteAlign", "aligned_beat"]
@@ -175,7 +176,7 @@ class WriteAlign(wiring.Component):
                     left.eq(rotated),
                     left_keep.eq(keep & low),
                     left_size.eq(over),
-                    line.eq(Mux(first, now.addr[lanes:], line) + 1),
+                    line.eq(raised(Mux(first, now.addr[lanes:], line), Const(1))),
                     stream_id.eq(here.stream_id),
                     function.eq(here.function),
                 ]
