@@ -52,11 +52,19 @@ class StreamFifo(wiring.Component):
             ram.read0.index.eq(read),
             ram.read0.enable.eq(fetch),
         ]
-        m.d.sync += [
-            write.eq(write + push),
-            read.eq(read + fetch),
-            stored.eq(stored + push - fetch),
-            fetched.eq(fetch | (fetched & ~self.o.ready)),
-            self.level.eq(self.level + push - pop),
-        ]
+        with m.If(push):
+            m.d.sync += write.eq(write + 1)
+        with m.If(fetch):
+            m.d.sync += read.eq(read + 1)
+        self._count(m, stored, push, fetch)
+        self._count(m, self.level, push, pop)
+        m.d.sync += fetched.eq(fetch | (fetched & ~self.o.ready))
         return m
+
+    @staticmethod
+    def _count(m: Module, number: Signal, up, down) -> None:
+        """One more with ``up``, one fewer with ``down``. What comes late, which is ``down``, only
+        enables: a sum of all three would stand behind it."""
+        more, fewer, rising = number + 1, number - 1, up.replicate(len(number))
+        with m.If(up != down):
+            m.d.sync += number.eq((more & rising) | (fewer & ~rising))
