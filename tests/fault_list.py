@@ -85,8 +85,8 @@ FAULTS = (
         name="range-unchecked",
         what="a region's end is not checked",
         file="hdl/memory/keys.py",
-        old="(allowed & ~distance[64] & (past_2 <= row_past))",
-        new="(allowed & ~distance[64])",
+        old="(allowed & distance[64] & furthest[64] & within)",
+        new="(allowed & distance[64])",
         tests=KEYS,
     ),
     Fault(

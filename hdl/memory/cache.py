@@ -1,6 +1,6 @@
 """The cache of page addresses: looked up in order, filled in order, misses overlap."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .fill import LineFill, page_line
+from .sums import count, wide_sum
 from .sweep import Sweep, tag_row
 from .types import LINE_BITS, PAGE_BITS, Lookup, TranslateChunk
 
@@ -33,7 +34,7 @@ class PageCache(wiring.Component):
 
     Members: ``i`` stream of Lookup, ``o`` stream of TranslateChunk, one per lookup, in order;
     ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (32 bit, wrap).
-    Latency: 3 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
+    Latency: 4 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
     lookups in flight; a tag written by a sweep or after a failed fill costs lookups a cycle.
     Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
     status; a line that could not be read is forgotten.
@@ -175,23 +176,23 @@ class PageCache(wiring.Component):
         with m.If(go & two.paged):
             m.d.sync += before_missed.eq(missed)
             with m.If(missed):
-                m.d.sync += self.misses.eq(self.misses + 1)
+                count(m, self.misses)
             with m.Else():
-                m.d.sync += self.hits.eq(self.hits + 1)
+                count(m, self.hits)
+        block = wide_sum(m, two.table, two.addr[PAGE_BITS + 3 : 48])[:58]
         with m.If(ask):
             m.d.sync += [
                 request.valid.eq(1),
                 request.payload.function.eq(two.function),
-                request.payload.addr.eq(
-                    Cat(0, 0, 0, 0, 0, 0, (two.table + two.addr[PAGE_BITS + 3 : 48])[:58])
-                ),
+                request.payload.addr.eq(Cat(Const(0, 6), block)),
                 request.payload.length.eq(64),
             ]
 
         # Out of the queue (or, a hit when it is empty, straight past it): a missed line is taken
         # from the fills, written, and read as it is.
         head, last = Signal(waiting), Signal(waiting, reset_less=True)
-        ready_3, take, leave, refill = Signal(), Signal(), Signal(), Signal()
+        valid_3, ready_3, ready_4 = Signal(), Signal(), Signal()
+        take, leave, refill = Signal(), Signal(), Signal()
         connect_fill = [
             fill.rsp.valid.eq(self.read_client.rsp.valid),
             fill.rsp.payload.eq(self.read_client.rsp.payload),
@@ -200,7 +201,8 @@ class PageCache(wiring.Component):
         m.d.comb += [
             *connect_fill,
             head.eq(Mux(queue.r_rdy, queue.r_data, queue.w_data)),
-            ready_3.eq(~self.o.valid | self.o.ready),
+            ready_4.eq(~self.o.valid | self.o.ready),
+            ready_3.eq(~valid_3 | ready_4),
             straight.eq(valid_2 & ~queue.r_rdy & ~missed & ready_3),
             leave.eq(queue.r_rdy & ready_3 & (~head.miss | (fill.o.valid & ~drop))),
             take.eq(straight | leave),
@@ -219,21 +221,30 @@ class PageCache(wiring.Component):
         with m.If(refill):
             m.d.sync += drop_index.eq(head.index)
         with m.If(ready_3):
-            m.d.sync += self.o.valid.eq(take)
+            m.d.sync += valid_3.eq(take)
         with m.If(take):
             m.d.sync += last.eq(head)
 
-        # The entry of the line.
-        line, found, lookup = pages.read0.row, Signal(53), last.lookup
-        with m.Switch(lookup.addr[PAGE_BITS : PAGE_BITS + 3]):
+        # The entry of the line, in a register of its own: the RAM's output is late.
+        line, found = pages.read0.row, Signal(53)
+        entry, entry_error = Signal(53, reset_less=True), Signal(reset_less=True)
+        lookup = Signal(Lookup, reset_less=True)
+        with m.Switch(last.lookup.addr[PAGE_BITS : PAGE_BITS + 3]):
             for n in range(8):
                 with m.Case(n):
                     m.d.comb += found.eq(line.entries[53 * n : 53 * n + 53])
-        bad = lookup.paged & (line.error | found[52])
+        with m.If(ready_4):
+            m.d.sync += [
+                self.o.valid.eq(valid_3),
+                entry.eq(found),
+                entry_error.eq(line.error),
+                lookup.eq(last.lookup),
+            ]
+        bad = lookup.paged & (entry_error | entry[52])
         failure = Mux(lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
         m.d.comb += [
             self.o.p.addr.eq(
-                Mux(lookup.paged, Cat(lookup.addr[:PAGE_BITS], found[:52]), lookup.addr)
+                Mux(lookup.paged, Cat(lookup.addr[:PAGE_BITS], entry[:52]), lookup.addr)
             ),
             self.o.p.length.eq(lookup.length),
             self.o.p.last.eq(lookup.last),

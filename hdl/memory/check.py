@@ -1,7 +1,7 @@
 """Checks and translates one packet's bytes in host memory."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -33,17 +33,6 @@ def translate_members(width: int) -> dict:
     }
 
 
-#: Jobs that have asked for everything and have no verdict yet.
-JOBS = 16
-
-
-class _Asked(data.Struct):
-    """One job, when it has asked for everything: answers to come, and what its walk found."""
-
-    requests: 8
-    status: 8
-
-
 class Checker(wiring.Component):
     """From a packet's place in memory to its chunks and one verdict.
 
@@ -55,9 +44,10 @@ class Checker(wiring.Component):
     many as ``length``), then ``length`` bytes translated (unless 0), with the access bits
     ``key_access`` (valid with ``job``); errors are REM_ACCESS_ERR.
     ``slot*`` as in SgeWalk, the rest as in Translate.
-    Latency: cached, one SGE: result 11 cycles after the job, with KEY 9; one more per further
-    chunk. Throughput: a job in 4 cycles (KEY) or 6 (one SGE); jobs behind one that misses the
-    cache of pages go on asking, up to 16, and their misses overlap.
+    Latency: cached, one SGE: result 13 cycles after the job, with KEY 11; one more per further
+    chunk. Throughput: a job in 4 cycles (one SGE), 3 (with ``resume``, or KEY with a check of its
+    range) or 2 (KEY); jobs behind one that misses the cache of pages go on asking, and their misses
+    overlap.
     Errors: the first one found is the result. Reset: empty.
     """
 
@@ -83,7 +73,6 @@ class Checker(wiring.Component):
         m.submodules.translate = translate = Translate(config=self._config)
         m.submodules.walk = walk = SgeWalk(access=self._access)
         m.submodules.fifo = fifo = StreamFifo(shape=Chunk, depth=self._depth)
-        m.submodules.asked = asked = StreamFifo(shape=_Asked, depth=JOBS)
         connect(m, fifo.o, flipped(self.chunks))
         connect(m, translate.mr, flipped(self.mr))
         connect(m, translate.read_client, flipped(self.table_client))
@@ -100,131 +89,72 @@ class Checker(wiring.Component):
         ]
 
         # Ask: a job at a time, by its walk or its key (whole range, then the bytes of this packet).
-        job, request = self.job.payload, Signal(TranslateRequest)
+        # The last request of a job has ``end``.
+        job, request = self.job.payload, translate.i.payload
         key = Signal(TranslateRequest, reset_less=True)
         range_left, bytes_left = Signal(), Signal()
         key_offset, key_length = Signal(32, reset_less=True), Signal(13, reset_less=True)
-        asking, sent = Signal(), Signal()
-        active, lined = Signal(), Signal()  # a job is asking; from a line
-        count = Signal(8)  # requests it has sent
-        closing = Signal()  # it has sent all
         m.d.comb += [
-            closing.eq(active & ~walk.busy & ~range_left & ~bytes_left),
-            asked.i.valid.eq(closing),
-            asked.i.payload.requests.eq(count),
-            asked.i.payload.status.eq(Mux(lined, walk.status, 0)),
-            self.job.ready.eq(~active | (closing & asked.i.ready)),
+            self.job.ready.eq(~(walk.busy | bytes_left)),
             walk.job.eq(job),
+            walk.start.eq(self.job.valid & self.job.ready & (job.source == CheckSource.LINE)),
         ]
-        with m.If(range_left | bytes_left):
+        with m.If(bytes_left):
             m.d.comb += [
+                translate.i.valid.eq(1),
                 request.eq(key),
-                request.length.eq(key_length),
-                request.check_only.eq(range_left),
+                request.length.eq(Mux(range_left | key.check_only, key_offset, key_length)),
+                request.check_only.eq(range_left | key.check_only),
                 request.end.eq(~range_left),
-                asking.eq(1),
             ]
-            with m.If(range_left):
-                m.d.comb += request.length.eq(key_offset)
+            with m.If(translate.i.ready):
+                m.d.sync += [range_left.eq(0), bytes_left.eq(range_left)]
         with m.Else():
-            m.d.comb += [request.eq(walk.request.payload), asking.eq(walk.request.valid)]
-        m.d.comb += [
-            translate.i.valid.eq(asking),
-            translate.i.payload.eq(request),
-            sent.eq(asking & translate.i.ready),
-            walk.request.ready.eq(translate.i.ready & ~range_left & ~bytes_left),
-        ]
-        with m.If(sent):
-            m.d.sync += [range_left.eq(0), count.eq(count + 1)]
-            with m.If(~range_left):
-                m.d.sync += bytes_left.eq(0)
-        with m.If(closing & asked.i.ready):
-            m.d.sync += active.eq(0)
-        with m.If(self.job.valid & self.job.ready):
-            m.d.sync += [active.eq(1), count.eq(0), lined.eq(job.source == CheckSource.LINE)]
-            with m.If(job.source == CheckSource.LINE):
-                m.d.comb += walk.start.eq(1)
-            with m.Else():
-                m.d.sync += [
-                    range_left.eq((job.offset != 0) & (job.offset != job.length)),
-                    bytes_left.eq(job.length != 0),
-                    key_offset.eq(job.offset),
-                    key_length.eq(job.length),
-                    key.function.eq(job.function),
-                    key.pd.eq(job.pd),
-                    key.key.eq(job.key),
-                    key.va.eq(job.va),
-                    key.access.eq(self.key_access),
-                    key.remote.eq(1),
-                ]
+            connect(m, walk.request, translate.i)
+        with m.If(self.job.valid & self.job.ready & (job.source == CheckSource.KEY)):
+            m.d.sync += [
+                range_left.eq((job.offset != 0) & (job.offset != job.length) & (job.length != 0)),
+                bytes_left.eq(1),
+                key_offset.eq(job.offset),
+                key_length.eq(job.length),
+                key.function.eq(job.function),
+                key.pd.eq(job.pd),
+                key.key.eq(job.key),
+                key.va.eq(job.va),
+                key.access.eq(self.key_access),
+                key.check_only.eq(job.length == 0),
+                key.remote.eq(1),
+            ]
 
-        # Answers, of the oldest job without a verdict. A job has told how many it has asked for
-        # before the first answer of the next one comes: Translate takes longer than ``asked``.
-        marking, marked, complete = Signal(), Signal(), Signal()
-        result = Signal(CheckResult)
-        answers = Signal(8)
-        answer, taken, ended = translate.o.payload, Signal(), Signal()
-        failed = result.status != 0
-        all_answered, last_good, placed = Signal(), Signal(), Signal()
+        # Answers; the one with ``end`` is the job's last. Of a job that fails the chunks put out
+        # before are ended by a mark.
+        answer, taken, final = translate.o.payload, Signal(), Signal()
+        status, listed = Signal(8), Signal()  # of the job so far
+        room, placed, verdict = Signal(), Signal(), Signal(8)
+        space = Signal()  # a cycle behind the level: two may have come since
+        m.d.sync += space.eq(fifo.level < self._depth - 1)
         m.d.comb += [
-            all_answered.eq(asked.o.valid & (answers == asked.o.payload.requests)),
-            translate.o.ready.eq(fifo.i.ready & ~marking & ~all_answered),
+            room.eq(~self.result.valid),  # a cycle between two, for a short way to ``ready``
+            verdict.eq(Mux(status != 0, status, answer.status)),
+            final.eq(answer.last & answer.end),
+            placed.eq((verdict == 0) & (answer.length != 0)),
+            translate.o.ready.eq(space & room),
             taken.eq(translate.o.valid & translate.o.ready),
-            ended.eq(taken & answer.last),
-            last_good.eq(
-                ended
-                & asked.o.valid
-                & (answers + 1 == asked.o.payload.requests)
-                & (asked.o.payload.status == 0)
-                & ~failed
-                & (answer.status == 0)
-            ),
-            placed.eq(
-                translate.o.valid
-                & ~all_answered
-                & ~failed
-                & (answer.status == 0)
-                & (answer.length != 0)
-            ),
-            fifo.i.valid.eq(marking | placed),
+            fifo.i.valid.eq(taken & (placed | (final & listed))),
             fifo.i.payload.addr.eq(answer.addr),
             fifo.i.payload.length.eq(answer.length),
-            fifo.i.payload.end.eq(marking | answer.end),
-            walk.stop.eq(failed & (asked.level == 0)),
+            fifo.i.payload.end.eq(final),
         ]
-        with m.If(ended):
-            m.d.sync += answers.eq(answers + 1)
-        with m.If(taken):
-            with m.If(~failed & (answer.status != 0)):
-                m.d.sync += result.status.eq(answer.status)
-            with m.If(placed):
-                m.d.sync += result.listed.eq(1)
-
-        # The verdict; before it the mark that ends a failed packet's chunks.
-        verdict, room = self.result.payload, Signal()
-        m.d.comb += room.eq(~self.result.valid | self.result.ready)
         with m.If(self.result.ready):
             m.d.sync += self.result.valid.eq(0)
-        with m.If(marking):
-            with m.If(fifo.i.ready):
-                m.d.sync += [marking.eq(0), marked.eq(1), result.listed.eq(0)]
-        with m.Elif(all_answered & room):
-            with m.If(~failed & (asked.o.payload.status != 0)):
-                m.d.sync += result.status.eq(asked.o.payload.status)
-            with m.Elif(failed & result.listed):
-                m.d.sync += marking.eq(1)
-            with m.Else():
-                m.d.comb += complete.eq(1)
-        with m.Elif(last_good & room):
-            m.d.comb += complete.eq(1)
-        m.d.comb += asked.o.ready.eq(complete)
-        with m.If(complete):
-            m.d.sync += [
-                self.result.valid.eq(1),
-                verdict.status.eq(result.status),
-                verdict.listed.eq(result.listed | marked | placed),
-                result.eq(0),
-                marked.eq(0),
-                answers.eq(0),
-            ]
+        with m.If(taken):
+            m.d.sync += [status.eq(verdict), listed.eq(listed | placed)]
+            with m.If(final):
+                m.d.sync += [
+                    self.result.valid.eq(1),
+                    self.result.payload.status.eq(verdict),
+                    self.result.payload.listed.eq(listed | placed),
+                    status.eq(0),
+                    listed.eq(0),
+                ]
         return m

@@ -102,13 +102,15 @@ class Cutter(wiring.Component):
         # ``held`` is the payload beat before; from lane ``place`` on it is not used up (0: it is).
         held, place = Signal(width, reset_less=True), Signal(bits)
         count, until = Signal(bits + 1), Signal(bits + 1)
-        needs, consume, through = Signal(), Signal(), Signal()
+        ends, needs, consume, through = Signal(), Signal(), Signal(), Signal()
         newer, wide = Signal(lanes), Signal(width)
+        whole, more = chunk.length[bits:], chunk.length[:bits].any()
         m.d.comb += [
-            closing.eq(chunk.length <= lanes),
-            count.eq(Mux(closing, chunk.length, lanes)),
+            ends.eq((whole[1:] == 0) & ~(whole[0] & more)),
+            closing.eq(ends),
+            count.eq(Mux(ends, chunk.length, lanes)),
             until.eq(place + count),
-            needs.eq((place == 0) | (until > lanes)),
+            needs.eq((place == 0) | (until[bits] & until[:bits].any())),
             newer.eq(keep_mask(Mux(place == 0, lanes, place), lanes)),
             wide.eq(byte_mask(newer)),
             piece.p.data.eq((payload.p.data & wide) | (held & ~wide)),
@@ -117,7 +119,7 @@ class Cutter(wiring.Component):
             piece.p.side.addr.eq(chunk.addr),
             piece.p.side.function.eq(plan.function),
             piece.p.side.first.eq(fresh),
-            piece.p.side.last.eq(closing),
+            piece.p.side.last.eq(ends),
             piece.p.side.epoch.eq(plan.epoch),
         ]
         with m.If(payload.valid & payload.ready):
@@ -131,8 +133,8 @@ class Cutter(wiring.Component):
                         piece.valid.eq(chunk_valid & (~needs | payload.valid)),
                         used.eq(piece.valid & piece.ready),
                         consume.eq(used & needs),
-                        piece.p.side.end.eq(chunk.end & closing),
-                        through.eq(used & chunk.end & closing),
+                        piece.p.side.end.eq(chunk.end & ends),
+                        through.eq(used & chunk.end & ends),
                     ]
                 with m.Case(PayloadUse.DISCARD):
                     m.d.comb += [

@@ -1,6 +1,6 @@
 """Fetches the payload of packets and packs it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -11,6 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
 
+from .sums import count
 from .types import Chunk
 
 __all__ = ["PayloadFetch", "PayloadPacket"]
@@ -37,7 +38,8 @@ class PayloadFetch(wiring.Component):
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
     ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
     have returned; ``read_errors``: reads that failed (32 bit, wraps).
-    Latency: from chunk and packet to the read 2 cycles; from response to output Packer and 4.
+    Latency: from packet to the read 2 cycles, from chunk 1; from response to output Packer
+    and 5.
     Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
     place of the buffer, however few bytes it holds.
     Errors: a failed read: ``error`` on the packet's last beat. Reset: empty; no read in flight.
@@ -71,37 +73,50 @@ class PayloadFetch(wiring.Component):
         connect(m, packer.o, flipped(self.o))
 
         # Both lists of packets take a packet together (inline ones are no business of the reads).
-        new = self.packet.payload
+        new, space = self.packet.payload, Signal()
+        # a cycle behind the levels: two may have come since
+        m.d.sync += space.eq((packets.level < PACKETS - 1) & (sources.level < PACKETS - 1))
         m.d.comb += [
-            self.packet.ready.eq(packets.i.ready & sources.i.ready),
+            self.packet.ready.eq(space),
             packets.i.valid.eq(self.packet.valid & self.packet.ready & ~new.inline),
             packets.i.payload.eq(new),
             sources.i.valid.eq(self.packet.valid & self.packet.ready & new.good),
             sources.i.payload.eq(new.inline),
         ]
 
-        # Ask for a chunk when its beats have room.
-        packet, chunk = packets.o.payload, self.chunks.payload
-        request = self.read_client.req
+        # The next chunk and its beats: they come before the packet, which is the verdict.
+        chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
+        beats = Signal(range(4096 // lanes + 1), reset_less=True)
+        with m.If(self.chunks.ready):
+            m.d.sync += [
+                chunk_valid.eq(self.chunks.valid),
+                chunk.eq(self.chunks.payload),
+                beats.eq((self.chunks.p.length + (lanes - 1)) >> ceil_log2(lanes)),
+            ]
+
+        # Ask for it when its beats have room.
+        packet, request = packets.o.payload, self.read_client.req
         room = Signal(range(self._beats + 1), init=self._beats)
-        beats = Signal(range(4096 // lanes + 1))
-        asked, popped, taken = Signal(), Signal(), Signal()
-        present = packets.o.valid & self.chunks.valid
+        asked, taken = Signal(), Signal()
+        popped = Signal()  # a beat left the buffer in the cycle before
+        present = packets.o.valid & chunk_valid
         m.d.comb += [
-            beats.eq((chunk.length + (lanes - 1)) >> ceil_log2(lanes)),
             request.valid.eq(present & packet.good & reads.i.ready & (room >= beats)),
             request.payload.function.eq(packet.function),
             request.payload.addr.eq(chunk.addr),
             request.payload.length.eq(chunk.length),
             asked.eq(request.valid & request.ready),
             taken.eq(asked | (present & ~packet.good)),
-            self.chunks.ready.eq(taken),
+            self.chunks.ready.eq(~chunk_valid | taken),
             packets.o.ready.eq(taken & chunk.end),
             reads.i.valid.eq(asked),
             reads.i.payload.end.eq(chunk.end),
             reads.i.payload.epoch.eq(packet.epoch),
         ]
-        m.d.sync += room.eq(room - Mux(asked, beats, 0) + popped)
+        with m.If(asked):
+            m.d.sync += room.eq(room - beats + popped)
+        with m.Else():
+            m.d.sync += room.eq(room + popped)
 
         # Responses.
         beat, beat_valid = Signal(self.read_client.rsp.payload.shape(), reset_less=True), Signal()
@@ -121,7 +136,18 @@ class PayloadFetch(wiring.Component):
             self.finished_epoch.eq(reads.o.payload.epoch),
         ]
         with m.If(ends & beat.error):
-            m.d.sync += self.read_errors.eq(self.read_errors + 1)
+            count(m, self.read_errors)
+
+        # A register behind the buffer, as a RAM's output is late.
+        held, held_valid, held_ready = (
+            Signal(chunk_beat(width), reset_less=True),
+            Signal(),
+            Signal(),
+        )
+        m.d.comb += buffer.o.ready.eq(~held_valid | held_ready)
+        m.d.sync += popped.eq(buffer.o.valid & buffer.o.ready)
+        with m.If(buffer.o.ready):
+            m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
 
         # Join, packet by packet.
         with m.If(sources.o.payload):
@@ -132,12 +158,9 @@ class PayloadFetch(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                packer.i.payload.eq(buffer.o.payload),
-                packer.i.valid.eq(buffer.o.valid & sources.o.valid),
-                buffer.o.ready.eq(packer.i.ready & sources.o.valid),
+                packer.i.payload.eq(held),
+                packer.i.valid.eq(held_valid & sources.o.valid),
+                held_ready.eq(packer.i.ready & sources.o.valid),
             ]
-        m.d.comb += [
-            popped.eq(buffer.o.valid & buffer.o.ready),
-            sources.o.ready.eq(packer.i.valid & packer.i.ready & packer.i.payload.end),
-        ]
+        m.d.comb += sources.o.ready.eq(packer.i.valid & packer.i.ready & packer.i.payload.end)
         return m

@@ -45,10 +45,10 @@ class Gather(wiring.Component):
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``, ``read_errors`` (payload reads that failed).
-    Latency, with cached pages: ``checked`` 12 cycles after a job with one SGE, 10 with KEY, one
+    Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
     more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
     reads begin 2 cycles later.
-    Throughput: jobs as Checker takes them, INLINE one in 2 cycles and one per 16 bytes; one that
+    Throughput: jobs as Checker takes them, INLINE one in a cycle per 16 bytes; one that
     misses the cache of pages does not hold up the checks of those behind it. Payload, of earlier
     jobs, streams meanwhile, a host beat per cycle: 4096 bytes at a page offset cost one beat more
     than aligned ones.
@@ -116,7 +116,7 @@ class Gather(wiring.Component):
             m.d.comb += [self.slot.eq(checker.slot), self.slot_enable.eq(checker.slot_enable)]
 
         # Take a job: the checker takes those it is for at the same time. The two that read lines
-        # never do so together: either begins when both rest.
+        # never do so together: the checker reads from this cycle on, InlineReader from the next.
         entering = data.StructLayout({"job": TxJob, "epoch": 1})
         m.submodules.entry = entry = Skid(shape=entering)
         job, taken = entry.o.payload.job, Signal()
@@ -129,7 +129,13 @@ class Gather(wiring.Component):
             entry.i.payload.epoch.eq(drain.epoch),
             self.job.ready.eq(entry.i.ready),
             drain.enter.eq(self.job.valid & self.job.ready),
-            entry.o.ready.eq(inline.ready & checker.job.ready & headers.i.ready & jobs.i.ready),
+            entry.o.ready.eq(
+                inline.ready
+                & ~(check & inline.slot_enable)
+                & checker.job.ready
+                & headers.i.ready
+                & jobs.i.ready
+            ),
             taken.eq(entry.o.valid & entry.o.ready),
             check.eq(
                 (by_key & filled) | ((job.source == TxSource.LINE) & (filled | job.check_sink))
@@ -186,10 +192,13 @@ class Gather(wiring.Component):
             fetch.packet.payload.good.eq(good),
             fetch.packet.payload.function.eq(oldest.function),
             fetch.packet.payload.epoch.eq(oldest.epoch),
+        ]
+        with m.If(inline.done != (answered & oldest.copy)):
+            m.d.sync += copied.eq(Mux(inline.done, copied + 1, copied - 1))
+        m.d.sync += [
             drain.leave0.eq(answered & ~(reads & good)),
             drain.epoch0.eq(oldest.epoch),
         ]
-        m.d.sync += copied.eq(copied + inline.done - (answered & oldest.copy))
 
         # Headers of good packets go out, in order.
         m.d.comb += [

@@ -21,8 +21,10 @@ class InlineReader(wiring.Component):
     Members: ``start`` (only when ``ready``) with ``line``, ``offset``, ``length``; ``done`` in the
     cycle after which the line is not read any more; ``slot*`` as in SgeWalk; ``o`` stream of
     ``chunk_beat``, with ``end`` on the last.
-    ``ready`` promises room for a whole line, so the copy never waits.
-    Latency: the copy takes a cycle per 16 bytes and 2 more; first beat 4 cycles after ``start``.
+    ``ready`` promises room for a whole line, so the copy never waits, and that nothing is read from
+    the next cycle on.
+    Latency: the copy takes a cycle per 16 bytes and 2 more, in which the next one begins; the first
+    beat comes 4 cycles after ``start``.
     Throughput: 16 bytes per cycle; at 64 bit, 8 leave per cycle.
     """
 
@@ -54,7 +56,8 @@ class InlineReader(wiring.Component):
         running, read, read_end = Signal(), Signal(), Signal(reset_less=True)
         read_count = Signal(5, reset_less=True)
         m.d.comb += [
-            self.ready.eq(~running & ~read & (fifo.level <= SLOTS)),
+            # two slots may be on their way into the FIFO
+            self.ready.eq((~running | ends) & (fifo.level <= SLOTS - 2)),
             ends.eq(left <= 16),
             count.eq(Mux(ends, left, 16)),
             self.slot.line.eq(line),

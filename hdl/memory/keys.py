@@ -9,6 +9,7 @@ from hdl.config import NicConfig
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
+from .sums import at_most, count, wide_difference, wide_sum
 from .types import Region, TranslateRequest
 
 __all__ = ["KeyCheck"]
@@ -23,7 +24,7 @@ class KeyCheck(wiring.Component):
     unchecked.
     Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the
     table, ``key_errors`` requests that failed (32 bit, wraps).
-    Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` follows ``o.ready``.
+    Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` is a register.
     Errors: status LOC_PROT_ERR or, when ``remote``, REM_ACCESS_ERR. A region with pages of 2**47
     bytes or more fails. Reset: empty.
     """
@@ -41,41 +42,55 @@ class KeyCheck(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        entering, entering_valid = Signal(TranslateRequest), Signal()
         valid = [Signal(name=f"valid{n}") for n in range(4)]
         ready = [Signal(name=f"ready{n}") for n in range(5)]
         m.d.comb += ready[4].eq(self.o.ready)
         for n in range(4):
             m.d.comb += ready[n].eq(~valid[n] | ready[n + 1])
             with m.If(ready[n]):
-                m.d.sync += valid[n].eq(self.i.valid if n == 0 else valid[n - 1])
+                m.d.sync += valid[n].eq(entering_valid if n == 0 else valid[n - 1])
         asked = [Signal(TranslateRequest, name=f"asked{n}", reset_less=True) for n in range(3)]
 
-        # Take the request, read the row.
+        # Take the request, read the row. What comes while the pipe stands still waits in ``spare``.
+        spare, spare_valid = Signal(TranslateRequest, reset_less=True), Signal()
         m.d.comb += [
-            self.i.ready.eq(ready[0]),
-            self.mr.index.eq(self.i.p.key[8:24]),
-            self.mr.enable.eq(self.i.valid & ready[0]),
+            self.i.ready.eq(~spare_valid),
+            entering.eq(Mux(spare_valid, spare, self.i.payload)),
+            entering_valid.eq(spare_valid | self.i.valid),
+            self.mr.index.eq(entering.key[8:24]),
+            self.mr.enable.eq(entering_valid & ready[0]),
         ]
         with m.If(ready[0]):
-            m.d.sync += asked[0].eq(self.i.payload)
+            m.d.sync += [asked[0].eq(entering), spare_valid.eq(0)]
+        with m.Else():
+            m.d.sync += spare_valid.eq(entering_valid)
+        with m.If(~spare_valid):
+            m.d.sync += spare.eq(self.i.payload)
 
-        # Register the row; meanwhile the request's own sums.
-        row, inside, past = Signal(MrRow, reset_less=True), Signal(), Signal(65, reset_less=True)
-        empty = Signal()
+        # Register the row; meanwhile the request's end, in the lower half of the address space.
+        row, inside, empty = Signal(MrRow, reset_less=True), Signal(), Signal()
+        past = Signal(33, reset_less=True)
+        past_0 = wide_sum(m, asked[0].va[:32], asked[0].length)
         with m.If(ready[1]):
             m.d.sync += [
                 asked[1].eq(asked[0]),
                 row.eq(self.mr.row),
                 inside.eq(asked[0].key[8:] < self._mrs),
-                past.eq(asked[0].va + asked[0].length),
+                past.eq(past_0),
                 empty.eq(asked[0].length == 0),
             ]
 
-        # Compare what needs no sum; distance from the region's start, and its end.
+        # Compare what needs no sum; distance from the region's start, and how far it may be.
         allowed, distance = Signal(), Signal(65, reset_less=True)
-        row_past, past_2 = Signal(65, reset_less=True), Signal(65, reset_less=True)
+        furthest, wraps = Signal(65, reset_less=True), Signal()
         start, table = Signal(15, reset_less=True), Signal(58, reset_less=True)
         paged, empty_2 = Signal(), Signal()
+        m.d.comb += wraps.eq(
+            asked[1].wrapped | (asked[1].va[32:].all() & past[32] & (past[:32] != 0))
+        )
+        distance_1 = wide_difference(m, asked[1].va, row.va)
+        furthest_1 = wide_difference(m, row.length, asked[1].length)
         with m.If(ready[2]):
             m.d.sync += [
                 asked[2].eq(asked[1]),
@@ -89,12 +104,11 @@ class KeyCheck(wiring.Component):
                     & (row.function == asked[1].function)
                     & (row.pd == asked[1].pd)
                     & ((asked[1].access & ~row.access) == 0)
-                    & (~past[64] | (past[:64] == 0))
+                    & ~wraps
                 ),
                 paged.eq(row.type == MrType.PAGES),
-                distance.eq(asked[1].va - row.va),
-                row_past.eq(row.va + row.length),
-                past_2.eq(past),
+                distance.eq(distance_1),
+                furthest.eq(furthest_1),
                 # where the region begins, in pages of list entries of the 64-byte block
                 start.eq(Cat(row.first_offset, row.table[3:6])),
                 table.eq(row.table[6:]),
@@ -102,31 +116,35 @@ class KeyCheck(wiring.Component):
             ]
 
         # Verdict.
-        ok, region = Signal(), Signal(Region, reset_less=True)
-        last = asked[2]
-        m.d.comb += ok.eq(empty_2 | (allowed & ~distance[64] & (past_2 <= row_past)))
+        ok, region, refused = Signal(), Signal(Region, reset_less=True), Signal()
+        last, place = asked[2], Signal(48)
+        within = at_most(distance[:64], furthest[:64])
+        m.d.comb += [
+            ok.eq(empty_2 | (allowed & distance[64] & furthest[64] & within)),
+            place.eq(wide_sum(m, distance[:48], start)),
+        ]
         with m.If(ready[3]):
             m.d.sync += [
                 region.function.eq(last.function),
                 region.mr.eq(last.key[8:24]),
                 region.paged.eq(paged & ok & ~last.check_only & ~empty_2),
                 region.single.eq(~ok | last.check_only | empty_2),
-                region.addr.eq(Mux(paged, (distance[:48] + start)[:48], last.va)),
+                region.addr.eq(Mux(paged, place, last.va)),
                 region.table.eq(table),
                 region.length.eq(last.length),
                 region.remote.eq(last.remote),
                 region.end.eq(last.end),
-                region.status.eq(
-                    Mux(
-                        ok,
-                        WcStatus.SUCCESS.value,
-                        Mux(
-                            last.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value
-                        ),
-                    )
-                ),
+                refused.eq(valid[2] & ~ok),
             ]
-            with m.If(valid[2] & ~ok):
-                m.d.sync += self.key_errors.eq(self.key_errors + 1)
+            with m.If(~ok):
+                m.d.sync += region.status.eq(
+                    Mux(last.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
+                )
+            with m.Else():
+                m.d.sync += region.status.eq(
+                    Mux(last.short, WcStatus.LOC_LEN_ERR.value, WcStatus.SUCCESS.value)
+                )
+        with m.If(refused & ready[3]):
+            count(m, self.key_errors)
         m.d.comb += [self.o.valid.eq(valid[3]), self.o.payload.eq(region)]
         return m

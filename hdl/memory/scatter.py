@@ -52,7 +52,7 @@ class Scatter(wiring.Component):
     regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
     writes of all jobs taken before are issued; counters (32 bit, wrap) ``hits``, ``misses``,
     ``key_errors``.
-    Latency, with cached pages: ``checked`` 11 cycles after a job with one SGE, 9 with KEY (10 when
+    Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
     ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
     First write beat 8 cycles after the effects at 64 bit, 9 at 512.
     Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of

@@ -44,20 +44,29 @@ class Sweep(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         place, seen, wanted = Signal(self._bits), Signal(self._bits), Signal(16)
-        reading, looking = Signal(), Signal()
+        reading, looking, found = Signal(), Signal(), Signal()
+        first, dropped = Signal(init=1), Signal(self._bits, reset_less=True)  # first: after reset
         match = self.tags.row.valid & (self.tags.row.mr == wanted[: self._mr])
         m.d.comb += [
             self.tags.index.eq(place),
             self.tags.enable.eq(reading),
-            self.done.eq(~(self.clearing | reading | looking)),
-            self.drop.eq(self.clearing | (looking & match)),
-            self.index.eq(Mux(self.clearing, place, seen)),
+            self.done.eq(~(self.clearing | reading | looking | found)),
+            self.drop.eq(found),
+            self.index.eq(dropped),
         ]
-        m.d.sync += [looking.eq(reading), seen.eq(place)]
-        with m.If(self.clearing | reading):
+        # Registered: a drop holds up lookups, and the tags come late. A tag that was written in the
+        # meantime goes with it, which costs a miss.
+        m.d.sync += [
+            looking.eq(reading),
+            seen.eq(place),
+            found.eq(first | (looking & match)),
+            dropped.eq(Mux(first, place, seen)),
+            self.clearing.eq(first),
+        ]
+        with m.If(first | reading):
             m.d.sync += place.eq(place + 1)
             with m.If(place.all()):
-                m.d.sync += [self.clearing.eq(0), reading.eq(0)]
+                m.d.sync += [first.eq(0), reading.eq(0)]
         with m.Elif(self.start & self.done):
             m.d.sync += [reading.eq(1), wanted.eq(self.mr)]
         return m

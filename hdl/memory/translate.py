@@ -1,6 +1,6 @@
 """Translation: a key and a range of addresses become chunks of host memory."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -11,7 +11,8 @@ from hdl.ports.tables import TableRead
 
 from .cache import PageCache
 from .keys import KeyCheck
-from .types import TranslateChunk, TranslateRequest
+from .sums import wide_sum
+from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest
 
 __all__ = ["Translate"]
 
@@ -26,7 +27,7 @@ class Translate(wiring.Component):
     region: first invalidate its row, then drain what was admitted under it, then this.
     Counters, 32 bit, wrapping: ``hits``, ``misses``, ``key_errors``.
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
-    Latency: 7 cycles to the first chunk when its page is cached or the region is a DMA one.
+    Latency: 9 cycles to the first chunk when its page is cached or the region is a DMA one.
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
     it until 16 are on their way.
     Errors: status LOC_PROT_ERR, or REM_ACCESS_ERR when ``remote``: key check failed, page list
@@ -69,28 +70,45 @@ class Translate(wiring.Component):
             self.key_errors.eq(keys.key_errors),
         ]
 
-        # Cut at pages: the region stays at keys.o until its last chunk is asked for.
-        region, lookup = keys.o.payload, cache.i.payload
-        begun, addr_r, left_r = Signal(), Signal(64, reset_less=True), Signal(32, reset_less=True)
-        addr, left, room, last = Signal(64), Signal(32), Signal(13), Signal()
+        # Cut at pages. ``past``: end of the range, counted from the start of the page that is next.
+        cutting, region, lookup = Signal(), Signal(Region, reset_less=True), cache.i.payload
+        past, last = Signal(33, reset_less=True), Signal()
+        ends = last & ~region.single
+        within, page = region.addr[:PAGE_BITS], region.addr[PAGE_BITS:]
         m.d.comb += [
-            addr.eq(Mux(begun, addr_r, region.addr)),
-            left.eq(Mux(begun, left_r, region.length)),
-            room.eq(4096 - addr[:12]),
-            last.eq(region.single | (left <= room)),
-            cache.i.valid.eq(keys.o.valid),
-            keys.o.ready.eq(cache.i.ready & last),
+            last.eq(
+                region.single
+                | ((past[PAGE_BITS + 1 :] == 0) & ~(past[PAGE_BITS] & past[:PAGE_BITS].any()))
+            ),
+            cache.i.valid.eq(cutting),
+            keys.o.ready.eq(~cutting | (cache.i.ready & last)),
             lookup.function.eq(region.function),
             lookup.mr.eq(region.mr),
             lookup.paged.eq(region.paged),
-            lookup.addr.eq(addr),
+            lookup.addr.eq(region.addr),
             lookup.table.eq(region.table),
-            lookup.length.eq(Mux(region.single, 0, Mux(last, left, room))),
+            # no Mux: Yosys would make one difference of the two, behind ``last``
+            lookup.length.eq(
+                ((past[: PAGE_BITS + 1] - within) & ends.replicate(PAGE_BITS + 1))
+                | (((1 << PAGE_BITS) - within) & (~last).replicate(PAGE_BITS + 1))
+            ),
             lookup.last.eq(last),
             lookup.end.eq(region.end & last),
             lookup.remote.eq(region.remote),
             lookup.status.eq(region.status),
         ]
-        with m.If(keys.o.valid & cache.i.ready):
-            m.d.sync += [begun.eq(~last), addr_r.eq(addr + room), left_r.eq(left - room)]
+        end = wide_sum(m, keys.o.p.length, keys.o.p.addr[:PAGE_BITS])
+        next_page = wide_sum(m, page, Const(1))
+        with m.If(keys.o.ready):
+            m.d.sync += [
+                cutting.eq(keys.o.valid),
+                region.eq(keys.o.payload),
+                past.eq(end),
+            ]
+        with m.Elif(cache.i.ready):
+            m.d.sync += [
+                page.eq(next_page),
+                within.eq(0),
+                past[PAGE_BITS:].eq(past[PAGE_BITS:] - 1),
+            ]
         return m

@@ -40,6 +40,8 @@ class TranslateRequest(data.Struct):
     access: 4
     remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
     check_only: 1  # one answer, no pages
+    wrapped: 1  # ``va`` has passed the end of the address space: refused
+    short: 1  # of 0 bytes: the packet's SGEs have ended before it
     end: 1  # returned with the last chunk
 
 
@@ -95,7 +97,9 @@ class CheckSource(enum.Enum, shape=1):
 
 
 class CheckJob(data.Struct):
-    """The bytes of one packet: see TxJob and ScatterJob. ``length`` 0 only with ``check_sink``."""
+    """The bytes of one packet: see TxJob and ScatterJob.
+
+    ``length`` 0 (with ``check_sink`` or KEY): nothing is fetched or written."""
 
     source: CheckSource
     check_sink: 1
@@ -118,7 +122,7 @@ class CheckResult(data.Struct):
 
 
 class Chunk(data.Struct):
-    """A piece of a packet in host memory; ``end``: the packet's last (or, if it failed, a mark)."""
+    """A piece of a packet in host memory; ``end``: the packet's last (if it failed, a mark)."""
 
     addr: 64
     length: 13

@@ -4,29 +4,34 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import WcStatus
 from hdl.ports.jobs import Sge, WqeRead
 
+from .sums import wide_sum
 from .types import CheckJob, TranslateRequest
 
 __all__ = ["SgeWalk"]
+
+#: Bits of a distance between bytes of a message, with its sign: an SGE may end 4 GiB behind.
+DISTANCE = 34
 
 
 class SgeWalk(wiring.Component):
     """Turns the SGEs that hold a packet into requests for Translate.
 
-    ``start`` with ``job`` (both in one cycle, when ``idle``) begins a packet: ``length`` bytes from
-    byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls when
-    the last request has been taken; ``status`` then says whether the SGEs were long enough
-    (LOC_LEN_ERR) and within the address space (LOC_PROT_ERR). ``stop`` ends the walk. SGEs of
-    length 0 are passed over.
+    ``start`` with ``job`` (both in one cycle, when not ``busy``) begins a packet: ``length`` bytes
+    from byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls
+    when the last request has been taken, which has ``end``: it is of 0 bytes when the SGEs have
+    ended before the packet (``short``, LOC_LEN_ERR) or a sink has none. SGEs of length 0 are passed
+    over or asked for as any other.
     With ``resume`` the walk goes on behind the last byte of the packet before, without ``offset``.
 
     Parameters: ``access``: MrRow.access bits that a request needs.
     Members: ``slot``, ``slot_enable``, ``slot_data``: read port of the lines, latency 1, data stays
-    until the next enabled read; ``slot_data`` is registered before use.
-    Latency: first request 3 cycles after ``start`` (1 with ``resume``); 1 more when ``offset`` lies
-    in the middle of an SGE. Throughput: one SGE per cycle, passed over or asked for.
+    until the next enabled read; ``slot_data`` is registered before use. The first SGE is read with
+    ``start``. Nothing is read while not ``busy``, and ``slot_data`` need not stay then
+    unless a job with ``resume`` follows.
+    Latency: first request 3 cycles after ``start`` (2 with ``resume``). Throughput: one SGE per
+    cycle, passed over or asked for.
     """
 
     def __init__(self, *, access: int):
@@ -37,9 +42,7 @@ class SgeWalk(wiring.Component):
             {
                 "start": In(1),
                 "job": In(CheckJob),
-                "stop": In(1),
                 "busy": Out(1),
-                "status": Out(8),
                 "request": Out(stream.Signature(TranslateRequest)),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
@@ -53,80 +56,102 @@ class SgeWalk(wiring.Component):
             data.StructLayout({"function": 8, "pd": 16, "line": 8, "num_sge": 6, "sink": 1}),
             reset_less=True,
         )
-        skip, need = Signal(32, reset_less=True), Signal(13, reset_less=True)
         following = Signal(7, reset_less=True)  # next slot to read
-        read = Signal()  # slot_data is the SGE behind ``sge``
+        read = Signal()  # slot_data is the SGE behind ``raw``
+        all_read = Signal()
+        raw, raw_valid = Signal(Sge, reset_less=True), Signal()
         sge, sge_valid = Signal(Sge, reset_less=True), Signal()
-        fetched = Signal(Sge)
-        wrapped = Signal()  # what is left of ``sge`` lies beyond the end of the address space
-        drop, take, more = Signal(), Signal(), Signal()
+        drop, take, move, more = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += all_read.eq(~read & (following >= kept.num_sge))
+
+        # From the end of ``sge`` (of all SGEs passed or used up) to where the packet begins and
+        # ends; not negative means: beyond. ``into``: from the start of ``sge`` to the first byte.
+        length = Signal(13, reset_less=True)
+        begins, ends = Signal(DISTANCE, reset_less=True), Signal(DISTANCE, reset_less=True)
+        into, inside = Signal(32, reset_less=True), Signal()  # inside: the packet begins there
+        fresh = Signal()  # a packet has begun: ``ends`` is still that of the one before
+        over, fits, final = Signal(), Signal(), Signal()
+        whole_last = ~raw_valid & all_read
         m.d.comb += [
-            fetched.eq(self.slot_data),
-            take.eq(read & (~sge_valid | drop)),
-            more.eq((following < kept.num_sge) & (~read | take)),
+            over.eq(~begins[-1] & ~kept.sink),
+            fits.eq(~ends[-1] | kept.sink),  # all that is left of the SGE is wanted
+            final.eq(Mux(kept.sink, whole_last, ends[-1] | (ends == 0))),
         ]
 
-        # What of the SGE is wanted. Both differences at once: one of them is not negative.
-        wanted, rest, fits = Signal(32), Signal(33), Signal()
+        # What of the SGE is wanted: from the packet's begin or its own, to the packet's end or its.
+        wanted, beyond = Signal(13), Signal()
+        low = Mux(
+            fits,
+            Mux(inside, -begins[:13], sge.length[:13]),
+            Mux(inside, length, sge.length[:13] + ends[:13]),
+        )
+        request = self.request.p
         m.d.comb += [
-            rest.eq(sge.length - need),
-            fits.eq(kept.sink | rest[32] | (rest == 0)),  # all that is left of the SGE is wanted
-            wanted.eq(Mux(fits, sge.length, need)),
-            self.request.p.function.eq(kept.function),
-            self.request.p.pd.eq(kept.pd),
-            self.request.p.key.eq(sge.lkey),
-            self.request.p.va.eq(sge.addr),
-            self.request.p.length.eq(wanted),
-            self.request.p.access.eq(self._access | kept.sink),
-            self.request.p.check_only.eq(kept.sink),
-            self.request.p.end.eq(~kept.sink & (~rest[32] | (rest == 0))),
+            wanted.eq(low),
+            Cat(request.va, beyond).eq(wide_sum(m, sge.addr, into)),
+            request.function.eq(kept.function),
+            request.pd.eq(kept.pd),
+            request.key.eq(sge.lkey),
+            request.wrapped.eq(beyond),
+            request.access.eq(self._access | kept.sink),
+            request.check_only.eq(kept.sink),
         ]
 
-        with m.If(self.busy):
-            with m.If(self.stop):
+        with m.If(self.busy & ~fresh):
+            with m.If(sge_valid):
+                m.d.comb += [
+                    drop.eq(over | (fits & self.request.ready)),
+                    self.request.valid.eq(~over),
+                    request.length.eq(
+                        Cat(wanted, sge.length[13:] & kept.sink.replicate(19)),
+                    ),
+                    request.end.eq(final),
+                ]
+            with m.Elif(~raw_valid & all_read):
+                m.d.comb += [
+                    self.request.valid.eq(1),
+                    request.short.eq(~kept.sink),
+                    request.end.eq(1),
+                ]
+            with m.If(self.request.valid & self.request.ready & request.end):
                 m.d.sync += self.busy.eq(0)
-            with m.Elif(~kept.sink & (need == 0)):
-                m.d.sync += self.busy.eq(0)
-            with m.Elif(sge_valid):
-                with m.If(sge.length <= skip):
-                    m.d.comb += drop.eq(1)
-                    m.d.sync += skip.eq(skip - sge.length)
-                with m.Elif(skip != 0):
-                    m.d.sync += [
-                        skip.eq(0),
-                        Cat(sge.addr, wrapped).eq(sge.addr + skip),
-                        sge.length.eq(sge.length - skip),
-                    ]
-                with m.Elif(wrapped):
-                    m.d.sync += [self.busy.eq(0), self.status.eq(WcStatus.LOC_PROT_ERR.value)]
-                with m.Else():
-                    m.d.comb += self.request.valid.eq(1)
-                    with m.If(self.request.ready):
-                        m.d.comb += drop.eq(fits)
-                        m.d.sync += [
-                            need.eq(Mux(fits, need - sge.length[:13], 0)),
-                            Cat(sge.addr, wrapped).eq(sge.addr + need),
-                            sge.length.eq(rest),
-                        ]
-                        with m.If(~kept.sink & ~rest[32]):
-                            m.d.sync += self.busy.eq(0)
-            with m.Elif(~read & (following >= kept.num_sge)):
-                m.d.sync += self.busy.eq(0)
-                with m.If(~kept.sink):
-                    m.d.sync += self.status.eq(WcStatus.LOC_LEN_ERR.value)
 
+        # SGEs come from the line, are registered, and then measured against the packet.
+        negated = Signal(DISTANCE)
+        m.d.comb += [
+            move.eq(self.busy & ~fresh & raw_valid & (~sge_valid | drop)),
+            take.eq(read & (~raw_valid | move)),
+            more.eq(self.busy & (following < kept.num_sge) & (~read | take)),
+            negated.eq(~Cat(raw.length, 0, 0)),
+        ]
+        begin_within = ~begins[-1] & ~kept.sink
+        begins_next = wide_sum(m, begins, negated, carry=True)
+        ends_next = wide_sum(m, ends, negated, carry=True)
+        ends_fresh, reached = wide_sum(m, begins, length), wide_sum(m, sge.length, ends[:32])
         with m.If(drop):
             m.d.sync += sge_valid.eq(0)
+        with m.If(move):
+            m.d.sync += [
+                sge.eq(raw),
+                sge_valid.eq(1),
+                raw_valid.eq(0),
+                into.eq(begins[:32] & begin_within.replicate(32)),
+                inside.eq(begin_within),
+                begins.eq(begins_next),
+                ends.eq(ends_next),
+            ]
         with m.If(take):
-            m.d.sync += [sge_valid.eq(1), sge.eq(fetched), wrapped.eq(0), read.eq(0)]
+            m.d.sync += [raw.eq(self.slot_data), raw_valid.eq(1), read.eq(0)]
         with m.If(more):
             m.d.sync += [read.eq(1), following.eq(following + 1)]
         m.d.comb += [
-            self.slot.line.eq(kept.line),
-            self.slot.slot.eq(following),
-            self.slot_enable.eq(more),
+            self.slot.line.eq(Mux(self.busy, kept.line, self.job.line)),
+            self.slot.slot.eq(Mux(self.busy, following, 0)),
+            self.slot_enable.eq(more | (self.start & ~self.job.resume)),
         ]
 
+        with m.If(fresh):
+            m.d.sync += [fresh.eq(0), ends.eq(ends_fresh)]
         with m.If(self.start):
             m.d.sync += [
                 kept.function.eq(self.job.function),
@@ -134,16 +159,18 @@ class SgeWalk(wiring.Component):
                 kept.line.eq(self.job.line),
                 kept.num_sge.eq(self.job.num_sge),
                 kept.sink.eq(self.job.check_sink),
-                need.eq(self.job.length),
-                skip.eq(0),
+                length.eq(self.job.length),
+                fresh.eq(1),
                 self.busy.eq(1),
-                self.status.eq(0),
             ]
-            with m.If(~self.job.resume):
+            with m.If(self.job.resume):
+                m.d.sync += [begins.eq(ends), into.eq(reached), inside.eq(1)]
+            with m.Else():
                 m.d.sync += [
-                    skip.eq(self.job.offset),
+                    begins.eq(self.job.offset),
                     sge_valid.eq(0),
-                    read.eq(0),
-                    following.eq(0),
+                    raw_valid.eq(0),
+                    read.eq(self.job.num_sge != 0),
+                    following.eq(1),
                 ]
         return m

@@ -181,7 +181,7 @@ def test_rates():
         assert reads <= 6
         bench.ask(region.key, page, 1)
         await bench.run(ctx)
-        assert bench.first[-1] - bench.accepted[-1] == 7
+        assert bench.first[-1] - bench.accepted[-1] == 9
         start = len(bench.chunk_times)
         for n in range(40):
             bench.ask(region.key, page + n * 50, 100 if n % 2 else 3 * PAGE)

@@ -1,0 +1,74 @@
+"""Sums and comparisons of many bits in few levels of logic.
+
+A ripple of 64 bits is 16 carry blocks, one behind the other: twice what fits a cycle. Here both
+sums of each block of bits are made, without a carry and with one, and the carries choose. Call
+these outside of conditions (``m.If``), which would stand in front of every bit.
+"""
+
+from amaranth.hdl import Cat, Module, Signal, Value
+
+__all__ = ["at_most", "count", "wide_difference", "wide_sum"]
+
+#: Bits of a block; with its carry four carry blocks of four bits.
+BLOCK = 15
+
+
+def wide_sum(m: Module, a, b, *, carry: bool = False, block: int = BLOCK) -> Value:
+    """Return ``a`` + ``b`` + ``carry``, both unsigned: the bits of the longer one and a carry.
+
+    Six levels of logic and, for more than three blocks, one more (for comparison: 64 bits in one
+    piece are 17).
+    """
+    bits = max(len(a), len(b))
+    total, ended = [], None
+    for at in range(0, bits, block):
+        width = min(block, bits - at)
+        one, other = Signal(width), Signal(width)
+        m.d.comb += [one.eq(a[at : at + width]), other.eq(b[at : at + width])]
+        without, with_one = Signal(width + 1), Signal(width + 1)
+        # the difference from the complement is the sum and one: a single chain with a carry in
+        difference = one - ~other
+        m.d.comb += [
+            without.eq(one + other),
+            with_one.eq(Cat(difference[:width], ~difference[width])),
+        ]
+        chosen = Signal(width + 1)
+        if ended is None:
+            m.d.comb += chosen.eq(with_one if carry else without)
+        else:
+            # no Mux: Yosys would make one sum of the two, behind the carry
+            choice = ended.replicate(width + 1)
+            m.d.comb += chosen.eq((with_one & choice) | (without & ~choice))
+        total.append(chosen[:width])
+        ended = chosen[width]
+    return Cat(*total, ended)
+
+
+def wide_difference(m: Module, a, b, *, block: int = BLOCK) -> Value:
+    """Return ``a`` - ``b`` (not the longer one), and above it whether ``a`` is at least ``b``."""
+    full = Signal(len(a))
+    m.d.comb += full.eq(b)
+    return wide_sum(m, a, ~full, carry=True, block=block)
+
+
+def at_most(a, b, *, block: int = 16) -> Value:
+    """Return whether ``a`` <= ``b``, both unsigned and as long: seven levels for 64 bits."""
+    places = range(0, len(a), block)
+    parts = [(a[at : at + block], b[at : at + block]) for at in places]
+    lowest = parts[0]
+    less = [lowest[0] <= lowest[1], *(one < other for one, other in parts[1:])]
+    equal = [one == other for one, other in parts]
+    while len(less) > 1:  # two neighbours make one, the upper one counts first
+        pairs = range(0, len(less) - 1, 2)
+        rest = len(less) // 2 * 2
+        less = [less[n + 1] | (equal[n + 1] & less[n]) for n in pairs] + less[rest:]
+        equal = [equal[n + 1] & equal[n] for n in pairs] + equal[rest:]
+    return less[0]
+
+
+def count(m: Module, counter: Signal) -> None:
+    """Add 1 to ``counter``, of 32 bits, under the conditions that hold here."""
+    low, high = counter[:16], counter[16:]
+    m.d.sync += low.eq(low + 1)
+    with m.If(low.all()):
+        m.d.sync += high.eq(high + 1)
