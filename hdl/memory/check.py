@@ -1,6 +1,6 @@
 """Checks and translates one packet's bytes in host memory."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -12,6 +12,7 @@ from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
 from hdl.ports.tables import TableRead
 
+from .sums import wide_sum
 from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
 from .walk import SgeWalk
@@ -110,7 +111,17 @@ class Checker(wiring.Component):
             with m.If(translate.i.ready):
                 m.d.sync += [range_left.eq(0), bytes_left.eq(range_left)]
         with m.Else():
-            connect(m, walk.request, translate.i)
+            m.d.comb += [
+                translate.i.valid.eq(walk.request.valid),
+                walk.request.ready.eq(translate.i.ready),
+                request.eq(walk.request.payload),
+            ]
+        start, into = Signal(64), Signal(32)
+        m.d.comb += [
+            start.eq(Mux(bytes_left, key.va, walk.request.p.va)),
+            into.eq(walk.into & (~bytes_left).replicate(32)),
+            Cat(request.va, request.wrapped).eq(wide_sum(m, start, into)),
+        ]
         with m.If(self.job.valid & self.job.ready & (job.source == CheckSource.KEY)):
             m.d.sync += [
                 range_left.eq((job.offset != 0) & (job.offset != job.length) & (job.length != 0)),

@@ -1,6 +1,6 @@
 """Fetches the payload of packets and packs it."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -11,7 +11,7 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
 
-from .sums import count
+from .sums import at_most, count
 from .types import Chunk
 
 __all__ = ["PayloadFetch", "PayloadPacket"]
@@ -100,8 +100,9 @@ class PayloadFetch(wiring.Component):
         asked, taken = Signal(), Signal()
         popped = Signal()  # a beat left the buffer in the cycle before
         present = packets.o.valid & chunk_valid
+        fits = at_most(Cat(beats, Const(0, len(room) - len(beats))), room, block=4)
         m.d.comb += [
-            request.valid.eq(present & packet.good & reads.i.ready & (room >= beats)),
+            request.valid.eq(present & packet.good & reads.i.ready & fits),
             request.payload.function.eq(packet.function),
             request.payload.addr.eq(chunk.addr),
             request.payload.length.eq(chunk.length),

@@ -167,7 +167,8 @@ class Gather(wiring.Component):
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
 
-        # Answer: payload order, what becomes of the header, and answer leave in one cycle.
+        # Answer: payload order, what becomes of the header, and answer leave in one cycle. There is
+        # always room for the verdict: its header still waits in a list as long.
         oldest, result = jobs.o.payload, checker.result.payload
         copied = Signal(range(HEADERS + 1))  # inline packets copied, not answered
         good, reads, answered = Signal(), Signal(), Signal()
@@ -178,7 +179,6 @@ class Gather(wiring.Component):
                 jobs.o.valid
                 & (~oldest.check | checker.result.valid)
                 & (~oldest.copy | (copied != 0))
-                & verdicts.i.ready
                 & fetch.packet.ready
             ),
             self.checked.payload.status.eq(Mux(oldest.check, result.status, 0)),

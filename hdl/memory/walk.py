@@ -22,7 +22,7 @@ class SgeWalk(wiring.Component):
     from byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls
     when the last request has been taken, which has ``end``: it is of 0 bytes when the SGEs have
     ended before the packet (``short``, LOC_LEN_ERR) or a sink has none. SGEs of length 0 are passed
-    over or asked for as any other.
+    over or asked for as any other. A request's address is its ``va`` and ``into``.
     With ``resume`` the walk goes on behind the last byte of the packet before, without ``offset``.
 
     Parameters: ``access``: MrRow.access bits that a request needs.
@@ -44,6 +44,7 @@ class SgeWalk(wiring.Component):
                 "job": In(CheckJob),
                 "busy": Out(1),
                 "request": Out(stream.Signature(TranslateRequest)),
+                "into": Out(32),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
@@ -68,7 +69,7 @@ class SgeWalk(wiring.Component):
         # ends; not negative means: beyond. ``into``: from the start of ``sge`` to the first byte.
         length = Signal(13, reset_less=True)
         begins, ends = Signal(DISTANCE, reset_less=True), Signal(DISTANCE, reset_less=True)
-        into, inside = Signal(32, reset_less=True), Signal()  # inside: the packet begins there
+        into, inside = self.into, Signal()  # inside: the packet begins there
         fresh = Signal()  # a packet has begun: ``ends`` is still that of the one before
         over, fits, final = Signal(), Signal(), Signal()
         whole_last = ~raw_valid & all_read
@@ -79,7 +80,7 @@ class SgeWalk(wiring.Component):
         ]
 
         # What of the SGE is wanted: from the packet's begin or its own, to the packet's end or its.
-        wanted, beyond = Signal(13), Signal()
+        wanted = Signal(13)
         low = Mux(
             fits,
             Mux(inside, -begins[:13], sge.length[:13]),
@@ -88,11 +89,10 @@ class SgeWalk(wiring.Component):
         request = self.request.p
         m.d.comb += [
             wanted.eq(low),
-            Cat(request.va, beyond).eq(wide_sum(m, sge.addr, into)),
+            request.va.eq(sge.addr),
             request.function.eq(kept.function),
             request.pd.eq(kept.pd),
             request.key.eq(sge.lkey),
-            request.wrapped.eq(beyond),
             request.access.eq(self._access | kept.sink),
             request.check_only.eq(kept.sink),
         ]
