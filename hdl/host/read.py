@@ -36,10 +36,12 @@ class ReadEngine(wiring.Component):
     every write burst accepted before it has been handed to the host, so a read never overtakes a
     write of ours, whatever their addresses (rings and their event indices depend on it). Up to
     ``QUEUE`` requests and the one in hand wait for that side by side.
-    Latency: 3 cycles from a request to ``rd_req``, 7 from a piece's last ``rd_rsp`` beat to its
-    first response beat. Throughput: one piece a cycle is issued; one beat a cycle is stored and one
-    is returned. A request that touches one more aligned beat than it has response beats costs that
-    cycle. A piece is returned when it is complete.
+    Requests of the ``direct`` clients come from a register that nothing long follows, and have no
+    slice here.
+    Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 7 from a piece's last
+    ``rd_rsp`` beat to its first response beat. Throughput: one piece a cycle is issued; one beat a
+    cycle is stored and one is returned. A request that touches one more aligned beat than it has
+    response beats costs that cycle. A piece is returned when it is complete.
     Errors: an edge beat with ``error`` ends its piece; the request has its full number of beats,
     ``error`` is set on its ``last``. Not counted here.
     ``tags`` (all of ``read_tags`` unless given) from ``first_tag`` on are this engine's own.
@@ -48,7 +50,13 @@ class ReadEngine(wiring.Component):
     """
 
     def __init__(
-        self, *, config: NicConfig, clients: int, tags: int | None = None, first_tag: int = 0
+        self,
+        *,
+        config: NicConfig,
+        clients: int,
+        tags: int | None = None,
+        first_tag: int = 0,
+        direct: tuple[int, ...] = (),
     ):
         tags = config.read_tags if tags is None else tags
         if not 1 <= clients <= 16:
@@ -63,7 +71,9 @@ class ReadEngine(wiring.Component):
                 f"read_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
                 f"not {config.read_bytes!r}"
             )
-        self._config, self._clients = config, clients
+        if not set(direct) <= set(range(clients)):
+            raise ValueError(f"Direct clients must be 0 to {clients - 1}, not {direct!r}")
+        self._config, self._clients, self._direct = config, clients, direct
         members = {f"client{i}": In(ReadClient(config.width)) for i in range(clients)}
         super().__init__(
             members
@@ -198,14 +208,18 @@ class ReadEngine(wiring.Component):
         low = ceil_log2(config.read_bytes)
         requests = []
         for i in range(self._clients):
-            m.submodules[f"request{i}"] = skid = Skid(shape=ReadRequest)
             req = getattr(self, f"client{i}").req
+            held = stream.Signature(ReadRequest).flip().create(path=("held", str(i)))
             m.d.comb += [
-                skid.i.valid.eq(req.valid & ~self.hold),
-                skid.i.payload.eq(req.payload),
-                req.ready.eq(skid.i.ready & ~self.hold),
+                held.valid.eq(req.valid & ~self.hold),
+                held.payload.eq(req.payload),
+                req.ready.eq(held.ready & ~self.hold),
             ]
-            requests.append(skid.o)
+            if i not in self._direct:
+                m.submodules[f"request{i}"] = skid = Skid(shape=ReadRequest)
+                wiring.connect(m, wiring.flipped(held), skid.i)
+                held = skid.o
+            requests.append(held)
         waiting = Signal(self._clients)
         last, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
         m.d.comb += waiting.eq(Cat(request.valid for request in requests))

@@ -32,7 +32,7 @@ class Dma(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.read = read = ReadEngine(config=self._config, clients=self._reads)
+        m.submodules.read = read = ReadEngine(config=self._config, clients=self._reads, direct=(1,))
         m.submodules.write = write = WriteEngine(config=self._config, clients=self._writes)
         for i in range(self._reads):
             connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"client{i}"))

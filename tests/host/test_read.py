@@ -29,3 +29,5 @@ def test_read_engine(width):
 def test_bad_parameters():
     with pytest.raises(ValueError, match="Clients must be 1 to 16, not 0"):
         ReadEngine(config=NicConfig(), clients=0)
+    with pytest.raises(ValueError, match="Direct clients must be 0 to 1, not \\(2,\\)"):
+        ReadEngine(config=NicConfig(), clients=2, direct=(2,))
