@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import add_high, add_low
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -57,7 +58,7 @@ class ElementReader(wiring.Component):
         m.submodules.fifo = beats_fifo = StreamFifo(shape=kept, depth=beats)
 
         # Requests: a buffer at a time, as long as its beats have room.
-        buffer = Signal(Segment, reset_less=True)
+        buffer, carry = Signal(Segment, reset_less=True), Signal()
         left, ended, cause = Signal(13), Signal(), Signal(QueueErrorCause)
         wanted = Signal(range(self._limit + 1))  # bytes asked for so far, or to be
         length = Signal(32)
@@ -82,6 +83,8 @@ class ElementReader(wiring.Component):
             self.length.eq(length),
             self.cause.eq(cause),
         ]
+        with m.If(~chosen):
+            add_high(m, buffer.addr, carry)
         with m.If(take):
             size = Mux(self.i.payload.length < free, self.i.payload.length[:13], free)
             m.d.sync += [
@@ -101,7 +104,8 @@ class ElementReader(wiring.Component):
             ]
         with m.If(ask):
             m.d.sync += chosen.eq(0)
-            m.d.sync += [buffer.addr.eq(buffer.addr + chunk), left.eq(left - chunk)]
+            m.d.sync += left.eq(left - chunk)
+            add_low(m, buffer.addr, carry, buffer.addr, chunk)
         m.d.sync += [
             room.eq(room - Mux(ask, chunk_beats, 0) + popped),
             reading.eq(reading + ask - answered),

@@ -1,11 +1,12 @@
 """Descriptor chains of a split virtqueue."""
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.layout import amaranth_layout
 from hdl.abi.virtio_pci import DESC, DescFlags
+from hdl.common.address import add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
@@ -59,29 +60,39 @@ class Walker(wiring.Component):
         inside = Signal()  # in an indirect table
         index = Signal(16, reset_less=True)
         walked = Signal(17, reset_less=True)
-        total = Signal(33, reset_less=True)
+        rest = Signal(32, reset_less=True)  # bytes that the chain may still have
         seen, written = Signal(), Signal()  # a segment was given; a writable one was
 
         # The descriptors read last stay where the reader has them.
         batch = reader.o.payload.data
         batch_index, batch_count = Signal(16, reset_less=True), Signal(3)
-        offset = Signal(17)
-        ahead = Signal(17)
+        offset = Signal(17, reset_less=True)  # of the index in the batch
+        ahead = Signal(17, reset_less=True)  # descriptors of the table from the index on
+        carry = Signal()
         desc = Signal(amaranth_layout(DESC), reset_less=True)
         flags = desc.flags
         segment = Signal(Segment, reset_less=True)
         m.d.comb += [
-            offset.eq(index - batch_index),
-            ahead.eq(entries - index),
             reader.i.payload.function.eq(job.function),
-            reader.i.payload.addr.eq(table + DESC_BYTES * index),
+            # Where a buffer's address goes when its descriptor has come.
+            reader.i.payload.addr.eq(segment.addr),
             reader.i.payload.length.eq(DESC_BYTES * Mux(ahead < BATCH, ahead[:3], BATCH)),
             self.o.payload.eq(segment),
         ]
-        limit_end, end = Signal(33), Signal(65)
+        # Begun as the descriptor is chosen, in halves: is it too long, does it end beyond 2**64?
+        chosen = data.View(amaranth_layout(DESC), batch.word_select(offset[:2], 8 * DESC_BYTES))
+        above, equal, above_low = (Signal(reset_less=True, name=n) for n in ("gt", "eq", "gt_low"))
+        low, high = Signal(17, reset_less=True), Signal(17, reset_less=True)  # of its end
+        borrow, too_long, full, beyond = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            limit_end.eq((total + desc.len)[:33]),
-            end.eq(desc.addr + desc.len),
+            too_long.eq(above | (equal & above_low)),
+            full.eq(high[:16].all()),
+            # A carry out of all bits, and something is left.
+            beyond.eq(
+                (high[16] | (full & low[16]))
+                & desc.addr[32:].all()
+                & ((low[:16] != 0) | Mux(low[16], ~full, high[:16] != 0))
+            ),
         ]
         entry_count = Signal(29)
         m.d.comb += entry_count.eq(desc.len >> 4)
@@ -104,31 +115,41 @@ class Walker(wiring.Component):
                     entries.eq(1 << self.i.payload.size_log2),
                     index.eq(self.i.payload.head),
                     walked.eq(0),
-                    total.eq(0),
+                    rest.eq(self.i.payload.limit),
                     inside.eq(0),
                     seen.eq(0),
                     written.eq(0),
                     batch_count.eq(0),
                 ]
+                add_low(
+                    m, segment.addr, carry, self.i.payload.desc, DESC_BYTES * self.i.payload.head
+                )
                 with m.If(self.i.valid):
                     m.next = "INDEX"
             with m.State("INDEX"):
+                add_high(m, segment.addr, carry)
+                m.d.sync += [
+                    ahead.eq(entries - index),
+                    above.eq(chosen.len[16:] > rest[16:]),
+                    equal.eq(chosen.len[16:] == rest[16:]),
+                    above_low.eq(chosen.len[:16] > rest[:16]),
+                    low.eq(chosen.addr[:16] + chosen.len[:16]),
+                    high.eq(chosen.addr[16:32] + chosen.len[16:]),
+                    desc.eq(chosen),
+                ]
                 with m.If(index >= entries):
                     fail(QueueErrorCause.DESC_INDEX)
                 with m.Elif(walked == entries):
                     fail(QueueErrorCause.DESC_LOOP)
-                with m.Elif((index >= batch_index) & (offset < batch_count)):
+                with m.Elif(offset < batch_count):
                     m.d.sync += walked.eq(walked + 1)
-                    with m.Switch(offset[:2]):
-                        for i in range(BATCH):
-                            with m.Case(i):
-                                m.d.sync += desc.eq(batch.word_select(i, 8 * DESC_BYTES))
                     m.next = "CHECK"
                 with m.Else():
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [reader.i.valid.eq(1), reader.o.ready.eq(1)]
                 m.d.sync += [
+                    offset.eq(0),
                     batch_index.eq(index),
                     batch_count.eq(Mux(ahead < BATCH, ahead[:3], BATCH)),
                 ]
@@ -151,6 +172,8 @@ class Walker(wiring.Component):
                     segment.first.eq(~seen),
                     segment.last.eq((flags & DescFlags.NEXT) == 0),
                 ]
+                with m.If((flags & DescFlags.INDIRECT) == 0):
+                    m.d.sync += Cat(rest[:16], borrow).eq(rest[:16] - desc.len[:16])
                 with m.If((flags & DescFlags.INDIRECT) != 0):
                     # WRITE is ignored here (2.7.5.3.2).
                     with m.If(
@@ -172,9 +195,7 @@ class Walker(wiring.Component):
                             batch_count.eq(0),
                         ]
                         m.next = "INDEX"
-                with m.Elif(
-                    (desc.len == 0) | (end[64] & (end[:64] != 0)) | (limit_end > job.limit)
-                ):
+                with m.Elif((desc.len == 0) | beyond | too_long):
                     fail(QueueErrorCause.DESC_LENGTH)
                 with m.Elif((flags & DescFlags.WRITE) != 0):
                     with m.If(job.writable):
@@ -191,9 +212,11 @@ class Walker(wiring.Component):
                     m.d.sync += [
                         seen.eq(1),
                         written.eq(segment.writable),
-                        total.eq(limit_end),
+                        rest[16:].eq(rest[16:] - desc.len[16:] - borrow),
                         index.eq(desc.next),
+                        offset.eq(desc.next - batch_index),
                     ]
+                    add_low(m, segment.addr, carry, table, DESC_BYTES * desc.next)
                     with m.If(segment.last):
                         m.next = "IDLE"
                     with m.Else():
