@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 __all__ = ["accumulate", "increment", "raised"]
 
-#: Bits of a piece.
-PIECE = 16
+#: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
+PIECE = 8
 
 
 def raised(value: Value, carry: Value) -> Value:

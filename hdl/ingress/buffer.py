@@ -79,7 +79,7 @@ class ReceiveBuffer(wiring.Component):
             kept.eq(self.finish & self.keep & ~self.full),
             headers.i.payload.eq(self.row),
             headers.i.valid.eq(kept),
-            lengths.i.payload.eq(self.row.length),
+            lengths.i.payload.eq(self.row.length - 1),
             lengths.i.valid.eq(kept & (self.row.length != 0)),
             self.header.valid.eq(headers.o.valid),
             self.header.payload.eq(headers.o.payload),
@@ -102,9 +102,8 @@ class ReceiveBuffer(wiring.Component):
         credit = Signal(range(AHEAD + 1), init=AHEAD)
         number = Signal(13 - lane_bits)
         ask, last, popped = Signal(), Signal(), Signal()
-        tail = Signal(13)
+        tail = lengths.o.payload  # number of the payload's last byte
         m.d.comb += [
-            tail.eq(lengths.o.payload - 1),
             ask.eq(lengths.o.valid & (credit != 0)),
             last.eq(number == tail[lane_bits:]),
             lengths.o.ready.eq(ask & last),

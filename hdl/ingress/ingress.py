@@ -145,7 +145,7 @@ class Ingress(wiring.Component):
         # The decision: of all checks that fail, the first in order counts.
         conditions = self._conditions(m, parser, decoder, icrc, udp, collector)
         failed = Cat(condition for _, condition in conditions)
-        first = failed & (~failed + 1)
+        first = [failed[n] & ~failed[:n].any() for n in range(len(failed))]
         causes = Signal(len(Cause), reset_less=True)
         good = Signal(reset_less=True)
         m.d.sync += good.eq(~failed.any())

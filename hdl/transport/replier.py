@@ -76,7 +76,7 @@ class Replier(wiring.Component):
 
         # Kept of the QP's row, and of the READ at the head of its list: for the next response.
         mask, base = Signal(8, reset_less=True), Signal(16, reset_less=True)
-        mtu_code = Signal(3, reset_less=True)
+        mtu_code, mtu = Signal(3, reset_less=True), Signal(13, reset_less=True)
         va, carry = Signal(64, reset_less=True), Signal()
         left, offset = Signal(32, reset_less=True), Signal(32, reset_less=True)
         psn, msn = Signal(24, reset_less=True), Signal(24, reset_less=True)
@@ -89,7 +89,6 @@ class Replier(wiring.Component):
         ]
 
         # The next response packet of the READ at the head.
-        mtu = mtu_bytes(m, mtu_code)
         passed = message_offset(m, mtu_code, row.packet)
         first, last = Signal(), Signal()
         m.d.comb += [first.eq(row.packet == 0), last.eq(fit(left, mtu))]
@@ -176,6 +175,7 @@ class Replier(wiring.Component):
                     mask.eq(cfg.max_dest_rd_atomic - 1),
                     base.eq(cfg.read_base),
                     mtu_code.eq(cfg.path_mtu),
+                    mtu.eq(mtu_bytes(m, cfg.path_mtu)),
                 ]
                 with m.If(flags.replay):
                     m.d.sync += [

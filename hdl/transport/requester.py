@@ -1,6 +1,6 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -103,8 +103,7 @@ class Requester(wiring.Component):
         is_send = one_of(wqe.wqe.opcode, SENDS)
 
         # The next packet.
-        mtu_code = Signal(3, reset_less=True)
-        mtu = mtu_bytes(m, mtu_code)
+        mtu_code, mtu = Signal(3, reset_less=True), Signal(13, reset_less=True)
         left = Signal(32, reset_less=True)  # of the message; offsets are multiples of the MTU
         # The message's packets: full ones, and whether one is not.
         whole, ragged = Signal(24, reset_less=True), Signal(reset_less=True)
@@ -179,7 +178,7 @@ class Requester(wiring.Component):
             bad.eq(
                 ~(is_read | is_write | is_send)
                 | (wqe.wqe.num_sge > cfg.max_send_sge)
-                | (wqe.wqe.inline & (is_read | (wqe.wqe.length > cfg.max_inline)))
+                | (wqe.wqe.inline & (is_read | ~fit(wqe.wqe.length, cfg.max_inline)))
                 | (is_read & (cfg.max_rd_atomic == 0))
             ),
         ]
@@ -221,7 +220,7 @@ class Requester(wiring.Component):
             handed.position.eq(wqe.position),
             handed.number.eq(row.entry),
             handed.line.eq(wqe.line),
-            awaited.large.eq((wqe.wqe.length > LARGE) & (mtu > LARGE) & ~is_read),
+            awaited.large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read),
             awaited.drain_start.eq(self.drain_start),
             self.drain_done.eq(awaited.drain_done),
             self.packets.eq(awaited.packets),
@@ -272,6 +271,7 @@ class Requester(wiring.Component):
                 m.d.sync += [
                     row.eq(seen),
                     mtu_code.eq(cfg.path_mtu),
+                    mtu.eq(mtu_bytes(m, cfg.path_mtu)),
                     whole.eq(whole_packets(m, cfg.path_mtu, wqe.wqe.length)),
                     ragged.eq(is_ragged(m, cfg.path_mtu, wqe.wqe.length)),
                 ]
