@@ -7,12 +7,13 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.enums import WcStatus
+from hdl.common.count import increment
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .fill import LineFill, page_line
-from .sums import count, wide_sum
+from .sums import wide_sum
 from .sweep import Sweep, tag_row
 from .types import LINE_BITS, PAGE_BITS, Lookup, TranslateChunk
 
@@ -176,9 +177,9 @@ class PageCache(wiring.Component):
         with m.If(go & two.paged):
             m.d.sync += before_missed.eq(missed)
             with m.If(missed):
-                count(m, self.misses)
+                increment(m, self.misses)
             with m.Else():
-                count(m, self.hits)
+                increment(m, self.hits)
         block = wide_sum(m, two.table, two.addr[PAGE_BITS + 3 : 48])[:58]
         with m.If(ask):
             m.d.sync += [

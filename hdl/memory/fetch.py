@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
 
-from .sums import at_most, count
+from .sums import at_most
 from .types import Chunk
 
 __all__ = ["PayloadFetch", "PayloadPacket"]
@@ -137,7 +138,7 @@ class PayloadFetch(wiring.Component):
             self.finished_epoch.eq(reads.o.payload.epoch),
         ]
         with m.If(ends & beat.error):
-            count(m, self.read_errors)
+            increment(m, self.read_errors)
 
         # A register behind the buffer, as a RAM's output is late.
         held, held_valid, held_ready = (

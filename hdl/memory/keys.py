@@ -5,11 +5,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
-from .sums import at_most, count, wide_difference, wide_sum
+from .sums import at_most, wide_difference, wide_sum
 from .types import Region, TranslateRequest
 
 __all__ = ["KeyCheck"]
@@ -145,6 +146,6 @@ class KeyCheck(wiring.Component):
                     Mux(last.short, WcStatus.LOC_LEN_ERR.value, WcStatus.SUCCESS.value)
                 )
         with m.If(refused & ready[3]):
-            count(m, self.key_errors)
+            increment(m, self.key_errors)
         m.d.comb += [self.o.valid.eq(valid[3]), self.o.payload.eq(region)]
         return m

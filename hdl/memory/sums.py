@@ -7,7 +7,7 @@ these outside of conditions (``m.If``), which would stand in front of every bit.
 
 from amaranth.hdl import Cat, Module, Signal, Value
 
-__all__ = ["at_most", "count", "wide_difference", "wide_sum"]
+__all__ = ["at_most", "wide_difference", "wide_sum"]
 
 #: Bits of a block; with its carry four carry blocks of four bits.
 BLOCK = 15
@@ -64,11 +64,3 @@ def at_most(a, b, *, block: int = 16) -> Value:
         less = [less[n + 1] | (equal[n + 1] & less[n]) for n in pairs] + less[rest:]
         equal = [equal[n + 1] & equal[n] for n in pairs] + equal[rest:]
     return less[0]
-
-
-def count(m: Module, counter: Signal) -> None:
-    """Add 1 to ``counter``, of 32 bits, under the conditions that hold here."""
-    low, high = counter[:16], counter[16:]
-    m.d.sync += low.eq(low + 1)
-    with m.If(low.all()):
-        m.d.sync += high.eq(high + 1)

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.count import increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
@@ -116,6 +117,7 @@ class Awaited(wiring.Component):
                 self.refused.payload.position.eq(oldest.position),
                 self.refused.payload.status.eq(self.checked.payload.status),
                 refused_epoch.eq(queue.o.payload.epoch),
-                self.packets.eq(self.packets + (oldest.job & ~bad)),
             ]
+            with m.If(oldest.job & ~bad):
+                increment(m, self.packets)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
@@ -201,10 +202,8 @@ class Receive(wiring.Component):
                     m.next = "CHECK"  # the ports that it shares are its own until it ends
                     with m.If(~poked & merges & (drop_now.as_value() == 0)):
                         m.d.comb += self.header.ready.eq(1)
-                        m.d.sync += [
-                            header.eq(self.header.payload),
-                            self.merged_acks.eq(self.merged_acks + 1),
-                        ]
+                        m.d.sync += header.eq(self.header.payload)
+                        increment(m, self.merged_acks)
                 with m.Elif(~poked):
                     m.d.sync += [
                         part.eq(Mux(is_response, Part.COMPLETER, Part.RESPONDER)),
@@ -327,7 +326,8 @@ class Receive(wiring.Component):
         ]
         for name in Counters.members:
             now = self.counted.valid & self.counted.payload.events[name]
-            m.d.sync += self.counters[name].eq(self.counters[name] + now)
+            with m.If(now):
+                increment(m, self.counters[name])
         return m
 
     def _read_rows(self, m, index):
