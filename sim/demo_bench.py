@@ -17,11 +17,10 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
 from hdl.config import NicConfig
 from sim.job import Job
-from sim.perf.bandwidth import VISIBLE_NS
 from sim.platform import Wire
 from sim.replay.bench import play_run
 from sim.replay.plan import Plan
-from sim.system import Node, QpOptions, System, connect
+from sim.system import VISIBLE_NS, Node, QpOptions, System, connect
 from sim.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE

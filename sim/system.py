@@ -21,12 +21,14 @@ from sim.stall import node_report, stall_report
 from sim.testbench import Testbench
 from sim.verbs import CQ, PD, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
 
-__all__ = ["Node", "QpOptions", "System", "connect"]
+__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect"]
 
 #: How often the firmware looks at its mailbox, ns of simulated time.
 FIRMWARE_POLL_NS = 500
 #: Default of a test that never gets its completion, ns of simulated time.
 TIMEOUT_NS = 2_000_000
+#: Time after which a WRITE that was acknowledged must be visible in memory, ns.
+VISIBLE_NS = 2_000
 
 
 class Node:

@@ -29,7 +29,7 @@ from sim.endpoint.neighbours import Neighbours
 from sim.endpoint.peer import Peer
 from sim.endpoint.session import Session, failure
 from sim.platform import Wire
-from sim.system import Node
+from sim.system import VISIBLE_NS, Node
 from sim.testbench import Testbench
 
 log = logging.getLogger("rocinante.endpoint")
@@ -112,6 +112,11 @@ class Endpoint:
         self._wake_at = until
         await self._turn.wait()
         self._wake_at = None
+
+    async def shown(self) -> None:
+        """An acknowledgement is on the wire before the host shows the last of the data."""
+        if not self._quiet():
+            await Timer(VISIBLE_NS, "ns")
 
     def facts(self) -> dict[str, Any]:
         """Width in bits, state of the wire, simulated time in ns."""

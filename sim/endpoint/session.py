@@ -69,6 +69,9 @@ class World(Protocol):
         can do without anybody else.
         """
 
+    async def shown(self) -> None:
+        """Return when memory shows all that the device has acknowledged before."""
+
     def facts(self) -> dict[str, Any]:
         """What ``info`` shows beside addresses and limits."""
 
@@ -181,6 +184,7 @@ class Session:
 
     async def _read_mem(self, f: Fields) -> Reply:
         mr = self._part(f.mr, f.offset, f.length)
+        await self._world.shown()
         return {"data": mr.read(f.length, f.offset).tobytes().hex()}
 
     # Queue pairs --------------------------------------------------------------------------------

@@ -15,11 +15,9 @@ from cocotb.triggers import Timer, gather
 from sim.perf.plan import Shape
 from sim.perf.traffic import Ends, Flow, Side, filled, good
 from sim.platform import Wire
+from sim.system import VISIBLE_NS
 
 __all__ = ["Window", "bandwidth"]
-
-#: Time after which a WRITE that was acknowledged must be visible in memory, ns.
-VISIBLE_NS = 2_000
 
 
 class Window:

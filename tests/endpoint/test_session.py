@@ -30,12 +30,16 @@ class World:
     def __init__(self, platform):
         self.platform = platform
         self.waits = 0
+        self.late = lambda: None  # writes that the peer knows to be done
 
     async def wait(self, until):
         self.waits += 1
         await self.platform.wait_event(1000)
         if self.waits > 3:
             await asyncio.sleep(min(0.001, max(0, until - time.monotonic())))
+
+    async def shown(self):
+        self.late()
 
     def facts(self):
         return {"width": 64}
@@ -177,6 +181,19 @@ def test_unsignalled_requests_and_a_destroyed_queue_pair():
         assert await c("destroy_qp", qp=a["qp"]) == {}
         await c.fails(errno.EINVAL, "There is no qp 0", "post_send", qp=a["qp"], **write)
         assert (await c("create_qp"))["qp"] == 2  # numbers do not come back
+
+    run(main())
+
+
+def test_memory_is_read_when_it_shows_what_was_acknowledged():
+    """The peer may tell of a WRITE that is still on its way from the card to memory."""
+
+    async def main():
+        c = await Client.open()
+        mr, _a, _b = await c.pair()
+        (region,) = (one for one in c.session._mrs.values())
+        c.world.late = lambda: region.write(b"late", 7)
+        assert (await c("read_mem", mr=mr["mr"], offset=7, length=4))["data"] == b"late".hex()
 
     run(main())
 
