@@ -29,7 +29,8 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "max_sge": (1, 32, False),
     "max_inline": (16, 512, False),
     "send_lines": (2, 256, True),
-    "recv_lines": (8, 256, True),
+    "recv_lines": (8, 4096, True),
+    "read_sinks": (2, 8192, True),
     "outstanding": (4, 65536, True),
     "read_resources": (4, 65536, True),
     "max_rd_atomic": (1, 128, True),
@@ -56,7 +57,8 @@ class NicConfig:
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
-            latter a quarter is for READs whose responses are on their way.
+            latter the last quarter, at most 32, is for READs whose responses are on their way and
+            that are not among the read_sinks: those of up to three SGEs, as they were sent.
         outstanding: unacknowledged WQEs over all QPs.
         read_resources: READ requests held by the responder over all QPs.
         max_rd_atomic: outstanding READs of one QP, either direction.
@@ -81,7 +83,8 @@ class NicConfig:
     max_sge: int = 32
     max_inline: int = 512
     send_lines: int = 64
-    recv_lines: int = 128
+    recv_lines: int = 1024
+    read_sinks: int = 2048
     outstanding: int = 1024
     read_resources: int = 1024
     max_rd_atomic: int = 16

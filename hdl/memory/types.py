@@ -2,6 +2,8 @@
 
 from amaranth.lib import data, enum
 
+from hdl.ports.jobs import WQE_LINE_BITS
+
 __all__ = [
     "ACCESS_LOCAL_WRITE",
     "ACCESS_REMOTE_READ",
@@ -106,7 +108,7 @@ class CheckJob(data.Struct):
     resume: 1
     function: 8
     pd: 16
-    line: 8
+    line: WQE_LINE_BITS
     num_sge: 6
     offset: 32
     length: 13

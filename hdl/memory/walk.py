@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.jobs import Sge, WqeRead
+from hdl.ports.jobs import WQE_LINE_BITS, Sge, WqeRead
 
 from .sums import wide_sum
 from .types import CheckJob, TranslateRequest
@@ -54,7 +54,9 @@ class SgeWalk(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         kept = Signal(
-            data.StructLayout({"function": 8, "pd": 16, "line": 8, "num_sge": 6, "sink": 1}),
+            data.StructLayout(
+                {"function": 8, "pd": 16, "line": WQE_LINE_BITS, "num_sge": 6, "sink": 1}
+            ),
             reset_less=True,
         )
         following = Signal(7, reset_less=True)  # next slot to read

@@ -7,6 +7,7 @@ from .headers import TxHeader
 from .rows import Outstanding
 
 __all__ = [
+    "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
     "FetchStatus",
@@ -37,6 +38,10 @@ __all__ = [
     "QueueErrorCause",
     "Interrupt",
 ]
+
+
+#: Width of the number of a line of RecvFetch; those of SendFetch are shorter.
+WQE_LINE_BITS = 14
 
 
 class Sge(data.Struct):
@@ -123,7 +128,7 @@ class RecvFetched(data.Struct):
     error: 8
     available: 16
     head: 16
-    line: 8
+    line: WQE_LINE_BITS
     wqe: RecvWqe
 
 
@@ -145,7 +150,7 @@ class ReadSink(data.Struct):
 class WqeRead(data.Struct):
     """Address of one 16-byte slot of a line: SGE ``slot``, or inline bytes 16*slot and on."""
 
-    line: 8
+    line: WQE_LINE_BITS
     slot: 5
 
 
@@ -154,7 +159,7 @@ class LineUse(wiring.Signature):
     ``taken`` until its ``done``; they end in the order in which they were taken."""
 
     def __init__(self):
-        super().__init__({"taken": Out(1), "line": Out(8), "done": Out(1)})
+        super().__init__({"taken": Out(1), "line": Out(WQE_LINE_BITS), "done": Out(1)})
 
 
 class TxSource(enum.Enum, shape=2):
@@ -217,7 +222,7 @@ class ScatterJob(data.Struct):
     kind: ScatterKind
     function: 8
     pd: 16
-    line: 8
+    line: WQE_LINE_BITS
     num_sge: 6
     offset: 32
     length: 13

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
+from hdl.ports.jobs import WQE_LINE_BITS
 
 from .decode import RECV_BYTES, SEND_BYTES, Slot
 from .descriptor import ShortDescriptors
@@ -41,7 +42,7 @@ class Express(wiring.Component):
         members = {
             "i": In(stream.Signature(ExpressJob)),
             "slot": Out(Slot),
-            "slot_line": Out(8),
+            "slot_line": Out(WQE_LINE_BITS),
             "slot_valid": Out(1),
             "o": Out(stream.Signature(Verdict)),
             "flush": In(1),

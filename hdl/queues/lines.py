@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.ports.jobs import WQE_LINE_BITS
 
 __all__ = ["FreeLines", "HeldLines"]
 
@@ -61,14 +62,16 @@ class HeldLines(wiring.Component):
         if looks < 1:
             raise ValueError(f"Looks must be at least 1, not {looks!r}")
         self._looks = looks
-        members = {"taken": In(1), "line": In(8), "done": In(1)}
+        members = {"taken": In(1), "line": In(WQE_LINE_BITS), "done": In(1)}
         for n in range(looks):
-            members |= {f"look{n}": In(8), f"held{n}": Out(1)}
+            members |= {f"look{n}": In(WQE_LINE_BITS), f"held{n}": Out(1)}
         super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
-        lines = [Signal(8, name=f"line{n}", reset_less=True) for n in range(self.READERS)]
+        lines = [
+            Signal(WQE_LINE_BITS, name=f"line{n}", reset_less=True) for n in range(self.READERS)
+        ]
         count = Signal(range(self.READERS + 1))
         place = Signal(range(self.READERS + 1))  # of a line that is taken now
         m.d.comb += place.eq(count - self.done)

@@ -11,6 +11,7 @@ from hdl.common.ram import Ram
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
+    WQE_LINE_BITS,
     Activation,
     FetchRequest,
     LineUse,
@@ -24,8 +25,9 @@ from hdl.ports.tables import TableRead
 
 from .index import AvailIndex, IndexResult
 from .read import BlockReader, ReadShare
+from .read_sinks import TOLD_LINE, ReadSinks
 from .recv_ahead import AheadQueues
-from .recv_lines import RecvLines, SinkLines, sink_line
+from .recv_lines import RecvLines, SinkLines, is_sink, sink_line, sinks_of
 from .recv_path import Arrival, RecvPath
 from .recv_states import After, Parts, ahead_states, forget_states, request_states
 
@@ -37,13 +39,14 @@ class _Queue(data.Struct):
     ``first`` on, linked from line ``head`` to line ``tail``."""
 
     first: 16
-    count: 8
-    head: 8
-    tail: 8
+    count: WQE_LINE_BITS
+    head: WQE_LINE_BITS
+    tail: WQE_LINE_BITS
     available: 16  # avail index as far as known
     seen: 2  # epoch of the last request
-    stamp: 8  # answers of all queues up to its last one
-    share: 3  # it may have ``2**share`` lines
+    stamp: 16  # answers of all queues up to its last one
+    pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
+    share: 4  # it may have ``2**share`` lines
     used: 1  # it has been asked for since its lines were forgotten
     given: 1  # the first has been asked for, and may be again
     polling: 1  # its avail index is being read
@@ -57,11 +60,12 @@ class RecvFetch(wiring.Component):
     whose doorbells come.
     Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE,
     ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive queue was
-    notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept like those fetched
-    here; ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more.
+    notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by ReadSinks;
+    ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
-    that it is read. Three quarters of ``recv_lines`` hold receive WQEs, a list for each queue; the
-    others hold sinks, each in the one that queue number and position, exclusive or, select.
+    that it is read. Most of ``recv_lines`` hold receive WQEs, a list for each queue; the
+    last hold sinks fetched here, each in the one that queue number and position, exclusive or,
+    select.
     Fetching ahead begins with a doorbell and goes on with each answer. docs/queues.md says how many
     lines a queue gets. A request that finds none left takes all those of another queue, in turn.
     Latency: 5 cycles when the WQE is at hand; else up to four host reads and 50 cycles, behind the
@@ -72,7 +76,7 @@ class RecvFetch(wiring.Component):
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
     found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
     before EMPTY, as everywhere, and not for an index read ahead.
-    Reset: no line is valid; ``qps`` cycles without a request taken.
+    Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
 
     def __init__(self, *, config: NicConfig, depth: int = 64, function: int = FUNCTION_RDMA):
@@ -103,13 +107,15 @@ class RecvFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        bits, queue_lines = ceil_log2(config.recv_lines), 3 * config.recv_lines // 4
+        total, bits = config.recv_lines, ceil_log2(config.recv_lines)
+        queue_lines = total - sinks_of(total)
         spared = queue_lines // 8
         m.submodules.path = path = RecvPath(config=config, depth=self._depth)
-        m.submodules.lines = lines = RecvLines(lines=config.recv_lines)
-        m.submodules.sinks = sinks = SinkLines(sinks=config.recv_lines // 4)
-        m.submodules.links = links = Ram(shape=8, depth=config.recv_lines)
-        m.submodules.owners = owners = Ram(shape=14, depth=config.recv_lines)
+        m.submodules.lines = lines = RecvLines(lines=total)
+        m.submodules.told = told_sinks = ReadSinks(sinks=config.read_sinks)
+        m.submodules.sinks = sinks = SinkLines(sinks=sinks_of(total))
+        m.submodules.links = links = Ram(shape=WQE_LINE_BITS, depth=total)
+        m.submodules.owners = owners = Ram(shape=14, depth=total)
         m.submodules.table = table = Ram(shape=_Queue, depth=config.qps)
         m.submodules.ahead = ahead = AheadQueues(config=config)
         m.submodules.index = index = AvailIndex(config=config)
@@ -123,30 +129,35 @@ class RecvFetch(wiring.Component):
         connect(m, index.block, reader.i)
         connect(m, reader.o, index.block_data)
         connect(m, index.write_client, flipped(self.write_client))
-        connect(m, flipped(self.sink), path.sink)
+        connect(m, flipped(self.sink), told_sinks.i)
 
         # The request, and the queue that is looked at: the request's, or one to fetch ahead.
         request = Signal(FetchRequest, reset_less=True)
         queue, qp = Signal(_Queue, reset_less=True), Signal(14, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
         answer = Signal(RecvFetched, reset_less=True)
-        waiting, wanted = Signal(), Signal(8, reset_less=True)  # the request's line is on its way,
-        indexing = Signal()  # or its avail index
+        waiting, indexing = Signal(), Signal()  # the request's line is on its way, or its index
+        wanted = Signal(WQE_LINE_BITS, reset_less=True)
         found, found_valid = Signal(IndexResult, reset_less=True), Signal()
         fault, fault_valid = Signal(Arrival, reset_less=True), Signal()
         item, item_valid = Signal(activation_layout(16), reset_less=True), Signal()
-        line, position = Signal(8), Signal(16)  # of the request; the next to fetch ahead
-        told_line = sink_line(self.sink.payload, bits)
+        line, position = (
+            Signal(WQE_LINE_BITS),
+            Signal(16),
+        )  # of the request; the next to fetch ahead
+        of_told = Signal()  # slots of a sink that was told were read
 
         def receive_queue(pair):
             return (config.rq_queue(0) + (pair << 1))[:16]
 
         m.d.comb += [
-            line.eq(Mux(request.send, sink_line(request, bits), queue.head)),
+            line.eq(Mux(request.send, sink_line(request, total), queue.head)),
             position.eq(queue.first + queue.count),
             path.slot.eq(self.slot),
             path.slot_enable.eq(self.slot_enable),
-            self.slot_data.eq(path.slot_data),
+            told_sinks.slot.eq(self.slot),
+            told_sinks.slot_enable.eq(self.slot_enable),
+            self.slot_data.eq(Mux(of_told, told_sinks.slot_data, path.slot_data)),
             path.indirect.eq(self.indirect),
             path.in_order.eq(self.in_order),
             path.waits.eq(waiting),
@@ -168,10 +179,16 @@ class RecvFetch(wiring.Component):
             lines.issue_line.eq(path.i.payload.line),
             lines.release_line.eq(queue.head),
             lines.current.eq(answer.line),
-            lines.look.eq(told_line),
+            lines.asked.eq(line),
+            lines.wanted.eq(wanted),
+            lines.look0.eq(line),
+            lines.look1.eq(told_sinks.line),
+            told_sinks.held.eq(lines.read1),
+            told_sinks.wanted.queue.eq(request.queue),
+            told_sinks.wanted.position.eq(request.position),
             sinks.asked.eq(line),
-            sinks.kept.eq(path.kept_line),
-            sinks.keep.eq(path.kept & (path.kept_line[bits - 2 : bits] == 3)),
+            sinks.kept.eq(path.arrived.line),
+            sinks.keep.eq(path.good & is_sink(path.arrived.line, total)),
             table.write.index.eq(qp),
             table.write.row.eq(queue),
             links.write.index.eq(queue.tail),
@@ -184,21 +201,25 @@ class RecvFetch(wiring.Component):
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(fault.found.cause),
         ]
+        with m.If(self.slot_enable):
+            m.d.sync += of_told.eq((self.slot.line & TOLD_LINE) != 0)
         # A line whose asker waits keeps what became of it.
         with m.If(path.arrived_valid & waiting & (path.arrived.line == wanted)):
             m.d.sync += [fault.eq(path.arrived), fault_valid.eq(path.arrived.told & ~path.good)]
 
         # Epochs: what nobody asks for is forgotten, in a sweep of all lines when one ends.
         m.submodules.epoch = epochs = Epoch()
-        epoch, sweep = Signal(2), Signal(8)
+        epoch, sweep = Signal(2), Signal(WQE_LINE_BITS)
         unswept = Signal(range(queue_lines + 1))  # lines whose queues are still to be looked at
         m.d.comb += [
             sinks.tick.eq(epochs.ends),
             sinks.clear.eq(self.forget),
+            told_sinks.tick.eq(epochs.ends),
+            told_sinks.clear.eq(self.forget),
             owners.read0.index.eq(sweep),
+            lines.sweep.eq(sweep),
         ]
         m.d.sync += epoch.eq(epoch + epochs.ends)
-        to_sweep = lines.owned.bit_select(sweep[:bits], 1) & ~lines.busy.bit_select(sweep[:bits], 1)
 
         def sweep_on():
             m.d.sync += sweep.eq(Mux(sweep == queue_lines - 1, 0, sweep + 1))
@@ -235,7 +256,7 @@ class RecvFetch(wiring.Component):
         # just given back, and further ones up to its share while an eighth of all is left over;
         # one that was only notified gets one while half of all are free.
         more_known, may = Signal(), Signal()
-        unasked, free = Signal(8), lines.free
+        unasked, free = Signal(WQE_LINE_BITS), lines.free
         m.d.comb += unasked.eq(queue.count - queue.given)
         none = unasked == 0
         m.d.sync += [
@@ -248,12 +269,24 @@ class RecvFetch(wiring.Component):
                 )
             ),
         ]
-        # Shares are in proportion to how often queues are asked: of N lines, N divided by the
-        # answers of all queues since the queue's last one.
-        answers, gap, share = Signal(8), Signal(8), Signal(3)
-        m.d.comb += [gap.eq(answers - queue.stamp), share.eq(0)]
+        # Shares are in proportion to how often queues are asked: half of the lines, divided by the
+        # answers of all queues for one of this queue's. Peers send several messages in a row, so
+        # that is an average, of about eight answers, and begins with a share of 32.
+        answers, gap, since = Signal(16), Signal(bits), Signal(16)
+        pace, share = Signal(15), Signal(4)
+        m.d.comb += [since.eq(answers - queue.stamp), share.eq(0)]
+        m.d.sync += [
+            gap.eq(Mux(since[bits:].any(), (1 << bits) - 1, since)),
+            pace.eq(
+                Mux(
+                    queue.pace == 0,
+                    max(8, total // 8),
+                    queue.pace - ((queue.pace + 7) >> 3) + gap,
+                )
+            ),
+        ]
         for log in reversed(range(bits - 1)):
-            with m.If(gap <= 1 << log):
+            with m.If(pace <= 8 << log):
                 m.d.comb += share.eq(bits - 1 - log)
 
         # Jobs of the path: the request's, or one ahead.
@@ -278,19 +311,19 @@ class RecvFetch(wiring.Component):
         offset, tag = Signal(16), path.tag.row
         here, ready, busy, done, quiet = (Signal() for _ in range(5))
         sought = sinks.valid & (tag.queue == request.queue) & (tag.position == request.position)
+        told_found = request.send & told_sinks.found
         m.d.comb += [
             offset.eq(request.position - queue.first),
             here.eq(request.send | ((offset == 0) & (queue.count != 0))),
-            ready.eq(Mux(request.send, sought, lines.good.bit_select(line[:bits], 1))),
-            busy.eq(lines.busy.bit_select(line[:bits], 1)),
-            done.eq(
-                (indexing & index.o.valid) | (waiting & ~lines.busy.bit_select(wanted[:bits], 1))
-            ),
-            quiet.eq(~waiting & ~indexing & (lines.busy == 0) & ~ahead.polling),
+            ready.eq(Mux(request.send, sought, lines.good & ~lines.busy)),
+            busy.eq(lines.busy),
+            done.eq((indexing & index.o.valid) | (waiting & ~lines.wanted_busy)),
+            quiet.eq(~waiting & ~indexing & lines.quiet & ~ahead.polling),
         ]
         reset_pair, after = Signal(16), Signal(After)
         turn = Signal()  # requests and queues to fetch ahead go in turn
         clear, fetches_more, asks_more = Signal(range(config.qps)), Signal(), Signal()
+        cleared = Signal()
         m.d.comb += reset_pair.eq(self.queue_reset.payload - config.sq_queue(0))
 
         def load(pair, number):
@@ -340,24 +373,27 @@ class RecvFetch(wiring.Component):
             request=request,
             reset_pair=reset_pair,
             row=row,
+            pace=pace,
             share=share,
             sinks=sinks,
             sweep_on=sweep_on,
             table=table,
             tag=tag,
-            to_sweep=to_sweep,
+            to_sweep=lines.swept,
+            told_found=told_found,
+            told_sinks=told_sinks,
             waiting=waiting,
             wanted=wanted,
         )
-        with m.FSM(name="state"):
+        with m.FSM(name="state") as fsm:
             with m.State("CLEAR"):
                 m.d.comb += [
                     table.write.index.eq(clear),
                     table.write.row.eq(0),
                     table.write.enable.eq(1),
                 ]
-                m.d.sync += clear.eq(clear + 1)
-                with m.If(clear == config.qps - 1):
+                m.d.sync += [clear.eq(clear + 1), cleared.eq(cleared | (clear == config.qps - 1))]
+                with m.If(cleared & ~lines.clearing):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(quiet)
@@ -392,27 +428,16 @@ class RecvFetch(wiring.Component):
                     m.next = "AHEAD"
                 with m.Elif(self.queue_reset.valid):
                     pass
-                with m.Elif(self.sink.valid):
-                    # The line may still be read, or the response may be waiting for its own fetch.
-                    m.next = "SINK"
-                    with m.If(lines.read | (waiting & (wanted == told_line))):
-                        m.next = "LEAVE-OUT"
                 with m.Elif(unswept != 0):
                     m.d.comb += owners.read0.enable.eq(1)
                     m.d.sync += [unswept.eq(unswept - 1), after.eq(After.SWEEP)]
                     sweep_on()
-                    with m.If(to_sweep):
+                    with m.If(lines.swept):
                         m.next = "OWNER"
-            with m.State("SINK"):
-                m.d.comb += path.sinking.eq(1)
-                with m.If(path.sink.ready):
-                    m.next = "IDLE"
-            with m.State("LEAVE-OUT"):
-                m.d.comb += path.leave_out.eq(1)
-                m.next = "IDLE"
             request_states(m, parts)
             ahead_states(m, parts)
             forget_states(m, parts)
+        m.d.comb += told_sinks.asking.eq(request.send & ~fsm.ongoing("IDLE"))
         with m.If(epochs.ends):
             m.d.sync += unswept.eq(queue_lines)
         return m

@@ -1,113 +1,183 @@
 """What the lines of RecvFetch hold, and which of them may be written."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.ports.jobs import LineUse
+from hdl.common.fifo import StreamFifo
+from hdl.ports.jobs import WQE_LINE_BITS, LineUse
 
 from .lines import HeldLines
 
-__all__ = ["RecvLines", "SinkLines", "sink_line"]
+__all__ = ["RecvLines", "SinkLines", "is_sink", "sink_line", "sinks_of"]
 
 
-def sink_line(asked, bits: int):
-    """The line of the sink at ``asked.position`` of ``asked.queue``, of the last quarter of
-    ``2**bits`` lines; ``bits`` wide."""
-    mixed = asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (bits - 3))
-    return Cat(mixed[: bits - 2], Const(3, 2))
+def sinks_of(lines: int) -> int:
+    """How many of ``lines`` lines are for the sinks of READs, the last ones."""
+    return min(32, lines // 4)
+
+
+def sink_line(asked, lines: int):
+    """The line of the sink at ``asked.position`` of ``asked.queue``, one of the last of ``lines``;
+    as wide as their numbers."""
+    bits, low = ceil_log2(lines), ceil_log2(sinks_of(lines))
+    mixed = asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (low - 1))
+    return Cat(mixed[:low], Const(-1, bits - low))
+
+
+def is_sink(line, lines: int):
+    """Whether ``line`` is one of the sinks'."""
+    return line[ceil_log2(sinks_of(lines)) : ceil_log2(lines)].all()
 
 
 class RecvLines(wiring.Component):
-    """States of ``lines`` lines: the last quarter are the sinks', the others queues' or free.
+    """States of ``lines`` lines: the last ones are the sinks', the others queues' or free.
 
-    Members, Out: ``owned`` (a bit for each line): in the list of a queue; ``busy``: a fetch into it
-    is under way; ``good``: its WQE has come. ``free``: lines that are neither owned nor busy, or
-    none of both soon; ``spare`` with ``spare_valid``: one of them that nobody reads.
+    Members, Out: ``busy`` (of the line ``asked``): a fetch into it is under way; ``good``: its WQE
+    has come; ``wanted_busy``: the same as ``busy`` of the line ``wanted``; ``swept``: the line
+    ``sweep`` is in the list of a queue, and no fetch into it is under way; ``quiet``: none is at
+    all. ``free``: lines in no list and not busy, or soon neither; ``spare`` with ``spare_valid``:
+    one of them that nobody reads. ``clearing``: not yet usable.
     In, each with its line: ``own`` takes the spare; ``release``: it is not its queue's any more (a
     fetch under way goes on, and frees it); ``issue``: a fetch begins; ``arrived``, ``arrived_good``
     it has ended. ``line_use``; ``current_valid``, ``current``: a line about to be read as well.
-    ``look`` with ``read``: whether a line is being read, or about to be.
-    Latency: 1 cycle; a spare is looked for at a line a cycle. Reset: all are free.
+    ``look0``, ``look1`` with ``read0``, ``read1``: whether a line is being read, or about to be.
+    Bits of a line are looked at in the same cycle (small memories of look-up tables) and change
+    with the next. A fetch is under way when it has begun more often than it has ended, modulo two:
+    so each bit has one writer. Free lines are given in the order in which they came back; one that
+    is still read goes to the end of the row.
+    Latency: 3 cycles from a released line to a spare. Reset: all are free, after ``lines`` cycles.
     """
 
     def __init__(self, *, lines: int):
         if lines < 8 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 8, not {lines!r}")
         self._lines = lines
-        members = {"line_use": In(LineUse()), "current_valid": In(1), "current": In(8)}
+        members = {"line_use": In(LineUse()), "current_valid": In(1), "current": In(WQE_LINE_BITS)}
         for name in ("release", "issue", "arrived"):
-            members |= {name: In(1), f"{name}_line": In(8)}
+            members |= {name: In(1), f"{name}_line": In(WQE_LINE_BITS)}
+        for name in ("asked", "wanted", "sweep", "look0", "look1"):
+            members[name] = In(WQE_LINE_BITS)
+        for name in ("busy", "good", "wanted_busy", "swept", "quiet", "clearing"):
+            members[name] = Out(1)
         super().__init__(
             members
             | {
                 "arrived_good": In(1),
                 "own": In(1),
-                "spare": Out(8),
+                "spare": Out(WQE_LINE_BITS),
                 "spare_valid": Out(1),
-                "free": Out(8, init=3 * lines // 4),
-                "owned": Out(lines, init=((1 << lines // 4) - 1) << (3 * lines // 4)),
-                "busy": Out(lines),
-                "good": Out(lines),
-                "look": In(8),
-                "read": Out(1),
+                "free": Out(WQE_LINE_BITS, init=lines - sinks_of(lines)),
+                "read0": Out(1),
+                "read1": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        bits, queues = ceil_log2(self._lines), 3 * self._lines // 4
+        queue_lines, bits = self._lines - sinks_of(self._lines), ceil_log2(self._lines)
+        clear, under_way = Signal(bits), Signal(range(self._lines + 1))
+        clearing = Signal(init=1)
+        m.d.comb += [self.clearing.eq(clearing), self.quiet.eq(under_way == 0)]
+        m.d.sync += [
+            clear.eq(clear + clearing),
+            clearing.eq(clearing & (clear != self._lines - 1)),
+            under_way.eq(under_way + self.issue - self.arrived),
+        ]
 
-        def one(signal, line):
-            return signal.bit_select(line[:bits], 1)
+        def bit(name, enable, line, value):
+            """A bit of each line, and how to look at it."""
+            rows = memory.Memory(shape=unsigned(1), depth=self._lines, init=[])
+            m.submodules[name] = rows
+            port = rows.write_port()
+            m.d.comb += [
+                port.en.eq(enable | clearing),
+                port.addr.eq(Mux(clearing, clear, line)),
+                port.data.eq(value & ~clearing),
+            ]
 
-        m.submodules.held = held = HeldLines(looks=2)
-        hand = Signal(8)  # goes round
+            def look(at):
+                read = rows.read_port(domain="comb")
+                m.d.comb += read.addr.eq(at)
+                return read.data
+
+            return look
+
+        begun_again, ended_again = Signal(), Signal()
+        begun = bit("begun", self.issue, self.issue_line, begun_again)
+        ended = bit("ended", self.arrived, self.arrived_line, ended_again)
+        good = bit("good", self.arrived, self.arrived_line, self.arrived_good)
+        owned = bit(
+            "owned",
+            self.own | self.release,
+            Mux(self.release, self.release_line, self.spare),
+            ~self.release,
+        )
+
+        def busy(line):
+            return begun(line) ^ ended(line)
+
+        freed, orphaned = Signal(), Signal()
+        m.d.comb += [
+            begun_again.eq(~ended(self.issue_line)),
+            ended_again.eq(begun(self.arrived_line)),
+            self.busy.eq(busy(self.asked)),
+            self.good.eq(good(self.asked)),
+            self.wanted_busy.eq(busy(self.wanted)),
+            self.swept.eq(owned(self.sweep) & ~busy(self.sweep)),
+            # A fetch that ends in this cycle is not under way any more.
+            freed.eq(
+                self.release
+                & ~(
+                    busy(self.release_line)
+                    & ~(self.arrived & (self.arrived_line == self.release_line))
+                )
+            ),
+            orphaned.eq(
+                self.arrived & ~owned(self.arrived_line) & ~is_sink(self.arrived_line, self._lines)
+            ),
+        ]
+        m.d.sync += self.free.eq(self.free - self.own + freed + orphaned)
+
+        m.submodules.held = held = HeldLines(looks=3)
+        hand, hand_valid, unread = Signal(bits), Signal(), Signal()
         m.d.comb += [
             held.taken.eq(self.line_use.taken),
             held.line.eq(self.line_use.line),
             held.done.eq(self.line_use.done),
             held.look0.eq(hand),
-            held.look1.eq(self.look),
-            self.read.eq(held.held1 | (self.current_valid & (self.look == self.current))),
+            held.look1.eq(self.look0),
+            held.look2.eq(self.look1),
+            unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current))),
+            self.read0.eq(held.held1 | (self.current_valid & (self.look0 == self.current))),
+            self.read1.eq(held.held2 | (self.current_valid & (self.look1 == self.current))),
         ]
-        unused = ~one(self.owned, hand) & ~one(self.busy, hand)
-        with m.If(self.own):
-            m.d.sync += [one(self.owned, self.spare).eq(1), self.spare_valid.eq(0)]
-        with m.If(~self.spare_valid):
-            m.d.sync += [
-                hand.eq(Mux(hand == queues - 1, 0, hand + 1)),
-                self.spare.eq(hand),
-                self.spare_valid.eq(
-                    unused & ~held.held0 & ~(self.current_valid & (hand == self.current))
-                ),
-            ]
-        freed, ended = Signal(), Signal()
+
+        # Free lines: those given back, and those whose fetch ended when nobody wanted it any more.
+        m.submodules.back = back = StreamFifo(shape=bits, depth=self._lines)
+        m.submodules.orphans = orphans = StreamFifo(shape=bits, depth=self._lines)
+        offered = hand_valid & unread & ~self.spare_valid
+        passed = hand_valid & ~unread & ~freed & ~clearing
         m.d.comb += [
-            # A fetch that ends in this cycle is not under way any more.
-            freed.eq(
-                self.release
-                & ~(
-                    one(self.busy, self.release_line)
-                    & ~(self.arrived & (self.arrived_line == self.release_line))
-                )
-            ),
-            ended.eq(self.arrived & ~one(self.owned, self.arrived_line)),
+            back.i.valid.eq(freed | passed | (clearing & (clear < queue_lines))),
+            back.i.payload.eq(Mux(clearing, clear, Mux(freed, self.release_line, hand))),
+            orphans.i.valid.eq(orphaned),
+            orphans.i.payload.eq(self.arrived_line),
+            orphans.o.ready.eq(~hand_valid),
+            back.o.ready.eq(~hand_valid & ~orphans.o.valid),
         ]
-        m.d.sync += self.free.eq(self.free - self.own + freed + ended)
-        with m.If(self.arrived):
+        with m.If(self.own):
+            m.d.sync += self.spare_valid.eq(0)
+        with m.If(~hand_valid):
             m.d.sync += [
-                one(self.busy, self.arrived_line).eq(0),
-                one(self.good, self.arrived_line).eq(self.arrived_good),
+                hand.eq(Mux(orphans.o.valid, orphans.o.payload, back.o.payload)),
+                hand_valid.eq(orphans.o.valid | back.o.valid),
             ]
-        with m.If(self.release):
-            m.d.sync += one(self.owned, self.release_line).eq(0)
-        with m.If(self.issue):
-            m.d.sync += [
-                one(self.busy, self.issue_line).eq(1),
-                one(self.good, self.issue_line).eq(0),
-            ]
+        with m.Elif(offered | passed):
+            m.d.sync += hand_valid.eq(0)
+        with m.If(offered):
+            m.d.sync += [self.spare.eq(hand), self.spare_valid.eq(1)]
         return m
 
 

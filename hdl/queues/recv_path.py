@@ -1,6 +1,6 @@
 """The way of a receive WQE from a known position into its line."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -8,14 +8,13 @@ from amaranth.utils import ceil_log2
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import FetchStatus, QueueErrorCause, ReadSink, RecvWqe, WqeRead
+from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
 from hdl.ports.tables import TableRead
 
 from .chain import ChainLane, WqeFound
 from .express import Express
 from .read import ReadShare
-from .recv_lines import sink_line
-from .types import TOLD_SGES, ExpressJob
+from .types import ExpressJob
 
 __all__ = ["Arrival", "RecvPath", "Tag"]
 
@@ -27,7 +26,7 @@ class Arrival(data.Struct):
     """What became of the job of ``line``. Not ``told``: given up, its chain is not for the express
     path, nobody waited for it, and the lane was taken."""
 
-    line: 8
+    line: WQE_LINE_BITS
     told: 1
     queue: 16
     position: 16
@@ -49,10 +48,8 @@ class RecvPath(wiring.Component):
 
     Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
     what became of one, after its last slot was written; ``good``: it is a WQE, its tag is written
-    now. ``kept`` with ``kept_line``: a tag is. ``waits``, ``wanted``: a line whose asker waits: its
-    chain has a lane for itself, so it never stands behind one that is fetched ahead. ``sink``: a
-    READ's WQE; while ``sinking`` its slots and its tag are written whenever there is nothing else
-    to write, and then it is taken; with ``leave_out`` it is taken as well.
+    now. ``waits``, ``wanted``: a line whose asker waits: its chain has a lane for itself, so it
+    never stands behind one that is fetched ahead.
     ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
     each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``, ``in_order``:
     negotiated.
@@ -68,14 +65,9 @@ class RecvPath(wiring.Component):
                 "arrived": Out(Arrival),
                 "arrived_valid": Out(1),
                 "waits": In(1),
-                "wanted": In(8),
+                "wanted": In(WQE_LINE_BITS),
                 "good": Out(1),
-                "kept": Out(1),
-                "kept_line": Out(8),
-                "sink": In(stream.Signature(ReadSink)),
-                "sinking": In(1),
-                "leave_out": In(1),
-                "tag": In(TableRead(8, Tag)),
+                "tag": In(TableRead(WQE_LINE_BITS, Tag)),
                 "slot": In(WqeRead),
                 "slot_enable": In(1),
                 "slot_data": Out(128),
@@ -166,8 +158,7 @@ class RecvPath(wiring.Component):
             ]
 
         # Slots: the express path cannot wait.
-        written, sink, number = slots.write, self.sink.payload, Signal(range(TOLD_SGES))
-        last, turn = number == TOLD_SGES - 1, Signal()
+        written = slots.write
         with m.If(express.slot_valid):
             m.d.comb += [
                 written.enable.eq(1),
@@ -182,38 +173,24 @@ class RecvPath(wiring.Component):
                     written.index.eq(Cat(lane.slot.payload.slot, owner.line[:bits])),
                     written.row.eq(lane.slot.payload.data),
                 ]
-        with m.Elif(self.sinking & ~(last & self.good)):
-            m.d.comb += [
-                turn.eq(1),
-                self.sink.ready.eq(last),
-                written.enable.eq(1),
-                written.index.eq(Cat(number, Const(0, 3), sink_line(sink, bits))),
-                written.row.eq(sink.slots.word_select(number, 128)),
-            ]
-            m.d.sync += number.eq(Mux(last, 0, number + 1))
-
-        with m.If(self.leave_out):
-            m.d.comb += self.sink.ready.eq(1)
 
         # Tags.
         m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines)
-        kept, told = tags.write.row, turn & last
+        kept = tags.write.row
         m.d.comb += [
             self.good.eq(
                 self.arrived_valid & arrived.told & (arrived.found.status == FetchStatus.OK)
             ),
-            self.kept.eq(self.good | told),
-            self.kept_line.eq(Mux(told, sink_line(sink, bits), arrived.line)),
-            tags.write.enable.eq(self.kept),
-            tags.write.index.eq(self.kept_line),
+            tags.write.enable.eq(self.good),
+            tags.write.index.eq(arrived.line),
             tags.read0.index.eq(self.tag.index),
             tags.read0.enable.eq(self.tag.enable),
             self.tag.row.eq(tags.read0.row),
         ]
         for name in ("queue", "position", "head"):
-            m.d.comb += kept[name].eq(Mux(told, sink[name], arrived[name]))
+            m.d.comb += kept[name].eq(arrived[name])
         for name in ("num_sge", "wr_id", "length"):
-            m.d.comb += kept.wqe[name].eq(Mux(told, sink[name], arrived.found.wqe[name]))
+            m.d.comb += kept.wqe[name].eq(arrived.found.wqe[name])
         m.d.comb += [
             slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
             slots.read0.enable.eq(self.slot_enable),

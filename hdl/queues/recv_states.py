@@ -28,13 +28,12 @@ class Parts(SimpleNamespace):
 def request_states(m: Module, p: Parts) -> None:
     """From a request whose rows are being read (ASK) to its answer, or to the wait for it."""
     with m.State("ASK"):
-        m.d.comb += p.path.tag.enable.eq(1)
+        m.d.comb += [p.path.tag.enable.eq(1), p.told_sinks.look.eq(1)]
         with m.If(~p.request.send):
             m.d.comb += p.path.tag.index.eq(p.table.read0.row.head)
         m.d.sync += [p.queue.eq(p.table.read0.row), p.row.eq(p.port.queue_read.row)]
         m.next = "LOOK"
     with m.State("LOOK"):
-        m.d.comb += p.lines.look.eq(p.line)
         m.d.sync += [
             p.asks_more.eq(0),
             p.answer.status.eq(FetchStatus.OK),
@@ -48,6 +47,14 @@ def request_states(m: Module, p: Parts) -> None:
         ]
         with m.If(~p.row.enabled):
             m.d.sync += [p.answer.status.eq(FetchStatus.EMPTY), p.queue.used.eq(0)]
+            m.next = "ANSWER"
+        with m.Elif(p.told_found):
+            m.d.comb += p.told_sinks.touch.eq(1)
+            m.d.sync += [
+                p.answer.head.eq(p.told_sinks.tag.head),
+                p.answer.line.eq(p.told_sinks.found_line),
+                p.answer.wqe.eq(p.told_sinks.tag.wqe),
+            ]
             m.next = "ANSWER"
         with m.Elif(p.here & p.ready):
             m.d.comb += p.sinks.touch.eq(p.request.send)
@@ -68,8 +75,8 @@ def request_states(m: Module, p: Parts) -> None:
             m.next = "NOTE"
         with m.Elif(p.here):
             # A sink's line may still be read; a queue's has not been given out.
-            m.d.comb += p.sinks.drop.eq(p.request.send & ~p.lines.read)
-            with m.If(~p.request.send | ~p.lines.read):
+            m.d.comb += p.sinks.drop.eq(p.request.send & ~p.lines.read0)
+            with m.If(~p.request.send | ~p.lines.read0):
                 m.next = "ISSUE"
         with m.Elif((p.offset < p.queue.count) & (p.queue.count != 0)):
             m.d.comb += [p.lines.release.eq(1), p.links.read0.enable.eq(1)]
@@ -150,6 +157,7 @@ def request_states(m: Module, p: Parts) -> None:
             p.queue.count.eq(p.queue.count - 1),
             p.queue.head.eq(p.links.read0.row),
             p.queue.stamp.eq(p.answers),
+            p.queue.pace.eq(p.pace),
             p.queue.share.eq(p.share),
             p.answers.eq(p.answers + 1),
         ]
@@ -238,7 +246,7 @@ def forget_states(m: Module, p: Parts) -> None:
             with m.If(p.reset_pair[15] | ~p.reset_pair[0]):
                 m.next = "RESET"  # no receive p.queue
         with m.Else():
-            m.d.sync += [p.queue.used.eq(0), p.queue.share.eq(0)]
+            m.d.sync += [p.queue.used.eq(0), p.queue.pace.eq(0), p.queue.share.eq(0)]
     with m.State("DROP"):
         m.d.comb += [p.lines.release.eq(p.queue.count != 0), p.links.read0.enable.eq(1)]
         m.d.sync += p.queue.count.eq(p.queue.count - 1)
@@ -267,4 +275,5 @@ def forget_states(m: Module, p: Parts) -> None:
         m.next = "RESET"
     with m.State("RESET"):
         m.d.comb += [p.port.queue_reset.ready.eq(1), p.path.flush.eq(1), p.sinks.clear.eq(1)]
+        m.d.comb += p.told_sinks.clear.eq(1)
         m.next = "IDLE"

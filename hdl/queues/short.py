@@ -9,6 +9,7 @@ from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
+from hdl.ports.jobs import WQE_LINE_BITS
 
 from .decode import MAX_MESSAGE, RECV_BYTES, SEND_BYTES, Slot
 from .flow import ReadFlow
@@ -44,7 +45,7 @@ class ShortWqes(wiring.Component):
         members = {
             "i": In(stream.Signature(Element)),
             "slot": Out(Slot),
-            "slot_line": Out(8),
+            "slot_line": Out(WQE_LINE_BITS),
             "slot_valid": Out(1),
             "o": Out(stream.Signature(Verdict)),
             "read_client": Out(ReadClient(config.width)),
@@ -114,7 +115,7 @@ class ShortWqes(wiring.Component):
         rest = Signal(rest_bits, reset_less=True)  # behind the fixed part, by slots
         slot = Signal(8 * SLOT_BYTES, reset_less=True)  # the one to write, chosen a cycle before
         work, is_odd = Signal(Element, reset_less=True), Signal()
-        line = Signal(8, reset_less=True)
+        line = Signal(WQE_LINE_BITS, reset_less=True)
         number, upcoming = Signal(range(most_slots + 1)), Signal(range(most_slots + 2))
         total = Signal(36)
         left = Signal(range(most_slots + 1))  # slots to write

@@ -4,7 +4,7 @@ from amaranth.lib import data
 
 from hdl.abi import virtio_pci
 from hdl.common.address import OFFSET_BITS
-from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendWqe
+from hdl.ports.jobs import WQE_LINE_BITS, FetchRequest, FetchStatus, QueueErrorCause, SendWqe
 from hdl.ports.rows import QueueRow
 
 __all__ = [
@@ -139,7 +139,7 @@ class ExpressJob(data.Struct):
     ``line``: where a receive WQE, or the sink of a READ, is to lie."""
 
     request: FetchRequest
-    line: 8
+    line: WQE_LINE_BITS
     size_log2: 4
     desc: 64
     driver: 64
@@ -172,6 +172,6 @@ class Verdict(data.Struct):
 
     found: HeadFound
     odd: 1
-    line: 8
+    line: WQE_LINE_BITS
     wqe: SendWqe
     slots: TOLD_SGES * 128  # its first SGEs, as they lie in the element

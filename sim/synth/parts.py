@@ -29,6 +29,7 @@ SMALL = {
     "max_inline": 64,
     "send_lines": 8,
     "recv_lines": 16,
+    "read_sinks": 64,
     "outstanding": 128,
     "read_resources": 128,
     "translation_lines": 64,

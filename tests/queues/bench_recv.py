@@ -6,6 +6,7 @@ import cocotb
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import (
+    WQE_LINE_BITS,
     Activation,
     FetchRequest,
     QueueError,
@@ -42,7 +43,7 @@ class RecvBench(Bench):
         self.dut.recv__event_idx.value = self.event_idx
         self.dut.recv__indirect.value = 1
         self.dut.recv__line_use__taken.value = self.dut.recv__line_use__done.value = 0
-        await self.cycles(2)
+        await self.cycles(self.CONFIG.read_sinks)  # until then sinks are left out
 
     def queue(self, number_: int, size: int) -> Queue:
         queue = Queue(self.memory, number_, size)
@@ -68,7 +69,7 @@ class RecvBench(Bench):
     async def line(self, line: int, count: int) -> bytes:
         out, dut = b"", self.dut
         for slot in range(-(-count // 16)):
-            dut.recv__slot.value = line | (slot << 8)
+            dut.recv__slot.value = line | (slot << WQE_LINE_BITS)
             dut.recv__slot_enable.value = 1
             await RisingEdge(dut.clk)
             dut.recv__slot_enable.value = 0
@@ -76,6 +77,15 @@ class RecvBench(Bench):
             await RisingEdge(dut.clk)
             out += number(dut.recv__slot_data).to_bytes(16, "little")
         return out[:count]
+
+    async def use(self, name: str, line: int = 0) -> None:
+        """A job begins to read a line (``taken``), or the oldest one has ended (``done``)."""
+        await RisingEdge(self.dut.clk)
+        self.dut.recv__line_use__line.value = line
+        port = getattr(self.dut, f"recv__line_use__{name}")
+        port.value = 1
+        await RisingEdge(self.dut.clk)
+        port.value = 0
 
     def offer(self, queue, data, cuts=(), indirect=None):
         chain = [(a, n, False) for a, n in pieces(self.memory, data, list(cuts), self.rng)]
@@ -160,11 +170,34 @@ async def sinks_that_are_told(dut):
     assert await bench.line(got["line"], len(block)) == block
     await check(*wanted[2])
     assert not bench.memory.reads
-    # Another queue's sink in the same line: both are right, one of them is fetched.
-    tell(position ^ 1, 7, expected, bytes(48), number=queue.number + 2)
-    await bench.until(lambda: bench.sink.taken == 8, 200, "a sink")
+
+    # Another queue's sink at the same place: left out while the line is read.
+    def place(number, position):
+        low = CONFIG.read_sinks.bit_length() - 1
+        return int(f"{(number >> 1) % (1 << low):0{low}b}"[::-1], 2) ^ position
+
+    same = place(queue.number, position)
+    rival = next(p for p in range(32) if place(queue.number + 2, p) == same)
+    await bench.use("taken", got["line"])
+    await check(*wanted[3])  # so that it is not the line of the last answer
+
+    async def tell_rival():
+        count = bench.sink.taken
+        tell(rival, 7, expected, bytes(48), number=queue.number + 2)
+        await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
+        await bench.cycles(4)
+
+    await tell_rival()
+    assert await bench.line(got["line"], len(block)) == block
     await check(*wanted[2])
+    assert not bench.memory.reads
     await check(*wanted[3])
+    await bench.use("done")
+    # Nobody reads it any more: the rival takes the place, and this one is fetched.
+    await tell_rival()
+    assert await bench.line(got["line"], len(block)) == bytes(len(block))
+    await check(*wanted[2])
+    assert bench.memory.reads
     # Forgotten: fetched again.
     before = len(bench.memory.reads)
     await RisingEdge(dut.clk)
@@ -228,23 +261,42 @@ async def kept_lines(dut):
 
 @cocotb.test()
 async def forgotten_in_time(dut):
-    """A line that nobody asked for is forgotten before its position can come again."""
+    """What nobody asked for is forgotten before its position can come again; the rest stays."""
     bench = RecvBench(dut, seed=4)
     await bench.start()
-    rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 16)
-    wanted = []
-    for _ in range(2):
+    rng = bench.rng
+    fetched, told, asked = (bench.queue(CONFIG.sq_queue(pair), 16) for pair in (1, 2, 3))
+
+    async def post(queue, tell=False):
         data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
         _, head = bench.offer(queue, data)
         queue.avail = 0
-        wanted.append((sent["wr_id"], head))
+        answer = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
+        if tell:
+            count = bench.sink.taken
+            bench.sink.queue.append(
+                {"queue": queue.number, "position": 0, "head": head, "slots": 0} | answer
+            )
+            await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
+        return answer, head
+
+    async def right(queue, wanted):
         got = await bench.ask(queue, 0, send=1, known=1)
-        assert (got["wqe"]["wr_id"], got["head"]) == wanted[-1]
-        if len(wanted) == 1:
-            # Idle, with the ports at rest: two epochs.
-            ports, bench.ports = bench.ports, []
-            await cocotb.triggers.ClockCycles(dut.clk, 2 * 65536 + 10)
-            bench.ports = ports
+        assert (got["wqe"], got["head"]) == wanted
+
+    await right(fetched, await post(fetched))
+    await right(told, await post(told, tell=True))
+    kept = await post(asked, tell=True)
+    # Idle for two epochs, with the ports at rest but for a question now and then.
+    for _ in range(4):
+        ports, bench.ports = bench.ports, []
+        await cocotb.triggers.ClockCycles(dut.clk, 2 * 65536 // 4 + 10)
+        bench.ports = ports
+        await right(asked, kept)
+    assert len(bench.memory.reads) == 3
+    for queue in (fetched, told):
+        await right(queue, await post(queue))
+    assert len(bench.memory.reads) == 9
 
 
 @cocotb.test()
@@ -434,14 +486,6 @@ async def lines_that_are_read(dut):
         data, expected = wqes.recv_wqe(rng, sges)
         wanted.append((expected, bench.offer(queue, data)[1], wqes.sge_bytes(sges)))
 
-    async def pulse(name, line=0):
-        await RisingEdge(dut.clk)
-        dut.recv__line_use__line.value = line
-        port = getattr(dut, f"recv__line_use__{name}")
-        port.value = 1
-        await RisingEdge(dut.clk)
-        port.value = 0
-
     held, lines = [], set()
     for position, (expected, head, block) in enumerate(wanted):
         got = await bench.ask(queue, position, last=1)
@@ -451,17 +495,17 @@ async def lines_that_are_read(dut):
         lines.add(got["line"])
         assert got["line"] not in {line for line, _ in held}, "fetched into a line that is read"
         if len(held) < 8:
-            await pulse("taken", got["line"])
+            await bench.use("taken", got["line"])
             held.append((got["line"], block))
         for line, kept in held:
             assert await bench.line(line, 48) == kept
         if len(held) == 8 and rng.random() < 0.2:
-            await pulse("done")
+            await bench.use("done")
             held.pop(0)
     assert len(lines) > 16
-    # The same for sinks: a fetch waits, one that is told is left out.
+    # The same for sinks that are fetched: the fetch waits.
     while held:
-        await pulse("done")
+        await bench.use("done")
         held.pop(0)
     old, new = (bench.queue(CONFIG.sq_queue(pair), 64) for pair in (1, 3))
     blocks = {}
@@ -474,27 +518,18 @@ async def lines_that_are_read(dut):
     got = await bench.ask(old, 3, send=1, known=4)
     line, block = got["line"], blocks[old.number, 3]
     for _ in range(2):  # two packets of one response
-        await pulse("taken", line)
+        await bench.use("taken", line)
     other = await bench.ask(new, 2, send=1, known=3)
     assert other["line"] != line, "a fetch into any other line goes on"
     position = next(p for p in range(8) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
     waiting = cocotb.start_soon(bench.ask(new, position, send=1, known=position + 1))
     await bench.cycles(400)
     assert not waiting.done() and await bench.line(line, 48) == block
-    await pulse("done")
+    await bench.use("done")
     await bench.cycles(400)
     assert not waiting.done() and await bench.line(line, 48) == block
-    await pulse("done")
+    await bench.use("done")
     answer = await waiting
     assert answer["line"] == line
     block = blocks[new.number, position]
     assert await bench.line(line, 48) == block
-    await pulse("taken", line)
-    await bench.ask(old, 0, send=1, known=1)  # so that it is not the line of the last answer
-    slots = {"num_sge": 1, "wr_id": 5, "length": 9, "slots": 0}
-    for queue_number in range(CONFIG.sq_queue(0), CONFIG.sq_queue(0) + 16, 2):
-        for at in range(8):
-            bench.sink.queue.append({"queue": queue_number, "position": at, "head": 1} | slots)
-    await bench.until(lambda: bench.sink.taken == 64, 2000, "sinks")
-    assert await bench.line(line, 48) == block
-    await pulse("done")

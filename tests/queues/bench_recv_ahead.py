@@ -7,6 +7,7 @@ from itertools import pairwise
 import cocotb
 from cocotb.triggers import ClockCycles
 
+from hdl.queues.recv_lines import sinks_of
 from tests.queues import wqes
 from tests.queues.bench_recv import RecvBench
 from tests.queues.host import Memory
@@ -14,7 +15,7 @@ from tests.queues.top import RecvTop, wide_config
 
 CONFIG = wide_config(64)
 #: Lines of receive WQEs.
-LINES = CONFIG.recv_lines * 3 // 4
+LINES = CONFIG.recv_lines - sinks_of(CONFIG.recv_lines)
 
 
 class AheadBench(RecvBench):

@@ -16,9 +16,8 @@ FUNCTION = 5
 
 def small_config(width: int) -> NicConfig:
     """Few queues and lines, full-size WQEs."""
-    return NicConfig(
-        width=width, qps=4, cqs=4, mrs=2, gids=1, vectors=8, send_lines=4, recv_lines=32
-    )
+    few = {"qps": 4, "cqs": 4, "mrs": 2, "gids": 1, "vectors": 8}
+    return NicConfig(width=width, send_lines=4, recv_lines=32, read_sinks=32, **few)
 
 
 def wide_config(width: int) -> NicConfig:
