@@ -244,6 +244,7 @@ class Nic(wiring.Component):
         m.d.comb += [
             requester.room.eq(outstanding.room),
             recv_fetch.forget.eq(send_fetch.forget),
+            recv_fetch.fetched.eq(send_fetch.rsp.valid & send_fetch.rsp.ready),
             tx_guard.source_reset.eq(room_reset),
         ]
         self._slots(m, gather, send_fetch)

@@ -34,7 +34,7 @@ class SinkTag(data.Struct):
 
 
 class Age(data.Struct):
-    """Whether the sink means anything, and the epoch in which it was last asked for."""
+    """Whether the sink means anything, and the age in which it was last asked for."""
 
     valid: 1
     stamp: 2
@@ -51,7 +51,8 @@ class ReadSinks(wiring.Component):
     ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``
     nothing is written to that place. ``touch`` (a cycle): it was asked for. ``slot``,
     ``slot_enable``, ``slot_data``: SGEs, a cycle later. ``clear`` (a cycle): forget all. ``tick``:
-    an epoch ends; what nobody asked for during a whole one is forgotten.
+    an age ends (at least ``2 * sinks`` cycles after the last one); what nobody asked for during a
+    whole one is forgotten.
     Latency: 1 cycle. Throughput: a sink in 3 cycles. Errors: none; what is not found is fetched.
     Nothing waits but ``i``, for ``asking``. Reset: as ``clear``, which takes ``sinks`` cycles in
     which nothing is found.
@@ -176,5 +177,5 @@ class ReadSinks(wiring.Component):
 
     @staticmethod
     def _young(now, age):
-        """Asked for in this epoch or the one before."""
+        """Asked for in this age or the one before."""
         return (now - age.stamp)[:2] < Const(2, 2)

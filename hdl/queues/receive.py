@@ -33,6 +33,9 @@ from .recv_states import After, Parts, ahead_states, forget_states, request_stat
 
 __all__ = ["RecvFetch"]
 
+#: Sinks grow older with every so many (two to the power of it) WQEs that SendFetch gives out.
+SINK_AGE_BITS = 14
+
 
 class _Queue(data.Struct):
     """The WQEs of a receive queue in lines, at hand or on their way: ``count`` from position
@@ -61,7 +64,8 @@ class RecvFetch(wiring.Component):
     Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE,
     ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive queue was
     notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by ReadSinks;
-    ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more.
+    ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more;
+    ``fetched`` (a cycle): SendFetch has given out a WQE.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
     that it is read. Most of ``recv_lines`` hold receive WQEs, a list for each queue; the
     last hold sinks fetched here, each in the one that queue number and position, exclusive or,
@@ -72,7 +76,8 @@ class RecvFetch(wiring.Component):
     reads that fetch ahead, never behind a chain that is. One request at a time: Receive makes one
     at a time. Meanwhile other queues are fetched ahead.
     Lines are forgotten by ``queue_reset`` (taken when nothing is under way), and when nobody has
-    asked for the queue (a sink: for it) for one to three periods of 65536 cycles.
+    asked for the queue for one to three periods of 65536 cycles; a sink when nobody has asked for
+    it while SendFetch gave out 16384 to 32768 WQEs, half of those that bring a position again.
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
     found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
     before EMPTY, as everywhere, and not for an index read ahead.
@@ -98,6 +103,7 @@ class RecvFetch(wiring.Component):
                 "in_order": In(1),
                 "sink": In(stream.Signature(ReadSink)),
                 "forget": In(1),
+                "fetched": In(1),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -210,11 +216,16 @@ class RecvFetch(wiring.Component):
         # Epochs: what nobody asks for is forgotten, in a sweep of all lines when one ends.
         m.submodules.epoch = epochs = Epoch()
         epoch, sweep = Signal(2), Signal(WQE_LINE_BITS)
+        # Sinks go by what is fetched: a READ may wait for its response for any time.
+        fetches, aged = Signal(SINK_AGE_BITS), Signal()
+        m.d.sync += aged.eq(self.fetched & fetches.all())
+        with m.If(self.fetched):
+            m.d.sync += fetches.eq(fetches + 1)
         unswept = Signal(range(queue_lines + 1))  # lines whose queues are still to be looked at
         m.d.comb += [
-            sinks.tick.eq(epochs.ends),
+            sinks.tick.eq(aged),
             sinks.clear.eq(self.forget),
-            told_sinks.tick.eq(epochs.ends),
+            told_sinks.tick.eq(aged),
             told_sinks.clear.eq(self.forget),
             owners.read0.index.eq(sweep),
             lines.sweep.eq(sweep),
@@ -309,14 +320,13 @@ class RecvFetch(wiring.Component):
             m.d.comb += [job.request.eq(request), job.request.known.eq(best), job.line.eq(line)]
 
         offset, tag = Signal(16), path.tag.row
-        here, ready, busy, done, quiet = (Signal() for _ in range(5))
+        here, ready, done, quiet = (Signal() for _ in range(4))
         sought = sinks.valid & (tag.queue == request.queue) & (tag.position == request.position)
         told_found = request.send & told_sinks.found
         m.d.comb += [
             offset.eq(request.position - queue.first),
             here.eq(request.send | ((offset == 0) & (queue.count != 0))),
             ready.eq(Mux(request.send, sought, lines.good & ~lines.busy)),
-            busy.eq(lines.busy),
             done.eq((indexing & index.o.valid) | (waiting & ~lines.wanted_busy)),
             quiet.eq(~waiting & ~indexing & lines.quiet & ~ahead.polling),
         ]
@@ -344,7 +354,6 @@ class RecvFetch(wiring.Component):
             answers=answers,
             asks_more=asks_more,
             best=best,
-            busy=busy,
             epoch=epoch,
             fault=fault,
             fault_valid=fault_valid,
@@ -379,7 +388,6 @@ class RecvFetch(wiring.Component):
             sweep_on=sweep_on,
             table=table,
             tag=tag,
-            to_sweep=lines.swept,
             told_found=told_found,
             told_sinks=told_sinks,
             waiting=waiting,

@@ -70,7 +70,7 @@ def request_states(m: Module, p: Parts) -> None:
             m.next = "ANSWER"
             with m.If(p.fault.found.status == FetchStatus.QUEUE_ERROR):
                 m.next = "ERROR"
-        with m.Elif(p.here & p.busy):
+        with m.Elif(p.here & p.lines.busy):
             m.d.sync += [p.waiting.eq(1), p.wanted.eq(p.line)]
             m.next = "NOTE"
         with m.Elif(p.here):
@@ -225,7 +225,7 @@ def forget_states(m: Module, p: Parts) -> None:
     with m.State("EVICT"):
         m.d.comb += p.owners.read0.enable.eq(1)
         p.sweep_on()
-        with m.If(p.to_sweep):
+        with m.If(p.lines.swept):
             m.next = "OWNER"
         with m.Elif(p.lines.free != 0):
             p.load(p.request.qp, p.request.queue)

@@ -1,4 +1,4 @@
-"""RecvFetch of its default size in Verilator: how fast, how fair, and what idle queues keep."""
+"""RecvFetch of many queues in Verilator: how fast, how fair, and what idle queues keep."""
 
 from __future__ import annotations
 
@@ -69,11 +69,19 @@ async def throughput(dut):
         bench.post(one, 600)
         for queue in many:
             bench.post(queue, 20)
+        runs = [bench.queue(CONFIG.rq_queue(pair), 128) for pair in range(66, 74)]
+        for queue in runs:
+            bench.post(queue, 80)
         for name, limit, order in (
             ("one queue", 15, [(one, n) for n in range(600)]),
             ("64 queues in turn", 25, [(queue, n) for n in range(20) for queue in many]),
+            (
+                "8 queues in runs of 8",
+                15,
+                [(runs[k // 8 % 8], k % 8 + k // 64 * 8) for k in range(640)],
+            ),
         ):
-            bench.ring(*(many if order[0][0] is not one else [one]))
+            bench.ring(*{queue.number: queue for queue, _ in order}.values())
             await bench.cycles(3000)
             times = await bench.take(order)
             steady = (times[-1] - times[len(times) // 2]) / (len(times) - 1 - len(times) // 2)

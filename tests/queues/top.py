@@ -21,8 +21,8 @@ def small_config(width: int) -> NicConfig:
 
 
 def wide_config(width: int) -> NicConfig:
-    """The default's queue pairs and lines."""
-    return NicConfig(width=width, mrs=2, gids=1, vectors=8)
+    """The default's queue pairs; fewer lines than queues, so that they run out."""
+    return NicConfig(width=width, recv_lines=128, mrs=2, gids=1, vectors=8)
 
 
 def many_cqs_config(width: int) -> NicConfig:
@@ -31,7 +31,7 @@ def many_cqs_config(width: int) -> NicConfig:
 
 
 class RecvTop(wiring.Component):
-    """Member ``recv``: RecvFetch as large as it is by default."""
+    """Member ``recv``: RecvFetch of many queue pairs."""
 
     def __init__(self, *, width: int):
         self._engine = RecvFetch(config=wide_config(width), function=FUNCTION)
