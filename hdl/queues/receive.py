@@ -218,9 +218,7 @@ class RecvFetch(wiring.Component):
         epoch, sweep = Signal(2), Signal(WQE_LINE_BITS)
         # Sinks go by what is fetched: a READ may wait for its response for any time.
         fetches, aged = Signal(SINK_AGE_BITS), Signal()
-        m.d.sync += aged.eq(self.fetched & fetches.all())
-        with m.If(self.fetched):
-            m.d.sync += fetches.eq(fetches + 1)
+        m.d.sync += [aged.eq(self.fetched & fetches.all()), fetches.eq(fetches + self.fetched)]
         unswept = Signal(range(queue_lines + 1))  # lines whose queues are still to be looked at
         m.d.comb += [
             sinks.tick.eq(aged),
