@@ -84,7 +84,7 @@ class NicConfig:
     max_inline: int = 512
     send_lines: int = 64
     recv_lines: int = 1024
-    read_sinks: int = 2048
+    read_sinks: int = 4096
     outstanding: int = 1024
     read_resources: int = 1024
     max_rd_atomic: int = 16

@@ -41,11 +41,12 @@ class Age(data.Struct):
 
 
 class ReadSinks(wiring.Component):
-    """``sinks`` sinks, each at the place that its position and its queue's number, exclusive or,
-    select; a later one takes the place of an earlier.
+    """``sinks`` sinks, each at the place that its position and its queue's number select; a later
+    one takes the place of an earlier.
 
-    The bits of the queue's number are taken in reverse order, so that few queues lie far apart:
-    with 2048 sinks the READs of 64 queues in a row, 32 positions of each, do not meet.
+    Parameters: ``positions``: that many in a row of one queue have places of their own, and so have
+    ``sinks / positions`` queues in a row; farther ones share them, shifted, last bit first, by what
+    is left of their numbers.
     Members: ``i``: what is told; left out while the line that it would get (``line``) is ``held``,
     or all are being cleared. ``wanted``: what is asked for; ``look`` (a cycle) reads it, ``found``,
     ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``
@@ -58,10 +59,10 @@ class ReadSinks(wiring.Component):
     which nothing is found.
     """
 
-    def __init__(self, *, sinks: int):
+    def __init__(self, *, sinks: int, positions: int):
         if sinks < 2 or sinks & (sinks - 1) or sinks > TOLD_LINE:
             raise ValueError(f"Sinks must be a power of two, 2 to {TOLD_LINE}, not {sinks!r}")
-        self._sinks = sinks
+        self._sinks, self._positions = sinks, min(positions, sinks)
         flags = ("held", "look", "asking", "touch", "slot_enable", "clear", "tick")
         super().__init__(
             {name: In(1) for name in flags}
@@ -85,8 +86,13 @@ class ReadSinks(wiring.Component):
         m.submodules.tags = tags = Ram(shape=SinkTag, depth=count)
         m.submodules.ages = ages = Ram(shape=Age, depth=count, reads=2)
 
+        low = ceil_log2(self._positions)
+        high = bits - low
+
         def place(one):
-            return Cat(reversed(one.queue[1 : bits + 1])) ^ one.position[:bits]
+            pair = one.queue[1:]
+            rest = Cat(reversed(pair[high : high + low]))
+            return Cat(one.position[:low] ^ rest, pair[:high])
 
         told, told_place, asked_place = self.i.payload, Signal(bits), Signal(bits)
         now, number = Signal(2), Signal(range(TOLD_SGES))

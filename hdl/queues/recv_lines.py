@@ -44,10 +44,10 @@ class RecvLines(wiring.Component):
     it has ended. ``line_use``; ``current_valid``, ``current``: a line about to be read as well.
     ``look0``, ``look1`` with ``read0``, ``read1``: whether a line is being read, or about to be.
     Bits of a line are looked at in the same cycle (small memories of look-up tables) and change
-    with the next. A fetch is under way when it has begun more often than it has ended, modulo two:
-    so each bit has one writer. Free lines are given in the order in which they came back; one that
-    is still read goes to the end of the row.
-    Latency: 3 cycles from a released line to a spare. Reset: all are free, after ``lines`` cycles.
+    with the next but one. A fetch is under way when it has begun more often than it has ended,
+    modulo two: so each bit has one writer. Free lines are given in the order in which they came
+    back; one that is still read goes to the end of the row.
+    Latency: 4 cycles from a released line to a spare. Reset: all are free, after ``lines`` cycles.
     """
 
     def __init__(self, *, lines: int):
@@ -83,6 +83,7 @@ class RecvLines(wiring.Component):
         m.d.sync += [
             clear.eq(clear + clearing),
             clearing.eq(clearing & (clear != self._lines - 1)),
+            # From the cycle after ``issue`` on.
             under_way.eq(under_way + self.issue - self.arrived),
         ]
 
@@ -104,39 +105,42 @@ class RecvLines(wiring.Component):
 
             return look
 
-        begun_again, ended_again = Signal(), Signal()
-        begun = bit("begun", self.issue, self.issue_line, begun_again)
-        ended = bit("ended", self.arrived, self.arrived_line, ended_again)
-        good = bit("good", self.arrived, self.arrived_line, self.arrived_good)
-        owned = bit(
-            "owned",
-            self.own | self.release,
-            Mux(self.release, self.release_line, self.spare),
-            ~self.release,
+        # What happens is noted a cycle later: who tells it decides late in its cycle, and looks at
+        # that line again three cycles later at the earliest.
+        release, issue, arrived, arrived_good = Signal(), Signal(), Signal(), Signal()
+        release_line, issue_line, arrived_line = (
+            Signal(bits, name=f"{name}_line", reset_less=True)
+            for name in ("release", "issue", "arrived")
         )
+        m.d.sync += [
+            release.eq(self.release),
+            release_line.eq(self.release_line),
+            issue.eq(self.issue),
+            issue_line.eq(self.issue_line),
+            arrived.eq(self.arrived),
+            arrived_line.eq(self.arrived_line),
+            arrived_good.eq(self.arrived_good),
+        ]
+        begun_again, ended_again = Signal(), Signal()
+        begun = bit("begun", issue, issue_line, begun_again)
+        ended = bit("ended", arrived, arrived_line, ended_again)
+        good = bit("good", arrived, arrived_line, arrived_good)
+        owned = bit("owned", self.own | release, Mux(release, release_line, self.spare), ~release)
 
         def busy(line):
             return begun(line) ^ ended(line)
 
         freed, orphaned = Signal(), Signal()
         m.d.comb += [
-            begun_again.eq(~ended(self.issue_line)),
-            ended_again.eq(begun(self.arrived_line)),
+            begun_again.eq(~ended(issue_line)),
+            ended_again.eq(begun(arrived_line)),
             self.busy.eq(busy(self.asked)),
             self.good.eq(good(self.asked)),
             self.wanted_busy.eq(busy(self.wanted)),
             self.swept.eq(owned(self.sweep) & ~busy(self.sweep)),
             # A fetch that ends in this cycle is not under way any more.
-            freed.eq(
-                self.release
-                & ~(
-                    busy(self.release_line)
-                    & ~(self.arrived & (self.arrived_line == self.release_line))
-                )
-            ),
-            orphaned.eq(
-                self.arrived & ~owned(self.arrived_line) & ~is_sink(self.arrived_line, self._lines)
-            ),
+            freed.eq(release & ~(busy(release_line) & ~(arrived & (arrived_line == release_line)))),
+            orphaned.eq(arrived & ~owned(arrived_line) & ~is_sink(arrived_line, self._lines)),
         ]
         m.d.sync += self.free.eq(self.free - self.own + freed + orphaned)
 
@@ -161,9 +165,9 @@ class RecvLines(wiring.Component):
         passed = hand_valid & ~unread & ~freed & ~clearing
         m.d.comb += [
             back.i.valid.eq(freed | passed | (clearing & (clear < queue_lines))),
-            back.i.payload.eq(Mux(clearing, clear, Mux(freed, self.release_line, hand))),
+            back.i.payload.eq(Mux(clearing, clear, Mux(freed, release_line, hand))),
             orphans.i.valid.eq(orphaned),
-            orphans.i.payload.eq(self.arrived_line),
+            orphans.i.payload.eq(arrived_line),
             orphans.o.ready.eq(~hand_valid),
             back.o.ready.eq(~hand_valid & ~orphans.o.valid),
         ]

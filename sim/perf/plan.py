@@ -30,7 +30,13 @@ MAX_SIZE = 1 << 23
 #: (virtio-rdma, max_qp). Beyond, the card is another one: ``MANY``.
 USUAL_QPS = NicConfig().qps - 2
 #: The card for more QPs: as many as can be, and what goes with each of them.
-MANY = {"qps": 16384, "outstanding": 65536, "read_resources": 65536, "translation_lines": 16384}
+MANY = {
+    "qps": 16384,
+    "outstanding": 65536,
+    "read_resources": 65536,
+    "read_sinks": 8192,
+    "translation_lines": 16384,
+}
 #: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
 SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.

@@ -174,12 +174,11 @@ async def sinks_that_are_told(dut):
     assert not bench.memory.reads
 
     # Another queue's sink at the same place: left out while the line is read.
-    def place(number, position):
-        low = CONFIG.read_sinks.bit_length() - 1
-        return int(f"{(number >> 1) % (1 << low):0{low}b}"[::-1], 2) ^ position
+    def shift(number):
+        return int(f"{number >> 1:05b}"[::-1], 2)
 
-    same = place(queue.number, position)
-    rival = next(p for p in range(32) if place(queue.number + 2, p) == same)
+    assert CONFIG.read_sinks == 2 * CONFIG.max_rd_atomic == 32
+    rival = position ^ shift(queue.number) ^ shift(queue.number + 2)
     await bench.use("taken", got["line"])
     await check(*wanted[3])  # so that it is not the line of the last answer
 
