@@ -243,8 +243,8 @@ class ReadEngine(wiring.Component):
         m.d.comb += [
             fits.eq(rest[low:] == 0),
             final.eq(Mux(fits, rest[:low], config.read_bytes - 1)),
-            issue.eq(busy & ordered & space & edge.i.ready),
             edge.i.valid.eq(busy & ordered & space),
+            issue.eq(edge.i.valid & edge.i.ready),
             take.eq(~busy | (issue & fits)),
         ]
         m.d.comb += [
