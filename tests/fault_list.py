@@ -352,8 +352,8 @@ FAULTS = (
         name="read-overtakes-write",
         what="a host read does not wait for the writes that were accepted before it",
         file="hdl/host/read.py",
-        old="issue.eq(busy & ordered & space &",
-        new="issue.eq(busy & space &",
+        old="edge.i.valid.eq(busy & ordered & space),",
+        new="edge.i.valid.eq(busy & space),",
         tests=READ,
     ),
     Fault(

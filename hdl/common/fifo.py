@@ -1,7 +1,7 @@
 """FIFO for a stream, in registers or in RAM."""
 
 from amaranth.hdl import Module, Shape, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -15,12 +15,16 @@ class StreamFifo(wiring.Component):
 
     Latency: 2 cycles from input to output. Throughput: one beat per cycle, in and out at once.
     ``i.ready`` depends on registers only, and so does ``o.valid``. Reset: empty.
+    Parameters: ``bypass``: beats that find nothing here and somebody waiting for them (``o.ready``
+    in the cycle before) pass in no time at all, from ``i`` to ``o``, up to one in which the field
+    of this name is set; ``level`` does not count them. For users whose ``o.ready`` stays until
+    they get that one.
     """
 
-    def __init__(self, *, shape, depth: int):
+    def __init__(self, *, shape, depth: int, bypass: str | None = None):
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"Depth must be a power of two, at least 2 beats, not {depth!r}")
-        self._shape, self._depth = shape, depth
+        self._shape, self._depth, self._bypass = shape, depth, bypass
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -42,7 +46,7 @@ class StreamFifo(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(self.level != self._depth),
             push.eq(self.i.valid & self.i.ready),
-            pop.eq(self.o.valid & self.o.ready),
+            pop.eq(fetched & self.o.ready),
             fetch.eq((stored != 0) & (~fetched | self.o.ready)),
             self.o.valid.eq(fetched),
             self.o.payload.eq(ram.read0.row),
@@ -52,6 +56,30 @@ class StreamFifo(wiring.Component):
             ram.read0.index.eq(read),
             ram.read0.enable.eq(fetch),
         ]
+        if self._bypass is not None:
+            asked = Signal()  # nothing is here, and something was wanted and still is
+            # Its user decides by this field: a register is not as late as a RAM's output.
+            m.submodules.ends = ends = memory.Memory(shape=1, depth=self._depth, init=[])
+            store, load = ends.write_port(), ends.read_port(domain="comb")
+            end, ending = getattr(self.i.payload, self._bypass), Signal(reset_less=True)
+            m.d.comb += [
+                store.addr.eq(write),
+                store.data.eq(end),
+                store.en.eq(push),
+                load.addr.eq(read),
+                getattr(self.o.payload, self._bypass).eq(ending),
+            ]
+            with m.If(fetch):
+                m.d.sync += ending.eq(load.data)
+            m.d.sync += asked.eq(
+                self.o.ready & ~(self.i.valid & end) & ~fetched & (stored == 0) & ~push
+            )
+            with m.If(asked):
+                m.d.comb += [
+                    self.o.valid.eq(self.i.valid),
+                    self.o.payload.eq(self.i.payload),
+                    push.eq(self.i.valid & ~self.o.ready),
+                ]
         with m.If(push):
             m.d.sync += write.eq(write + 1)
         with m.If(fetch):

@@ -39,9 +39,11 @@ class ReadEngine(wiring.Component):
     Requests of the ``direct`` clients come from a register that nothing long follows, and have no
     slice here.
     Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 7 from a piece's last
-    ``rd_rsp`` beat to its first response beat. Throughput: one piece a cycle is issued; one beat a
-    cycle is stored and one is returned. A request that touches one more aligned beat than it has
-    response beats costs that cycle. A piece is returned when it is complete.
+    ``rd_rsp`` beat to its first response beat, 6 of a request of one beat behind which nobody
+    waits. ``rd_req`` comes out of a register slice, so that ReadMerge needs none.
+    Throughput: one piece a cycle is issued; one beat a cycle is stored and one is returned. A
+    request that touches one more aligned beat than it has response beats costs that cycle. A piece
+    is returned when it is complete.
     Errors: an edge beat with ``error`` ends its piece; the request has its full number of beats,
     ``error`` is set on its ``last``. Not counted here.
     ``tags`` (all of ``read_tags`` unless given) from ``first_tag`` on are this engine's own.
@@ -236,10 +238,13 @@ class ReadEngine(wiring.Component):
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         final = Signal(low)  # last byte of the piece: of the request, or of the block
+        m.submodules.edge = edge = Skid(shape=edge_read_request())
+        wiring.connect(m, edge.o, wiring.flipped(self.rd_req))
         m.d.comb += [
             fits.eq(rest[low:] == 0),
             final.eq(Mux(fits, rest[:low], config.read_bytes - 1)),
-            issue.eq(busy & ordered & space & (~self.rd_req.valid | self.rd_req.ready)),
+            edge.i.valid.eq(busy & ordered & space),
+            issue.eq(edge.i.valid & edge.i.ready),
             take.eq(~busy | (issue & fits)),
         ]
         m.d.comb += [
@@ -252,17 +257,16 @@ class ReadEngine(wiring.Component):
             pieces.data.first.eq(first),
             pieces.data.last.eq(fits),
         ]
-        with m.If(self.rd_req.ready):
-            m.d.sync += self.rd_req.valid.eq(0)
+        m.d.comb += [
+            edge.i.payload.tag.eq(self._first_tag | head[:-1]),
+            edge.i.payload.function.eq(function),
+            edge.i.payload.addr.eq(addr),
+            edge.i.payload.length.eq(final - addr[:low] + 1),
+        ]
         with m.If(issue):
             m.d.sync += [
                 head.eq(head + 1),
                 first.eq(0),
-                self.rd_req.valid.eq(1),
-                self.rd_req.payload.tag.eq(self._first_tag | head[:-1]),
-                self.rd_req.payload.function.eq(function),
-                self.rd_req.payload.addr.eq(addr),
-                self.rd_req.payload.length.eq(final - addr[:low] + 1),
                 addr.eq(Cat(Const(0, low), raised(addr[low:], Const(1)))),
                 rest[low:].eq(rest[low:] - 1),
             ]

@@ -1,11 +1,10 @@
 """Two read engines on one card edge."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.arbiter import StreamArbiter
 from hdl.config import NicConfig
 from hdl.ports.host import edge_read_beat, edge_read_request
 
@@ -18,8 +17,8 @@ class ReadMerge(wiring.Component):
     Each engine returns its data in order; between them there is none, so the few bytes a room waits
     for do not queue behind payload in bulk. The engine of ``req0`` has the lower half of
     ``config.read_tags``, that of ``req1`` the upper half.
-    Latency: 1 cycle for a request, none for a completion. Throughput: one request and one
-    completion beat per cycle, requests in turn. Reset: empty.
+    Latency: none: requests come out of the engines' register slices. Throughput: one request and
+    one completion beat per cycle, requests in turn. Reset: nothing is offered.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -39,10 +38,17 @@ class ReadMerge(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.merge = merge = StreamArbiter(shape=edge_read_request(), inputs=2)
-        wiring.connect(m, wiring.flipped(self.req0), merge.i0)
-        wiring.connect(m, wiring.flipped(self.req1), merge.i1)
-        wiring.connect(m, merge.o, wiring.flipped(self.rd_req))
+        # The engines offer from registers. A request that the host has seen stays.
+        last, seen, chosen = Signal(), Signal(), Signal()
+        m.d.comb += [
+            chosen.eq(Mux(seen, last, Mux(last, ~self.req0.valid, self.req1.valid))),
+            self.rd_req.valid.eq(self.req0.valid | self.req1.valid),
+            self.rd_req.payload.eq(Mux(chosen, self.req1.payload, self.req0.payload)),
+            self.req0.ready.eq(self.rd_req.ready & ~chosen),
+            self.req1.ready.eq(self.rd_req.ready & chosen),
+        ]
+        with m.If(self.rd_req.valid):
+            m.d.sync += [last.eq(chosen), seen.eq(~self.rd_req.ready)]
         upper = self.rd_rsp.payload.tag[self._upper]
         m.d.comb += [
             self.rsp0.payload.eq(self.rd_rsp.payload),

@@ -30,7 +30,7 @@ class Express(wiring.Component):
     ``o`` as in ShortWqes; ``flush``; ``read_client0`` ring, ``read_client1`` descriptors,
     ``read_client2`` elements. Nobody waits for anything but host reads and, at the end, ``line``
     and ``o``.
-    Latency: two host reads (three without ring entries at hand and without a right guess) and 30
+    Latency: two host reads (three without ring entries at hand and without a right guess) and 20
     cycles. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a stage, and no faster
     than the read client.
     Errors: see ShortWqes. Reset: empty; nothing may be in flight.

@@ -25,14 +25,17 @@ class ReadFlow(wiring.Component):
     """Reads of 1 to ``size`` bytes, any number of them in flight, data in the order of requests.
 
     Parameters: ``size``: most bytes of a read (a power of two); ``reads``: how many of that size
-    have room at a time (a power of two).
-    Members: ``i`` requests; ``o`` beats. Latency: 2 cycles to the read client, 3 from its response
-    to ``o``. Throughput: a request every second cycle; a beat a cycle. A request waits until there
-    is room for its data, so ``o`` may wait as long as it likes.
+    have room at a time (a power of two); ``offsets``: requests have one, else it is taken for 0,
+    which saves the cycle that adds it.
+    Members: ``i`` requests; ``o`` beats: who waits for some keeps ``ready`` until the ``last``.
+    Latency: 2 cycles to the read client, 1 without ``offsets``; from its response to ``o`` none if
+    somebody waits there, else 2.
+    Throughput: a request every third cycle, second without ``offsets``; a beat a cycle. A request
+    waits until there is room for its data, so ``o`` may wait as long as it likes.
     Reset: empty; nothing may be in flight.
     """
 
-    def __init__(self, *, config: NicConfig, size: int, reads: int):
+    def __init__(self, *, config: NicConfig, size: int, reads: int, offsets: bool = True):
         for name, value in (("Size", size), ("Reads", reads)):
             if value < 2 or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
@@ -40,7 +43,8 @@ class ReadFlow(wiring.Component):
             raise ValueError(f"Size must be at most 256 bytes, not {size!r}")
         self._lanes = config.width // 8
         self._beat = flow_beat(min(config.width, 8 * size))
-        self._depth = reads * max(1, size // self._lanes)
+        self._most = max(1, size // self._lanes)  # beats of a read
+        self._depth, self._offsets = reads * self._most, offsets
         super().__init__(
             {
                 "i": In(stream.Signature(FlowRead)),
@@ -52,15 +56,18 @@ class ReadFlow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         client, lanes = self.read_client, self._lanes
-        m.submodules.beats = beats = StreamFifo(shape=self._beat, depth=self._depth)
+        m.submodules.beats = beats = StreamFifo(shape=self._beat, depth=self._depth, bypass="last")
         held, request = Signal(), Signal(BlockRead, reset_less=True)
         carry = Signal()  # into the upper bits of the address
         count = Signal(range(self._depth + 1), reset_less=True)  # beats of the request held
         room = Signal(range(self._depth + 1), init=self._depth)
-        fits, issue = Signal(), Signal()
+        popped = Signal()
+        # ``fits``: the request held may go. ``issued``: ``room`` still counts the last one's beats.
+        fits, issue, issued = Signal(), Signal(), Signal()
+        ample = Signal()  # room for two of the largest, but for the one issued now
         m.d.comb += [
             self.i.ready.eq(~held),
-            client.req.valid.eq(held & fits),
+            client.req.valid.eq(fits),
             client.req.payload.function.eq(request.function),
             client.req.payload.addr.eq(request.addr),
             client.req.payload.length.eq(request.length),
@@ -81,13 +88,22 @@ class ReadFlow(wiring.Component):
                 count.eq((self.i.payload.length + (lanes - 1)) >> ceil_log2(lanes)),
                 fits.eq(0),
             ]
-            add_low(m, request.addr, carry, self.i.payload.addr, self.i.payload.offset)
+            if self._offsets:
+                add_low(m, request.addr, carry, self.i.payload.addr, self.i.payload.offset)
+            else:
+                m.d.sync += [request.addr.eq(self.i.payload.addr), fits.eq(self.i.valid & ample)]
         with m.Else():
-            add_high(m, request.addr, carry)
+            if self._offsets:
+                add_high(m, request.addr, carry)
             # Room only grows until the request has gone.
             m.d.sync += fits.eq(room >= count)
         with m.If(issue):
             m.d.sync += [held.eq(0), fits.eq(0)]
-        popped = beats.o.valid & beats.o.ready
-        m.d.sync += room.eq(room - Mux(issue, count, 0) + popped)
+        # Behind a request the next comes a cycle later, and is looked at in the one after.
+        m.d.sync += [
+            issued.eq(issue),
+            popped.eq(beats.o.valid & beats.o.ready),
+            room.eq(room - Mux(issued, count, 0) + popped),
+            ample.eq(room >= 2 * self._most),
+        ]
         return m

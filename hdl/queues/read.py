@@ -1,6 +1,9 @@
 """Host reads: a small block into a register, and one read client for several users."""
 
-from amaranth.hdl import Array, Module, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -77,15 +80,18 @@ class BlockReader(wiring.Component):
 class ReadShare(wiring.Component):
     """Several read clients (``client0``, ``client1``, ...) on one, in turn.
 
-    Latency: 2 cycles for a request (choice, then register), none for a response: it finds its
+    Parameters: ``register``: requests leave from a register slice; without it a client's has to
+    come out of registers, and nothing long may follow.
+    Latency: 1 cycle for a request (none without ``register``), none for a response: it finds its
     owner in a queue of those asked for. At most ``depth`` reads are in flight.
-    Throughput: a request per two cycles. Reset: as BlockReader.
+    Throughput: a request per cycle. Reset: as BlockReader.
     """
 
-    def __init__(self, *, width: int, clients: int, depth: int = 16):
+    def __init__(self, *, width: int, clients: int, depth: int = 16, register: bool = True):
         if clients < 1:
             raise ValueError(f"Clients must be at least 1, not {clients!r}")
         self._width, self._clients, self._depth = width, clients, depth
+        self._register = register
         members = {f"client{i}": In(ReadClient(width)) for i in range(clients)}
         super().__init__(members | {"read_client": Out(ReadClient(width))})
 
@@ -94,35 +100,57 @@ class ReadShare(wiring.Component):
         clients = [getattr(self, f"client{i}") for i in range(self._clients)]
         bits = max(1, ceil_log2(self._clients))
         m.submodules.owners = owners = fifo.SyncFIFO(width=bits, depth=self._depth)
-        m.submodules.skid = skid = Skid(shape=ReadRequest)
-        connect(m, skid.o, flipped(self.read_client.req))
-        # Choose one cycle, take the next: a request that was seen stays.
-        turn, nearest, found, grant = Signal(bits), Signal(bits), Signal(), Signal()
-        chosen, locked = Signal(bits, reset_less=True), Signal()
-        with m.Switch(turn):
-            for last in range(self._clients):
-                with m.Case(last):
-                    # Later statements win: the nearest after the one served last.
-                    for distance in reversed(range(1, self._clients + 1)):
-                        index = (last + distance) % self._clients
-                        with m.If(clients[index].req.valid):
-                            m.d.comb += [nearest.eq(index), found.eq(1)]
-        m.d.comb += [
-            grant.eq(locked & owners.w_rdy & skid.i.ready),
-            skid.i.valid.eq(grant),
-            skid.i.payload.eq(Array(client.req.payload for client in clients)[chosen]),
-            owners.w_en.eq(grant),
-            owners.w_data.eq(chosen),
-            owners.r_en.eq(self.read_client.rsp.valid & self.read_client.rsp.payload.last),
+        taken = Signal()
+        # One bit a client: who asks, who comes behind the one served last, who is served.
+        asking, behind = Signal(self._clients), Signal(self._clients)
+        grant, served = Signal(self._clients), Signal(self._clients)
+        m.d.comb += asking.eq(Cat(client.req.valid for client in clients))
+        later = asking & behind
+        for i in range(self._clients):
+            first = asking[i] & ~asking[:i].any() & ~later.any()
+            m.d.comb += grant[i].eq(first | (later[i] & ~later[:i].any()))
+        out = stream.Signature(ReadRequest).create(path=("out",))
+        if self._register:
+            m.submodules.skid = skid = Skid(shape=ReadRequest)
+            connect(m, skid.o, flipped(self.read_client.req))
+            connect(m, out, skid.i)
+            m.d.comb += served.eq(grant)
+        else:
+            connect(m, out, flipped(self.read_client.req))
+            # A request that was offered stays.
+            stays, kept = Signal(), Signal(self._clients, reset_less=True)
+            m.d.comb += served.eq(Mux(stays, kept, grant))
+            m.d.sync += [stays.eq(out.valid & ~out.ready), kept.eq(served)]
+        chosen = [served[i] for i in range(self._clients)]
+        payloads = [
+            Mux(one, Value.cast(client.req.payload), 0)
+            for client, one in zip(clients, chosen, strict=True)
         ]
-        with m.If(~locked):
-            m.d.sync += [locked.eq(found), chosen.eq(nearest)]
-        with m.If(grant):
-            m.d.sync += [turn.eq(chosen), locked.eq(0)]
+        m.d.comb += [
+            out.valid.eq(asking.any() & owners.w_rdy),
+            Value.cast(out.payload).eq(reduce(or_, payloads)),
+            taken.eq(out.valid & out.ready),
+            owners.w_data.eq(reduce(or_, (Mux(one, i, 0) for i, one in enumerate(chosen)))),
+        ]
+        with m.If(taken):
+            m.d.sync += behind.eq(Cat(served[:i].any() for i in range(self._clients)))
+        # Whose the next response is stands in a register, a bit a client, before it comes.
+        owner, owned, load = Signal(self._clients), Signal(), Signal()
+        response = self.read_client.rsp
+        m.d.comb += [
+            load.eq(~owned | (response.valid & response.payload.last)),
+            owners.r_en.eq(load),
+            owners.w_en.eq(taken & (~load | owners.r_rdy)),
+        ]
+        with m.If(load):
+            m.d.sync += [
+                owned.eq(owners.r_rdy | taken),
+                owner.eq(Mux(owners.r_rdy, 1 << owners.r_data, served)),
+            ]
         for i, client in enumerate(clients):
             m.d.comb += [
-                client.req.ready.eq(grant & (chosen == i)),
-                client.rsp.valid.eq(self.read_client.rsp.valid & (owners.r_data == i)),
-                client.rsp.payload.eq(self.read_client.rsp.payload),
+                client.req.ready.eq(served[i] & out.ready & owners.w_rdy),
+                client.rsp.valid.eq(response.valid & owner[i]),
+                client.rsp.payload.eq(response.payload),
             ]
         return m

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import pytest
+from amaranth.lib import data
 
 from hdl.common.activation import ActivationList
 from hdl.common.fifo import StreamFifo
@@ -44,6 +45,48 @@ def test_order_is_kept(make, idle, stall):
             assert cycles <= count + 3, f"{cycles} cycles for {count} beats"
 
     simulate(dut, source, sink)
+
+
+@pytest.mark.parametrize("idle,stall", [(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3), (0.9, 0.05)])
+def test_bypass(idle, stall):
+    """Order is kept; what is waited for comes in the cycle in which it is given."""
+    shape = data.StructLayout({"value": 16, "last": 1})
+    dut, count = StreamFifo(shape=shape, depth=4, bypass="last"), 300
+    passed = Counter()
+
+    async def source(ctx):
+        rng = random.Random(4)
+        for value in range(count):
+            while rng.random() < idle:
+                await ctx.tick()
+            ctx.set(dut.i.payload, {"value": value, "last": value % 3 == 2})
+            ctx.set(dut.i.valid, 1)
+            await ctx.tick().until(dut.i.ready)
+            ctx.set(dut.i.valid, 0)
+
+    async def sink(ctx):
+        rng, value, signals = random.Random(5), 0, (dut.i.valid, dut.level, dut.o.valid)
+        while value < count:
+            if rng.random() < stall:
+                await ctx.tick()
+                continue
+            ctx.set(dut.o.ready, 1)
+            waiting, ended = False, False
+            while not ended:  # ready stays up to a last one
+                *_, given, level, valid, payload = await ctx.tick().sample(*signals, dut.o.payload)
+                if waiting and given:
+                    assert valid, "a beat that was waited for did not pass"
+                    passed[payload.last] += 1
+                waiting = level == 0 and (valid or not given)
+                if valid:
+                    assert (payload.value, payload.last) == (value, value % 3 == 2)
+                    value += 1
+                    ended = payload.last
+            ctx.set(dut.o.ready, 0)
+
+    simulate(dut, source, sink)
+    if idle:
+        assert passed[0] > 10 and passed[1] > 10
 
 
 def test_activations_merge_and_rotate():
