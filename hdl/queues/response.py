@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.address import add_high, add_low
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import WriteClient
@@ -73,7 +74,7 @@ class ResponseWriter(wiring.Component):
         goal = Signal(range(limit + 1))  # bytes to write in all
         at = Signal(range(limit + 1))  # bytes taken from the mailbox
         left = Signal(range(limit + 1))  # bytes of this segment
-        addr = Signal(64, reset_less=True)
+        addr, carry = Signal(64, reset_less=True), Signal()
         block = Signal(self._width, reset_less=True)
         fill = Signal(range(lanes + 1))
         byte = Signal(8)
@@ -111,10 +112,12 @@ class ResponseWriter(wiring.Component):
                     addr.eq(pieces.read0.row.addr),
                     left.eq(pieces.read0.row.length),
                     fill.eq(0),
+                    carry.eq(0),
                 ]
                 m.next = "BYTE"
             with m.State("BYTE"):
                 m.d.comb += self.writing.eq(1)
+                add_high(m, addr, carry)
                 with m.Switch(fill):
                     for i in range(lanes):
                         with m.Case(i):
@@ -134,7 +137,8 @@ class ResponseWriter(wiring.Component):
                     self.response.enable.eq(1),
                 ]
                 with m.If(self.write_client.beat.ready):
-                    m.d.sync += [addr.eq(addr + fill), fill.eq(0)]
+                    m.d.sync += fill.eq(0)
+                    add_low(m, addr, carry, addr, fill)
                     with m.If((left == 0) | (at == goal)):
                         m.next = "PIECE"
                     with m.Else():
