@@ -258,7 +258,6 @@ FAULTS = (
                 ]
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
-                    event = Mux(self.event_idx, used_event(ring.size_log2), 0)
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
@@ -285,7 +284,6 @@ FAULTS = (
                 ]
                 add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
-                    event = Mux(self.event_idx, used_event(ring.size_log2), 0)
                     add_low(m, addr, carry, ring.driver, event)
 """,
         tests=COMPLETION,
@@ -296,7 +294,6 @@ FAULTS = (
         file="hdl/queues/used.py",
         old="""\
                     m.next = "INDEX"
-                    event = Mux(self.event_idx, used_event(ring.size_log2), 0)
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
@@ -317,7 +314,6 @@ FAULTS = (
 """,
         new="""\
                     m.next = "INDEX"
-                    event = Mux(self.event_idx, used_event(ring.size_log2), 0)
                     add_low(m, addr, carry, ring.driver, event)
                     with m.If(job.notify & job.sure):
                         m.next = "EARLY"

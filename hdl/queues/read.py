@@ -1,10 +1,11 @@
 """Host reads: a small block into a register, and one read client for several users."""
 
 from amaranth.hdl import Array, Module, Signal
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 from hdl.ports.host import ReadClient, ReadRequest
 
@@ -78,7 +79,8 @@ class ReadShare(wiring.Component):
     """Several read clients (``client0``, ``client1``, ...) on one, in turn.
 
     Latency: 2 cycles for a request (choice, then register), none for a response: it finds its
-    owner in a queue of those asked for. At most ``depth`` reads are in flight.
+    owner in a queue of those asked for. At most ``depth`` reads are in flight; one
+    is answered a cycle after ``read_client`` asked for it at the earliest.
     Throughput: a request per two cycles. Reset: as BlockReader.
     """
 
@@ -93,7 +95,8 @@ class ReadShare(wiring.Component):
         m = Module()
         clients = [getattr(self, f"client{i}") for i in range(self._clients)]
         bits = max(1, ceil_log2(self._clients))
-        m.submodules.owners = owners = fifo.SyncFIFO(width=bits, depth=self._depth)
+        # An owner is at the output two cycles after its request, which is a cycle in the skid.
+        m.submodules.owners = owners = StreamFifo(shape=bits, depth=self._depth)
         m.submodules.skid = skid = Skid(shape=ReadRequest)
         connect(m, skid.o, flipped(self.read_client.req))
         # Choose one cycle, take the next: a request that was seen stays.
@@ -108,21 +111,22 @@ class ReadShare(wiring.Component):
                         with m.If(clients[index].req.valid):
                             m.d.comb += [nearest.eq(index), found.eq(1)]
         m.d.comb += [
-            grant.eq(locked & owners.w_rdy & skid.i.ready),
+            grant.eq(locked & skid.i.ready),
             skid.i.valid.eq(grant),
             skid.i.payload.eq(Array(client.req.payload for client in clients)[chosen]),
-            owners.w_en.eq(grant),
-            owners.w_data.eq(chosen),
-            owners.r_en.eq(self.read_client.rsp.valid & self.read_client.rsp.payload.last),
+            owners.i.valid.eq(grant),
+            owners.i.payload.eq(chosen),
+            owners.o.ready.eq(self.read_client.rsp.valid & self.read_client.rsp.payload.last),
         ]
         with m.If(~locked):
-            m.d.sync += [locked.eq(found), chosen.eq(nearest)]
+            # Room that is there stays until the request has gone.
+            m.d.sync += [locked.eq(found & owners.i.ready), chosen.eq(nearest)]
         with m.If(grant):
             m.d.sync += [turn.eq(chosen), locked.eq(0)]
         for i, client in enumerate(clients):
             m.d.comb += [
                 client.req.ready.eq(grant & (chosen == i)),
-                client.rsp.valid.eq(self.read_client.rsp.valid & (owners.r_data == i)),
+                client.rsp.valid.eq(self.read_client.rsp.valid & (owners.o.payload == i)),
                 client.rsp.payload.eq(self.read_client.rsp.payload),
             ]
         return m

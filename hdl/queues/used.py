@@ -62,13 +62,13 @@ class UsedWriter(wiring.Component):
         connect(m, reader.read_client, flipped(self.read_client))
         job = Signal(UsedJob, reset_less=True)
         ring = job.ring
-        slot = Signal(16)
+        slot = Signal(16, reset_less=True)
+        event = Signal(OFFSET_BITS, reset_less=True)  # to the flag or used_event
         # The element's, then that of the flag or used_event; the index's.
         addr, carry = Signal(64, reset_less=True), Signal()
         index_addr, index_carry = Signal(64, reset_less=True), Signal()
         beat = self.write_client.beat.payload
         m.d.comb += [
-            slot.eq(job.index & mask(ring.size_log2)),
             beat.stream_id.eq(self._stream_id),
             beat.function.eq(job.function),
             beat.first.eq(1),
@@ -91,10 +91,14 @@ class UsedWriter(wiring.Component):
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += job.eq(self.i.payload)
+                m.d.sync += [
+                    job.eq(self.i.payload),
+                    slot.eq(self.i.payload.index & mask(self.i.payload.ring.size_log2)),
+                ]
                 with m.If(self.i.valid):
                     m.next = "PLACE"
             with m.State("PLACE"):
+                m.d.sync += event.eq(Mux(self.event_idx, used_event(ring.size_log2), 0))
                 add_low(m, addr, carry, ring.device, used_element(slot))
                 add_low(m, index_addr, index_carry, ring.device, Const(INDEX_OFFSET, OFFSET_BITS))
                 m.next = "ADDRESS"
@@ -111,7 +115,6 @@ class UsedWriter(wiring.Component):
                 ]
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
-                    event = Mux(self.event_idx, used_event(ring.size_log2), 0)
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
