@@ -142,13 +142,8 @@ FAULTS = (
         name="doorbell-lost",
         what="a doorbell does not make the scheduler look at the ring again",
         file="hdl/transport/scheduler.py",
-        old="""\
-                with m.Elif(doorbell & (~tells | wakes)):
-                    m.d.comb += next_row.polled.eq(0)
-""",
-        new="""\
-                with m.Elif(doorbell & (~tells | wakes)):
-""",
+        old="with m.Elif(rings):",
+        new="with m.Elif(0):",
         tests=SEND,
     ),
     Fault(
@@ -257,21 +252,24 @@ FAULTS = (
         what="the used index is written before the used element",
         file="hdl/queues/used.py",
         old="""\
-                    beat.addr.eq(used_element(ring.device, slot)),
+                    beat.addr.eq(addr),
                     beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
                     beat.keep.eq(0xFF),
                 ]
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
+                    add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
+                ]
+                add_high(m, addr, carry)
 """,
         new="""\
-                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
@@ -280,9 +278,13 @@ FAULTS = (
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(used_element(ring.device, slot)),
+                    beat.addr.eq(addr),
                     beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
                     beat.keep.eq(0xFF),
+                ]
+                add_high(m, addr, carry)
+                with m.If(self.write_client.beat.ready):
+                    add_low(m, addr, carry, ring.driver, event)
 """,
         tests=COMPLETION,
     ),
@@ -292,13 +294,15 @@ FAULTS = (
         file="hdl/queues/used.py",
         old="""\
                     m.next = "INDEX"
+                    add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
+                add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
                         m.next = "ASK"
@@ -310,6 +314,7 @@ FAULTS = (
 """,
         new="""\
                     m.next = "INDEX"
+                    add_low(m, addr, carry, ring.driver, event)
                     with m.If(job.notify & job.sure):
                         m.next = "EARLY"
             with m.State("EARLY"):
@@ -319,10 +324,11 @@ FAULTS = (
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
+                add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify & ~job.sure):
                         m.next = "ASK"

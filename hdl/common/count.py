@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["accumulate", "increment", "raised"]
+__all__ = ["accumulate", "add_up", "increment", "raised"]
 
 #: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
 PIECE = 8
@@ -13,13 +13,13 @@ PIECE = 8
 def raised(value: Value, carry: Value) -> Value:
     """``value`` and one more with ``carry``; it wraps.
 
-    A piece is raised when all bits below it are ones, which no carry chain has to tell.
+    A piece is raised when all bits below it are ones, which no carry chain has to tell, nor the
+    piece below.
     """
     pieces = []
     for at in range(0, len(value), PIECE):
         piece = value[at : at + PIECE]
-        pieces.append((piece + carry)[: len(piece)])
-        carry = carry & piece.all()
+        pieces.append((piece + (carry & value[:at].all()))[: len(piece)])
     return Cat(pieces)
 
 
@@ -43,3 +43,18 @@ def accumulate(m: Module, counter: Value, amount: Value, enable: Value) -> None:
         m.d.sync += Cat(low, carry).eq(low + amount)
     with m.If(carry):
         increment(m, counter[bits:])
+
+
+def add_up(m: Module, total: Value, amount: Value, enable: Value) -> None:
+    """Add ``amount`` to ``total`` in each cycle with ``enable``: the lower half a cycle later, the
+    upper half two. A later assignment may clear ``total`` when nothing has been added for two
+    cycles."""
+    half = len(total) // 2
+    if len(amount) <= half:
+        raise ValueError(f"Amount must have more than {half} bits, not {len(amount)!r}")
+    low, carry, upper = total[:half], Signal(), Signal(len(amount) - half)
+    # The carry enters below the sum's own bits, not as a third number.
+    high = (Cat(Const(1, 1), total[half:]) + Cat(carry, upper))[1:]
+    m.d.sync += [carry.eq(0), upper.eq(0), total[half:].eq(high)]
+    with m.If(enable):
+        m.d.sync += [Cat(low, carry).eq(low + amount[:half]), upper.eq(amount[half:])]

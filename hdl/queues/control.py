@@ -159,9 +159,10 @@ class ControlEngine(wiring.Component):
                 writer.i.valid.eq(walker.o.valid),
                 walker.o.ready.eq(writer.i.ready),
             ]
-        chain_done, element_done = Signal(), Signal()
+        chain_ended, chain_done, element_done = Signal(), Signal(), Signal()
+        m.d.sync += chain_done.eq(chain_ended)  # the writer's total is there
         with m.If(walker.o.valid & walker.o.ready & segment.last):
-            m.d.sync += chain_done.eq(1)
+            m.d.sync += chain_ended.eq(1)
             with m.If(segment.cause != QueueErrorCause.NONE):
                 m.d.sync += cause.eq(segment.cause)
 
@@ -232,6 +233,7 @@ class ControlEngine(wiring.Component):
                 m.d.comb += [walker.i.valid.eq(1), writer.clear.eq(1)]
                 m.d.sync += [
                     reading.eq(1),
+                    chain_ended.eq(0),
                     chain_done.eq(0),
                     element_done.eq(0),
                     upper.eq(0),

@@ -1,11 +1,12 @@
 """From the bytes of an element to a decoded WQE and the slots of its line."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import SendFlags, WcStatus
 from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
+from hdl.common.count import add_up
 from hdl.config import NicConfig
 from hdl.ports.jobs import SendWqe
 
@@ -18,6 +19,7 @@ SEND_BYTES = POST_SEND.size
 RECV_BYTES = POST_RECV.size
 #: Most bytes of a message (IBTA vol 1, 9.7.7 and 10.7.2.2 give 2**31 for RC).
 MAX_MESSAGE = 1 << 31
+MESSAGE_BITS = MAX_MESSAGE.bit_length()
 
 _HEADER_WORDS = 5
 _SGE_LENGTH = 8 * SGE.offset("length")
@@ -60,6 +62,8 @@ class WqeDecode(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._max_sge, self._max_inline = config.max_sge, config.max_inline
+        # Their largest number is beyond every valid length.
+        self._length_bits = (element_limit(config) + 1).bit_length()
         super().__init__(
             {
                 "receive": In(1),
@@ -73,7 +77,7 @@ class WqeDecode(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         header = Signal(64 * _HEADER_WORDS)
-        length = Signal(32, reset_less=True)
+        length = Signal(self._length_bits, reset_less=True)
 
         def field(struct, name):
             start = 8 * struct.offset(name)
@@ -135,19 +139,20 @@ class WqeDecode(wiring.Component):
                 ]
 
         # Sum of the lengths, when a slot that holds an SGE has been built.
-        sum_, added = Signal(32), Signal(33)
-        m.d.comb += added.eq(sum_ + slot.data[_SGE_LENGTH : _SGE_LENGTH + 32])
+        sum_ = Signal(38)  # of 32 slots
         fresh = Signal()
         m.d.sync += fresh.eq(step & in_part & part[0] & (part < 64))
-        with m.If(fresh & (slot.slot < num_sge)):
-            m.d.sync += sum_.eq(Mux(added[32], 0xFFFF_FFFF, added[:32]))
+        counts = fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5]))
+        add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
 
         # The header stays until the result has been taken.
         error, total = Signal(8, reset_less=True), Signal(32, reset_less=True)
-        rest = Signal(33)  # bytes behind the fixed part; negative when it is not whole
+        # Bytes behind the fixed part; negative when it is not whole.
+        rest = Signal(signed(self._length_bits + 1), reset_less=True)
         wqe = self.o.payload.wqe
+        # The words that push out the last slot leave time for it.
+        m.d.sync += rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES))
         m.d.comb += [
-            rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES)),
             self.o.payload.error.eq(error),
             wqe.opcode.eq(field(POST_SEND, "opcode")[:8]),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
@@ -161,20 +166,22 @@ class WqeDecode(wiring.Component):
             wqe.rkey.eq(field(POST_SEND, "wr.rdma.rkey")),
             wqe.length.eq(total),
         ]
+        # The sum is more than MAX_MESSAGE: without a carry chain.
+        exceeds = sum_[MESSAGE_BITS:].any() | (
+            sum_[MESSAGE_BITS - 1] & sum_[: MESSAGE_BITS - 1].any()
+        )
         contradiction, too_long = Signal(), Signal()
         m.d.comb += [
             contradiction.eq(
-                rest[32]
+                (rest < 0)
                 | Mux(
                     inline,
                     num_sge != 0,
-                    (num_sge > self._max_sge) | (rest[:32] != (num_sge[:6] << 4)),
+                    (num_sge > self._max_sge) | (rest != (num_sge[:6] << 4)),
                 )
                 | (~self.receive & (field(POST_SEND, "opcode")[8:] != 0))
             ),
-            too_long.eq(
-                Mux(inline, rest[:32] > self._max_inline, ~self.receive & (sum_ > MAX_MESSAGE))
-            ),
+            too_long.eq(Mux(inline, rest > self._max_inline, ~self.receive & exceeds)),
         ]
 
         with m.FSM(name="state"):
@@ -185,6 +192,8 @@ class WqeDecode(wiring.Component):
                     step.eq(self.i.valid & self.i.ready),
                 ]
                 m.d.sync += [length.eq(self.length), pushes.eq(2)]
+                with m.If(self.length[self._length_bits :].any()):
+                    m.d.sync += length.eq(~0)
                 with m.If(step & self.i.payload.last):
                     m.next = "PUSH"
             with m.State("PUSH"):
@@ -193,7 +202,9 @@ class WqeDecode(wiring.Component):
                 with m.If((pushes == 0) & ~slot_valid & ~fresh):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += total.eq(Mux(inline, rest[:32], sum_))
+                m.d.sync += total.eq(Mux(inline, rest, sum_))
+                with m.If(~inline & sum_[32:].any()):
+                    m.d.sync += total.eq(0xFFFF_FFFF)
                 with m.If(contradiction):
                     m.d.sync += error.eq(WcStatus.LOC_QP_OP_ERR)
                 with m.Elif(too_long):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import add_high, add_low
+from hdl.common.count import add_up
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -60,7 +61,7 @@ class ElementReader(wiring.Component):
         # Requests: a buffer at a time, as long as its beats have room.
         buffer, carry = Signal(Segment, reset_less=True), Signal()
         left, ended, cause = Signal(13), Signal(), Signal(QueueErrorCause)
-        wanted = Signal(range(self._limit + 1))  # bytes asked for so far, or to be
+        free = Signal(range(self._limit + 1), init=self._limit)  # bytes not asked for
         length = Signal(32)
         room = Signal(range(beats + 1), init=beats)
         reading = Signal(range(beats + 1))  # reads in flight
@@ -68,9 +69,10 @@ class ElementReader(wiring.Component):
         chunk = Signal(range(READ_BYTES + 1), reset_less=True)
         chunk_beats = Signal(range(beats + 1), reset_less=True)
         take, ask, popped, answered, finish = Signal(), Signal(), Signal(), Signal(), Signal()
-        free = Signal(range(self._limit + 1))
+        given, short = self.i.payload.length, Signal()
         m.d.comb += [
-            free.eq(self._limit - wanted),
+            # Not one carry chain of 32 bits, in front of others.
+            short.eq(~given[len(free) :].any() & (given[: len(free)] < free)),
             self.i.ready.eq((left == 0) & ~ended),
             take.eq(self.i.valid & self.i.ready),
             next_chunk.eq(Mux(left < READ_BYTES, left, READ_BYTES)),
@@ -83,15 +85,15 @@ class ElementReader(wiring.Component):
             self.length.eq(length),
             self.cause.eq(cause),
         ]
+        # Two cycles: the last word is not there before.
+        add_up(m, length, given, take)
         with m.If(~chosen):
             add_high(m, buffer.addr, carry)
         with m.If(take):
-            size = Mux(self.i.payload.length < free, self.i.payload.length[:13], free)
             m.d.sync += [
                 buffer.eq(self.i.payload),
-                left.eq(size),
-                wanted.eq(wanted + size),
-                length.eq(length + self.i.payload.length),
+                left.eq(Mux(short, given[:13], free)),
+                free.eq(Mux(short, free - given, 0)),
                 ended.eq(self.i.payload.last),
             ]
             with m.If(self.i.payload.cause != QueueErrorCause.NONE):
@@ -177,7 +179,7 @@ class ElementReader(wiring.Component):
         with m.If(out_valid & out.last & self.o.ready):
             m.d.sync += [
                 ended.eq(0),
-                wanted.eq(0),
+                free.eq(self._limit),
                 length.eq(0),
                 cause.eq(QueueErrorCause.NONE),
                 part.eq(0),

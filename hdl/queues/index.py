@@ -65,11 +65,11 @@ class AvailIndex(wiring.Component):
         result = Signal(IndexResult, reset_less=True)
         addr, carry = Signal(64, reset_less=True), Signal()  # of the index, or of avail_event
         announced = Signal()  # avail_event was written for this job
-        ahead, size = Signal(16), Signal(16)
+        ahead, size = Signal(16, reset_less=True), Signal(16)
+        event_offset = Signal(OFFSET_BITS, reset_less=True)
         index_offset = Const(INDEX_OFFSET, OFFSET_BITS)
         m.d.comb += [
             size.eq(1 << job.size_log2),
-            ahead.eq(result.available - job.position),
             self.block.payload.function.eq(job.function),
             self.block.payload.addr.eq(addr),
             self.block.payload.length.eq(2),
@@ -89,6 +89,7 @@ class AvailIndex(wiring.Component):
                     m.next = "ADDRESS"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)
+                m.d.sync += event_offset.eq(avail_event(job.size_log2))
                 m.next = "READ"
             with m.State("READ"):
                 m.d.comb += self.block.valid.eq(1)
@@ -97,7 +98,8 @@ class AvailIndex(wiring.Component):
             with m.State("WAIT"):
                 m.d.comb += self.block_data.ready.eq(1)
                 with m.If(self.block_data.valid):
-                    m.d.sync += result.available.eq(self.block_data.payload.data[:16])
+                    index = self.block_data.payload.data[:16]
+                    m.d.sync += [result.available.eq(index), ahead.eq(index - job.position)]
                     with m.If(self.block_data.payload.error):
                         m.d.sync += result.available.eq(job.position)
                         answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.HOST_READ)
@@ -111,7 +113,7 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.OK)
                 if self._notify:
                     with m.Elif(self.event_idx & ~announced):
-                        add_low(m, addr, carry, job.device, avail_event(job.size_log2))
+                        add_low(m, addr, carry, job.device, event_offset)
                         m.next = "EVENT"
                 with m.Else():
                     answer(FetchStatus.EMPTY)

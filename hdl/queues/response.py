@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.address import add_high, add_low
+from hdl.common.count import add_up
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import WriteClient
@@ -17,7 +19,8 @@ __all__ = ["ResponseWriter"]
 class ResponseWriter(wiring.Component):
     """Collects writable segments, then writes ``length`` bytes of the mailbox over them.
 
-    Members: ``clear`` (a cycle): forget the segments; ``i`` segments, ``total`` their bytes;
+    Members: ``clear`` (a cycle): forget the segments; ``i`` segments, ``total`` their bytes,
+    less than 2**32, two cycles later;
     ``start`` (a cycle) with ``length``; ``done`` (a cycle) with ``written`` (held until the next
     ``clear``), at most ``total`` and ``limit``; ``writing`` from ``start`` to ``done``;
     ``response`` read port of the mailbox. Only as many segments are stored as ``limit`` bytes can
@@ -50,7 +53,7 @@ class ResponseWriter(wiring.Component):
         piece = data.StructLayout({"addr": 64, "length": range(limit + 1)})
         m.submodules.pieces = pieces = Ram(shape=piece, depth=limit)
         stored, place = Signal(range(limit + 1)), Signal(range(limit + 1))
-        total, capacity = Signal(33), Signal(range(2 * limit + 1))
+        total, capacity = Signal(32), Signal(range(2 * limit + 1))
         length = self.i.payload.length
         size = Signal(range(limit + 1))
         m.d.comb += [
@@ -62,10 +65,12 @@ class ResponseWriter(wiring.Component):
             pieces.write.row.length.eq(size),
             pieces.read0.index.eq(place),
         ]
+        counted = Signal()
+        add_up(m, total, length, counted)
         with m.If(self.clear):
             m.d.sync += [stored.eq(0), total.eq(0), capacity.eq(0), self.written.eq(0)]
         with m.Elif(self.i.valid & (length != 0)):
-            m.d.sync += total.eq(total + length)
+            m.d.comb += counted.eq(1)
             with m.If((capacity < limit) & (stored != limit)):
                 m.d.comb += pieces.write.enable.eq(1)
                 m.d.sync += [stored.eq(stored + 1), capacity.eq(capacity + size)]
@@ -73,7 +78,7 @@ class ResponseWriter(wiring.Component):
         goal = Signal(range(limit + 1))  # bytes to write in all
         at = Signal(range(limit + 1))  # bytes taken from the mailbox
         left = Signal(range(limit + 1))  # bytes of this segment
-        addr = Signal(64, reset_less=True)
+        addr, carry = Signal(64, reset_less=True), Signal()
         block = Signal(self._width, reset_less=True)
         fill = Signal(range(lanes + 1))
         byte = Signal(8)
@@ -111,10 +116,12 @@ class ResponseWriter(wiring.Component):
                     addr.eq(pieces.read0.row.addr),
                     left.eq(pieces.read0.row.length),
                     fill.eq(0),
+                    carry.eq(0),
                 ]
                 m.next = "BYTE"
             with m.State("BYTE"):
                 m.d.comb += self.writing.eq(1)
+                add_high(m, addr, carry)
                 with m.Switch(fill):
                     for i in range(lanes):
                         with m.Case(i):
@@ -134,7 +141,8 @@ class ResponseWriter(wiring.Component):
                     self.response.enable.eq(1),
                 ]
                 with m.If(self.write_client.beat.ready):
-                    m.d.sync += [addr.eq(addr + fill), fill.eq(0)]
+                    m.d.sync += fill.eq(0)
+                    add_low(m, addr, carry, addr, fill)
                     with m.If((left == 0) | (at == goal)):
                         m.next = "PIECE"
                     with m.Else():

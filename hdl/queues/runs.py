@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.virtio_pci import USED_ELEMENT
 from hdl.abi.virtio_rdma import CQE
+from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 
@@ -30,11 +31,14 @@ class UsedReturn(data.Struct):
 
 
 class _Run(data.Struct):
-    """Elements ``index`` to ``index + count - 1`` of ``queue``, and what it needs of its ring."""
+    """``count`` elements of ``queue``. The first is element ``slot`` of its ring, at ``addr``;
+    behind the last the used index, at ``device``, is ``index``. The addresses are added up in the
+    two cycles behind the first element; until then ``device`` is the ring's."""
 
     function: 8
     queue: 16
-    slot_mask: 16
+    slot: 16
+    addr: 64
     device: 64
     index: 16
     count: range(MOST + 1)
@@ -51,8 +55,8 @@ class UsedRuns(wiring.Component):
     A run is written when the next element of its kind is not its continuation, or does not fit, or
     lies at the start of the ring, and with ``flush``. The run of the CQ never goes before the one
     of the send or receive queue: no CQE is seen before its WQE is back.
-    Latency: an element 1 cycle when it fits; a run 1 cycle, a beat for each ``width`` / 64
-    elements, one for the index. Errors: none.
+    Latency: an element 1 cycle when it fits; a run 1 cycle (2 behind its first element), a beat for
+    each ``width`` / 64 elements, one for the index. Errors: none.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -72,14 +76,17 @@ class UsedRuns(wiring.Component):
         per_beat = self._width // ELEMENT_BITS
         runs = [Signal(_Run, name=f"run{kind}") for kind in ("_wqe", "_cq")]
         job = self.i.payload
-        mask = Signal(16)
+        slot = Signal(16)
         fits, empty = Signal(2), Signal(2)
+        young = Signal(2)  # the first element came a cycle ago
+        growing = Signal()  # the run that would be written first has no address yet
         m.d.comb += [
-            mask.eq((1 << job.ring.size_log2) - 1),
+            slot.eq(job.index & mask(job.ring.size_log2)),
             self.pending.eq(~empty.all()),
+            growing.eq(Mux(empty[0], young[1], young[0])),
         ]
         for kind, run in enumerate(runs):
-            follows = (run.queue == job.ring.queue) & ((job.index & mask) != 0)
+            follows = (run.queue == job.ring.queue) & (slot != 0)
             m.d.comb += [
                 empty[kind].eq(run.count == 0),
                 fits[kind].eq(empty[kind] | (follows & (run.count != MOST))),
@@ -109,15 +116,15 @@ class UsedRuns(wiring.Component):
                 m.d.comb += self.i.ready.eq(fits.bit_select(job.cq, 1))
                 with m.If(self.i.valid):
                     m.d.sync += last_run.eq(job.cq)
-                    with m.If(~self.i.ready):
+                    with m.If(~self.i.ready & ~growing):
                         m.next = "ELEMENTS"
-                with m.Elif(self.flush & self.pending):
+                with m.Elif(self.flush & self.pending & ~growing):
                     m.d.sync += last_run.eq(~empty[1])
                     m.next = "ELEMENTS"
             with m.State("ELEMENTS"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(used_element(run.device, run.index & run.slot_mask)),
+                    beat.addr.eq(run.addr),
                     beat.data.eq(elements.word_select(at, self._width)),
                     beat.keep.eq(
                         Cat((at * per_beat + k < run.count).replicate(8) for k in range(per_beat))
@@ -132,8 +139,8 @@ class UsedRuns(wiring.Component):
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(run.device + INDEX_OFFSET),
-                    beat.data.eq((run.index + run.count)[:16]),
+                    beat.addr.eq(run.device),
+                    beat.data.eq(run.index),
                     beat.keep.eq(0b11),
                     beat.first.eq(1),
                     beat.last.eq(1),
@@ -145,15 +152,27 @@ class UsedRuns(wiring.Component):
                     with m.If(last_run & ~current):
                         m.next = "ELEMENTS"
         for kind, row in enumerate(runs):
+            carry, index_carry = Signal(name=f"carry{kind}"), Signal(name=f"index_carry{kind}")
+            m.d.sync += young[kind].eq(0)
+            with m.If(young[kind]):
+                add_low(m, row.addr, carry, row.device, used_element(row.slot))
+                add_low(m, row.device, index_carry, row.device, Const(INDEX_OFFSET, OFFSET_BITS))
+            with m.Else():
+                add_high(m, row.addr, carry)
+                add_high(m, row.device, index_carry)
             with m.If(self.i.valid & self.i.ready & (job.cq == kind)):
-                m.d.sync += [row.heads[row.count].eq(job.head), row.count.eq(row.count + 1)]
+                m.d.sync += [
+                    row.heads[row.count].eq(job.head),
+                    row.count.eq(row.count + 1),
+                    row.index.eq(job.index + 1),
+                ]
                 with m.If(empty[kind]):
                     m.d.sync += [
                         row.function.eq(job.function),
                         row.queue.eq(job.ring.queue),
-                        row.slot_mask.eq(mask),
+                        row.slot.eq(slot),
                         row.device.eq(job.ring.device),
-                        row.index.eq(job.index),
+                        young[kind].eq(1),
                     ]
             with m.If(fsm.ongoing("INDEX") & accepted & (current == kind)):
                 m.d.sync += row.count.eq(0)

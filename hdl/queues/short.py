@@ -20,6 +20,8 @@ __all__ = ["ShortWqes", "SHORT_SEND", "SHORT_RECV"]
 #: Bytes of the longest elements taken: eleven SGEs or 181 bytes inline; seven SGEs.
 SHORT_SEND, SHORT_RECV = 256, 128
 SLOT_BYTES = SGE.size
+#: Bits of the sum of lengths that are added behind the choice of a slot, which is deep itself.
+LOW = 12
 _LENGTH = 8 * SGE.offset("length")
 
 
@@ -115,7 +117,9 @@ class ShortWqes(wiring.Component):
         work, is_odd = Signal(Element, reset_less=True), Signal()
         line = Signal(WQE_LINE_BITS, reset_less=True)
         number, upcoming = Signal(range(most_slots + 1)), Signal(range(most_slots + 2))
-        total = Signal(36)
+        # Of the lengths: the lower bits a cycle before, when the slot is chosen.
+        total, carry = Signal(36), Signal()
+        low, high = total[:LOW], total[LOW:]
         left = Signal(range(most_slots + 1))  # slots to write
         answered = Signal()  # the verdict has gone ahead of the last slots
 
@@ -162,7 +166,10 @@ class ShortWqes(wiring.Component):
                 wqe.rkey.eq(field("wr.rdma.rkey")),
                 wqe.length.eq(Mux(inline, behind, total)),
             ]
-        m.d.sync += slot.eq(rest.word_select(upcoming, 8 * SLOT_BYTES))
+        chosen = Signal(8 * SLOT_BYTES)
+        m.d.comb += chosen.eq(rest.word_select(upcoming, 8 * SLOT_BYTES))
+        m.d.sync += slot.eq(chosen)
+        chosen_length = chosen[_LENGTH : _LENGTH + 32]
         with m.FSM(name="decode"):
             with m.State("IDLE"):
                 m.d.comb += take.eq(whole_valid)
@@ -174,6 +181,7 @@ class ShortWqes(wiring.Component):
                     number.eq(0),
                     upcoming.eq(0),
                     total.eq(0),
+                    carry.eq(0),
                     answered.eq(0),
                 ]
                 with m.If(whole_valid):
@@ -193,7 +201,7 @@ class ShortWqes(wiring.Component):
                     with m.If(~is_odd):
                         m.d.sync += is_odd.eq(~fits)
                         with m.If(fits & (behind != 0)):
-                            m.d.sync += upcoming.eq(1)
+                            m.d.sync += [upcoming.eq(1), low.eq(chosen_length)]
                             m.next = "SLOTS"
             with m.State("SLOTS"):
                 m.d.comb += self.slot_valid.eq(1)
@@ -201,8 +209,10 @@ class ShortWqes(wiring.Component):
                     number.eq(number + 1),
                     upcoming.eq(upcoming + 1),
                     left.eq(left - 1),
-                    total.eq(total + slot[_LENGTH : _LENGTH + 32]),
+                    high.eq(high + slot[_LENGTH + LOW : _LENGTH + 32] + carry),
                 ]
+                with m.If(left != 1):
+                    m.d.sync += Cat(low, carry).eq(low + chosen_length[:LOW])
                 with m.If(inline):
                     m.d.sync += total.eq(0)
                 # Of inline data nothing is left to find out, and slots are never held back: who

@@ -1,5 +1,6 @@
 """Rows that the virtqueue engines pass among themselves, and the constants of a split ring."""
 
+from amaranth.hdl import Array, Cat, Const, Value
 from amaranth.lib import data
 
 from hdl.abi import virtio_pci
@@ -40,9 +41,11 @@ NO_VECTOR = 0xFFFF
 TOLD_SGES = 3
 
 
-def used_event(driver, size_log2):
-    """Address of ``used_event``, behind the entries of the avail ring (Virtio 1.2, 2.7.6)."""
-    return (driver + RING_OFFSET + (2 << size_log2))[:64]
+def used_event(size_log2):
+    """Offset of ``used_event``, behind the entries of the avail ring (Virtio 1.2, 2.7.6)."""
+    # Looked up: a carry chain would stand in front of the address's own.
+    sizes = Array(RING_OFFSET + (virtio_pci.AVAIL_ELEMENT.size << log2) for log2 in range(16))
+    return Value.cast(sizes[size_log2])
 
 
 def avail_event(size_log2):
@@ -51,9 +54,10 @@ def avail_event(size_log2):
     return (RING_OFFSET | (virtio_pci.USED_ELEMENT.size << size_log2))[:OFFSET_BITS]
 
 
-def used_element(device, slot):
-    """Address of element ``slot`` of the used ring (Virtio 1.2, 2.7.8)."""
-    return (device + RING_OFFSET + virtio_pci.USED_ELEMENT.size * slot)[:64]
+def used_element(slot):
+    """Offset of element ``slot`` of the used ring (Virtio 1.2, 2.7.8)."""
+    # The sum: an element has more bytes than stand in front of the first.
+    return Cat(Const(RING_OFFSET, 3), slot)[:OFFSET_BITS]
 
 
 class BlockRead(data.Struct):

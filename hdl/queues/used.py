@@ -1,10 +1,11 @@
 """The used ring of a split virtqueue: a buffer goes back, and the driver is told."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_pci import AvailFlags
+from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
@@ -36,8 +37,8 @@ class UsedWriter(wiring.Component):
     Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression).
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
     ``interrupt``; ``event_idx``: used_event decides instead of NO_INTERRUPT.
-    Latency: 3 cycles; with ``notify`` a host read more (the flag or used_event) unless
-    ``sure``. One job at a time.
+    Latency: 5 cycles, two of them for addresses; with ``notify`` a host read more (the flag or
+    used_event) unless ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
     """
 
@@ -61,23 +62,23 @@ class UsedWriter(wiring.Component):
         connect(m, reader.read_client, flipped(self.read_client))
         job = Signal(UsedJob, reset_less=True)
         ring = job.ring
-        slot = Signal(16)
+        slot = Signal(16, reset_less=True)
+        event = Signal(OFFSET_BITS, reset_less=True)  # to the flag or used_event
+        # The element's, then that of the flag or used_event; the index's.
+        addr, carry = Signal(64, reset_less=True), Signal()
+        index_addr, index_carry = Signal(64, reset_less=True), Signal()
         beat = self.write_client.beat.payload
         m.d.comb += [
-            slot.eq(job.index & ((1 << ring.size_log2) - 1)),
             beat.stream_id.eq(self._stream_id),
             beat.function.eq(job.function),
             beat.first.eq(1),
             beat.last.eq(1),
             reader.i.payload.function.eq(job.function),
+            reader.i.payload.addr.eq(addr),
             reader.i.payload.length.eq(2),
             self.interrupt.payload.function.eq(job.function),
             self.interrupt.payload.vector.eq(ring.vector),
         ]
-        with m.If(self.event_idx):
-            m.d.comb += reader.i.payload.addr.eq(used_event(ring.driver, ring.size_log2))
-        with m.Else():
-            m.d.comb += reader.i.payload.addr.eq(ring.driver)
         told = Signal(16)
         quiet = Signal()
         m.d.comb += told.eq(reader.o.payload.data[:16])
@@ -90,25 +91,39 @@ class UsedWriter(wiring.Component):
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += job.eq(self.i.payload)
+                m.d.sync += [
+                    job.eq(self.i.payload),
+                    slot.eq(self.i.payload.index & mask(self.i.payload.ring.size_log2)),
+                ]
                 with m.If(self.i.valid):
-                    m.next = "ELEMENT"
+                    m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.sync += event.eq(Mux(self.event_idx, used_event(ring.size_log2), 0))
+                add_low(m, addr, carry, ring.device, used_element(slot))
+                add_low(m, index_addr, index_carry, ring.device, Const(INDEX_OFFSET, OFFSET_BITS))
+                m.next = "ADDRESS"
+            with m.State("ADDRESS"):
+                add_high(m, addr, carry)
+                add_high(m, index_addr, index_carry)
+                m.next = "ELEMENT"
             with m.State("ELEMENT"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(used_element(ring.device, slot)),
+                    beat.addr.eq(addr),
                     beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
                     beat.keep.eq(0xFF),
                 ]
                 with m.If(self.write_client.beat.ready):
                     m.next = "INDEX"
+                    add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
-                    beat.addr.eq(ring.device + INDEX_OFFSET),
+                    beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
+                add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
                         m.next = "ASK"

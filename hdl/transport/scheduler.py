@@ -1,6 +1,6 @@
 """Which QP sends next: activations in, WQE fetches out, fetched WQEs in order to the requester."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal, signed
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -117,17 +117,29 @@ class Scheduler(wiring.Component):
         taken, answer, rewind = active.o.payload, self.fetch_rsp.payload, self.rewind.payload
         runs = Signal()  # the QP may fetch: to send, or to flush
         m.d.comb += runs.eq((cfg.state == QpState.RTS) | (cfg.state == QpState.ERR))
-        # The newer of two avail indices is the one further from the position.
-        told, newer = Signal(16), Signal()
-        m.d.comb += newer.eq(
-            (told <= self._config.queue_size) & (told > (row.available - row.position)[:16])
-        )
+        known, told = Signal(16), Signal(16)  # from the position: ``available``, the answer's index
 
-        # A turn: what is known (TAKE), how many of it to ask for (COUNT, LIMIT), asking (ASK).
+        def is_newer(told, known):
+            """The newer of two avail indices is the one further from the position."""
+            return (told <= self._config.queue_size) & (told > known)
+
+        newer = Signal()  # the answer's index
+        m.d.comb += [
+            known.eq(row.available - row.position),
+            told.eq(answer.available - row.position),
+            newer.eq(is_newer(told, known)),
+        ]
+
+        # A turn: distances (TAKE), what is known and how many of it to ask for (COUNT, LIMIT),
+        # asking (ASK).
+        heard, tells, rings = Signal(16), Signal(), Signal()  # the index told; a poll is asked for
+        heard_told, heard_known = Signal(16), Signal(16)
+        heard_unasked, row_unasked = Signal(16), Signal(16)
+        blocked, news = Signal(), Signal()
         newest, polled, serve = Signal(16), Signal(), Signal()
         asked, unasked = Signal(16), Signal(16)
         under_way, pending, reads = Signal(16), Signal(16), Signal(8)
-        room, startable = Signal(8), Signal(9)
+        room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
         count = Signal(range(BATCH + 1))
         rest, poll, polls = Signal(), Signal(), Signal()
         limits = Array([min(AHEAD[size], self._config.send_lines) for size in WqeSize])
@@ -176,23 +188,16 @@ class Scheduler(wiring.Component):
                 m.d.comb += active.o.ready.eq(1)
                 doorbell = (taken.flags & SendFlags.DOORBELL) != 0
                 wakes = (taken.flags & SendFlags.WAKE) != 0
-                tells = (taken.flags & SendFlags.NEXT) != 0
-                # The driver's word is believed only where it can be true and is news: it may be
-                # older than what was read since.
-                m.d.comb += told.eq(taken.data - row.position)
-                with m.If(tells & newer):
-                    m.d.comb += [available.eq(taken.data), next_row.polled.eq(0)]
-                with m.Elif(doorbell & (~tells | wakes)):
-                    m.d.comb += next_row.polled.eq(0)
-                    m.d.sync += poll.eq(1)
-                m.d.comb += next_row.blocked.eq(row.blocked & ~wakes)
+                next_told = (taken.flags & SendFlags.NEXT) != 0
                 # A wake is of interest to a QP that is blocked or READs.
                 m.d.sync += [
-                    newest.eq(available),
-                    polled.eq(next_row.polled),
+                    heard.eq(taken.data),
+                    tells.eq(next_told),
+                    rings.eq(doorbell & (~next_told | wakes)),
+                    blocked.eq(row.blocked & ~wakes),
                     serve.eq(
                         runs
-                        & ~next_row.blocked
+                        & (~row.blocked | wakes)
                         & (
                             row.blocked
                             | row.reading
@@ -201,29 +206,49 @@ class Scheduler(wiring.Component):
                         )
                     ),
                     asked.eq(row.asked),
-                    unasked.eq(available - row.asked),
+                    heard_told.eq(taken.data - row.position),
+                    heard_known.eq(known),
+                    heard_unasked.eq(taken.data - row.asked),
+                    row_unasked.eq(row.available - row.asked),
                     under_way.eq(row.asked - row.position),
                     pending.eq(row.asked - tx.position),
                     reads.eq(tx.reads - ack.reads),
                 ]
-                m.d.comb += self.row_write.enable.eq(1)
                 m.next = "COUNT"
             with m.State("COUNT"):
+                # The driver's word is believed only where it can be true and is news: it may be
+                # older than what was read since.
+                m.d.comb += news.eq(tells & is_newer(heard_told, heard_known))
+                with m.If(news):
+                    m.d.comb += [available.eq(heard), next_row.polled.eq(0)]
+                with m.Elif(rings):
+                    m.d.comb += next_row.polled.eq(0)
+                m.d.comb += [next_row.blocked.eq(blocked), self.row_write.enable.eq(1)]
+
+                def some(unasked):
+                    return (unasked != 0) & (unasked <= self._config.queue_size)
+
                 # Without a READ that would wake the QP one is always asked for: the requester gives
                 # back what it cannot start.
                 m.d.sync += [
+                    newest.eq(available),
+                    polled.eq(next_row.polled),
+                    unasked.eq(Mux(news, heard_unasked, row_unasked)),
                     room.eq(Mux(under_way < limit, limit - under_way, 0)),
-                    startable.eq(Mux((pending == 0) & (reads == 0), 1, 0)),
-                    rest.eq((unasked != 0) & (unasked <= self._config.queue_size)),
-                    poll.eq(poll | (unasked == 0)),
+                    startable.eq(0),
+                    # Of both, as ``news`` comes late.
+                    rest.eq(Mux(news, some(heard_unasked), some(row_unasked))),
+                    poll.eq(Mux(news, heard_unasked == 0, rings | (row_unasked == 0))),
                 ]
-                with m.If(pending + reads < cfg.max_rd_atomic):
-                    m.d.sync += startable.eq(cfg.max_rd_atomic - pending - reads)
+                m.d.comb += spare.eq(cfg.max_rd_atomic - pending[:8] - reads)
+                with m.If(~pending[8:].any() & (spare >= 0)):
+                    m.d.sync += startable.eq(spare)
+                with m.If((pending == 0) & (reads == 0) & (cfg.max_rd_atomic == 0)):
+                    m.d.sync += startable.eq(1)
                 with m.If(~row.reading):
                     m.d.sync += startable.eq(BATCH)
                 m.next = "LIMIT"
                 with m.If(~serve):
-                    m.d.sync += poll.eq(0)
                     m.next = "IDLE"
             with m.State("LIMIT"):
                 most = Signal(8)
@@ -258,12 +283,10 @@ class Scheduler(wiring.Component):
                         next_row.polled.eq(polled | (polls & requests.i.ready)),
                         self.row_write.enable.eq(1),
                     ]
-                    m.d.sync += poll.eq(0)
                     m.next = "IDLE"
                     with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
                         m.next = "AGAIN"
             with m.State("ANSWER"):
-                m.d.comb += told.eq(answer.available - row.position)
                 with m.If(newer):
                     m.d.comb += [available.eq(answer.available), next_row.polled.eq(0)]
                 with m.If(answer.poll):

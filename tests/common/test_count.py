@@ -7,7 +7,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.count import accumulate, increment
+from hdl.common.count import accumulate, add_up, increment
 from tests.simulate import simulate
 
 
@@ -55,6 +55,40 @@ def test_pieces_carry(bits, below):
     simulate(dut, bench)
 
 
+class Sum(wiring.Component):
+    """``total`` of ``amount``, added up in halves."""
+
+    def __init__(self, *, bits: int):
+        super().__init__({"enable": In(1), "amount": In(32), "total": Out(bits)})
+
+    def elaborate(self, platform):
+        m = Module()
+        add_up(m, self.total, self.amount, self.enable)
+        return m
+
+
+@pytest.mark.parametrize("bits", [32, 38])
+def test_halves_carry(bits):
+    dut = Sum(bits=bits)
+
+    async def bench(ctx):
+        rng, total = random.Random(bits), 0
+        for _ in range(30):
+            for _ in range(rng.randrange(1, 20)):
+                enable, amount = rng.random() < 0.7, rng.choice([0, 1, 0xFFFF, 0xFFFF_FFFF])
+                ctx.set(dut.enable, enable)
+                ctx.set(dut.amount, amount)
+                await ctx.tick()
+                total += amount * enable
+            ctx.set(dut.enable, 0)
+            await ctx.tick()
+            assert ctx.get(dut.total) == total % (1 << bits)
+
+    simulate(dut, bench)
+
+
 def test_a_narrow_total_is_refused():
     with pytest.raises(ValueError, match="more than 20 bits, not 20"):
         accumulate(Module(), Signal(20), Signal(16), Signal())
+    with pytest.raises(ValueError, match="more than 16 bits, not 16"):
+        add_up(Module(), Signal(32), Signal(16), Signal())
