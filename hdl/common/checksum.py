@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -84,6 +84,10 @@ class BeatSum(wiring.Component):
         for stage in range(3):
             sums = _grouped(m, sums, 4, name=f"stage{stage}_")
         (beat,) = sums
+        # What the lower bits carry chooses among the upper ones: no chain of 32 bits.
+        bits = len(beat)
+        before = Mux(first[2], 0, self.sum)
+        lower, upper = before[:bits] + beat, before[bits:]
         with m.If(valid[2]):
-            m.d.sync += self.sum.eq(Mux(first[2], 0, self.sum) + beat)
+            m.d.sync += self.sum.eq(Cat(lower[:bits], Mux(lower[bits], upper + 1, upper)))
         return m
