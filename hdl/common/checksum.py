@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["BeatSum", "WordSum"]
+__all__ = ["BeatSum", "WordSum", "plus"]
 
 
 def _grouped(m: Module, values: list[Value], group: int, *, name: str) -> list[Value]:
@@ -25,6 +25,14 @@ def _grouped(m: Module, values: list[Value], group: int, *, name: str) -> list[V
         m.d.sync += register.eq(total)
         sums.append(register)
     return sums
+
+
+def plus(value: Value, amount: Value) -> Value:
+    """Their sum, as wide as ``value``; it wraps. What the bits of ``amount`` carry chooses among
+    the upper ones of ``value``: no chain through all of them."""
+    bits = len(amount)
+    lower, upper = value[:bits] + amount, value[bits:]
+    return Cat(lower[:bits], Mux(lower[bits], upper + 1, upper)[: len(upper)])
 
 
 def _words(vector: Value) -> list[Value]:
@@ -85,5 +93,5 @@ class BeatSum(wiring.Component):
             sums = _grouped(m, sums, 4, name=f"stage{stage}_")
         (beat,) = sums
         with m.If(valid[2]):
-            m.d.sync += self.sum.eq(Mux(first[2], 0, self.sum) + beat)
+            m.d.sync += self.sum.eq(plus(Mux(first[2], 0, self.sum), beat))
         return m

@@ -37,12 +37,16 @@ def accumulate(m: Module, counter: Value, amount: Value, enable: Value) -> None:
     bits = len(amount) + 4
     if len(counter) <= bits:
         raise ValueError(f"Counter must have more than {bits} bits, not {len(counter)!r}")
-    low, carry = Signal(bits), Signal()
-    m.d.sync += [carry.eq(0), counter[:bits].eq(low)]
+    low, carry, ones = Signal(bits), Signal(), Signal()
+    # Carries are 16 cycles apart: what is told of the bits between is as old as it may be.
+    middle = (bits + len(counter) + 1) // 2
+    m.d.sync += [carry.eq(0), counter[:bits].eq(low), ones.eq(counter[bits:middle].all())]
     with m.If(enable):
         m.d.sync += Cat(low, carry).eq(low + amount)
     with m.If(carry):
-        increment(m, counter[bits:])
+        increment(m, counter[bits:middle])
+        with m.If(ones):
+            increment(m, counter[middle:])
 
 
 def add_up(m: Module, total: Value, amount: Value, enable: Value) -> None:

@@ -13,7 +13,8 @@ class Drain(wiring.Component):
     Members: ``enter`` a job is admitted now, in the epoch ``epoch``, which it keeps; ``leave0`` and
     ``leave1`` with ``epoch0`` and ``epoch1``: a job of that epoch is finished (both may come in one
     cycle); ``start`` pulse, ignored while not ``done``; ``done`` low from the cycle after ``start``
-    until all jobs admitted before it (or with it) have finished. ``jobs`` at most 255 per epoch.
+    until all jobs admitted before it (or with it) have finished: 3 cycles after the last, or after
+    ``start``, at the earliest. ``jobs`` at most 255 per epoch.
     Later jobs do not delay it. Reset: empty and done.
     """
 
@@ -38,10 +39,15 @@ class Drain(wiring.Component):
             entered = self.enter & (self.epoch == n)
             left0 = self.leave0 & (self.epoch0 == n)
             left1 = self.leave1 & (self.epoch1 == n)
-            m.d.sync += counts[n].eq(counts[n] + entered - left0 - left1)
+            # Counted a cycle later: what happens comes late from its users.
+            up, down0, down1 = (Signal(name=f"{name}{n}") for name in ("up", "down0_", "down1_"))
+            m.d.sync += [up.eq(entered), down0.eq(left0), down1.eq(left1)]
+            m.d.sync += counts[n].eq(counts[n] + up - down0 - down1)
+        opening = Signal()  # a job that came with ``start`` is not counted yet
+        m.d.sync += opening.eq(0)
         with m.If(self.done):
             with m.If(self.start):
-                m.d.sync += [self.done.eq(0), self.epoch.eq(~self.epoch)]
-        with m.Elif(Mux(self.epoch, counts[0], counts[1]) == 0):
+                m.d.sync += [self.done.eq(0), self.epoch.eq(~self.epoch), opening.eq(1)]
+        with m.Elif(~opening & (Mux(self.epoch, counts[0], counts[1]) == 0)):
             m.d.sync += self.done.eq(1)
         return m

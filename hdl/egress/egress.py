@@ -1,6 +1,6 @@
 """From rows and payload to frames for the MAC."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -87,7 +87,8 @@ class Egress(wiring.Component):
         credit = Signal(range(QUEUE + 1), init=QUEUE)
         left = Signal()
         m.d.comb += [merge.go.eq(credit != 0), left.eq(self.o.valid & self.o.ready)]
-        m.d.sync += credit.eq(credit - merge.stepped + left)
+        with m.If(merge.stepped != left):  # which come late
+            m.d.sync += credit.eq(Mux(left, credit + 1, credit - 1))
 
         counters, done = self.counters, merge.o_valid & merge.o.last
         with m.If(done & merge.o.error):

@@ -54,11 +54,13 @@ class Merge(wiring.Component):
         first = number == 0
         wanted = Signal(14 - lane_bits)  # payload beats not yet taken, from the second beat on
         place = now.check[:lane_bits]
+        remaining = Signal.like(wanted)
         reached, needs, step, last = Signal(), Signal(), Signal(), Signal()
         failing = needs & self.payload.p.error & self.payload.p.last
         m.d.comb += [
             reached.eq(number >= now.size[lane_bits:]),
-            needs.eq(reached & (Mux(first, now.beats, wanted) != 0)),
+            remaining.eq(Mux(first, now.beats, wanted)),
+            needs.eq(reached & (remaining != 0)),
             step.eq(self.heads.valid & self.go & (~needs | self.payload.valid)),
             self.stepped.eq(step),
             last.eq(number == now.last_beat),
@@ -69,7 +71,7 @@ class Merge(wiring.Component):
         with m.If(step):
             m.d.sync += [
                 number.eq(Mux(last, 0, number + 1)),
-                wanted.eq(Mux(first, now.beats, wanted) - needs),
+                wanted.eq(Mux(needs, remaining - 1, remaining)),  # ``needs`` comes late
                 failed.eq((failed | failing) & ~last),
             ]
         # Headers, then zeros.

@@ -64,14 +64,16 @@ class ReceiveBuffer(wiring.Component):
 
         # Writing. Ends and start count one bit more than the index, so that full is not empty.
         end, committed, start = (Signal(index + 1, name=n) for n in ("end", "committed", "start"))
-        used = Signal(index + 1)
+        used, brimful = Signal(index + 1), Signal()
         overflow, lost, enable, kept = Signal(), Signal(), Signal(), Signal()
         after = Signal.like(end)
         m.d.comb += [
             used.eq(end - start),
-            enable.eq(self.write & ~used[-1]),
-            lost.eq(overflow | (self.write & used[-1])),
-            after.eq(end + enable),
+            # ``used`` is the depth: without its carry chain.
+            brimful.eq((end ^ start) == self._depth),
+            enable.eq(self.write & ~brimful),
+            lost.eq(overflow | (self.write & brimful)),
+            after.eq(Mux(enable, end + 1, end)),
             ram.write.index.eq(end),
             ram.write.row.eq(self.data),
             ram.write.enable.eq(enable),

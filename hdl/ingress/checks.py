@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.checksum import BeatSum
+from hdl.common.checksum import BeatSum, plus
 from hdl.common.crc import CrcBeats, residues
 from hdl.common.delay import delayed
 
@@ -74,7 +74,7 @@ class UdpSum(wiring.Component):
             words.data.eq(self.i.words),
         ]
         m.d.sync += [
-            total.eq(words.sum + self.pseudo),
+            total.eq(plus(words.sum, self.pseudo)),
             folded.eq(total[:16] + total[16:]),
             # Folded once more, FFFFh comes out of these two.
             self.ok.eq((folded == 0xFFFF) | (folded == 0x1FFFE)),

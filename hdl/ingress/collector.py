@@ -71,6 +71,8 @@ class HeaderCollector(wiring.Component):
         with m.If(self.valid):
             m.d.sync += [beat.eq(self.beat), number.eq(current)]
             for place in range(header_beats(self._width)):
-                with m.If(current == place):
+                # Of the number before: ``current`` stands behind a carry chain.
+                here = ~self.beat.first & (number == place - 1) if place else self.beat.first
+                with m.If(here):
                     m.d.sync += headers.word_select(place, self._width).eq(self.beat.data)
         return m

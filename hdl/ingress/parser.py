@@ -127,7 +127,7 @@ class HeaderParser(wiring.Component):
 
         # 3: checks and fields.
         v6 = kind2.ipv6
-        checks3 = self._checks(m, ip, l4, kind2)
+        checks3 = self._checks(m, l3, kind1, ip, l4, kind2)
         row3, gid3 = Signal(RxHeader, reset_less=True), Signal(128, reset_less=True)
         m.d.sync += self._fields(m, row3, ip, l4, v6)
         m.d.sync += gid3.eq(self._gid(ip, "destination", v6))
@@ -160,17 +160,24 @@ class HeaderParser(wiring.Component):
         ]
         return m
 
-    def _checks(self, m: Module, ip: Value, l4: Value, kind) -> Signal:
-        """Stage 3: the checks made on headers and lengths alone."""
+    def _checks(self, m: Module, l3: Value, kind1, ip: Value, l4: Value, kind) -> Signal:
+        """Stage 3: the checks made on headers and lengths alone; sums of lengths in stage 2."""
         v6, header = kind.ipv6, Signal(6)
         before = Signal(range(ip_offset(vlan=True) + 1))
-        payload, end = Signal(17), Signal(LENGTH_BITS)
+        payload, end = Signal(17, reset_less=True), Signal(LENGTH_BITS, reset_less=True)
         total = get(ip, IPV4, "total_length")
+        total2, payload2 = get(l3, IPV4, "total_length"), get(l3, IPV6, "payload_length")
+        outside = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
+        tag = ip_offset(vlan=True) - ip_offset(vlan=False)
+        sizes = Mux(kind1.ipv6, ip_offset(vlan=False) + IPV6.size, ip_offset(vlan=False))
+        m.d.comb += outside.eq(sizes + Mux(kind1.vlan, tag, 0))
+        m.d.sync += [
+            payload.eq(Mux(kind1.ipv6, payload2, total2 - IPV4.size)),
+            end.eq(outside + Mux(kind1.ipv6, payload2, total2)),
+        ]
         m.d.comb += [
             header.eq(Mux(v6, IPV6.size, IPV4.size)),
             before.eq(Mux(kind.vlan, ip_offset(vlan=True), ip_offset(vlan=False))),
-            payload.eq(Mux(v6, get(ip, IPV6, "payload_length"), total - IPV4.size)),
-            end.eq(before + Mux(v6, get(ip, IPV6, "payload_length") + IPV6.size, total)),
         ]
         checks = Signal(HeaderChecks, reset_less=True, name="checks3")
         frame = self.frame_length
