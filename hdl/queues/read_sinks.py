@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.ram import Ram
+from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, ReadSink, RecvWqe, WqeRead
 
 from .types import TOLD_SGES
@@ -41,28 +42,26 @@ class Age(data.Struct):
 
 
 class ReadSinks(wiring.Component):
-    """``sinks`` sinks, each at the place that its position and its queue's number select; a later
-    one takes the place of an earlier.
+    """``read_sinks`` sinks; position and queue number select one, later ones replace earlier ones.
 
-    Parameters: ``positions``: that many in a row of one queue have places of their own, and so have
-    ``sinks / positions`` queues in a row; farther ones share them, shifted, last bit first, by what
-    is left of their numbers.
+    Twice ``max_rd_atomic`` positions in a row of one queue have places of their own, and so have as
+    many queues in a row as that leaves room for; farther ones share them, shifted, last bit first,
+    by what is left of their numbers.
     Members: ``i``: what is told; left out while the line that it would get (``line``) is ``held``,
     or all are being cleared. ``wanted``: what is asked for; ``look`` (a cycle) reads it, ``found``,
     ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``
     nothing is written to that place. ``touch`` (a cycle): it was asked for. ``slot``,
     ``slot_enable``, ``slot_data``: SGEs, a cycle later. ``clear`` (a cycle): forget all. ``tick``:
-    an age ends (at least ``2 * sinks`` cycles after the last one); what nobody asked for during a
-    whole one is forgotten.
+    an age ends (at least ``2 * read_sinks`` cycles after the last one); what nobody asked for
+    during a whole one is forgotten.
     Latency: 1 cycle. Throughput: a sink in 3 cycles. Errors: none; what is not found is fetched.
-    Nothing waits but ``i``, for ``asking``. Reset: as ``clear``, which takes ``sinks`` cycles in
-    which nothing is found.
+    Nothing waits but ``i``, for ``asking``. Reset: as ``clear``, which takes ``read_sinks`` cycles
+    in which nothing is found.
     """
 
-    def __init__(self, *, sinks: int, positions: int):
-        if sinks < 2 or sinks & (sinks - 1) or sinks > TOLD_LINE:
-            raise ValueError(f"Sinks must be a power of two, 2 to {TOLD_LINE}, not {sinks!r}")
-        self._sinks, self._positions = sinks, min(positions, sinks)
+    def __init__(self, *, config: NicConfig):
+        self._sinks = config.read_sinks
+        self._positions = min(2 << ceil_log2(config.max_rd_atomic), self._sinks)
         flags = ("held", "look", "asking", "touch", "slot_enable", "clear", "tick")
         super().__init__(
             {name: In(1) for name in flags}

@@ -118,9 +118,7 @@ class RecvFetch(wiring.Component):
         spared = queue_lines // 8
         m.submodules.path = path = RecvPath(config=config, depth=self._depth)
         m.submodules.lines = lines = RecvLines(lines=total)
-        m.submodules.told = told_sinks = ReadSinks(
-            sinks=config.read_sinks, positions=2 << ceil_log2(config.max_rd_atomic)
-        )
+        m.submodules.told = told_sinks = ReadSinks(config=config)
         m.submodules.sinks = sinks = SinkLines(sinks=sinks_of(total))
         m.submodules.links = links = Ram(shape=WQE_LINE_BITS, depth=total)
         m.submodules.owners = owners = Ram(shape=14, depth=total)
