@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cocotb.triggers import RisingEdge
 
-from hdl.ports.jobs import FetchRequest, QueueError, ReadSink, SendFetched
+from hdl.ports.jobs import WQE_LINE_BITS, FetchRequest, QueueError, ReadSink, SendFetched
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
 from tests.queues.host import Queue, pieces
@@ -103,7 +103,7 @@ class SendBench(Bench):
         """``count`` bytes of a line, through the read port."""
         out, dut = b"", self.dut
         for slot in range(-(-count // 16)):
-            dut.send__slot.value = line | (slot << 8)
+            dut.send__slot.value = line | (slot << WQE_LINE_BITS)
             dut.send__slot_enable.value = 1
             await RisingEdge(dut.clk)
             dut.send__slot_enable.value = 0
