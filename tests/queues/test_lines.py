@@ -1,10 +1,11 @@
-"""Lines that are being read, against a list."""
+"""Lines that are being read, and states of receive lines, against lists and sets."""
 
 import random
 
 from amaranth.sim import Simulator
 
 from hdl.queues.lines import HeldLines
+from hdl.queues.recv_lines import RecvLines, sinks_of
 
 
 def test_held_from_taken_to_done():
@@ -30,6 +31,79 @@ def test_held_from_taken_to_done():
                 held.pop(0)
             if taken:
                 held.append(line)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_states_of_receive_lines():
+    """Lines are owned, fetched into, given back and read at random; each is one owner's at a time,
+    none that is read is given out, and none is lost."""
+    lines = 32
+    dut, rng = RecvLines(lines=lines), random.Random(6)
+    usable = lines - sinks_of(lines)
+    owned: set[int] = set()
+    issued: dict[int, int] = {}  # line -> when
+    good: dict[int, bool] = {}
+    held: list[int] = []
+
+    async def bench(ctx):
+        while ctx.get(dut.clearing):
+            await ctx.tick()
+        given = 0
+        for now in range(6000):
+            for name in ("own", "issue", "release", "arrived", "line_use.taken", "line_use.done"):
+                part = dut
+                for step in name.split("."):
+                    part = getattr(part, step)
+                ctx.set(part, 0)
+            pause = 200 < now % 1000 < 230  # nothing happens: what is said has to be all true
+            ripe = [line for line, began in issued.items() if now - began > 8]
+            if not pause and now % 4 == 0 and ctx.get(dut.spare_valid) and rng.random() < 0.7:
+                spare = ctx.get(dut.spare)
+                assert spare < usable and spare not in owned and spare not in issued
+                assert spare not in held, "it is still read"
+                for port in (dut.own, dut.issue):
+                    ctx.set(port, 1)
+                ctx.set(dut.issue_line, spare)
+                owned.add(spare)
+                issued[spare] = now
+                given += 1
+            elif not pause and now % 4 == 2 and owned and rng.random() < 0.65:
+                line = rng.choice(sorted(owned))
+                ctx.set(dut.release, 1)
+                ctx.set(dut.release_line, line)
+                owned.remove(line)
+            if not pause and ripe and rng.random() < 0.3:
+                line = rng.choice(ripe)
+                good[line] = rng.random() < 0.8
+                ctx.set(dut.arrived, 1)
+                ctx.set(dut.arrived_line, line)
+                ctx.set(dut.arrived_good, good[line])
+                del issued[line]
+            if held and rng.random() < 0.1:
+                ctx.set(dut.line_use.done, 1)
+                held.pop(0)
+            elif owned and len(held) < HeldLines.READERS and rng.random() < 0.1:
+                line = rng.choice(sorted(owned))
+                ctx.set(dut.line_use.taken, 1)
+                ctx.set(dut.line_use.line, line)
+                held.append(line)
+            await ctx.tick()
+            if now % 1000 == 229:
+                assert ctx.get(dut.free) == usable - len(owned | set(issued))
+                assert ctx.get(dut.quiet) == (not issued)
+                for line in range(usable):
+                    for port in (dut.asked, dut.wanted, dut.sweep):
+                        ctx.set(port, line)
+                    await ctx.delay(1e-9)
+                    busy = line in issued
+                    assert ctx.get(dut.busy) == ctx.get(dut.wanted_busy) == busy
+                    assert ctx.get(dut.swept) == (line in owned and not busy)
+                    assert busy or line not in good or ctx.get(dut.good) == good[line]
+        assert given > 500
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
