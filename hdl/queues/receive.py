@@ -147,10 +147,8 @@ class RecvFetch(wiring.Component):
         found, found_valid = Signal(IndexResult, reset_less=True), Signal()
         fault, fault_valid = Signal(Arrival, reset_less=True), Signal()
         item, item_valid = Signal(activation_layout(16), reset_less=True), Signal()
-        line, position = (
-            Signal(WQE_LINE_BITS),
-            Signal(16),
-        )  # of the request; the next to fetch ahead
+        line = Signal(WQE_LINE_BITS)  # of the request
+        position = Signal(16)  # the next to fetch ahead
         of_told = Signal()  # slots of a sink that was told were read
 
         def receive_queue(pair):

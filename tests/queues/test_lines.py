@@ -53,15 +53,15 @@ def test_states_of_receive_lines():
         while ctx.get(dut.clearing):
             await ctx.tick()
         given = 0
-        for now in range(6000):
+        for cycle in range(6000):
             for name in ("own", "issue", "release", "arrived", "line_use.taken", "line_use.done"):
                 part = dut
                 for step in name.split("."):
                     part = getattr(part, step)
                 ctx.set(part, 0)
-            pause = 200 < now % 1000 < 230  # nothing happens: what is said has to be all true
-            ripe = [line for line, began in issued.items() if now - began > 8]
-            if not pause and now % 4 == 0 and ctx.get(dut.spare_valid) and rng.random() < 0.7:
+            pause = 200 < cycle % 1000 < 230  # nothing happens: what is said has to be all true
+            ripe = [line for line, began in issued.items() if cycle - began > 8]
+            if not pause and cycle % 4 == 0 and ctx.get(dut.spare_valid) and rng.random() < 0.7:
                 spare = ctx.get(dut.spare)
                 assert spare < usable and spare not in owned and spare not in issued
                 assert spare not in held, "it is still read"
@@ -69,9 +69,9 @@ def test_states_of_receive_lines():
                     ctx.set(port, 1)
                 ctx.set(dut.issue_line, spare)
                 owned.add(spare)
-                issued[spare] = now
+                issued[spare] = cycle
                 given += 1
-            elif not pause and now % 4 == 2 and owned and rng.random() < 0.65:
+            elif not pause and cycle % 4 == 2 and owned and rng.random() < 0.65:
                 line = rng.choice(sorted(owned))
                 ctx.set(dut.release, 1)
                 ctx.set(dut.release_line, line)
@@ -92,7 +92,7 @@ def test_states_of_receive_lines():
                 ctx.set(dut.line_use.line, line)
                 held.append(line)
             await ctx.tick()
-            if now % 1000 == 229:
+            if cycle % 1000 == 229:
                 assert ctx.get(dut.free) == usable - len(owned | set(issued))
                 assert ctx.get(dut.quiet) == (not issued)
                 for line in range(usable):
