@@ -319,8 +319,9 @@ class Nic(wiring.Component):
             (replier.resource, resources.read1),
             (gather.mr, mrs.read0),
             (scatter.mr, mrs.read1),
+            (egress.gid, gids.read),
         )
-        m.d.comb += [ingress.gids.eq(gids.rows), egress.gids.eq(gids.rows)]
+        m.d.comb += ingress.gids.eq(gids.rows)
 
         # Management.
         for name, target in (
@@ -379,7 +380,8 @@ class Nic(wiring.Component):
         ]
 
         # Reset.
-        tables = (qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources, mrs)
+        of_qps = (qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources)
+        tables = (*of_qps, mrs, gids)
         m.d.comb += [
             reset.request.eq(virtio.reset_request),
             virtio.reset_done.eq(reset.done),

@@ -1,5 +1,7 @@
 """RAM with one write port and any number of registered read ports."""
 
+from collections.abc import Collection
+
 from amaranth.hdl import ClockSignal, Instance, Module, Shape, Signal, unsigned
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In
@@ -20,19 +22,32 @@ class Ram(wiring.Component):
     Parameters: ``forward``: what a read in the cycle in which the same row is written returns: the
     new row (forwarded explicitly: transparent ports are not mapped alike by all tools). Without it
     the row is undefined; it is for users that never use one, and saves a register and a multiplexer
-    as wide as the row for each read port.
+    as wide as the row for each read port. ``earlier``: numbers of ports that return the row as it
+    was before the write, as if they had read a cycle earlier: UltraScale+ has that for nothing,
+    ECP5 for as much as forwarding.
     Latency: 1 cycle; a row read stays until the next enabled read.
     Throughput: one write and one read per port and cycle.
     Reset: contents are kept; they are zero after configuration. Elaborated for a platform (any
     object that is not None), a large memory is an instance of ``rocinante_ram``.
     """
 
-    def __init__(self, *, shape, depth: int, reads: int = 1, forward: bool = True):
+    def __init__(
+        self,
+        *,
+        shape,
+        depth: int,
+        reads: int = 1,
+        forward: bool = True,
+        earlier: Collection[int] = (),
+    ):
         if depth < 1:
             raise ValueError(f"Depth must be at least 1 row, not {depth!r}")
         if reads < 1:
             raise ValueError(f"Reads must be at least 1 port, not {reads!r}")
-        self._shape, self._depth, self._reads, self._forward = shape, depth, reads, forward
+        if not set(earlier) <= set(range(reads)):
+            raise ValueError(f"Earlier must name ports below {reads}, not {earlier!r}")
+        self._shape, self._depth, self._reads = shape, depth, reads
+        self._forward, self._earlier = forward, frozenset(earlier)
         self._index = max(1, ceil_log2(depth))
         members = {"write": In(TableWrite(self._index, shape))}
         members |= {f"read{i}": In(TableRead(self._index, shape)) for i in range(reads)}
@@ -43,8 +58,8 @@ class Ram(wiring.Component):
         width = Shape.cast(self._shape).width
         for i in range(self._reads):
             port = getattr(self, f"read{i}")
-            row = self._copy(m, f"copy{i}", port, width, instance=platform is not None)
-            if not self._forward:
+            row = self._copy(m, i, port, width, instance=platform is not None)
+            if i in self._earlier or not self._forward:
                 m.d.comb += port.row.eq(row)
                 continue
             forwarded = Signal(width, reset_less=True, name=f"forwarded{i}")
@@ -60,7 +75,8 @@ class Ram(wiring.Component):
                 m.d.comb += port.row.eq(row)
         return m
 
-    def _copy(self, m: Module, name: str, port, width: int, *, instance: bool) -> Signal:
+    def _copy(self, m: Module, i: int, port, width: int, *, instance: bool) -> Signal:
+        name = f"copy{i}"
         row = Signal(width, name=f"{name}_row")
         if instance and width * self._depth > INSTANCE_BITS:
             m.submodules[name] = Instance(
@@ -68,6 +84,7 @@ class Ram(wiring.Component):
                 p_WIDTH=width,
                 p_DEPTH=self._depth,
                 p_INDEX=self._index,
+                p_ANY=int(i not in self._earlier),
                 i_clk=ClockSignal(),
                 i_write_enable=self.write.enable,
                 i_write_index=self.write.index,

@@ -1,11 +1,13 @@
 // Simple dual-port RAM, one write and one registered read, for memories too large to be printed
 // word by word into generated Verilog. Maps to block RAM or UltraRAM. Contents start at zero, as
 // those of a device's own RAM do: synthesis is not told, it would take every word for itself.
-// What a read returns of a row written in the same cycle does not matter: ram.py forwards that row.
+// A read in the cycle in which the same row is written returns the row as it was; with ANY it need
+// not, as ram.py forwards that row or nobody reads it then: not every device's RAM does so by itself.
 module rocinante_ram #(
     parameter WIDTH = 8,
     parameter DEPTH = 16,
-    parameter INDEX = 4
+    parameter INDEX = 4,
+    parameter ANY = 0
 ) (
     input  wire             clk,
     input  wire             write_enable,
@@ -15,7 +17,7 @@ module rocinante_ram #(
     input  wire [INDEX-1:0] read_index,
     output reg  [WIDTH-1:0] read_row
 );
-  (* no_rw_check *)
+  (* no_rw_check = ANY *)
   reg [WIDTH-1:0] rows[0:DEPTH-1];
 
   initial read_row = {WIDTH{1'b0}};

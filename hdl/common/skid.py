@@ -1,10 +1,10 @@
-"""Register slice for a stream: cuts both ``valid`` and ``ready``."""
+"""Register slices for a stream: both cut ``valid`` and ``ready``."""
 
 from amaranth.hdl import Module, Shape, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Skid"]
+__all__ = ["Register", "Skid"]
 
 
 class Skid(wiring.Component):
@@ -37,4 +37,30 @@ class Skid(wiring.Component):
                 m.d.sync += front.eq(self.i.payload)
         with m.Elif(~spare_valid):
             m.d.sync += spare_valid.eq(self.i.valid)
+        return m
+
+
+class Register(wiring.Component):
+    """Passes a stream through one register, so that neither direction is combinational.
+
+    Latency: 1 cycle. Throughput: a beat every other cycle, for half of what ``Skid`` costs.
+    Reset: empty.
+    """
+
+    def __init__(self, *, shape):
+        self._shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        held, full = Signal(Shape.cast(self._shape).width, reset_less=True), Signal()
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.o.valid.eq(full),
+            self.o.payload.eq(held),
+        ]
+        with m.If(~full):
+            m.d.sync += [held.eq(self.i.payload), full.eq(self.i.valid)]
+        with m.Elif(self.o.ready):
+            m.d.sync += full.eq(0)
         return m

@@ -18,8 +18,10 @@ class Table(wiring.Component):
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
     effect at once; the firmware's write waits for a cycle in which the owner does not write, so
-    that a live row changes in one step. After reset the rows are cleared one a cycle; ``ready``
-    says when.
+    that a live row changes in one step. A read in the cycle of a write returns the new row if it is
+    the owner's write; the firmware's window, and every reader of a table that nobody owns, gets the
+    row as it was: the same as a cycle earlier. After reset the rows are cleared one a cycle;
+    ``ready`` says when.
     """
 
     def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):
@@ -35,7 +37,15 @@ class Table(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Ram(shape=self._row, depth=self._depth, reads=self._reads + 1)
+        # A reader can find a row that the firmware writes a cycle before the write or after it, and
+        # what the firmware commands next comes later: forwarding to it would tell nobody apart.
+        first = self._reads if self._owned else 0
+        m.submodules.rows = rows = Ram(
+            shape=self._row,
+            depth=self._depth,
+            reads=self._reads + 1,
+            earlier=range(first, self._reads + 1),
+        )
         index = max(1, ceil_log2(self._depth))
         for i in range(self._reads):
             port, copy = getattr(self, f"read{i}"), getattr(rows, f"read{i}")

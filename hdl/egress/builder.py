@@ -11,6 +11,7 @@ from hdl.common.checksum import WordSum
 from hdl.common.delay import Delay, delayed
 from hdl.common.fifo import StreamFifo
 from hdl.ports.headers import GidRow, TxHeader
+from hdl.ports.tables import TableRead
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -25,7 +26,6 @@ from hdl.wire.constants import (
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
 
-from .gid import GidSelect
 from .rows import SENT_OPCODES, head
 
 __all__ = ["HeaderBuilder"]
@@ -39,7 +39,7 @@ class HeaderBuilder(wiring.Component):
 
     Spec: RFC 791 (DF set, identification 0 as RFC 6864, 4.1 allows), RFC 8200, RFC 768 (checksum
     0), IEEE 802.1Q, IBTA vol 1, 9.2 and 9.3 (MigReq 0).
-    Members: ``i`` rows, ``gids``, ``mac_address``; ``o`` see ``head``.
+    Members: ``i`` rows; ``gid`` reads the GID table; ``mac_address``; ``o`` see ``head``.
     Latency: 10 cycles to the queue of ``AHEAD`` packets, 2 through it. Throughput: one packet per
     cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark
     the packet with ``error``. Reset: empty.
@@ -47,12 +47,12 @@ class HeaderBuilder(wiring.Component):
 
     STAGES = 10
 
-    def __init__(self, *, width: int, gids: int):
-        self._width, self._gids = width, gids
+    def __init__(self, *, width: int):
+        self._width = width
         super().__init__(
             {
                 "i": In(stream.Signature(TxHeader)),
-                "gids": In(data.ArrayLayout(GidRow, gids)),
+                "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(stream.Signature(head(width))),
             }
@@ -78,8 +78,10 @@ class HeaderBuilder(wiring.Component):
 
         # 1 to 3: the GID row.
         job = self.i.payload
-        m.submodules.select = select = GidSelect(rows=self._gids)
-        m.d.comb += [select.gids.eq(self.gids), select.index.eq(job.av.sgid_index)]
+        m.d.comb += self.gid.enable.eq(1)
+        m.d.sync += self.gid.index.eq(job.av.sgid_index)
+        row3 = Signal(GidRow, reset_less=True)
+        m.d.sync += row3.eq(self.gid.row)
         job1 = data.View(TxHeader, delayed(m, Value.cast(job), 1, name="job"))
         extended, known = Signal(5), Signal()
         with m.Switch(job1.opcode):
@@ -95,7 +97,6 @@ class HeaderBuilder(wiring.Component):
             m, (data2 + extended2 + (UDP.size + BTH.size + ICRC_BYTES))[:16], 1, name="segment"
         )
         job3 = data.View(TxHeader, delayed(m, Value.cast(job1), 2, name="job_late"))
-        row3 = select.row
         ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
 
         # 4: the IPv4 header without its checksum; 4 to 8: the checksum.

@@ -10,6 +10,7 @@ from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
+from hdl.ports.tables import TableRead
 
 from .builder import HeaderBuilder
 from .merge import Merge
@@ -33,10 +34,10 @@ class Egress(wiring.Component):
     """Builds the headers, joins them with the payload, adds pad and ICRC.
 
     Spec: RoCE v2 (IBTA Annex A17); the parts name their own.
-    Parameters: config (width, gids).
+    Parameters: config (width).
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
-    ``gids``, ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60 bytes;
-    ``counters``.
+    ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
+    bytes; ``counters``.
     Latency: 27 (64 bit) to 30 (512 bit) cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Who waits: a frame waits for its payload, also in its middle.
@@ -51,7 +52,7 @@ class Egress(wiring.Component):
             {
                 "header": In(stream.Signature(TxHeader)),
                 "payload": In(packet_stream(config.width)),
-                "gids": In(data.ArrayLayout(GidRow, config.gids)),
+                "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(packet_stream(config.width)),
                 "counters": Out(EgressCounters),
@@ -63,7 +64,7 @@ class Egress(wiring.Component):
         width = self._config.width
         beat = packet_beat(width)
         m.submodules.payload_skid = payload_skid = Skid(shape=beat)
-        m.submodules.builder = builder = HeaderBuilder(width=width, gids=self._config.gids)
+        m.submodules.builder = builder = HeaderBuilder(width=width)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width)
         m.submodules.queue = queue = StreamFifo(shape=beat, depth=QUEUE)
@@ -71,8 +72,8 @@ class Egress(wiring.Component):
         connect(m, flipped(self.payload), payload_skid.i)
         connect(m, payload_skid.o, merge.payload)
         connect(m, builder.o, merge.heads)
+        connect(m, builder.gid, flipped(self.gid))
         m.d.comb += [
-            builder.gids.eq(self.gids),
             builder.mac_address.eq(self.mac_address),
             seal.valid.eq(merge.o_valid),
             seal.i.eq(merge.o),

@@ -71,7 +71,10 @@ class VirtioQueues(wiring.Component):
         m = Module()
         queues = self._config.queues
         stored = data.StructLayout({"row": QueueRow, "resetting": 1})
-        m.submodules.rows = rows = Ram(shape=stored, depth=queues, reads=self._reads + 1)
+        # Engines hear of a queue after its row has changed; they may read it as it was until then.
+        m.submodules.rows = rows = Ram(
+            shape=stored, depth=queues, reads=self._reads + 1, earlier=range(self._reads + 1)
+        )
         m.submodules.resets = resets = StreamFifo(shape=16, depth=RESETS)
         for i in range(self._reads):
             port, copy = getattr(self, f"queue_read{i}"), getattr(rows, f"read{i}")
@@ -81,7 +84,7 @@ class VirtioQueues(wiring.Component):
                 port.row.eq(copy.row.row),
             ]
         # Its engine reads one row: no copy of tens of thousands for it.
-        m.submodules.control = control = Ram(shape=QueueRow, depth=1)
+        m.submodules.control = control = Ram(shape=QueueRow, depth=1, earlier=(0,))
         m.d.comb += [
             control.write.row.eq(rows.write.row.row),
             control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),

@@ -4,10 +4,11 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.delay import delayed
 from hdl.ports.headers import GidRow
 
 __all__ = ["AddressMatch"]
+
+PART = 16  # bits of a GID compared in one cycle's logic
 
 
 class AddressMatch(wiring.Component):
@@ -37,24 +38,26 @@ class AddressMatch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        equal = Signal(self._rows, reset_less=True)
-        lowest = Signal(self._rows, reset_less=True)
         rows = [self.gids[row] for row in range(self._rows)]
+        equal = Signal(self._rows, reset_less=True)
+        lowest = Signal(self._rows)
+        for n, row in enumerate(rows):
+            # In parts between registers: left alone, the mapper takes twice the look-up tables.
+            parts = Signal(128 // PART, name=f"parts{n}", reset_less=True)
+            m.d.sync += [
+                parts.eq(
+                    Cat(
+                        row.gid[at : at + PART] == self.gid[at : at + PART]
+                        for at in range(0, 128, PART)
+                    )
+                ),
+                equal[n].eq(row.valid & parts.all()),
+            ]
+        m.d.comb += lowest.eq(equal & (~equal + 1))
         m.d.sync += [
-            equal.eq(Cat(row.valid & (row.gid == self.gid) for row in rows)),
-            lowest.eq(equal & (~equal + 1)),
-            self.hit.eq(lowest.any()),
+            self.hit.eq(equal.any()),
             self.index.eq(self._any_of(lowest, list(range(self._rows)), 8)),
-            self.function.eq(
-                self._any_of(
-                    lowest,
-                    [
-                        delayed(m, row.function, 1, name=f"function{n}")
-                        for n, row in enumerate(rows)
-                    ],
-                    8,
-                )
-            ),
+            self.function.eq(self._any_of(lowest, [row.function for row in rows], 8)),
         ]
         return m
 

@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import TxChecked, TxJob, TxSource, WqeRead
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.ports.packet import packet_stream
 
 from .check import Checker, translate_members
 from .fetch import PayloadFetch
@@ -86,15 +86,13 @@ class Gather(wiring.Component):
         m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=HEADERS)
         m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=HEADERS)
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
-        m.submodules.out = out = Skid(shape=packet_beat(width))
         m.submodules.drain = drain = Drain()
         connect(m, checker.mr, flipped(self.mr))
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, fetch.chunks)
         connect(m, inline.o, fetch.inline)
         connect(m, fetch.read_client, flipped(self.read_client))
-        connect(m, fetch.o, out.i)
-        connect(m, out.o, flipped(self.payload))
+        connect(m, fetch.o, flipped(self.payload))
         m.d.comb += [
             checker.invalidate_mr.eq(self.invalidate_mr),
             checker.invalidate_start.eq(self.invalidate_start),
@@ -118,7 +116,7 @@ class Gather(wiring.Component):
         # Take a job: the checker takes those it is for at the same time. The two that read lines
         # never do so together: the checker reads from this cycle on, InlineReader from the next.
         entering = data.StructLayout({"job": TxJob, "epoch": 1})
-        m.submodules.entry = entry = Skid(shape=entering)
+        m.submodules.entry = entry = Register(shape=entering)
         job, taken = entry.o.payload.job, Signal()
         check, copy = Signal(), Signal()
         by_key = job.source == TxSource.KEY

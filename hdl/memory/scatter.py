@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import WriteClient
 from hdl.ports.jobs import (
@@ -21,7 +20,7 @@ from hdl.ports.jobs import (
 from hdl.ports.packet import packet_stream
 
 from .check import Checker, translate_members
-from .cut import Cutter, PayloadPlan, PayloadUse, cut_beat
+from .cut import Cutter, PayloadPlan, PayloadUse
 from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
 
 __all__ = ["Scatter"]
@@ -84,10 +83,8 @@ class Scatter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width = self._config.width
         m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
         m.submodules.cutter = cutter = Cutter(config=self._config)
-        m.submodules.out = out = Skid(shape=cut_beat(width))
         m.submodules.effects = effects = StreamFifo(shape=Effects, depth=EFFECTS)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
         m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
@@ -96,7 +93,6 @@ class Scatter(wiring.Component):
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, cutter.chunks)
         connect(m, flipped(self.payload), cutter.payload)
-        connect(m, cutter.o, out.i)
         m.d.comb += [
             checker.invalidate_mr.eq(self.invalidate_mr),
             checker.invalidate_start.eq(self.invalidate_start),
@@ -180,12 +176,12 @@ class Scatter(wiring.Component):
         # Writes; a packet is through when its last beat was accepted.
         through = Signal()
         m.d.comb += [
-            self.write_client.beat.valid.eq(out.o.valid & ~out.o.p.void),
-            self.write_client.beat.payload.eq(out.o.p.beat),
-            out.o.ready.eq(out.o.p.void | self.write_client.beat.ready),
-            through.eq(out.o.valid & out.o.ready & out.o.p.end),
+            self.write_client.beat.valid.eq(cutter.o.valid & ~cutter.o.p.void),
+            self.write_client.beat.payload.eq(cutter.o.p.beat),
+            cutter.o.ready.eq(cutter.o.p.void | self.write_client.beat.ready),
+            through.eq(cutter.o.valid & cutter.o.ready & cutter.o.p.end),
             drain.leave0.eq(through),
-            drain.epoch0.eq(out.o.p.epoch),
+            drain.epoch0.eq(cutter.o.p.epoch),
         ]
 
         # Effects, each when its packet is through. The two outputs wait for nobody but their own.

@@ -1,7 +1,8 @@
 """Ports of the context tables and of the register bus.
 
 Read: drive ``index`` (and ``enable``); ``row`` is valid in the next cycle and stays until the next
-enabled read. A read in the same cycle as a write of the same row returns the new row.
+enabled read. A read in the same cycle as the owner's write of the same row returns the new row; one
+in the cycle of the firmware's (a table without an owner, the virtqueues) the row as it was.
 Write: takes effect at the clock edge. Tables clear themselves after reset; ``ready`` of the table
 says so.
 """

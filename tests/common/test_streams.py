@@ -1,4 +1,4 @@
-"""Skid, StreamFifo and ActivationList against plain Python models."""
+"""Skid, Register, StreamFifo and ActivationList against plain Python models."""
 
 import random
 from collections import Counter
@@ -8,13 +8,21 @@ from amaranth.lib import data
 
 from hdl.common.activation import ActivationList
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid
+from hdl.common.skid import Register, Skid
 from tests.simulate import simulate
 
 
-@pytest.mark.parametrize("make", [lambda: Skid(shape=16), lambda: StreamFifo(shape=16, depth=4)])
+@pytest.mark.parametrize(
+    "make,pace",
+    [
+        (lambda: Skid(shape=16), 1),
+        (lambda: Register(shape=16), 2),
+        (lambda: StreamFifo(shape=16, depth=4), 1),
+    ],
+)
 @pytest.mark.parametrize("idle,stall", [(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3)])
-def test_order_is_kept(make, idle, stall):
+def test_order_is_kept(make, pace, idle, stall):
+    """``pace``: cycles for each beat."""
     dut, count = make(), 200
 
     async def source(ctx):
@@ -42,7 +50,7 @@ def test_order_is_kept(make, idle, stall):
             ctx.set(dut.o.ready, 0)
             assert payload == value
         if not idle and not stall:
-            assert cycles <= count + 3, f"{cycles} cycles for {count} beats"
+            assert cycles <= pace * count + 3, f"{cycles} cycles for {count} beats"
 
     simulate(dut, source, sink)
 

@@ -5,11 +5,46 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
-from hdl.egress.egress import Egress
+from hdl.egress.egress import Egress, EgressCounters
 from hdl.ingress.counters import IngressCounters
 from hdl.ingress.ingress import Ingress
 from hdl.ports.headers import GidRow, RxHeader, TxHeader
 from hdl.ports.packet import packet_stream
+
+
+class EgressTop(wiring.Component):
+    """Egress with the rows of its GID table side by side on a port, ``gids``."""
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "header": In(stream.Signature(TxHeader)),
+                "payload": In(packet_stream(config.width)),
+                "gids": In(data.ArrayLayout(GidRow, config.gids)),
+                "mac_address": In(48),
+                "o": Out(packet_stream(config.width)),
+                "counters": Out(EgressCounters),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.egress = egress = Egress(config=self._config)
+        connect(m, flipped(self.header), egress.header)
+        connect(m, flipped(self.payload), egress.payload)
+        connect(m, egress.o, flipped(self.o))
+        m.d.comb += [
+            egress.mac_address.eq(self.mac_address),
+            self.counters.eq(egress.counters),
+        ]
+        with m.Switch(egress.gid.index):
+            for n in range(self._config.gids):
+                with m.Case(n):
+                    m.d.sync += egress.gid.row.eq(self.gids[n])
+            with m.Default():
+                m.d.sync += egress.gid.row.eq(0)
+        return m
 
 
 class Loop(wiring.Component):
@@ -33,7 +68,7 @@ class Loop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.egress = egress = Egress(config=self._config)
+        m.submodules.egress = egress = EgressTop(config=self._config)
         m.submodules.ingress = ingress = Ingress(config=self._config)
         connect(m, flipped(self.header), egress.header)
         connect(m, flipped(self.payload), egress.payload)

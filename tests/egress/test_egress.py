@@ -9,7 +9,7 @@ from sim.build import bench
 @pytest.mark.parametrize("width", [64, 512])
 def test_egress(width):
     bench(
-        factory="hdl.egress.egress:Egress",
+        factory="tests.egress.loop:EgressTop",
         params={"config": NicConfig(width=width, gids=4)},
         name=f"egress_{width}",
         test_module="tests.egress.bench_egress",
