@@ -34,7 +34,7 @@ class VirtioQueues(wiring.Component):
     when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
     view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
     engines; ``control_read`` In (``TableRead``): the control queue's row, whatever the index.
-    Latency: 3 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
+    Latency: 4 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
     Errors: a queue that does not exist has size 0. A size that is no power of two, is 0 or is above
@@ -92,6 +92,7 @@ class VirtioQueues(wiring.Component):
             self.control_read.row.eq(control.read0.row),
         ]
         own = getattr(rows, f"read{self._reads}")
+        row = Signal(stored, reset_less=True)  # the one that is accessed
         empty = Signal(stored)
         m.d.comb += [
             empty.row.size_log2.eq(self._config.queue_size.bit_length() - 1),
@@ -124,8 +125,8 @@ class VirtioQueues(wiring.Component):
 
         changed = Signal(stored)
         value = Signal(32)
-        self._registers(m, own.row, changed, value, resets)
-        acting = Signal()  # the row of the access is at the RAM's output
+        self._registers(m, row, changed, value, resets)
+        acting = Signal()  # the row of the access is there
         with m.FSM(name="rows", init="CLEAR"):
             with m.State("CLEAR"):
                 m.d.comb += [
@@ -153,7 +154,7 @@ class VirtioQueues(wiring.Component):
                     m.next = "CLEAR"
                 with m.Elif(waiting):
                     m.d.comb += [own.index.eq(self.select), own.enable.eq(1)]
-                    m.next = "ACCESS"
+                    m.next = "LOAD"
                 with m.Elif(reset_done):
                     m.d.comb += [
                         rows.write.index.eq(resets.o.payload),
@@ -164,7 +165,13 @@ class VirtioQueues(wiring.Component):
                     m.d.sync += reset_done.eq(0)
                 with m.Elif((self.program.read | self.program.write) & ~self.program.done):
                     m.d.comb += [own.index.eq(self.program.index), own.enable.eq(1)]
-                    m.next = "PROGRAM"
+                    m.next = "LOAD-PROGRAM"
+            with m.State("LOAD"):
+                m.d.sync += row.eq(own.row)
+                m.next = "ACCESS"
+            with m.State("LOAD-PROGRAM"):
+                m.d.sync += row.eq(own.row)
+                m.next = "PROGRAM"
             with m.State("ACCESS"):
                 m.d.comb += [
                     acting.eq(self.port.write & exists),
@@ -182,31 +189,31 @@ class VirtioQueues(wiring.Component):
                 m.d.comb += [
                     self.program.done.eq(1),
                     rows.write.index.eq(self.program.index),
-                    rows.write.row.eq(own.row),
+                    rows.write.row.eq(row),
                     rows.write.row.row.fresh.eq(self.program.row.fresh),
                     rows.write.enable.eq(self.program.write),
                 ]
                 m.next = "IDLE"
-        m.d.comb += self.program.read_row.eq(own.row.row)
+        m.d.comb += self.program.read_row.eq(row.row)
 
         # Side effects of an access, apart from the row itself.
         enabling, restarting = Signal(), Signal()
         m.d.comb += [
-            enabling.eq(acting & self._written(COMMON("queue_enable"), 1) & ~own.row.row.enabled),
+            enabling.eq(acting & self._written(COMMON("queue_enable"), 1) & ~row.row.enabled),
             restarting.eq(
                 acting
                 & self._written(COMMON("queue_reset"), 1)
                 & self.ring_reset
-                & own.row.row.enabled
-                & ~own.row.resetting
+                & row.row.enabled
+                & ~row.resetting
             ),
             resets.i.valid.eq(restarting),
-            self.misaligned.eq(enabling & self._misaligned(own.row.row)),
+            self.misaligned.eq(enabling & self._misaligned(row.row)),
             self.misaligned_queue.eq(self.select),
         ]
         with m.If(restarting & resets.i.ready):
             m.d.comb += changed.resetting.eq(1)
-        with m.If(enabling & ~self._misaligned(own.row.row)):
+        with m.If(enabling & ~self._misaligned(row.row)):
             m.d.comb += changed.row.enabled.eq(1)
         return m
 

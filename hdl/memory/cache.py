@@ -9,11 +9,11 @@ from amaranth.utils import ceil_log2
 from hdl.abi.enums import WcStatus
 from hdl.common.count import increment
 from hdl.common.ram import Ram
+from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
 from .fill import LineFill, page_line
-from .sums import wide_sum
 from .sweep import Sweep, tag_row
 from .types import LINE_BITS, PAGE_BITS, Lookup, TranslateChunk
 

@@ -6,13 +6,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
 from hdl.ports.tables import TableRead
 
-from .sums import wide_sum
 from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
 from .walk import SgeWalk

@@ -8,11 +8,11 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
+from hdl.common.sums import at_most
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
 
-from .sums import at_most
 from .types import Chunk
 
 __all__ = ["PayloadFetch", "PayloadPacket"]

@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.common.count import increment
+from hdl.common.sums import at_most, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
-from .sums import at_most, wide_difference, wide_sum
 from .types import Region, TranslateRequest
 
 __all__ = ["KeyCheck"]

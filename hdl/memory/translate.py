@@ -4,6 +4,7 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.rows import MrRow
@@ -11,7 +12,6 @@ from hdl.ports.tables import TableRead
 
 from .cache import PageCache
 from .keys import KeyCheck
-from .sums import wide_sum
 from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest
 
 __all__ = ["Translate"]

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.sums import wide_sum
 from hdl.ports.jobs import WQE_LINE_BITS, Sge, WqeRead
 
-from .sums import wide_sum
 from .types import CheckJob, TranslateRequest
 
 __all__ = ["SgeWalk"]

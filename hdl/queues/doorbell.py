@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.activation import activation_layout
+from hdl.common.count import increment
 from hdl.common.fork import StreamFork
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
@@ -70,7 +71,8 @@ class DoorbellRouter(wiring.Component):
             m.d.comb += gone.eq(1)
         with m.Elif((held.queue >= self._config.queues) | (pair < 2)):
             m.d.comb += gone.eq(1)
-            m.d.sync += self.drops.eq(self.drops + waiting)
+            with m.If(waiting):
+                increment(m, self.drops)
         with m.Elif(receives):
             m.d.comb += [fork.i.valid.eq(waiting), gone.eq(fork.i.ready)]
         with m.Else():

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.sums import is_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
@@ -153,7 +154,10 @@ class Completer(wiring.Component):
                         events,
                     )
             with m.State("PLACE"):
-                owes_last = said.last & facts.at_last & (facts.end == entry.length)
+                length = Signal(32)
+                m.d.comb += length.eq(header.length)
+                ends = is_sum(facts.offset, length, entry.length)
+                owes_last = said.last & facts.at_last & ends
                 owes_more = ~said.last & ~facts.at_last & said.full
                 m.d.sync += [owes.eq(0), kind.eq(discard)]
                 with m.If((said.first == ack.read_begun) | ~(owes_last | owes_more)):

@@ -4,12 +4,13 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
+from hdl.common.sums import wide_difference
 from hdl.ports.jobs import Oldest
 from hdl.ports.rows import QpAck
 from hdl.wire.opcodes import Operation as Op
 
 from .receive_types import CompleterWork, Syndrome, is_operation
-from .segment import message_offset, mtu_bytes
+from .segment import PSN_BLOCK, message_offset, mtu_bytes
 
 __all__ = ["EntryFacts", "Response", "ResponseFacts", "entry_facts", "response_facts", "wc_opcode"]
 
@@ -44,7 +45,6 @@ class EntryFacts(data.Struct):
     past: 1  # PSN lies behind the last of the WQE
     acknowledged: 1  # every packet of the WQE has been acknowledged before
     read: 1
-    end: 33  # bytes of the READ up to and with this packet
     offset: 32  # bytes of the READ before this packet
 
 
@@ -89,22 +89,18 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
     facts = Signal(EntryFacts, name="entry_now")
     header, entry = work.header, oldest.entry
     behind, past, left = Signal(24), Signal(24), Signal(24)
-    offset = Signal(32, name="read_offset")
-    packets = Signal(24, name="read_packets")
+    packets = wide_difference(m, header.psn, entry.first_psn, block=PSN_BLOCK)[:24]
     m.d.comb += [
         behind.eq(header.psn - ack.psn),
         past.eq(entry.last_psn - header.psn),
         left.eq(entry.last_psn - ack.psn),
-        packets.eq(header.psn - entry.first_psn),
-        offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
         facts.behind.eq(behind[23]),
         facts.expected.eq(behind == 0),
         facts.at_last.eq(past == 0),
         facts.past.eq(past[23]),
         facts.acknowledged.eq(left[23]),
         facts.read.eq(entry.opcode == WrOpcode.RDMA_READ),
-        facts.offset.eq(offset),
-        facts.end.eq(offset + header.length),
+        facts.offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
     ]
     return facts
 

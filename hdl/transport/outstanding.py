@@ -1,6 +1,6 @@
 """WQEs on their way: a linked list per QP in one shared pool."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -127,7 +127,13 @@ class OutstandingTable(wiring.Component):
         # ``here`` and ``number`` are as the last look has shown, so that a pop need not look again.
         held, held_qp, held_link = Signal(), Signal(qp_bits), Signal(entry_bits)
         position, status = Signal(16), Signal(8)
+        named, good, last = Signal(), Signal(), Signal()  # of the entry that a walk has come to
         free_number = free.read0.row
+
+        given, taken = Signal(), Signal()  # an entry, to the free list and from it
+        more, fewer = free_count + 1, free_count - 1
+        with m.If(given | taken):  # which come late
+            m.d.sync += free_count.eq(Mux(taken, fewer, more))
 
         def give_back(entry):
             m.d.comb += [
@@ -135,7 +141,8 @@ class OutstandingTable(wiring.Component):
                 free.write.row.eq(entry),
                 free.write.enable.eq(1),
             ]
-            m.d.sync += [free_tail.eq(free_tail + 1), free_count.eq(free_count + 1)]
+            m.d.comb += given.eq(1)
+            m.d.sync += free_tail.eq(free_tail + 1)
 
         def read_list(index):
             m.d.comb += [lists.read0.index.eq(index), lists.read0.enable.eq(1)]
@@ -252,6 +259,7 @@ class OutstandingTable(wiring.Component):
                 watched = lists.read0.row.watched | (self.append.payload.entry.status != 0)
                 poke_if(watched)
                 m.d.comb += [
+                    taken.eq(1),
                     self.append.ready.eq(1),
                     rows.write.index.eq(free_number),
                     rows.write.enable.eq(1),
@@ -276,7 +284,6 @@ class OutstandingTable(wiring.Component):
                     m.d.comb += lists.write.row.head.eq(free_number)
                 m.d.sync += [
                     free_head.eq(free_head + 1),
-                    free_count.eq(free_count - 1),
                     self.appended.payload.eq(free_number),
                     self.appended.valid.eq(1),
                 ]
@@ -337,23 +344,27 @@ class OutstandingTable(wiring.Component):
             with m.State("WALK-ENTRY"):
                 with m.If(dropping):
                     give_back(number)
-                with m.Elif(rows.read0.row.position == position):
-                    m.d.comb += [
-                        complete.write.index.eq(number),
-                        complete.write.row.eq(1),
-                        complete.write.enable.eq(failing),
-                        statuses.write.index.eq(number),
-                        statuses.write.row.eq(status),
-                        statuses.write.enable.eq(failing & (statuses.read0.row == 0)),
-                    ]
-                m.d.sync += here.head.eq(links.read0.row)
-                with m.If(number == here.tail):
+                m.d.sync += [
+                    named.eq(failing & (rows.read0.row.position == position)),
+                    good.eq(statuses.read0.row == 0),
+                    last.eq(number == here.tail),
+                    here.head.eq(links.read0.row),
+                ]
+                m.next = "WALK-NEXT"
+            with m.State("WALK-NEXT"):
+                m.d.comb += [
+                    complete.write.index.eq(number),
+                    complete.write.row.eq(1),
+                    complete.write.enable.eq(named),
+                    statuses.write.index.eq(number),
+                    statuses.write.row.eq(status),
+                    statuses.write.enable.eq(named & good),
+                ]
+                with m.If(last):
                     m.next = "IDLE"
                 with m.Else():
-                    m.next = "WALK-NEXT"
-            with m.State("WALK-NEXT"):
-                read_entry(here.head)
-                m.next = "WALK-ENTRY"
+                    read_entry(here.head)
+                    m.next = "WALK-ENTRY"
 
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)

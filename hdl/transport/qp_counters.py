@@ -1,10 +1,11 @@
 """Counters of every QP: what the receive side has met, by rdma-core's names."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import raised
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -27,7 +28,7 @@ class QpCounters(wiring.Component):
     first clear after reset a QP counts nothing and reads 0. ``guest`` and ``program`` In: readers;
     the index is ``QP_COUNTER_SLOTS`` times the pair plus the counter. A write replaces a word.
     ``ready`` Out: the clearing after reset is done.
-    Latency: 4 cycles until an event is counted, 2 for a read. Throughput: an event in 2 cycles, a
+    Latency: 5 cycles until an event is counted, 2 for a read. Throughput: an event in 2 cycles, a
     clear in 33. The receive side needs 7 cycles and more for a packet and causes 3 events at the
     most, so none is ever lost.
     Errors: none; words wrap at 2**32. Reset: every QP reads 0.
@@ -63,18 +64,23 @@ class QpCounters(wiring.Component):
         # Of the oldest entry: what is left to count, and the first of it.
         entry = waiting.o.payload
         counted = Signal(len(QP_COUNTERS))
-        left = Signal(len(QP_COUNTERS))
+        left, first = Signal(len(QP_COUNTERS)), Signal(len(QP_COUNTERS))
         slot = Signal(slots)
         m.d.comb += left.eq(Cat(entry.events[name] for name in QP_COUNTERS) & ~counted)
-        for number in reversed(range(len(QP_COUNTERS))):
-            with m.If(left[number]):
+        for number in range(len(QP_COUNTERS)):
+            m.d.comb += first[number].eq(left[number] & ~left[:number].any())
+            with m.If(first[number]):
                 m.d.comb += slot.eq(number)
-        last = (left & (left - 1)) == 0
+        last = (left & ~first) == 0
 
         step = Signal(slots)
         cleared = Signal(range(self._qps + 1))
         turn = Signal()  # 0: the answer is the guest's
         word = Signal(range(self._qps * QP_COUNTER_SLOTS))
+        # The word counted last is written while the next one is read, which may be the same.
+        before, place = Signal(32, reset_less=True), Signal(len(word), reset_less=True)
+        storing = Signal()
+        m.d.sync += storing.eq(0)
         m.d.comb += [
             self.ready.eq(cleared == self._qps),
             words.read0.index.eq(word),
@@ -93,6 +99,12 @@ class QpCounters(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += words.read0.enable.eq(1)
                 m.d.sync += step.eq(0)
+                with m.If(storing):
+                    m.d.comb += [
+                        words.write.index.eq(place),
+                        words.write.row.eq(raised(before, Const(1))),
+                        words.write.enable.eq(1),
+                    ]
                 with m.If(waiting.o.valid):
                     m.d.comb += word.eq(Cat(slot, entry.qp[:pairs]))
                     m.next = "COUNT"
@@ -103,7 +115,7 @@ class QpCounters(wiring.Component):
                         m.d.comb += word.eq(reader.index)
                         m.d.sync += turn.eq(number)
                         m.next = "ANSWER"
-                with m.Elif(self.program.write):
+                with m.Elif(self.program.write & ~storing):
                     m.d.comb += [
                         word.eq(self.program.index),
                         words.write.row.eq(self.program.row),
@@ -111,13 +123,13 @@ class QpCounters(wiring.Component):
                         self.program.done.eq(1),
                     ]
             with m.State("COUNT"):
-                m.d.comb += [
-                    word.eq(Cat(slot, entry.qp[:pairs])),
-                    words.write.row.eq(words.read0.row + 1),
-                    words.write.enable.eq(1),
-                    waiting.o.ready.eq(last),
+                m.d.comb += waiting.o.ready.eq(last)
+                m.d.sync += [
+                    before.eq(words.read0.row),
+                    place.eq(Cat(slot, entry.qp[:pairs])),
+                    storing.eq(1),
+                    counted.eq(Mux(last, 0, counted | first)),
                 ]
-                m.d.sync += counted.eq(Mux(last, 0, counted | (1 << slot)))
                 m.next = "IDLE"
             with m.State("CLEAR"):
                 m.d.comb += [

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.count import increment
+from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
@@ -39,6 +40,7 @@ from .receive_types import (
     is_plain_ack,
 )
 from .responder import Responder
+from .segment import PSN_BLOCK
 from .settle import Settle
 
 __all__ = ["Receive"]
@@ -339,18 +341,15 @@ class Receive(wiring.Component):
         same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it)."""
         then = self.header.payload
         merges = Signal()
-        distance = Signal(24, name="ack_distance")
+        distance = wide_difference(m, then.psn, header.psn, block=PSN_BLOCK)
         same = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
-        m.d.comb += [
-            distance.eq(then.psn - header.psn),
-            merges.eq(
-                self.header.valid
-                & is_plain_ack(header)
-                & is_plain_ack(then)
-                & Cat(header[name] == then[name] for name in same).all()
-                & ~distance[23]
-            ),
-        ]
+        m.d.comb += merges.eq(
+            self.header.valid
+            & is_plain_ack(header)
+            & is_plain_ack(then)
+            & Cat(header[name] == then[name] for name in same).all()
+            & ~distance[23]
+        )
         return merges
 
     def _drop_cause(self, m, header, cfg, rx, ack, qp):

@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
+from hdl.common.sums import wide_sum
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import Operation as Op
 
@@ -72,6 +73,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     reth = read | (write & (first | only))
 
     distance = Signal(24, name="psn_distance")
+    placed = wide_sum(m, rx.va, rx.offset)[: len(rx.va)]
     mtu = mtu_bytes(m, cfg.path_mtu)
     after = Signal(33, name="after_now")
     m.d.comb += [
@@ -151,7 +153,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
         facts.replaying.eq(replaying),
         facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),
         facts.after.eq(after),
-        facts.va.eq(Mux(reth, header.va, rx.va + rx.offset)),
+        facts.va.eq(Mux(reth, header.va, placed)),
         facts.key.eq(Mux(reth, header.rkey, rx.rkey)),
         facts.allow.eq(Mux(reth, header.dma_length, rx.dma_length - rx.offset)),
     ]

@@ -4,11 +4,13 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
+from hdl.common.sums import wide_sum
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
 
 from .receive_types import Events, ResponderWork, Syndrome
 from .responder_check import RequestFacts
+from .segment import PSN_BLOCK
 
 __all__ = [
     "Outcome",
@@ -132,8 +134,9 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     begins = accepted & v.facts.first & v.facts.write
     resource = accepted & v.facts.read
     slots = work.cfg.max_dest_rd_atomic
+    after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
-        row.psn.eq(Mux(accepted, rx.psn + v.facts.packets, rx.psn)),
+        row.psn.eq(Mux(accepted, after, rx.psn)),
         row.msn.eq(rx.msn + (accepted & (v.facts.last | v.facts.read))),
         row.message.eq(rx.message),
         row.position.eq(rx.position + v.consume),

@@ -1,9 +1,12 @@
 """Finds the READ request that a duplicate asks for again."""
 
-from amaranth.hdl import Module, Signal
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.sums import at_most, wide_difference, wide_sum
 from hdl.ports.rows import ReadResource
 from hdl.ports.tables import TableRead
 
@@ -40,7 +43,7 @@ class ReadSearch(wiring.Component):
     A part: same R_Key, PSN and VA advanced by the same packets, and no byte beyond the original.
     Spec: IBTA vol 1, 9.7.5.1.4 (duplicate RDMA READ).
     Members: ``i`` SearchRequest, ``o`` SearchFound, ``resource`` the pool.
-    Latency: 5 cycles, and one for each resource looked at (at most max_dest_rd_atomic).
+    Latency: 7 cycles, and one for each resource looked at (at most max_dest_rd_atomic).
     Throughput: one search at a time; duplicates are rare. Reset: idle.
     """
 
@@ -63,25 +66,18 @@ class ReadSearch(wiring.Component):
             self.o.payload.eq(result),
         ]
 
-        # Three stages behind the RAM's read: its output registered, differences, comparison.
-        reading, held, compared = Signal(), Signal(), Signal()
-        read_number, held_number, number_now = Signal(8), Signal(8), Signal(8)
+        # Behind the RAM's read: its output in a register, differences, sums, result. Of each stage
+        # whether something is in it, and which resource that is.
+        stages = 5
+        filled, numbers = Signal(stages), [Signal(8, name=f"number{n}") for n in range(stages)]
         row = Signal(ReadResource, reset_less=True)
         packets, distance = Signal(24, reset_less=True), Signal(64, reset_less=True)
         length, same_key = Signal(32, reset_less=True), Signal(reset_less=True)
-        m.d.sync += [
-            reading.eq(self.resource.enable),
-            read_number.eq(number),
-            held_number.eq(read_number),
-            number_now.eq(held_number),
-            held.eq(reading),
-            compared.eq(held),
-            row.eq(self.resource.row),
-            packets.eq(wanted.psn - row.psn),
-            distance.eq(wanted.va - row.va),
-            same_key.eq(wanted.rkey == row.rkey),
-            length.eq(row.length),
-        ]
+        until, limit = Signal(33, reset_less=True), Signal(33, reset_less=True)
+        part, skipped = Signal(reset_less=True), Signal(24, reset_less=True)
+        match, skip = Signal(reset_less=True), Signal(24, reset_less=True)
+        apart = wide_difference(m, wanted.va, row.va)[:64]
+        total = wide_sum(m, distance[:32], wanted.length)
         aligned = Signal()  # the VA is as many packets on as the PSN
         m.d.comb += aligned.eq((distance[8:32] == packets) & (distance[:8] == 0))
         with m.Switch(wanted.path_mtu):
@@ -90,15 +86,26 @@ class ReadSearch(wiring.Component):
                     log2 = code + 7
                     whole, rest = distance[log2:32], distance[:log2]
                     m.d.comb += aligned.eq((whole == packets) & (rest == 0))
-        match = Signal()
-        m.d.comb += match.eq(
-            same_key
-            & aligned
-            & (distance[32:] == 0)
-            & (distance[:32] + wanted.length <= length)
-            & ((wanted.length != 0) | (length == 0))
-        )
+        m.d.sync += [
+            filled.eq(Cat(self.resource.enable, filled[:-1])),
+            numbers[0].eq(number),
+            *(after.eq(before) for before, after in pairwise(numbers)),
+            row.eq(self.resource.row),
+            packets.eq(wanted.psn - row.psn),
+            distance.eq(apart),
+            same_key.eq(wanted.rkey == row.rkey),
+            length.eq(row.length),
+            until.eq(total),
+            limit.eq(length),
+            part.eq(
+                same_key & aligned & (distance[32:] == 0) & ((wanted.length != 0) | (length == 0))
+            ),
+            skipped.eq(packets),
+            match.eq(part & at_most(until, limit)),
+            skip.eq(skipped),
+        ]
 
+        quiet = ~filled.any()
         with m.FSM(name="search"):
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(1)
@@ -114,17 +121,17 @@ class ReadSearch(wiring.Component):
                 with m.If(left != 0):
                     m.d.comb += self.resource.enable.eq(1)
                     m.d.sync += [number.eq(number - 1), left.eq(left - 1)]
-                with m.If(compared & match):
+                with m.If(filled[-1] & match):
                     m.d.sync += [
                         result.found.eq(1),
-                        result.number.eq(number_now),
-                        result.skip.eq(packets),
+                        result.number.eq(numbers[-1]),
+                        result.skip.eq(skip),
                     ]
                     m.next = "DRAIN"
-                with m.Elif((left == 0) & ~reading & ~held & ~compared):
+                with m.Elif((left == 0) & quiet):
                     m.next = "ANSWER"
             with m.State("DRAIN"):
-                with m.If(~reading & ~held & ~compared):
+                with m.If(quiet):
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)

@@ -2,7 +2,19 @@
 
 from amaranth.hdl import Module, Signal, Value
 
-__all__ = ["mtu_bytes", "packet_count", "whole_packets", "is_ragged", "message_offset", "fit"]
+__all__ = [
+    "MTU_CODES",
+    "PSN_BLOCK",
+    "fit",
+    "is_ragged",
+    "message_offset",
+    "mtu_bytes",
+    "packet_count",
+    "whole_packets",
+]
+
+#: Bits of a block of a PSN's sums and differences (``hdl.common.sums``).
+PSN_BLOCK = 8
 
 MTU_CODES = range(1, 6)  # 256 << (code - 1) bytes
 

@@ -60,6 +60,7 @@ class Host:
         self.writes: list[tuple[int, int]] = []  # (address, data) of each message
         self.queue_resets: list[int] = []
         self.rooms = True  # something answers resets
+        self.resetting = False  # the driver waits for the end of one
         self.at_once = False  # ... of queues in the cycle in which it takes them
         self.gap = 8  # cycles after a posted write until it has reached its register
         self._handlers: dict[Message, object] = {}
@@ -261,9 +262,11 @@ class Host:
 
     async def reset(self) -> None:
         """Device reset, as a driver does it."""
+        self.resetting = True
         await self.set("device_status", 0)
         while await self.get("device_status"):
             pass
+        self.resetting = False
 
     async def negotiate(self, features: int) -> int:
         """Write the features and FEATURES_OK; the status that results."""

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from hdl.memory.sums import at_most, wide_difference, wide_sum
+from hdl.common.sums import at_most, is_sum, wide_difference, wide_sum
 
 
 class Sums(wiring.Component):
@@ -25,16 +25,20 @@ class Sums(wiring.Component):
                 "successor": Out(bits + 1),
                 "difference": Out(bits + 1),
                 "at_most": Out(1),
+                "is_sum": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        wide = Signal.like(self.a)
         m.d.comb += [
+            wide.eq(self.b),
             self.sum.eq(wide_sum(m, self.a, self.b, block=self._block)),
             self.successor.eq(wide_sum(m, self.a, self.b, carry=True, block=self._block)),
             self.difference.eq(wide_difference(m, self.a, self.b, block=self._block)),
             self.at_most.eq(at_most(self.a, self.other, block=self._block)),
+            self.is_sum.eq(is_sum(self.a, wide, self.other)),
         ]
         return m
 
@@ -55,7 +59,8 @@ def test_sums(bits, narrow, block):
     async def bench(ctx):
         for _ in range(300):
             a, b = number(bits), number(narrow)
-            other = rng.choice([a, a ^ 1 << rng.randrange(bits), number(bits)])
+            total, bit = a + b & most, 1 << rng.randrange(bits)
+            other = rng.choice([a, a ^ bit, number(bits), total, total ^ bit])
             ctx.set(dut.a, a)
             ctx.set(dut.b, b)
             ctx.set(dut.other, other)
@@ -63,6 +68,7 @@ def test_sums(bits, narrow, block):
             assert ctx.get(dut.successor) == a + b + 1
             assert ctx.get(dut.difference) == (a - b & most) | (a >= b) << bits
             assert ctx.get(dut.at_most) == (a <= other)
+            assert ctx.get(dut.is_sum) == (a + b == other)
 
     sim = Simulator(dut)
     sim.add_testbench(bench)

@@ -5,9 +5,9 @@ sums of each block of bits are made, without a carry and with one, and the carri
 these outside of conditions (``m.If``), which would stand in front of every bit.
 """
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["at_most", "wide_difference", "wide_sum"]
+__all__ = ["at_most", "is_sum", "wide_difference", "wide_sum"]
 
 #: Bits of a block; with its carry four carry blocks of four bits.
 BLOCK = 15
@@ -64,3 +64,14 @@ def at_most(a, b, *, block: int = 16) -> Value:
         less = [less[n + 1] | (equal[n + 1] & less[n]) for n in pairs] + less[rest:]
         equal = [equal[n + 1] & equal[n] for n in pairs] + equal[rest:]
     return less[0]
+
+
+def is_sum(a: Value, b: Value, total: Value) -> Value:
+    """Return whether ``a`` + ``b`` == ``total``, all as long and unsigned, and no bit carried out.
+
+    What each bit would have to get from below follows from it, and so does what it gives: that one
+    is the other for every bit takes four levels, and no carry chain.
+    """
+    gets = a ^ b ^ total
+    gives = (a & b) | ((a | b) & ~total)
+    return gets == Cat(Const(0, 1), gives)
