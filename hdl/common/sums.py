@@ -7,7 +7,7 @@ these outside of conditions (``m.If``), which would stand in front of every bit.
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["at_most", "is_sum", "wide_difference", "wide_sum"]
+__all__ = ["at_most", "is_sum", "reaches", "wide_difference", "wide_sum"]
 
 #: Bits of a block; with its carry four carry blocks of four bits.
 BLOCK = 15
@@ -75,3 +75,18 @@ def is_sum(a: Value, b: Value, total: Value) -> Value:
     gets = a ^ b ^ total
     gives = (a & b) | ((a | b) & ~total)
     return gets == Cat(Const(0, 1), gives)
+
+
+def reaches(m: Module, a, b, limit, *, block: int = BLOCK) -> Value:
+    """Return whether ``a`` + ``b`` >= ``limit``, all unsigned and of no more bits than ``limit``.
+
+    The difference is one sum of three numbers, and a sum and a carry for each bit make two of them
+    without a level more: as deep as ``wide_sum``.
+    """
+    bits = len(limit) + 1  # of a + b, which ``limit`` is taken from
+    one, other, less = Signal(bits), Signal(bits), Signal(bits)
+    m.d.comb += [one.eq(a), other.eq(b), less.eq(~Cat(limit, Const(0, 1)))]
+    total = one ^ other ^ less
+    carries = (one & other) | ((one | other) & less)
+    # ``less`` is the complement: of bits + 1 bits the sum is 2 ** bits higher than the difference.
+    return wide_sum(m, total, Cat(Const(0, 1), carries), carry=True, block=block)[bits:].any()

@@ -226,13 +226,12 @@ class VirtioFunction(wiring.Component):
         }
         window_data = image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
         queue = request.addr[2:18]
+        near = Signal()  # an address of a queue, should the BAR be theirs
+        ends = space.NOTIFY_MULTIPLIER * self._config.queues
         rung = Signal()
         m.d.comb += [
             is_isr.eq(within(space.ISR_OFFSET, 4)),
-            is_doorbell.eq(
-                (request.bar == space.BAR_NOTIFY)
-                & (request.addr < space.NOTIFY_MULTIPLIER * self._config.queues)
-            ),
+            is_doorbell.eq((request.bar == space.BAR_NOTIFY) & near),
             is_window.eq((request.bar == BAR_CONFIG) & (request.addr == window_data)),
             rung.eq(request.write & self.driver_ok & request.strb[:2].all()),
             doorbells.i.payload.queue.eq(queue),
@@ -264,6 +263,7 @@ class VirtioFunction(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += bus.req.ready.eq(1)
                 m.d.sync += through.eq(0)
+                m.d.sync += near.eq(bus.req.payload.addr < ends)
                 with m.If(bus.req.valid):
                     m.d.sync += request.eq(bus.req.payload)
                     m.next = "DECODE"
@@ -274,6 +274,7 @@ class VirtioFunction(wiring.Component):
                         through.eq(1),
                         request.bar.eq(pci.window_bar),
                         request.addr.eq(pci.window_offset & 0xFFFF_FFFC),
+                        near.eq(pci.window_offset < ends),
                         request.strb.eq(size_mask << shift),
                         request.data.eq(request.data << (shift << 3)),
                     ]

@@ -34,7 +34,7 @@ class VirtioQueues(wiring.Component):
     when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
     view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
     engines; ``control_read`` In (``TableRead``): the control queue's row, whatever the index.
-    Latency: 4 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
+    Latency: 5 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
     Errors: a queue that does not exist has size 0. A size that is no power of two, is 0 or is above
@@ -173,17 +173,16 @@ class VirtioQueues(wiring.Component):
                 m.d.sync += row.eq(own.row)
                 m.next = "PROGRAM"
             with m.State("ACCESS"):
+                m.d.comb += acting.eq(self.port.write & exists)
+                m.d.sync += [row.eq(changed), self.port.read_data.eq(Mux(exists, value, 0))]
+                m.next = "STORE"
+            with m.State("STORE"):
                 m.d.comb += [
-                    acting.eq(self.port.write & exists),
                     rows.write.index.eq(self.select),
-                    rows.write.row.eq(changed),
-                    rows.write.enable.eq(acting),
+                    rows.write.row.eq(row),
+                    rows.write.enable.eq(self.port.write & exists),
                 ]
-                m.d.sync += [
-                    waiting.eq(0),
-                    self.port.done.eq(1),
-                    self.port.read_data.eq(Mux(exists, value, 0)),
-                ]
+                m.d.sync += [waiting.eq(0), self.port.done.eq(1)]
                 m.next = "IDLE"
             with m.State("PROGRAM"):
                 m.d.comb += [

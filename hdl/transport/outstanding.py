@@ -128,7 +128,9 @@ class OutstandingTable(wiring.Component):
         held, held_qp, held_link = Signal(), Signal(qp_bits), Signal(entry_bits)
         position, status = Signal(16), Signal(8)
         named, good, last = Signal(), Signal(), Signal()  # of the entry that a walk has come to
-        free_number = free.read0.row
+        # In a register: two cycles behind ``free_head``, one before the next append can want it.
+        free_number = Signal(entry_bits, reset_less=True)
+        m.d.sync += free_number.eq(free.read0.row)
 
         given, taken = Signal(), Signal()  # an entry, to the free list and from it
         more, fewer = free_count + 1, free_count - 1

@@ -208,6 +208,8 @@ class Requester(wiring.Component):
 
         append, offered, appending = Signal(), Signal(), Signal()
         self._append(m, awaited, row, status, single, append, offered, appending)
+        large = Signal(reset_less=True)  # known a cycle after ``mtu``, before the first packet
+        m.d.sync += large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read)
         entered = Signal()  # it has been appended now, and no packet has been handed over since
         offering = Signal()  # the job has been offered: it stays until it is taken
         handed = awaited.i.payload
@@ -220,7 +222,7 @@ class Requester(wiring.Component):
             handed.position.eq(wqe.position),
             handed.number.eq(row.entry),
             handed.line.eq(wqe.line),
-            awaited.large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read),
+            awaited.large.eq(large),
             awaited.drain_start.eq(self.drain_start),
             self.drain_done.eq(awaited.drain_done),
             self.packets.eq(awaited.packets),

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
-from hdl.common.sums import wide_sum
+from hdl.common.sums import is_sum, reaches, wide_sum
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import Operation as Op
 
@@ -101,15 +101,18 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     with m.Else():
         m.d.comb += length.eq(header.length != 0)
 
+    length32 = Signal(32)
+    m.d.comb += length32.eq(header.length)
+    over = reaches(m, rx.offset, header.length, rx.dma_length)
     message = Signal(name="message_length_error")  # against the RETH's length
     with m.If(reth & (header.dma_length > LARGEST_MESSAGE)):
         m.d.comb += message.eq(1)
     with m.Elif(write & first):
         m.d.comb += message.eq(header.dma_length <= mtu)
     with m.Elif(write & middle):
-        m.d.comb += message.eq(after >= rx.dma_length)
+        m.d.comb += message.eq(over)
     with m.Elif(write & last):
-        m.d.comb += message.eq(after != rx.dma_length)
+        m.d.comb += message.eq(~is_sum(rx.offset, length32, rx.dma_length))
     with m.Elif(write):
         m.d.comb += message.eq(header.length != header.dma_length)
 

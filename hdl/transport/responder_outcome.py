@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
+from hdl.common.count import raised
 from hdl.common.sums import wide_sum
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
@@ -137,7 +138,7 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
-        row.msn.eq(rx.msn + (accepted & (v.facts.last | v.facts.read))),
+        row.msn.eq(raised(rx.msn, accepted & (v.facts.last | v.facts.read))),
         row.message.eq(rx.message),
         row.position.eq(rx.position + v.consume),
         row.available.eq(Mux(v.has_fetched, v.fetched.available, rx.available)),

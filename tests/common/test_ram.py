@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
 from amaranth.lib import data
 
 from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.context.gid import GidTable
 from hdl.context.table import Table
 from tests.simulate import simulate
 
@@ -53,6 +56,67 @@ def test_without_forwarding_other_rows_are_read_and_held():
             assert ctx.get(ram.read0.row) == held
 
     simulate(ram, bench)
+
+
+def test_an_earlier_port_returns_the_row_as_it_was():
+    ram = Ram(shape=8, depth=4, reads=2, earlier=(1,))
+
+    async def bench(ctx):
+        rng, model = random.Random(3), [0] * 4
+        for _ in range(300):
+            write, index, row = rng.random() < 0.7, rng.randrange(4), rng.randrange(256)
+            ctx.set(ram.write.enable, write)
+            ctx.set(ram.write.index, index)
+            ctx.set(ram.write.row, row)
+            before = list(model)
+            if write:
+                model[index] = row
+            reads = [rng.randrange(4) for _ in range(2)]
+            for port, read in zip((ram.read0, ram.read1), reads, strict=True):
+                ctx.set(port.enable, 1)
+                ctx.set(port.index, read)
+            await ctx.tick()
+            assert ctx.get(ram.read0.row) == model[reads[0]]
+            assert ctx.get(ram.read1.row) == before[reads[1]]
+
+    simulate(ram, bench)
+
+
+def test_earlier_names_ports_that_exist():
+    with pytest.raises(ValueError, match="Earlier must name ports below 2"):
+        Ram(shape=8, depth=4, reads=2, earlier=(2,))
+
+
+def test_gids_are_seen_by_both_sides_and_none_lies_beyond_the_table():
+    count = 5
+    table = GidTable(config=NicConfig(width=64, gids=count))
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        rng = random.Random(4)
+        rows = [
+            {"valid": 1, "function": n, "gid": rng.getrandbits(128), "vlan_valid": 1, "vlan_id": n}
+            for n in range(count)
+        ]
+        for index, row in enumerate(rows):
+            ctx.set(table.program.index, index)
+            ctx.set(table.program.row, row)
+            ctx.set(table.program.write, 1)
+            assert ctx.get(table.program.done)
+            await ctx.tick()
+        ctx.set(table.program.write, 0)
+        for index in (*range(count), count, 8, 128 + 1, 255, 0):
+            ctx.set(table.read.index, index)
+            ctx.set(table.read.enable, 1)
+            await ctx.tick()
+            assert ctx.get(table.read.row.valid) == (index < count)
+            if index < count:
+                assert all(ctx.get(table.read.row[k]) == rows[index][k] for k in rows[index])
+        for index, row in enumerate(rows):
+            assert all(ctx.get(table.rows[index][k]) == row[k] for k in row)
+
+    simulate(table, bench)
 
 
 def test_table_clears_and_gives_the_owner_the_first_turn():

@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from hdl.common.sums import at_most, is_sum, wide_difference, wide_sum
+from hdl.common.sums import at_most, is_sum, reaches, wide_difference, wide_sum
 
 
 class Sums(wiring.Component):
@@ -26,6 +26,7 @@ class Sums(wiring.Component):
                 "difference": Out(bits + 1),
                 "at_most": Out(1),
                 "is_sum": Out(1),
+                "reaches": Out(1),
             }
         )
 
@@ -39,6 +40,7 @@ class Sums(wiring.Component):
             self.difference.eq(wide_difference(m, self.a, self.b, block=self._block)),
             self.at_most.eq(at_most(self.a, self.other, block=self._block)),
             self.is_sum.eq(is_sum(self.a, wide, self.other)),
+            self.reaches.eq(reaches(m, self.a, self.b, self.other, block=self._block)),
         ]
         return m
 
@@ -60,7 +62,7 @@ def test_sums(bits, narrow, block):
         for _ in range(300):
             a, b = number(bits), number(narrow)
             total, bit = a + b & most, 1 << rng.randrange(bits)
-            other = rng.choice([a, a ^ bit, number(bits), total, total ^ bit])
+            other = rng.choice([a, a ^ bit, number(bits), total, total ^ bit, total + 1 & most])
             ctx.set(dut.a, a)
             ctx.set(dut.b, b)
             ctx.set(dut.other, other)
@@ -69,6 +71,7 @@ def test_sums(bits, narrow, block):
             assert ctx.get(dut.difference) == (a - b & most) | (a >= b) << bits
             assert ctx.get(dut.at_most) == (a <= other)
             assert ctx.get(dut.is_sum) == (a + b == other)
+            assert ctx.get(dut.reaches) == (a + b >= other)
 
     sim = Simulator(dut)
     sim.add_testbench(bench)
