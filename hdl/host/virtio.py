@@ -257,7 +257,8 @@ class VirtioFunction(wiring.Component):
 
         # Whoever answers is found a cycle later than a doorbell, which has no time to lose.
         found = {name: Signal(name=f"found_{name}") for name in ports}
-        m.d.sync += [found[name].eq(to[name]) for name in ports]
+        found_isr = Signal()
+        m.d.sync += [found_isr.eq(is_isr), *(found[name].eq(to[name]) for name in ports)]
 
         with m.FSM(name="access"):
             with m.State("IDLE"):
@@ -285,14 +286,13 @@ class VirtioFunction(wiring.Component):
                     m.d.comb += doorbells.i.valid.eq(rung)
                     with m.If(doorbells.i.ready | ~rung):
                         m.next = "LEAVE"
-                with m.Elif(is_isr):
-                    m.d.comb += isr_read.eq(~request.write & request.strb[0])
-                    m.d.sync += answer.eq(isr)
-                    m.next = "LEAVE"
                 with m.Else():
                     m.next = "FIND"
             with m.State("FIND"):
-                m.next = "LEAVE"  # nothing is there
+                m.next = "LEAVE"  # unless something else is there
+                with m.If(found_isr):
+                    m.d.comb += isr_read.eq(~request.write & request.strb[0])
+                    m.d.sync += answer.eq(isr)
                 for name, port in ports.items():
                     with m.If(found[name]):
                         m.d.comb += port.start.eq(1)

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature, Status
+from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.jobs import QueueError, QueueErrorCause
 
@@ -46,7 +47,7 @@ class CommonConfig(wiring.Component):
     In, one cycle, the device configuration is new. ``queue_error`` In (always accepted),
     ``misaligned`` In with ``misaligned_queue``: the first one sets DEVICE_NEEDS_RESET and stands in
     ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
-    Latency: ``done`` one cycle after ``start``.
+    Latency: ``done`` two cycles after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1 or with a bit that was not
     offered, DRIVER_OK is refused without FEATURES_OK; features cannot change after it; a driver
     cannot clear status bits except by writing 0. During a reset the status reads
@@ -88,9 +89,12 @@ class CommonConfig(wiring.Component):
         generation = Signal(8)
         status = Signal(8)
         features_ok = Signal()
-        write = Signal()
+        started, write = (
+            Signal(),
+            Signal(),
+        )  # a cycle behind ``port.start``: what was there is known
         m.d.comb += [
-            write.eq(port.start & port.write & ~self.resetting),
+            write.eq(started & port.write & ~self.resetting),
             features_ok.eq((status & Status.FEATURES_OK) != 0),
             self.features.eq(Mux(features_ok, driver_features, 0)),
             self.status.eq(Mux(self.resetting, int(Status.DEVICE_NEEDS_RESET), status)),
@@ -117,14 +121,14 @@ class CommonConfig(wiring.Component):
             part = Signal(8 * abi.COMMON_CFG.place(name).size, name=f"{name}_shown")
             m.d.comb += part.eq(value)
             words.setdefault(word, {})[low] = part
-        current = Signal(32)
+        current, now = Signal(32, reset_less=True), Signal(32)
         with m.Switch(port.addr):
             for word, parts in words.items():
                 with m.Case(word):
-                    m.d.comb += current.eq(Cat(parts[low] for low in sorted(parts)))
-        m.d.sync += port.done.eq(port.start)
+                    m.d.comb += now.eq(Cat(parts[low] for low in sorted(parts)))
+        m.d.sync += [started.eq(port.start), port.done.eq(started), port.read_data.eq(current)]
         with m.If(port.start):
-            m.d.sync += port.read_data.eq(current)
+            m.d.sync += current.eq(now)
 
         merged = Signal(32)
         m.d.comb += merged.eq(merge(current, port))
@@ -153,8 +157,8 @@ class CommonConfig(wiring.Component):
                     m.d.sync += [
                         self.resetting.eq(1),
                         self.reset_request.eq(1),
-                        self.reset_count.eq(self.reset_count + 1),
                     ]
+                    increment(m, self.reset_count)
                     m.next = "QUIESCE"
             with m.State("QUIESCE"):
                 with m.If(self.reset_done):

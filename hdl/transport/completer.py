@@ -1,10 +1,11 @@
 """The sending side's answers: ACKs, NAKs and READ responses finish outstanding WQEs."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.count import raised
 from hdl.common.sums import is_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
@@ -206,7 +207,7 @@ class Completer(wiring.Component):
                             m.d.sync += owes.eq(0)
                     with m.Elif(placed):
                         m.d.sync += [
-                            ack.psn.eq(header.psn + 1),
+                            ack.psn.eq(raised(header.psn, Const(1))),
                             ack.read_begun.eq(1),
                             changed.eq(1),
                         ]
@@ -322,7 +323,7 @@ class Completer(wiring.Component):
             with m.If(~work.ack.error):
                 m.d.sync += poke_flags.eq(ReceiveFlags.FINISH | ReceiveFlags.FLUSH)
         with m.Elif(~facts.acknowledged):
-            m.d.sync += ack.psn.eq(entry.last_psn + 1)
+            m.d.sync += ack.psn.eq(raised(entry.last_psn, Const(1)))
 
     def _decide_poke(self, m, work, ack, oldest, facts, finish, status):
         entry = oldest.entry
@@ -375,7 +376,7 @@ class Completer(wiring.Component):
         with m.Elif(is_data | (is_ack & facts.read)):
             lost()
         with m.Elif(is_ack):
-            m.d.sync += [ack.psn.eq(header.psn + 1), changed.eq(1)]
+            m.d.sync += [ack.psn.eq(raised(header.psn, Const(1))), changed.eq(1)]
         with m.Else():
             self._decide_nak(
                 m, work, ack, oldest, said, facts, finish, status, changed, poke_flags, events

@@ -88,12 +88,14 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
     """Facts of the packet against the oldest WQE and the oldest unacknowledged PSN."""
     facts = Signal(EntryFacts, name="entry_now")
     header, entry = work.header, oldest.entry
-    behind, past, left = Signal(24), Signal(24), Signal(24)
-    packets = wide_difference(m, header.psn, entry.first_psn, block=PSN_BLOCK)[:24]
+
+    def distance(psn, start):
+        return wide_difference(m, psn, start, block=PSN_BLOCK)[:24]
+
+    behind, past = distance(header.psn, ack.psn), distance(entry.last_psn, header.psn)
+    left = distance(entry.last_psn, ack.psn)
+    packets = distance(header.psn, entry.first_psn)
     m.d.comb += [
-        behind.eq(header.psn - ack.psn),
-        past.eq(entry.last_psn - header.psn),
-        left.eq(entry.last_psn - ack.psn),
         facts.behind.eq(behind[23]),
         facts.expected.eq(behind == 0),
         facts.at_last.eq(past == 0),

@@ -78,7 +78,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     after = Signal(33, name="after_now")
     m.d.comb += [
         distance.eq(header.psn - rx.psn),
-        after.eq(Mux(first | only, 0, rx.offset) + header.length),
+        after.eq(wide_sum(m, Mux(first | only, 0, rx.offset), header.length)),
     ]
 
     # Opcode order: in mid-message only the same kind goes on, otherwise only a beginning may come.
