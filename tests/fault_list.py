@@ -43,9 +43,7 @@ COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 IN_ORDER = ("tests/queues/test_queues.py::test_engine[in_order-64]",)
 RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
 RECV_AHEAD = ("tests/queues/test_queues.py::test_receive_ahead[64]",)
-GIDS = (
-    "tests/common/test_ram.py::test_gids_are_seen_by_both_sides_and_none_lies_beyond_the_table",
-)
+GIDS = ("tests/common/test_ram.py::test_gids_and_none_beyond_the_table",)
 COUNTERS = ("tests/transport/test_qp_counters.py",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
 VIRTIO = ("tests/host/test_virtio.py::test_small_card[setup]",)

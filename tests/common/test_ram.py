@@ -87,7 +87,7 @@ def test_earlier_names_ports_that_exist():
         Ram(shape=8, depth=4, reads=2, earlier=(2,))
 
 
-def test_gids_are_seen_by_both_sides_and_none_lies_beyond_the_table():
+def test_gids_and_none_beyond_the_table():
     count = 5
     table = GidTable(config=NicConfig(width=64, gids=count))
 
