@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hdl.config import NicConfig
+from sim.synth.tool import Cuts
 from sim.verilog import Rtl
 
 WHOLE = "nic"
@@ -55,9 +56,13 @@ class Part:
         return Rtl("sim.synth.parts:component", params, name=self.name)
 
     @property
-    def without(self) -> tuple[str, ...]:
-        """Modules whose place ports of the top take."""
-        return tuple(f"{CORE}.{name}" for name in OUTSIDE) if self.name == CORE else ()
+    def cuts(self) -> Cuts:
+        """Of the core, modules whose place ports of the top take; the whole in its components."""
+        if self.name == CORE:
+            return Cuts(without=tuple(f"{CORE}.{name}" for name in OUTSIDE))
+        if self.name == WHOLE:
+            return Cuts(apart=tuple(f"{WHOLE}.{name}" for name in components(self.config)))
+        return Cuts()
 
 
 def components(config: NicConfig) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     say("generating")
     files = sources(part.rtl)
     contents = [tool.prepared(source) for source in files]
-    text = tool.script([source.name for source in files], part.name, family, part.without)
+    text = tool.script([source.name for source in files], part.name, family, part.cuts)
     key = digest(text, env.package_version("pyosys"), *contents)
     folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             started = time.monotonic()
-            netlist = tool.synthesise(files, part.name, family, folder, say, part.without)
+            netlist = tool.synthesise(files, part.name, family, folder, say, part.cuts)
             seconds = time.monotonic() - started
             with netlist.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
                 shutil.copyfileobj(source, target)

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sim.env import BuildError, ToolError
@@ -51,12 +52,29 @@ def prepared(source: Path) -> str:
     return re.sub(r"\\\S+", plain, source.read_text())
 
 
-def script(sources: Sequence[str], top: str, family: str, without: Sequence[str] = ()) -> str:
-    """Return the Yosys script: file names are relative to the folder that it runs in.
+@dataclass(frozen=True)
+class Cuts:
+    """Modules that are not just a part of the top.
 
-    without: modules that are left out; their instances' connections become ports of the top.
+    without: left out; their instances' connections become ports of the top. apart: mapped each by
+    itself, as the mapper's time grows faster than what it maps; constants and unused ports pass
+    between them before, and they are joined after, so that paths through several are whole.
     """
-    cut = [f"blackbox ={name}" for name in without]
+
+    without: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+NO_CUTS = Cuts()
+
+
+def script(sources: Sequence[str], top: str, family: str, cuts: Cuts = NO_CUTS) -> str:
+    """Return the Yosys script: file names are relative to the folder that it runs in."""
+    cut = [f"blackbox ={name}" for name in cuts.without]
+    apart = " ".join(f"={name}" for name in cuts.apart)
+    separate = [f"setattr -mod -set keep_hierarchy 1 {apart}"] if apart else []
+    narrow = ["opt_clean", "opt_hier", "opt -fast", "opt_hier"] if apart else []
+    join = [f"setattr -mod -unset keep_hierarchy {apart}", "flatten", "opt_clean"] if apart else []
     return "\n".join(
         [
             f"read_verilog -sv {' '.join(sources)}",
@@ -65,9 +83,12 @@ def script(sources: Sequence[str], top: str, family: str, without: Sequence[str]
             f"setattr -set {NAMED} 1 w:* w:$* %d",
             f"setattr -set {REGISTER} 1 a:init",
             *cut,
+            *separate,
             "flatten",
+            *narrow,
             *([f"expose -evert {top}/c:*"] if cut else []),
             f"{FAMILIES[family]} -top {top}",
+            *join,
             "check -assert -noinit",
             f"write_json {NETLIST}",
             "",
@@ -81,18 +102,18 @@ def synthesise(
     family: str,
     folder: Path,
     say: Callable[[str], None] = lambda text: None,
-    without: Sequence[str] = (),
+    cuts: Cuts = NO_CUTS,
 ) -> Path:
     """Map ``sources`` to the cells of ``family``; returns the netlist (Yosys' JSON) in ``folder``.
 
-    without: as for ``script``. say: is told every few seconds what Yosys is doing.
+    say: is told every few seconds what Yosys is doing.
     Raises ToolError when Yosys is not installed, BuildError with the end of its log when it fails
     or ends without a netlist (it has been seen to end with status 0 after its mapper had died).
     """
     _library(folder / "share")
     for source in sources:
         (folder / source.name).write_text(prepared(source))
-    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family, without))
+    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family, cuts))
     log = folder / LOG
     with log.open("w") as output, _watch(log, say):
         done = subprocess.run(

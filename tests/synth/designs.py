@@ -43,6 +43,23 @@ module lut_ram(input clk, input write, input [4:0] to, from, input [7:0] i, outp
 endmodule
 """
 
+APART = """
+module \\apart.first (input clk, input [5:0] i, output y, output reg [7:0] spare);
+  reg [5:0] x;
+  assign y = ^x;
+  always @(posedge clk) begin x <= i; spare <= spare + 1; end
+endmodule
+module \\apart.second (input clk, y, input [4:0] i, input [7:0] mask, output reg [7:0] o);
+  reg [4:0] x;
+  always @(posedge clk) begin x <= i; o <= {8{y ^ ^x}} & mask; end
+endmodule
+module apart(input clk, input [10:0] i, output [7:0] o);
+  wire y;
+  \\apart.first first(.clk(clk), .i(i[5:0]), .y(y));
+  \\apart.second second(.clk(clk), .y(y), .i(i[10:6]), .mask(8'h81), .o(o));
+endmodule
+"""
+
 SINGLE_PORT = """
 module single_port(input clk, input write, input [8:0] to, input i, output o);
   reg rows[0:511];

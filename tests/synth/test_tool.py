@@ -9,6 +9,7 @@ import pytest
 
 from sim.env import BuildError, ToolError
 from sim.synth import tool
+from sim.synth.levels import Walk
 from sim.synth.netlist import read
 from tests.synth import designs
 
@@ -36,11 +37,25 @@ def test_module_that_is_left_out(tmp_path: Path) -> None:
     source = tmp_path / "in" / "around.sv"
     source.parent.mkdir()
     source.write_text(designs.AROUND)
-    netlist = tool.synthesise([source], "around", "ecp5", tmp_path, without=("around.inside",))
+    cuts = tool.Cuts(without=("around.inside",))
+    netlist = tool.synthesise([source], "around", "ecp5", tmp_path, cuts=cuts)
     found = read(netlist.read_bytes(), "around")
     assert [cell.type for cell in found.cells] == ["TRELLIS_FF"] * 8
     assert set(found.inputs) == {"clk", "i", "inside.b"}
     assert set(found.outputs) == {"o", "inside.a", "inside.clk"}
+
+
+def test_modules_that_are_mapped_apart(tmp_path: Path) -> None:
+    """Neither what nobody uses nor what a constant makes useless is left; paths are whole."""
+    source = tmp_path / "in" / "apart.sv"
+    source.parent.mkdir()
+    source.write_text(designs.APART)
+    cuts = tool.Cuts(apart=("apart.first", "apart.second"))
+    netlist = tool.synthesise([source], "apart", "xcup", tmp_path, cuts=cuts)
+    found = read(netlist.read_bytes(), "apart")
+    assert sum(cell.type.startswith("FD") for cell in found.cells) == 6 + 5 + 1
+    assert not any(cell.type == "CARRY4" for cell in found.cells)
+    assert Walk(found, "xcup").levels("register").worst == 2
 
 
 def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
