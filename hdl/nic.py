@@ -120,7 +120,7 @@ class Nic(wiring.Component):
         tx_arbiter = room("tx_arbiter", TxArbiter())
         receive = room("receive", Receive(config=config))
         qp_counters = room("qp_counters", QpCounters(config=config))
-        pokes = room("pokes", ActivationList(qps=config.qps, sets=5))
+        pokes = room("pokes", ActivationList(qps=config.qps, sets=5, held=True))
         gather = room("gather", Gather(config=config))
         scatter = room("scatter", Scatter(config=config))
         send_fetch = room("send_fetch", SendFetch(config=config))

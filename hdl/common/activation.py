@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.ports.jobs import Activation
 
 from .ram import Ram
+from .skid import Register
 
 __all__ = ["ActivationList", "activation_layout"]
 
@@ -32,18 +33,20 @@ class ActivationList(wiring.Component):
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
     ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it
     does), of which the newest is kept; ``ready``: the RAM has been cleared after reset.
-    Latency: 2 cycles from a set to ``o`` when nobody waits, else 4. Throughput: one set or one take
-    in two cycles; with n set ports each waits at most n turns. Flags of 0 are no activation and are
-    dropped.
+    Parameters: ``held``: each set waits for its turn in a register, so that no port's ``ready``
+    depends on another's ``valid``.
+    Latency: 2 cycles from a set to ``o`` when nobody waits, else 4; 1 more with ``held``.
+    Throughput: one set or one take in two cycles; with n set ports each waits at most n turns.
+    Flags of 0 are no activation and are dropped.
     Reset: empty; cleared row by row, sets wait meanwhile.
     """
 
-    def __init__(self, *, qps: int, sets: int = 1, data_width: int = 0):
+    def __init__(self, *, qps: int, sets: int = 1, data_width: int = 0, held: bool = False):
         if qps < 2 or qps & (qps - 1):
             raise ValueError(f"QPs must be a power of two, at least 2, not {qps!r}")
         if sets < 1:
             raise ValueError(f"Sets must be at least 1 port, not {sets!r}")
-        self._qps, self._sets = qps, sets
+        self._qps, self._sets, self._held = qps, sets, held
         self._payload = activation_layout(data_width)
         # No field of 0 bits: Verilog has none, and prints it as two.
         row = {"flags": FLAGS} | ({"data": data_width} if data_width else {})
@@ -76,6 +79,8 @@ class ActivationList(wiring.Component):
 
         # One operation at a time: read the QP's flags, then write them back merged or cleared.
         sets = [getattr(self, f"set{i}") for i in range(self._sets)]
+        if self._held:
+            sets = [self._hold(m, f"held{i}", port) for i, port in enumerate(sets)]
         turn = Signal(range(self._sets))
         chosen = Signal(self._payload)
         has_data = self._payload is not Activation
@@ -168,3 +173,8 @@ class ActivationList(wiring.Component):
             with m.State("SETTLE"):
                 m.next = "IDLE"  # the queue's RAM shows the next head
         return m
+
+    def _hold(self, m: Module, name: str, port):
+        m.submodules[name] = register = Register(shape=self._payload)
+        wiring.connect(m, wiring.flipped(port), register.i)
+        return register.o

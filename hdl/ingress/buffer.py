@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
+from hdl.common.skid import Register, Skid
 from hdl.ports.headers import RxHeader
 from hdl.ports.packet import packet_beat, packet_stream
 
@@ -24,8 +25,8 @@ class ReceiveBuffer(wiring.Component):
     taken back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back;
     ``room``: at least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was
     kept.
-    Latency: 5 cycles to ``payload``, 2 to ``header``. Throughput: one beat per cycle each way, one
-    packet per cycle. Errors: none of its own. Reset: empty.
+    Latency: 6 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
+    packet per cycle in, a header out every other cycle. Errors: none of its own. Reset: empty.
     """
 
     def __init__(self, *, width: int, depth: int, packets: int, reserve: int):
@@ -61,6 +62,12 @@ class ReceiveBuffer(wiring.Component):
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=RxHeader, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
+        # What comes out of a block RAM is late. Receive needs some cycles for a header.
+        m.submodules.header_out = header_out = Register(shape=RxHeader)
+        m.submodules.length_out = length_out = Skid(shape=13)
+        wiring.connect(m, headers.o, header_out.i)
+        wiring.connect(m, header_out.o, wiring.flipped(self.header))
+        wiring.connect(m, lengths.o, length_out.i)
 
         # Writing. Ends and start count one bit more than the index, so that full is not empty.
         end, committed, start = (Signal(index + 1, name=n) for n in ("end", "committed", "start"))
@@ -83,9 +90,6 @@ class ReceiveBuffer(wiring.Component):
             headers.i.valid.eq(kept),
             lengths.i.payload.eq(self.row.length - 1),
             lengths.i.valid.eq(kept & (self.row.length != 0)),
-            self.header.valid.eq(headers.o.valid),
-            self.header.payload.eq(headers.o.payload),
-            headers.o.ready.eq(self.header.ready),
         ]
         m.d.sync += [
             end.eq(Mux(self.finish & ~kept, committed, after)),
@@ -104,11 +108,11 @@ class ReceiveBuffer(wiring.Component):
         credit = Signal(range(AHEAD + 1), init=AHEAD)
         number = Signal(13 - lane_bits)
         ask, last, popped = Signal(), Signal(), Signal()
-        tail = lengths.o.payload  # number of the payload's last byte
+        tail = length_out.o.payload  # number of the payload's last byte
         m.d.comb += [
-            ask.eq(lengths.o.valid & (credit != 0)),
+            ask.eq(length_out.o.valid & (credit != 0)),
             last.eq(number == tail[lane_bits:]),
-            lengths.o.ready.eq(ask & last),
+            length_out.o.ready.eq(ask & last),
             ram.read0.index.eq(start),
             ram.read0.enable.eq(ask),
             popped.eq(self.payload.valid & self.payload.ready),
