@@ -399,8 +399,8 @@ FAULTS = (
         name="write-shift-wrong",
         what="host writes at some addresses are moved by a byte too many",
         file="hdl/host/write_align.py",
-        old="Mux(amount[k], value.rotate_left(unit << k), value)",
-        new="Mux(amount[k], value.rotate_left(unit * ((1 << k) + (k == 2))), value)",
+        old="shift.eq(~offset[:fine]),",
+        new="shift.eq(~offset[:fine] & 2),",
         tests=WRITE,
     ),
     Fault(

@@ -1,10 +1,13 @@
-"""Moving bytes between lanes: masks, counts and a pipelined rotator."""
+"""Moving bytes between lanes: masks, counts, a shifter of two beats and a pipelined rotator."""
+
+from functools import reduce
+from operator import or_
 
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask"]
+__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask", "shifted"]
 
 
 def keep_mask(count, lanes: int) -> Value:
@@ -17,13 +20,29 @@ def keep_mask(count, lanes: int) -> Value:
 def keep_count(keep) -> Value:
     """Return how many bits of ``keep`` are set; they must be contiguous from bit 0."""
     keep = Value.cast(keep)
-    lanes = len(keep)
-    # The one place where a set bit is followed by a clear one is the count, one-hot.
-    edges = [keep[n - 1] & ~keep[n] for n in range(1, lanes)] + [keep[lanes - 1]]
-    return Cat(
-        Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any()
-        for bit in range(lanes.bit_length())
-    )
+    # Every 2**n bits passed turn bit n of the count over once.
+    return Cat(keep[(1 << n) - 1 :: 1 << n].xor() for n in range(len(keep).bit_length()))
+
+
+def shifted(window: Value, amount: Value, unit: int) -> Value:
+    """Return ``window`` from bit ``amount * unit`` on: as much of it as there is for any amount.
+
+    With two neighbouring beats as the window this moves bytes and joins what two beats hold of
+    one. Two bits of ``amount`` make a level of 6-input tables: give each cycle an even number.
+    """
+    for low in reversed(range(0, len(amount), 2)):
+        digit = amount[low : low + 2]
+        reach = unit << low
+        width = len(window) - reach * ((1 << len(digit)) - 1)
+        # A sum of products: of nested multiplexers Yosys makes more tables, of fewer inputs.
+        window = reduce(
+            or_,
+            (
+                window[reach * n : reach * n + width] & (digit == n).replicate(width)
+                for n in range(1 << len(digit))
+            ),
+        )
+    return window
 
 
 def byte_mask(keep: Signal) -> Value:

@@ -29,7 +29,7 @@ class WriteEngine(wiring.Component):
     ``idle``: everything accepted has been taken by the host, or dropped.
     ``accepted``, ``issued``: bursts whose last beat the engine, or the host, has taken, modulo 256;
     fewer than 128 lie between them. The read engine orders reads behind writes with them.
-    Latency: 6 cycles from a chunk's last beat to its first beat at ``wr``. Throughput: one beat a
+    Latency: 5 cycles from a chunk's last beat to its first beat at ``wr``. Throughput: one beat a
     cycle; a burst that touches one more aligned beat than it has beats costs one more cycle. The
     turn passes without a gap when another client waits at the end of a burst, else in one cycle.
     Errors: none. Reset: empty; a chunk at the edge is cut off: use ``abort`` and ``idle`` before.
