@@ -24,7 +24,7 @@ def keep_count(keep) -> Value:
     return Cat(keep[(1 << n) - 1 :: 1 << n].xor() for n in range(len(keep).bit_length()))
 
 
-def shifted(window: Value, amount: Value, unit: int) -> Value:
+def shifted(m: Module, window: Value, amount: Value, unit: int, name: str) -> Value:
     """Return ``window`` from bit ``amount * unit`` on: as much of it as there is for any amount.
 
     With two neighbouring beats as the window this moves bytes and joins what two beats hold of
@@ -34,14 +34,15 @@ def shifted(window: Value, amount: Value, unit: int) -> Value:
         digit = amount[low : low + 2]
         reach = unit << low
         width = len(window) - reach * ((1 << len(digit)) - 1)
+        whole = Signal(len(window), name=f"{name}_window{low}")
+        rest = Signal(width, name=f"{name}_from{low}")
         # A sum of products: of nested multiplexers Yosys makes more tables, of fewer inputs.
-        window = reduce(
-            or_,
-            (
-                window[reach * n : reach * n + width] & (digit == n).replicate(width)
-                for n in range(1 << len(digit))
-            ),
+        parts = (
+            whole[reach * n : reach * n + width] & (digit == n).replicate(width)
+            for n in range(1 << len(digit))
         )
+        m.d.comb += [whole.eq(window), rest.eq(reduce(or_, parts))]
+        window = rest
     return window
 
 

@@ -52,7 +52,6 @@ class ReadAlign(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width, count = self._width, self._width // 8
-        lanes = ceil_log2(count)
         fine = 2  # bits of the shift that are left to the last cycle
         facts = slot_beat(width, self._clients)
 
@@ -83,7 +82,7 @@ class ReadAlign(wiring.Component):
         coarse = Signal(width + (8 << fine) - 8, reset_less=True)
         m.d.sync += [
             valid.eq(held_valid & free & ~held_spare),
-            coarse.eq(shifted(window, held.offset[fine:], 8 << fine)),
+            coarse.eq(shifted(m, window, held.offset[fine:], 8 << fine, "coarse")),
             now.client.eq(held.client),
             now.offset.eq(held.offset),
             now.end.eq(Mux(held.last, held.end, beat.end)),
@@ -95,7 +94,7 @@ class ReadAlign(wiring.Component):
         # The rest of the shift.
         m.d.sync += [
             self.o_valid.eq(0),
-            self.o.data.eq(shifted(coarse, now.offset[:fine], 8)),
+            self.o.data.eq(shifted(m, coarse, now.offset[:fine], 8, "fine")),
             self.o.keep.eq(keep_mask(now.end, count - 1) << 1 | 1),
             self.o.first.eq(now.first),
             self.o.last.eq(now.last),

@@ -34,6 +34,7 @@ class WriteAlign(wiring.Component):
     Latency: 2 cycles. Throughput: one beat per cycle; a burst whose last beat does not fit into one
     aligned beat takes one more cycle. ``drop`` entries (the burst's client was reset) pass through
     in order. Reset: empty.
+    The address lanes of a burst (not the rest of its address) must stand on each of its beats.
     """
 
     def __init__(self, *, width: int):
@@ -52,35 +53,33 @@ class WriteAlign(wiring.Component):
         m = Module()
         width, count = self._width, self._width // 8
         lanes = ceil_log2(count)
-        fine = 2  # bits of the shift that are left to the second cycle
-        # The pipeline moves as one: ``move`` is low while the output waits.
-        move, step = Signal(), Signal()
-        spilling = Signal()  # the burst's input is over, ``before`` holds its last bytes
         beat, drop = self.i.payload.beat, self.i.payload.drop
         out = self.o.payload
+
+        # The pipeline moves as one: ``move`` is low while the output waits. A burst's last beat
+        # stays at the input for a second time when its bytes do not fit into one aligned beat.
+        move, spills, spilling = Signal(), Signal(), Signal()
+        offset = beat.addr[:lanes]
         m.d.comb += [
             move.eq(~self.o.valid | self.o.ready),
-            step.eq(move & ~spilling),
-            self.i.ready.eq(step),
+            # Whether there is a byte for the first lane of the next aligned beat.
+            spills.eq(
+                beat.last
+                & ~drop
+                & (offset != 0)
+                & beat.keep.bit_select((-offset)[:lanes], 1)
+                & ~spilling
+            ),
+            self.i.ready.eq(move & ~spills),
         ]
 
-        # Where the burst's bytes lie. The address lanes of its first beat serve all of it.
-        burst_lanes, offset = Signal(lanes, reset_less=True), Signal(lanes)
-        first = beat.first & ~spilling
-        total = Signal(lanes + 1)  # one past the last lane, the next aligned beat's counted on
-        over = Signal(lanes, reset_less=True)  # bytes that did not fit into this aligned beat
-        spills = Signal()
-        m.d.comb += [
-            offset.eq(Mux(first, beat.addr[:lanes], burst_lanes)),
-            total.eq(keep_count(beat.keep) + offset),
-            spills.eq(beat.last & ~drop & total[lanes] & (total[:lanes] != 0)),
-        ]
-
-        # First cycle: coarse shift over two beats, and what the entry is.
+        # First cycle: coarse shift over two beats, and what the entry is. One digit of the shift
+        # in a cycle: of two Yosys makes half as many tables again.
         before = Signal(width, reset_less=True)
-        window = Cat(before, beat.data)[8:]  # a shift by nothing would leave ``before`` alone out
-        coarse = Signal(width + (8 << fine) - 8, reset_less=True)
-        shift = Signal(fine, reset_less=True)
+        # By 0 to size - 1 bytes less than a beat, and one: so a shift by 0 needs no bit more.
+        window = shifted(m, Cat(before, beat.data)[8:], ~offset[4:], 8 << 4, "window")
+        coarse = Signal(len(window), reset_less=True)
+        shift = Signal(min(4, lanes), reset_less=True)
         valid = Signal()
         facts = data.StructLayout(
             {
@@ -94,47 +93,48 @@ class WriteAlign(wiring.Component):
             }
         )
         now = Signal(facts, reset_less=True)
+        total = Signal(lanes + 1)  # one past the last lane, the next aligned beat's counted on
+        m.d.comb += total.eq(keep_count(beat.keep) + offset)
         with m.If(move):
             m.d.sync += [
-                valid.eq(self.i.valid | spilling),
-                spilling.eq(self.i.valid & step & spills),
-                coarse.eq(shifted(window, ~offset[fine:], 8 << fine)),
-                shift.eq(~offset[:fine]),
-                now.start.eq(Mux(first, offset, 0)),
-                now.last.eq(spilling | (beat.last & ~spills)),
-                now.drop.eq(drop & ~spilling),
+                valid.eq(self.i.valid),
+                spilling.eq(self.i.valid & spills),
+                coarse.eq(window),
+                shift.eq(~offset[:4]),
+                now.start.eq(Mux(beat.first & ~spilling, offset, 0)),
+                now.stop.eq(Mux(total[lanes] & ~spilling, count, total[:lanes])),
+                now.last.eq(beat.last & ~spills),
+                now.drop.eq(drop),
             ]
-            with m.If(spilling):
-                m.d.sync += now.stop.eq(over)
-            with m.Elif(total[lanes]):
-                m.d.sync += now.stop.eq(count)
-            with m.Else():
-                m.d.sync += now.stop.eq(total)
-            # The address stays here between a burst's beats.
-            with m.If(self.i.valid | spilling):
-                m.d.sync += now.line.eq(raised(now.line, Const(1)))
-        with m.If(step & self.i.valid):
-            m.d.sync += [before.eq(beat.data), over.eq(total)]
-            with m.If(beat.first):
+        with m.If(move & self.i.valid):
+            m.d.sync += before.eq(beat.data)
+            with m.If(beat.first & ~spilling):
                 m.d.sync += [
-                    burst_lanes.eq(beat.addr),
                     now.stream_id.eq(beat.stream_id),
                     now.function.eq(beat.function),
                     now.line.eq(beat.addr[lanes:]),
                 ]
+            with m.Else():
+                m.d.sync += now.line.eq(raised(now.line, Const(1)))
 
-        # Second cycle: the rest of the shift.
+        # Second cycle; the last digit comes behind the register.
+        middle = shifted(m, coarse, shift[2:], 8 << 2, "middle")
+        fine, last_shift = Signal(len(middle), reset_less=True), Signal(2, reset_less=True)
         with m.If(move):
             m.d.sync += [
                 self.o.valid.eq(valid),
                 out.stream_id.eq(now.stream_id),
                 out.function.eq(now.function),
                 out.addr.eq(Cat(Const(0, lanes), now.line)),
-                out.data.eq(shifted(coarse, shift, 8)),
+                fine.eq(middle),
+                last_shift.eq(shift),
                 out.strb.eq(keep_mask(now.stop, count) & ~keep_mask(now.start, count)),
                 out.bytes.eq(now.stop - now.start),
                 out.last.eq(now.last),
                 out.drop.eq(now.drop),
             ]
-        m.d.comb += self.busy.eq(valid | spilling | self.o.valid)
+        m.d.comb += [
+            out.data.eq(shifted(m, fine, last_shift, 8, "data")),
+            self.busy.eq(valid | self.o.valid),
+        ]
         return m
