@@ -407,8 +407,8 @@ FAULTS = (
         name="rotator-shift-wrong",
         what="one level of the shared rotator moves by a byte too many",
         file="hdl/common/shift.py",
-        old="step = 8 << level",
-        new="step = (8 << level) + 8 * (level == 1)",
+        old="step = 8 << 2 * stage",
+        new="step = (8 << 2 * stage) + 8 * (stage == 1)",
         tests=PACK,
     ),
     Fault(

@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -87,12 +87,16 @@ class Rotator(wiring.Component):
         readies = [Signal(name=f"ready{n}") for n in range(stages)]
         m.d.comb += self.i.ready.eq(readies[0])
         for stage in range(stages):
-            for level in range(2 * stage, min(2 * stage + 2, levels)):
-                step = 8 << level
-                turned = moved.rotate_left(step) if self._left else moved.rotate_right(step)
-                shifted = Signal(self._width, name=f"level{level}")
-                m.d.comb += shifted.eq(Mux(amount[level], turned, moved))
-                moved = shifted
+            # One digit of the amount, in a sum of products as in ``shifted``.
+            digit = amount[2 * stage : 2 * stage + 2]
+            step = 8 << 2 * stage
+            turns = [
+                moved.rotate_left(step * n) if self._left else moved.rotate_right(step * n)
+                for n in range(1 << len(digit))
+            ]
+            turned = Signal(self._width, name=f"turned{stage}")
+            parts = (turn & (digit == n).replicate(self._width) for n, turn in enumerate(turns))
+            m.d.comb += turned.eq(reduce(or_, parts))
             data_r = Signal(self._width, name=f"data{stage}", reset_less=True)
             amount_r = Signal(levels, name=f"amount{stage}", reset_less=True)
             side_r = Signal(side_bits, name=f"side{stage}", reset_less=True)
@@ -101,7 +105,7 @@ class Rotator(wiring.Component):
             m.d.comb += readies[stage].eq(~valid_r | after)
             with m.If(readies[stage]):
                 m.d.sync += valid_r.eq(valid)
-                m.d.sync += [data_r.eq(moved), amount_r.eq(amount), side_r.eq(side)]
+                m.d.sync += [data_r.eq(turned), amount_r.eq(amount), side_r.eq(side)]
             moved, amount, side, valid = data_r, amount_r, side_r, valid_r
 
         m.d.comb += [
