@@ -167,24 +167,35 @@ class CrcUnfill(wiring.Component):
     Members: ``state``: register after a beat whose last ``fill`` bytes were zeros that do not
     count; ``crc``: the CRC-32 of the rest, complemented; least significant byte goes first on the
     wire.
+    Parameters: ``width`` of a beat in bits; every fill is ``least`` bytes and a multiple of
+    ``step`` (a power of two).
     Latency: ``latency`` cycles. Throughput: one per cycle. Reset: none needed.
     """
 
-    def __init__(self, *, width: int):
+    def __init__(self, *, width: int, step: int = 1, least: int = 0):
         if width < 32 or width & (width - 1):
             raise ValueError(f"Width must be a power of two, at least 32 bits, not {width!r}")
-        self._size = width // 8
-        self.latency = (self._size - 1).bit_length()
+        if step < 1 or step & (step - 1) or step > width // 8:
+            raise ValueError(f"Step must be a power of two of at most a beat, not {step!r}")
+        if not 0 <= least < step:
+            raise ValueError(f"Least must be 0 to {step - 1}, not {least!r}")
+        self._size, self._least = width // 8, least
+        self._stages = range(step.bit_length() - 1, (self._size - 1).bit_length())
+        self.latency = len(self._stages) + (least > 0)
         super().__init__({"state": In(32), "fill": In(range(self._size)), "crc": Out(32)})
 
     def elaborate(self, platform):
         m = Module()
         state, fill = self.state, self.fill
-        for stage in reversed(range(self.latency)):
-            shifted = Cat(_xor(state, row) for row in _state_rows(-(1 << stage)))
+        for stage in reversed(self._stages):
+            moved = Cat(_xor(state, row) for row in _state_rows(-(1 << stage)))
             result = Signal(32, name=f"state{stage}", reset_less=True)
             remaining = Signal(max(1, stage), name=f"fill{stage}", reset_less=True)
-            m.d.sync += [result.eq(Mux(fill[stage], shifted, state)), remaining.eq(fill)]
+            m.d.sync += [result.eq(Mux(fill[stage], moved, state)), remaining.eq(fill)]
             state, fill = result, remaining
+        if self._least:
+            result = Signal(32, name="state", reset_less=True)
+            m.d.sync += result.eq(Cat(_xor(state, row) for row in _state_rows(-self._least)))
+            state = result
         m.d.comb += self.crc.eq(~state)
         return m

@@ -62,23 +62,26 @@ class Packer(wiring.Component):
         # Lanes below ``fill`` were kept from before; what went round belongs to the next beat.
         turned, facts = rotator.o.p.data, rotator.o.p.side
         kept = Signal(width, reset_less=True)
-        merged, full, spill = Signal(width), Signal(), Signal()
+        full, spill = Signal(), Signal()
         begun, error, flush = Signal(), Signal(), Signal()
         rest = Signal(bits, reset_less=True)
         older, wide = Signal(lanes), Signal(width)
+        count = Signal(bits + 1)
         m.d.comb += [
             older.eq(keep_mask(facts.fill, lanes)),
-            wide.eq(byte_mask(older)),
-            merged.eq((kept & wide) | (turned & ~wide)),
+            wide.eq(byte_mask((older | flush.replicate(lanes))[:lanes])),
+            count.eq(Mux(flush, rest, facts.total)),
             full.eq(facts.total[bits]),
             spill.eq(facts.end & full & (facts.total[:bits] != 0)),
         ]
         with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [
+                self.o.p.data.eq((kept & wide) | (turned & ~wide)),
+                self.o.p.keep.eq(keep_mask(count, lanes)),
+            ]
             with m.If(flush):
                 m.d.sync += [
                     self.o.valid.eq(1),
-                    self.o.p.data.eq(kept),
-                    self.o.p.keep.eq(keep_mask(rest, lanes)),
                     self.o.p.first.eq(0),
                     self.o.p.last.eq(1),
                     self.o.p.error.eq(error),
@@ -90,15 +93,15 @@ class Packer(wiring.Component):
                 m.d.comb += rotator.o.ready.eq(1)
                 m.d.sync += [
                     self.o.valid.eq(rotator.o.valid & (full | facts.end)),
-                    self.o.p.data.eq(merged),
-                    self.o.p.keep.eq(keep_mask(facts.total, lanes)),
                     self.o.p.first.eq(~begun),
                     self.o.p.last.eq(facts.end & ~spill),
                     self.o.p.error.eq((error | facts.error) & facts.end & ~spill),
                 ]
                 with m.If(rotator.o.valid):
+                    for lane in range(lanes):
+                        with m.If(full | ~older[lane]):
+                            m.d.sync += kept.word_select(lane, 8).eq(turned.word_select(lane, 8))
                     m.d.sync += [
-                        kept.eq(Mux(full, turned, merged)),
                         rest.eq(facts.total[:bits]),
                         flush.eq(spill),
                         error.eq((error | facts.error) & (spill | ~facts.end)),

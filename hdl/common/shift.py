@@ -1,10 +1,13 @@
-"""Moving bytes between lanes: masks, counts and a pipelined rotator."""
+"""Moving bytes between lanes: masks, counts, a shifter of two beats and a pipelined rotator."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask"]
+__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask", "shifted"]
 
 
 def keep_mask(count, lanes: int) -> Value:
@@ -17,13 +20,30 @@ def keep_mask(count, lanes: int) -> Value:
 def keep_count(keep) -> Value:
     """Return how many bits of ``keep`` are set; they must be contiguous from bit 0."""
     keep = Value.cast(keep)
-    lanes = len(keep)
-    # The one place where a set bit is followed by a clear one is the count, one-hot.
-    edges = [keep[n - 1] & ~keep[n] for n in range(1, lanes)] + [keep[lanes - 1]]
-    return Cat(
-        Cat(edge for n, edge in enumerate(edges, 1) if n >> bit & 1).any()
-        for bit in range(lanes.bit_length())
-    )
+    # Every 2**n bits passed turn bit n of the count over once.
+    return Cat(keep[(1 << n) - 1 :: 1 << n].xor() for n in range(len(keep).bit_length()))
+
+
+def shifted(m: Module, window: Value, amount: Value, unit: int, name: str) -> Value:
+    """Return ``window`` from bit ``amount * unit`` on: as much of it as there is for any amount.
+
+    With two neighbouring beats as the window this moves bytes and joins what two beats hold of
+    one. Two bits of ``amount`` make a level of 6-input tables: give each cycle an even number.
+    """
+    for low in reversed(range(0, len(amount), 2)):
+        digit = amount[low : low + 2]
+        reach = unit << low
+        width = len(window) - reach * ((1 << len(digit)) - 1)
+        whole = Signal(len(window), name=f"{name}_window{low}")
+        rest = Signal(width, name=f"{name}_from{low}")
+        # A sum of products: of nested multiplexers Yosys makes more tables, of fewer inputs.
+        parts = (
+            whole[reach * n : reach * n + width] & (digit == n).replicate(width)
+            for n in range(1 << len(digit))
+        )
+        m.d.comb += [whole.eq(window), rest.eq(reduce(or_, parts))]
+        window = rest
+    return window
 
 
 def byte_mask(keep: Signal) -> Value:
@@ -67,12 +87,16 @@ class Rotator(wiring.Component):
         readies = [Signal(name=f"ready{n}") for n in range(stages)]
         m.d.comb += self.i.ready.eq(readies[0])
         for stage in range(stages):
-            for level in range(2 * stage, min(2 * stage + 2, levels)):
-                step = 8 << level
-                turned = moved.rotate_left(step) if self._left else moved.rotate_right(step)
-                shifted = Signal(self._width, name=f"level{level}")
-                m.d.comb += shifted.eq(Mux(amount[level], turned, moved))
-                moved = shifted
+            # One digit of the amount, in a sum of products as in ``shifted``.
+            digit = amount[2 * stage : 2 * stage + 2]
+            step = 8 << 2 * stage
+            turns = [
+                moved.rotate_left(step * n) if self._left else moved.rotate_right(step * n)
+                for n in range(1 << len(digit))
+            ]
+            turned = Signal(self._width, name=f"turned{stage}")
+            parts = (turn & (digit == n).replicate(self._width) for n, turn in enumerate(turns))
+            m.d.comb += turned.eq(reduce(or_, parts))
             data_r = Signal(self._width, name=f"data{stage}", reset_less=True)
             amount_r = Signal(levels, name=f"amount{stage}", reset_less=True)
             side_r = Signal(side_bits, name=f"side{stage}", reset_less=True)
@@ -81,7 +105,7 @@ class Rotator(wiring.Component):
             m.d.comb += readies[stage].eq(~valid_r | after)
             with m.If(readies[stage]):
                 m.d.sync += valid_r.eq(valid)
-                m.d.sync += [data_r.eq(moved), amount_r.eq(amount), side_r.eq(side)]
+                m.d.sync += [data_r.eq(turned), amount_r.eq(amount), side_r.eq(side)]
             moved, amount, side, valid = data_r, amount_r, side_r, valid_r
 
         m.d.comb += [

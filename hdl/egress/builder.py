@@ -26,7 +26,7 @@ from hdl.wire.constants import (
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
 
-from .rows import SENT_OPCODES, head
+from .rows import SENT_OPCODES, head, head_bits
 
 __all__ = ["HeaderBuilder"]
 
@@ -39,13 +39,14 @@ class HeaderBuilder(wiring.Component):
 
     Spec: RFC 791 (DF set, identification 0 as RFC 6864, 4.1 allows), RFC 8200, RFC 768 (checksum
     0), IEEE 802.1Q, IBTA vol 1, 9.2 and 9.3 (MigReq 0).
-    Members: ``i`` rows; ``gid`` reads the GID table; ``mac_address``; ``o`` see ``head``.
-    Latency: 10 cycles to the queue of ``AHEAD`` packets, 2 through it. Throughput: one packet per
+    Members: ``i`` rows; ``gid`` reads the GID table; ``mac_address``; ``o`` see ``head``;
+    ``headers``: the packets' headers as bytes, whose user takes each after the packet's ``o``.
+    Latency: 9 cycles to the queues of ``AHEAD`` packets, 2 through them. Throughput: one packet per
     cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark
     the packet with ``error``. Reset: empty.
     """
 
-    STAGES = 10
+    STAGES = 9
 
     def __init__(self, *, width: int):
         self._width = width
@@ -55,6 +56,7 @@ class HeaderBuilder(wiring.Component):
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(stream.Signature(head(width))),
+                "headers": Out(stream.Signature(head_bits(width))),
             }
         )
 
@@ -62,18 +64,21 @@ class HeaderBuilder(wiring.Component):
         m = Module()
         layout = head(self._width)
         m.submodules.queue = queue = StreamFifo(shape=layout, depth=AHEAD)
+        m.submodules.bytes_queue = bytes_queue = StreamFifo(
+            shape=head_bits(self._width), depth=AHEAD
+        )
         valid = Signal(self.STAGES)
         credit = Signal(range(AHEAD + 1), init=AHEAD)
         take, done = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(credit != 0),
             take.eq(self.i.valid & self.i.ready),
-            done.eq(self.o.valid & self.o.ready),
-            self.o.valid.eq(queue.o.valid),
-            self.o.payload.eq(queue.o.payload),
-            queue.o.ready.eq(self.o.ready),
+            done.eq(self.headers.valid & self.headers.ready),
             queue.i.valid.eq(valid[-1]),
+            bytes_queue.i.valid.eq(valid[-1]),
         ]
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        wiring.connect(m, bytes_queue.o, wiring.flipped(self.headers))
         m.d.sync += [valid.eq(valid << 1 | take), credit.eq(credit - take + done)]
 
         # 1 to 3: the GID row.
@@ -82,21 +87,26 @@ class HeaderBuilder(wiring.Component):
         m.d.sync += self.gid.index.eq(job.av.sgid_index)
         row3 = Signal(GidRow, reset_less=True)
         m.d.sync += row3.eq(self.gid.row)
-        job1 = data.View(TxHeader, delayed(m, Value.cast(job), 1, name="job"))
+        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=4 + WordSum.LATENCY)
+        m.d.comb += [jobs.i.eq(job), jobs.i_valid.eq(take)]
+        opcode1 = delayed(m, job.opcode, 1, name="opcode")
+        length1 = delayed(m, job.length, 1, name="length")
         extended, known = Signal(5), Signal()
-        with m.Switch(job1.opcode):
+        with m.Switch(opcode1):
             for code, opcode in SENT_OPCODES.items():
                 with m.Case(code):
                     m.d.comb += [extended.eq(opcode.extended), known.eq(1)]
         pad1 = Signal(2)
-        m.d.comb += pad1.eq(-job1.length)
+        m.d.comb += pad1.eq(-length1)
         extended2 = delayed(m, extended, 1, name="extended")
-        data2 = delayed(m, job1.length + pad1, 1, name="data")
+        data2 = delayed(m, length1 + pad1, 1, name="data")
         # From the UDP header to the ICRC.
         segment3 = delayed(
             m, (data2 + extended2 + (UDP.size + BTH.size + ICRC_BYTES))[:16], 1, name="segment"
         )
-        job3 = data.View(TxHeader, delayed(m, Value.cast(job1), 2, name="job_late"))
+        traffic_class3 = delayed(m, job.av.traffic_class, 3, name="traffic_class")
+        hop_limit3 = delayed(m, job.av.hop_limit, 3, name="hop_limit")
+        destination3 = delayed(m, job.av.dgid[96:], 3, name="destination")
         ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
 
         # 4: the IPv4 header without its checksum; 4 to 8: the checksum.
@@ -105,18 +115,17 @@ class HeaderBuilder(wiring.Component):
             {
                 "version": 4,
                 "ihl": IPV4.size // 4,
-                "traffic_class": job3.av.traffic_class,
+                "traffic_class": traffic_class3,
                 "total_length": segment3 + IPV4.size,
                 "dont_fragment": 1,
-                "ttl": job3.av.hop_limit,
+                "ttl": hop_limit3,
                 "protocol": IP_PROTOCOL_UDP,
                 "source": swap(row3.gid[96:]),
-                "destination": swap(job3.av.dgid[96:]),
+                "destination": swap(destination3),
             },
         )
         wait = data.StructLayout(
             {
-                "job": TxHeader,
                 "row": GidRow,
                 "ipv6": 1,
                 "ipv4": 8 * IPV4.size,
@@ -127,7 +136,6 @@ class HeaderBuilder(wiring.Component):
         )
         entry4 = Signal(wait, reset_less=True)
         m.d.sync += [
-            entry4.job.eq(job3),
             entry4.row.eq(row3),
             entry4.ipv6.eq(ipv6_3),
             entry4.ipv4.eq(ipv4),
@@ -143,9 +151,9 @@ class HeaderBuilder(wiring.Component):
             waiting.i_valid.eq(valid[3]),
         ]
 
-        # 9: IP header before the transport headers.
+        # 9: the bytes.
         entry8 = waiting.o
-        job8 = entry8.job
+        job8 = jobs.o
         checksum = Const(0, 8 * IPV4["checksum"].byte), ~header_sum.sum
         ipv4_8 = entry8.ipv4 | Cat(*checksum, Const(0, 64))[: 8 * IPV4.size]
         ipv6_8 = build(
@@ -161,49 +169,43 @@ class HeaderBuilder(wiring.Component):
                 "destination": swap(job8.av.dgid),
             },
         )
+        # The headers in each of the four orders, one of which it is; lengths likewise.
         transport = self._transport(m, job8, entry8.segment)
-        packet9 = Signal(8 * IPV6.size + len(transport), reset_less=True)
-        base, before = Signal(7), Signal(7)  # headers to BTH; those in front of UDP
-        for vlan in (0, 1):
-            for v6 in (0, 1):
-                with m.If((entry8.row.vlan_valid == vlan) & (entry8.ipv6 == v6)):
-                    size = bth_offset(vlan=bool(vlan), ipv6=bool(v6)) + BTH.size
+        addresses = Cat(job8.av.dmac, self.mac_address)
+        assert ETHERNET.size == 14  # addresses and EtherType
+        packet = Signal(head_bits(self._width), reset_less=True)
+        base = Signal(7)  # headers to BTH
+        before = Signal(7)  # those in front of UDP
+        vlan8 = entry8.row.vlan_valid
+        with m.Switch(Cat(vlan8, entry8.ipv6)):
+            for vlan, v6 in ((0, 0), (1, 0), (0, 1), (1, 1)):
+                kind = swap(Const(ETHERTYPE_IPV6 if v6 else ETHERTYPE_IPV4, 16))
+                tag = build(
+                    VLAN,
+                    {"pcp": job8.av.sl, "vlan_id": entry8.row.vlan_id, "ethertype": swap(kind)},
+                )
+                link = Cat(swap(Const(ETHERTYPE_VLAN, 16)), tag) if vlan else kind
+                size = bth_offset(vlan=bool(vlan), ipv6=bool(v6)) + BTH.size
+                with m.Case(vlan | v6 << 1):
+                    m.d.sync += packet.eq(Cat(addresses, link, ipv6_8 if v6 else ipv4_8, transport))
                     m.d.comb += [base.eq(size), before.eq(size - UDP.size - BTH.size)]
-        size9 = delayed(m, (base + entry8.extended)[:7], 1, name="size")
-        whole = delayed(m, (before + entry8.segment)[:14], 1, name="whole")  # with the ICRC
-        m.d.sync += packet9.eq(Mux(entry8.ipv6, Cat(ipv6_8, transport), Cat(ipv4_8, transport)))
-        entry9 = data.View(wait, delayed(m, Value.cast(entry8), 1, name="entry9"))
-
-        # 10: Ethernet before it.
-        addresses = Cat(entry9.job.av.dmac, self.mac_address)
-        kind = swap(Mux(entry9.ipv6, Const(ETHERTYPE_IPV6, 16), Const(ETHERTYPE_IPV4, 16)))
-        tag = build(
-            VLAN,
-            {"pcp": entry9.job.av.sl, "vlan_id": entry9.row.vlan_id, "ethertype": swap(kind)},
-        )
-        vlan9 = entry9.row.vlan_valid
         result = Signal(layout, reset_less=True)
         lane_bits = ceil_log2(self._width // 8)
-        length, short = entry9.job.length, whole < MIN_FRAME
+        length = job8.length
+        whole = Signal(14)  # with the ICRC
+        short = whole < MIN_FRAME
+        m.d.comb += whole.eq(before + entry8.segment)
         m.d.sync += [
-            result.bytes.eq(
-                Mux(
-                    vlan9,
-                    Cat(addresses, swap(Const(ETHERTYPE_VLAN, 16)), tag, packet9),
-                    Cat(addresses, kind, packet9),
-                )
-            ),
-            result.size.eq(size9),
+            result.size.eq(base + entry8.extended),
             result.beats.eq(length[lane_bits:] + length[:lane_bits].any()),
             result.check.eq(whole - ICRC_BYTES),
             result.frame.eq(Mux(short, MIN_FRAME, whole)),
             result.last_beat.eq(Mux(short, MIN_FRAME - 1, whole - 1) >> lane_bits),
-            result.vlan.eq(vlan9),
-            result.ipv6.eq(entry9.ipv6),
-            result.error.eq(entry9.error),
+            result.vlan.eq(vlan8),
+            result.ipv6.eq(entry8.ipv6),
+            result.error.eq(entry8.error),
         ]
-        m.d.comb += Value.cast(queue.i.payload).eq(result)
-        assert ETHERNET.size == 14  # addresses and EtherType
+        m.d.comb += [queue.i.payload.eq(result), bytes_queue.i.payload.eq(packet)]
         return m
 
     def _transport(self, m: Module, job, segment: Value) -> Value:

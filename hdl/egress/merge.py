@@ -1,15 +1,14 @@
 """Joins headers and payload to frames."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.delay import delayed
-from hdl.common.rotate import pipelined_rotate
+from hdl.common.shift import shifted
 from hdl.ports.packet import packet_stream
 
-from .rows import head, sealed_beat
+from .rows import beat_number, head, head_bits, sealed_beat
 
 __all__ = ["Merge"]
 
@@ -19,20 +18,20 @@ class Merge(wiring.Component):
 
     A packet's beats follow the last one of the packet before without a gap. A frame has at least as
     many beats as its payload, so one payload beat at most is needed for each.
-    Members: ``heads``, ``payload`` In; ``go``: there is room for one more beat, ``stepped``: it was
-    begun; ``o_valid``, ``o`` Out: frames with zeros in place of the ICRC. Latency: 3 cycles.
-    Throughput: one beat per cycle.
+    Members: ``heads``, ``headers`` (the same packets' bytes, there no later), ``payload`` In;
+    ``go``: there is room for one more beat, ``stepped``: it was begun; ``o_valid``, ``o`` Out:
+    frames with zeros in place of the ICRC.
+    Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
     Who waits: a beat that needs payload waits for it, also in mid-frame. Errors: ``error`` of the
     head or of the payload goes to the frame's last beat. Reset: empty.
     """
-
-    ROTATE = 2
 
     def __init__(self, *, width: int):
         self._width = width
         super().__init__(
             {
                 "heads": In(stream.Signature(head(width))),
+                "headers": In(stream.Signature(head_bits(width))),
                 "payload": In(packet_stream(width)),
                 "go": In(1),
                 "stepped": Out(1),
@@ -45,10 +44,9 @@ class Merge(wiring.Component):
         m = Module()
         width, size = self._width, self._width // 8
         lane_bits = ceil_log2(size)
-        beat = Signal(sealed_beat(width), reset_less=True)
-        counts = beat.number.shape()
+        counts = beat_number(width)
 
-        # The packet being sent: its headers stay at the input until its last beat.
+        # The packet being sent: its lengths stay at the input until its last beat.
         now, failed = self.heads.p, Signal()
         number, end_beat = Signal(counts), Signal(counts)
         first = number == 0
@@ -74,20 +72,11 @@ class Merge(wiring.Component):
                 wanted.eq(Mux(needs, remaining - 1, remaining)),  # ``needs`` comes late
                 failed.eq((failed | failing) & ~last),
             ]
-        # Headers, then zeros.
-        parts = len(now.bytes) // width
-        header = now.bytes.word_select(number[: ceil_log2(parts)], width)
 
         # What this step makes of it.
-        taken = Signal(width, reset_less=True)
-        bits = Cat(self.payload.p.keep[lane].replicate(8) for lane in range(size))
-        facts = Signal(sealed_beat(width), reset_less=True)
-        carries, carry = Signal(reset_less=True), Signal()
-        m.d.comb += carry.eq(reached & (number != now.size[lane_bits:]))
+        valid, facts = Signal(), Signal(sealed_beat(width), reset_less=True)
         m.d.sync += [
-            taken.eq(Mux(needs, self.payload.p.data & bits, 0)),
-            carries.eq(carry),
-            facts.data.eq(Mux(number < parts, header, 0)),
+            valid.eq(step),
             facts.first.eq(first),
             facts.last.eq(last),
             # Final from the last payload beat on, and the ICRC never starts before that.
@@ -101,26 +90,40 @@ class Merge(wiring.Component):
             facts.tail.eq((number == end_beat + 1) & (place == size - 2)),
             facts.place.eq(place),
         ]
-        shift = Signal(lane_bits, reset_less=True)
-        m.d.sync += shift.eq(now.size[:lane_bits])
 
-        # Rotate the payload; a beat's upper bytes go into the frame's next beat.
-        rotated = pipelined_rotate(m, taken, shift, left=True, stages=self.ROTATE, name="payload")
-        valid = Signal(1 + self.ROTATE)
-        m.d.sync += valid.eq(valid << 1 | step)
-        facts_late = data.View(
-            sealed_beat(width), delayed(m, Value.cast(facts), self.ROTATE, name="facts")
-        )
-        carries_late = delayed(m, carries, self.ROTATE, name="carries")
-        shift_late = delayed(m, shift, self.ROTATE, name="shift")
-        before = Signal(width, reset_less=True)
-        own = Signal(width)
-        m.d.comb += own.eq(Cat((shift_late <= lane).replicate(8) for lane in range(size)))
-        with m.If(valid[-1]):
-            m.d.sync += before.eq(rotated)
+        # Payload moves up by the headers' length, which is 2 modulo 4: the bytes of this beat and
+        # the one before, from a word on, and with each whether it is payload at all.
+        words = lane_bits - 2
+        fine = min(2, words)  # bits of the shift that are left to the next cycle
+        before, before_keep = Signal(width, reset_less=True), Signal(size)
+        keep = Mux(needs, self.payload.p.keep, 0)
+        with m.If(step):
+            m.d.sync += [
+                before.eq(self.payload.p.data),
+                before_keep.eq(Mux(last, 0, keep)),
+            ]
+        reach = 4 << fine  # bytes of which the next cycle takes a beat are that less one word more
+        moved = Signal(width + 8 * (reach - 4), reset_less=True)
+        shift = Signal(fine, reset_less=True)
+        coarse = ~now.size[2 + fine : lane_bits]
+        window = Cat(before, self.payload.p.data)[16:-16]
+        window_keep = Cat(before_keep, keep)[2:-2]
+        bytes_ = shifted(m, window, coarse, 8 * reach, "bytes")
+        kept = shifted(m, window_keep, coarse, reach, "kept")
+        m.d.sync += [
+            # Byte by byte: a register's reset instead of a table for each bit.
+            moved.eq(Cat(Mux(kept[n], bytes_.word_select(n, 8), 0)[:8] for n in range(len(kept)))),
+            shift.eq(~now.size[2 : 2 + fine]),
+        ]
+
+        # Headers, then payload, then zeros. The headers' bytes leave their queue a cycle late.
+        parts = len(self.headers.p) // width
+        header = self.headers.p.word_select(facts.number[: ceil_log2(parts)], width)
+        payload = shifted(m, moved, shift, 32, "payload")
         m.d.comb += [
-            self.o_valid.eq(valid[-1]),
-            self.o.eq(facts_late),
-            self.o.data.eq(facts_late.data | (rotated & own) | Mux(carries_late, before & ~own, 0)),
+            self.headers.ready.eq(valid & facts.last),
+            self.o_valid.eq(valid),
+            self.o.eq(facts),
+            self.o.data.eq(payload | (header & (facts.number < parts).replicate(width))),
         ]
         return m

@@ -7,7 +7,7 @@ from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
 from hdl.wire.headers import BTH
 from hdl.wire.opcodes import ROCE_OPCODES
 
-__all__ = ["HEAD_BYTES", "SENT_OPCODES", "head", "sealed_beat"]
+__all__ = ["HEAD_BYTES", "SENT_OPCODES", "beat_number", "head", "head_bits", "sealed_beat"]
 
 #: Opcodes whose headers a ``TxHeader`` can fill: no datagrams, no atomics.
 SENT_OPCODES = {
@@ -24,18 +24,22 @@ HEAD_BYTES = (
 FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 
-def head(width: int) -> data.StructLayout:
-    """All headers of one packet as bytes, and the lengths that follow from them.
+def head_bits(width: int) -> int:
+    """Bits of all headers of one packet, in whole beats."""
+    return width * -(-8 * HEAD_BYTES // width)
 
-    ``size`` of the headers; ``beats`` of the payload; ``check``: bytes the ICRC covers, which is
-    where it goes; ``frame``: bytes of the frame without FCS; ``last_beat``: number of its last
-    beat. ``error``: send it spoiled.
+
+def head(width: int) -> data.StructLayout:
+    """The lengths that follow from all headers of one packet.
+
+    ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes the ICRC
+    covers, which is where it goes; ``frame``: bytes of the frame without FCS; ``last_beat``: number
+    of its last beat. ``error``: send it spoiled.
     """
     size = width // 8
     count = ceil_log2(FRAME_BYTES + 1)
     return data.StructLayout(
         {
-            "bytes": 8 * size * -(-HEAD_BYTES // size),
             "size": 7,
             "beats": 14 - ceil_log2(size),
             "check": count,

@@ -26,7 +26,9 @@ class Seal(wiring.Component):
 
     def __init__(self, *, width: int):
         self._width = width
-        self._wait = 1 + CrcBeats.LATENCY + ceil_log2(width // 8)
+        # The ICRC starts 2 modulo 4, so what fills its beat is that as well.
+        self._unfill = CrcUnfill(width=width, step=4, least=2)
+        self._wait = 1 + CrcBeats.LATENCY + self._unfill.latency
         self.latency = self._wait + 1
         super().__init__(
             {
@@ -42,7 +44,7 @@ class Seal(wiring.Component):
         width, size = self._width, self._width // 8
         m.submodules.mask = mask = IcrcMask(width=width)
         m.submodules.crc = crc = CrcBeats(width=width)
-        m.submodules.unfill = unfill = CrcUnfill(width=width)
+        m.submodules.unfill = unfill = self._unfill
         m.submodules.waiting = waiting = Delay(shape=sealed_beat(width), cycles=self._wait)
         valid = Signal(self._wait)
         fill = Signal.like(self.i.place, reset_less=True)

@@ -38,9 +38,9 @@ class ReadEngine(wiring.Component):
     ``QUEUE`` requests and the one in hand wait for that side by side.
     Requests of the ``direct`` clients come from a register that nothing long follows, and have no
     slice here.
-    Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 7 from a piece's last
-    ``rd_rsp`` beat to its first response beat, 6 of a request of one beat behind which nobody
-    waits. ``rd_req`` comes out of a register slice, so that ReadMerge needs none.
+    Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 6 from a piece's last
+    ``rd_rsp`` beat to its first response beat. ``rd_req`` comes out of a register slice, so that
+    ReadMerge needs none.
     Throughput: one piece a cycle is issued; one beat a cycle is stored and one is returned. A
     request that touches one more aligned beat than it has response beats costs that cycle. A piece
     is returned when it is complete.

@@ -9,6 +9,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.crc import IcrcMask
 from hdl.common.delay import delayed
+from hdl.common.shift import keep_mask
 from hdl.wire.constants import (
     ETHERTYPE_IPV6,
     ETHERTYPE_VLAN,
@@ -83,6 +84,11 @@ def _bth(field: str) -> _Places:
     return lambda *, vlan, ipv6: (BTH, field, bth_offset(vlan=vlan, ipv6=ipv6))
 
 
+def _kept(value: Value, keep: Value) -> Value:
+    """``value`` with the bytes 0 that ``keep`` does not have."""
+    return Cat(Mux(keep[n], value[8 * n : 8 * n + 8], 0)[:8] for n in range(len(keep)))
+
+
 class Decoder(wiring.Component):
     """Decodes lengths and opcode as the beats pass and cuts the frame accordingly.
 
@@ -137,16 +143,9 @@ class Decoder(wiring.Component):
         data1 = register(self.i.beat.data, "data1")
         first = delayed(m, self.i.beat.first, 4, name="first")
 
-        # 2: end of the IP packet, extended headers, the ICRC's view of the beat.
-        m.submodules.mask = mask = IcrcMask(width=self._width)
-        m.d.comb += [
-            mask.data.eq(data1),
-            mask.number.eq(Mux(number1 >= mask.beats, mask.beats, number1)),
-            mask.vlan.eq(vlan1),
-            mask.ipv6.eq(ipv6_1),
-        ]
-        masked2 = register(mask.masked, "masked2")
-        words2 = register(data1 & self._from_source(m, number1, vlan1, ipv6_1), "words2")
+        # 2: end of the IP packet, extended headers.
+        data2 = register(data1, "data2")
+        vlan2, ipv6_2 = register(vlan1, "vlan2"), register(ipv6_1, "ipv62")
         kind1 = Cat(vlan1, ipv6_1)
         before = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
         base = Signal(range(bth_offset(vlan=True, ipv6=True) + BTH.size + 1))
@@ -176,19 +175,30 @@ class Decoder(wiring.Component):
         with m.Else():
             m.d.comb += lanes.eq(left)
         lanes3 = register(lanes, "lanes3")
-        masked3, words3 = register(masked2, "masked3"), register(words2, "words3")
+        data3 = register(data2, "data3")
+        vlan3, ipv6_3 = register(vlan2, "vlan3"), register(ipv6_2, "ipv63")
         head3 = register((base2 + extended2)[:7], "head3")
         stop3 = register((end2 - (ICRC_BYTES + pad2))[:LENGTH_BITS], "stop3")
         ragged3 = register(end2[:2] != bth_offset(vlan=False, ipv6=False) % 4, "ragged3")
         empty3, end3 = register(empty2, "empty3"), register(end2, "end3")
         number3 = register(number2, "number3")
 
-        # 4: the cut beats; length of the payload.
-        keep = Cat((lanes3 > lane).replicate(8) for lane in range(size))
-        m.d.comb += self.o.first.eq(first)
+        # 4: the cut beats, as the ICRC and the UDP checksum see them; length of the payload.
+        m.submodules.mask = mask = IcrcMask(width=self._width)
+        m.d.comb += [
+            self.o.first.eq(first),
+            mask.data.eq(data3),
+            mask.number.eq(Mux(number3 >= mask.beats, mask.beats, number3)),
+            mask.vlan.eq(vlan3),
+            mask.ipv6.eq(ipv6_3),
+        ]
+        keep = Signal(size, name="keep")
+        m.d.comb += keep.eq(keep_mask(lanes3, size))
+        source = self._from_source(m, number3, vlan3, ipv6_3)
         m.d.sync += [
-            self.o.masked.eq(masked3 & keep),
-            self.o.words.eq(words3 & keep),
+            # Byte by byte: a register's reset instead of a table for each bit.
+            self.o.masked.eq(_kept(mask.masked, keep)),
+            self.o.words.eq(_kept(data3, keep & source)),
             self.o.skip.eq(lanes3 == 0),
             self.o.fill.eq((size - lanes3)[:lane_bits]),
         ]
@@ -236,16 +246,16 @@ class Decoder(wiring.Component):
         return Mux(is_ipv6(headers), Mux(vlan, four[3], four[2]), Mux(vlan, four[1], four[0]))
 
     def _from_source(self, m: Module, number: Value, vlan: Value, ipv6: Value) -> Signal:
-        """Ones from the IP source address on."""
+        """A one for each byte from the IP source address on."""
         size = self._width // 8
-        ones = Signal(self._width, name="from_source", init=-1)
+        ones = Signal(size, name="from_source", init=-1)
         for is_vlan_ in (False, True):
             for is_ipv6_ in (False, True):
                 source = ip_offset(vlan=is_vlan_) + (IPV6 if is_ipv6_ else IPV4)["source"].byte
                 with m.If((vlan == is_vlan_) & (ipv6 == is_ipv6_)):
                     for beat in range(-(-source // size)):
                         cut = min(source - beat * size, size)
-                        mask = (1 << self._width) - (1 << 8 * cut)
+                        mask = (1 << size) - (1 << cut)
                         with m.If(number == beat):
                             m.d.comb += ones.eq(mask)
         return ones

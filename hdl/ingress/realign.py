@@ -4,8 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.delay import delayed
-from hdl.common.rotate import pipelined_rotate
+from hdl.common.shift import shifted
 
 from .decoder import plan
 
@@ -13,7 +12,7 @@ __all__ = ["Realign"]
 
 
 class Realign(wiring.Component):
-    """Rotates each beat and joins it with the one before.
+    """Shifts each beat together with the one before.
 
     Headers are 2 modulo 4 bytes long, so payload never starts in lane 0 and an output beat never
     consists of one input beat, except a packet's last one. That one comes a cycle after its input
@@ -23,8 +22,7 @@ class Realign(wiring.Component):
     cycle, no stall. Reset: nothing in flight.
     """
 
-    ROTATE = 2
-    LATENCY = ROTATE + 1
+    LATENCY = 2
 
     def __init__(self, *, width: int):
         self._width = width
@@ -40,23 +38,24 @@ class Realign(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        size = self._width // 8
-        rotated = pipelined_rotate(
-            m, self.data, self.plan.shift, left=False, stages=self.ROTATE, name="data"
-        )
-        shift = delayed(m, self.plan.shift, self.ROTATE, name="shift")
-        emit = delayed(m, self.plan.emit, self.ROTATE, name="emit")
-        flush = delayed(m, self.plan.flush, self.ROTATE, name="flush")
-        valid = Signal(self.ROTATE)
-        m.d.sync += valid.eq(Cat(self.valid, valid))
-        before = Signal(self._width, reset_less=True)
+        words = len(self.plan.shift) - 2  # bits of the shift in words; two bytes always go
+        fine = min(2, words)
+        reach = 32 << fine
+        before, before_shift = Signal(self._width, reset_less=True), Signal.like(self.plan.shift)
         flushing = Signal()
-        with m.If(valid[-1]):
-            m.d.sync += before.eq(rotated)
-        own = Cat((shift + lane >= size).replicate(8) for lane in range(size))
+        with m.If(self.valid):
+            m.d.sync += [before.eq(self.data), before_shift.eq(self.plan.shift)]
+        m.d.sync += flushing.eq(self.valid & self.plan.flush)
+        # While flushing there may be a beat of the next packet already, which completes nothing.
+        shift = Mux(flushing, before_shift, self.plan.shift)
+        moved = Signal(self._width + reach - 32, reset_less=True)
+        window = Cat(before, self.data)[16:-16]
+        rest, valid = Signal(fine, reset_less=True), Signal()
         m.d.sync += [
-            flushing.eq(valid[-1] & flush),
-            self.o_valid.eq((valid[-1] & emit) | flushing),
-            self.o.eq(Mux(flushing, before, (rotated & own) | (before & ~own))),
+            moved.eq(shifted(m, window, shift[2 + fine :], reach, "window")),
+            rest.eq(shift[2:]),
+            valid.eq((self.valid & self.plan.emit) | flushing),
+            self.o.eq(shifted(m, moved, rest, 32, "moved")),
+            self.o_valid.eq(valid),
         ]
         return m

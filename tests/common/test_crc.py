@@ -54,13 +54,21 @@ def _simulate(design, bench) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize(("width", "lengths"), [(64, range(1, 90)), (512, range(55, 200, 9))])
-def test_every_length_with_gaps(width, lengths):
+@pytest.mark.parametrize(
+    ("width", "lengths", "fills"),
+    [
+        (64, range(1, 90), {}),
+        (512, range(55, 200, 9), {}),
+        (64, range(2, 90, 4), {"step": 4, "least": 2}),
+        (512, range(58, 300, 4), {"step": 4, "least": 2}),
+    ],
+)
+def test_every_length_with_gaps(width, lengths, fills):
     """One packet after the other, back to back or with gaps; each CRC comes in its cycle."""
     size = width // 8
     m = Module()
     m.submodules.beats = beats = crc.CrcBeats(width=width)
-    m.submodules.unfill = unfill = crc.CrcUnfill(width=width)
+    m.submodules.unfill = unfill = crc.CrcUnfill(width=width, **fills)
     fill = Signal(range(size))
     m.d.comb += unfill.state.eq(beats.state)
     stages = [fill]
