@@ -34,7 +34,7 @@ class CompletionJob(data.Struct):
     """A completion and where it goes.
 
     ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain
-    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a lane delivers.
+    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a Walker delivers.
     Neither, with ``emit``: the CQE is ``lost``; ``cause``, if any, is what is wrong with the CQ's
     ring."""
 
@@ -346,7 +346,7 @@ class CqBuffers(wiring.Component):
         return checked, wrong
 
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
-        """Buffers as they come, odd ones to the lanes; and each completion with its own."""
+        """Buffers as they come, odd ones to the walker; and each completion with its own."""
         element, buffer = descriptors.o.payload, found.i.payload
         request, for_lane = element.found.job.request, Signal()
         # Nothing is known of the completion that the FIFO is about to give.

@@ -1,6 +1,6 @@
 """Completions: buffers back to their rings, CQEs into completion queues, interrupts."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -17,7 +17,7 @@ from .buffers import WAITING, CompletionJob, CqBuffers
 from .cqe import CqeWriter
 from .read import ReadShare
 from .runs import UsedRuns
-from .types import NO_VECTOR, Segment, UsedRing
+from .types import NO_VECTOR, UsedRing
 from .used import UsedWriter
 from .walker import Walker
 
@@ -59,8 +59,8 @@ class CompletionEngine(wiring.Component):
     ``used_program``, the firmware's windows on the CQ rows and the used indices (``available`` of a
     CQ becomes ``position``); ``idle``; counters ``completions`` (CQEs written), ``overflows`` (CQEs
     lost), ``interrupts``.
-    The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by ``lanes``
-    Walkers. A queue that is not enabled gets nothing.
+    The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by a Walker,
+    one after the other. A queue that is not enabled gets nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
     error, once per arming, whatever the ring's flag or used_event says (VR-3.34: arming decides);
     for SQ and RQ whenever the queue has a vector, subject to NO_INTERRUPT or used_event. Such an
@@ -70,10 +70,8 @@ class CompletionEngine(wiring.Component):
     cleared, one a cycle; nothing is accepted meanwhile.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 2):
-        if not 1 <= lanes <= 16:
-            raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
-        self._config, self._lanes = config, lanes
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "i": In(stream.Signature(Completion)),
@@ -98,10 +96,10 @@ class CompletionEngine(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, count = self._config, self._lanes
+        config = self._config
         cq_bits, used_bits = max(1, ceil_log2(config.cqs)), ceil_log2(config.queues)
         m.submodules.buffers = buffers = CqBuffers(config=config)
-        m.submodules.share = share = ReadShare(width=config.width, clients=4 + count, depth=READS)
+        m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=READS)
         m.submodules.cqe = cqe = CqeWriter(config=config)
         m.submodules.runs = runs = UsedRuns(config=config)
         m.submodules.used = used = UsedWriter(config=config)
@@ -114,7 +112,11 @@ class CompletionEngine(wiring.Component):
         connect(m, flipped(self.i), buffers.i)
         connect(m, buffers.queue_read, flipped(self.queue_read))
         connect(m, used.interrupt, flipped(self.interrupt))
-        self._walk(m, buffers, share, cqe)
+        m.submodules.walker = walker = Walker(config=config)
+        connect(m, walker.read_client, share.client4)
+        connect(m, buffers.chain, walker.i)
+        connect(m, walker.o, cqe.segment)
+        m.d.comb += walker.indirect.eq(self.indirect)
 
         # One write client, a burst at a time.
         writing_cqe, writing_used = Signal(), Signal()
@@ -337,48 +339,6 @@ class CompletionEngine(wiring.Component):
                 armed.write.row.eq(Mux(arm_write, arm_row, window.row.armed)),
             ]
         return m
-
-    def _walk(self, m: Module, buffers, share, cqe) -> None:
-        """Chains to the walkers in turn, their segments back in the same turn."""
-        count = self._lanes
-        lane_bits = max(1, ceil_log2(count))
-        walkers = []
-        for i in range(count):
-            m.submodules[f"walker{i}"] = walker = Walker(config=self._config)
-            connect(m, walker.read_client, getattr(share, f"client{4 + i}"))
-            m.d.comb += [
-                walker.indirect.eq(self.indirect),
-                walker.i.payload.eq(buffers.chain.payload),
-            ]
-            walkers.append(walker)
-        to_walker, from_walker = Signal(lane_bits), Signal(lane_bits)
-
-        def following(turn):
-            return Mux(turn == count - 1, 0, turn + 1)
-
-        with m.Switch(to_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        walker.i.valid.eq(buffers.chain.valid),
-                        buffers.chain.ready.eq(walker.i.ready),
-                    ]
-        with m.If(buffers.chain.valid & buffers.chain.ready):
-            m.d.sync += to_walker.eq(following(to_walker))
-        segment = Signal(Segment)
-        m.d.comb += [
-            segment.eq(Array(walker.o.payload for walker in walkers)[from_walker]),
-            cqe.segment.payload.eq(segment),
-        ]
-        with m.Switch(from_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        cqe.segment.valid.eq(walker.o.valid),
-                        walker.o.ready.eq(cqe.segment.ready),
-                    ]
-        with m.If(cqe.segment.valid & cqe.segment.ready & segment.last):
-            m.d.sync += from_walker.eq(following(from_walker))
 
 
 def connect_stream(m: Module, source, sink) -> None:

@@ -448,7 +448,7 @@ async def doorbell_begins(dut):
 
 @cocotb.test()
 async def chain_ahead_does_not_hold_up(dut):
-    """A long chain that is fetched ahead: another queue's chain has its own lane."""
+    """A long chain that is looked at ahead is given up: it holds up nobody's own chain."""
     bench = RecvBench(dut, seed=10, latency=20)
     await bench.start()
     rng = bench.rng
