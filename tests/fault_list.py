@@ -554,7 +554,7 @@ FAULTS = (
         name="receive-wqe-of-another-position",
         what="the first receive WQE at hand is given out for every position",
         file="hdl/queues/receive.py",
-        old="((offset == 0) & (queue.count != 0))",
+        old="((request.position == queue.first) & (queue.count != 0))",
         new="(queue.count != 0)",
         tests=RECV,
     ),

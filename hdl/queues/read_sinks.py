@@ -82,7 +82,8 @@ class ReadSinks(wiring.Component):
         count, bits = self._sinks, ceil_log2(self._sinks)
         # A slot is read long after it was written, and never written while it may be read.
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * count, forward=False)
-        m.submodules.tags = tags = Ram(shape=SinkTag, depth=count)
+        # A tag is not written either while it is asked for.
+        m.submodules.tags = tags = Ram(shape=SinkTag, depth=count, forward=False)
         m.submodules.ages = ages = Ram(shape=Age, depth=count, reads=2)
 
         low = ceil_log2(self._positions)
@@ -138,19 +139,22 @@ class ReadSinks(wiring.Component):
             m.d.comb += self.i.ready.eq(clearing | self.held)
 
         # What is asked for.
-        age = ages.read0.row
+        age, young = ages.read0.row, Signal()
+        same = Signal(-(-len(self.wanted.as_value()) // 3))
         m.d.comb += [
             tags.read0.index.eq(asked_place),
             tags.read0.enable.eq(self.look),
             ages.read0.index.eq(asked_place),
             ages.read0.enable.eq(self.look),
             self.tag.eq(tags.read0.row),
-            self.found.eq(
-                age.valid
-                & self._young(now, age)
-                & (self.tag.wanted.as_value() == self.wanted.as_value())
-                & ~clearing
-            ),
+            self.found.eq(young & same.all() & ~clearing),
+        ]
+        # Compared in pieces: a RAM's output is late.
+        mine, asked = self.tag.wanted.as_value(), self.wanted.as_value()
+        m.d.sync += young.eq(age.valid & self._young(now, age))
+        m.d.sync += [
+            same[n].eq(mine[3 * n : 3 * n + 3] == asked[3 * n : 3 * n + 3])
+            for n in range(len(same))
         ]
 
         # Ages: one writer at a time; a sweep finds each that is old before its stamp comes again.

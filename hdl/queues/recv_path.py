@@ -46,9 +46,9 @@ class RecvPath(wiring.Component):
     """Express for receive WQEs, a ChainLane for what it leaves over, and the lines.
 
     Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
-    what became of one, after its last slot was written; ``good``: it is a WQE, its tag is written
-    now. ``waits``, ``wanted``: the line whose asker waits: only its chain goes into the lane, so it
-    never stands behind one that is fetched ahead. Other chains are given up.
+    what became of one, after its last slot was written, at most every other cycle; ``good``: it is
+    a WQE, its tag is written now. ``waits``, ``wanted``: the line whose asker waits: only its chain
+    goes into the lane, so it never stands behind one that is fetched ahead. Others are given up.
     ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
     each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``, ``in_order``:
     negotiated.
@@ -99,7 +99,7 @@ class RecvPath(wiring.Component):
         m.submodules.lane = lane = ChainLane(config=config)
         connect(m, lane.read_client0, share.client3)
         connect(m, lane.read_client1, share.client4)
-        for_lane, demanded, given_up = Signal(), Signal(), Signal()
+        for_lane, demanded, given_up, arrived_last = (Signal() for _ in range(4))
         owner = Signal(Arrival, reset_less=True)
         m.d.comb += [
             for_lane.eq(verdict.odd & ~found.failed),
@@ -112,10 +112,11 @@ class RecvPath(wiring.Component):
             lane.i.payload.size_log2.eq(job.size_log2),
             lane.i.payload.head.eq(found.head),
             lane.i.payload.receive.eq(~job.request.send),
-            lane.o.ready.eq(1),
-            express.o.ready.eq(Mux(demanded, lane.i.ready, ~lane.o.valid)),
-            self.arrived_valid.eq(lane.o.valid | (express.o.valid & ~demanded)),
+            lane.o.ready.eq(~arrived_last),
+            express.o.ready.eq(Mux(demanded, lane.i.ready, ~lane.o.valid & ~arrived_last)),
+            self.arrived_valid.eq(~arrived_last & (lane.o.valid | (express.o.valid & ~demanded))),
         ]
+        m.d.sync += arrived_last.eq(self.arrived_valid)
         with m.If(lane.i.valid & lane.i.ready):
             m.d.sync += [
                 owner.line.eq(job.line),
@@ -156,8 +157,8 @@ class RecvPath(wiring.Component):
                 written.row.eq(lane.slot.payload.data),
             ]
 
-        # Tags.
-        m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines)
+        # Tags. One that is read as it is written is of a line that still seems busy.
+        m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines, forward=False)
         kept = tags.write.row
         m.d.comb += [
             self.good.eq(

@@ -3,13 +3,13 @@
 from types import SimpleNamespace
 
 from amaranth.hdl import Module
-from amaranth.lib import enum
+from amaranth.lib import data, enum
 
-from hdl.ports.jobs import FetchStatus
+from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus
 
 from .recv_ahead import DOORBELL, POLLED
 
-__all__ = ["After", "Parts", "ahead_states", "forget_states", "request_states"]
+__all__ = ["After", "Parts", "RecvQueue", "ahead_states", "forget_states", "request_states"]
 
 
 class After(enum.Enum, shape=2):
@@ -19,6 +19,24 @@ class After(enum.Enum, shape=2):
     LOOK = 1  # it is asked for another position
     EVICT = 2  # the request needs a line
     SWEEP = 3  # nobody has asked for it
+
+
+class RecvQueue(data.Struct):
+    """The WQEs of a receive queue in lines, at hand or on their way: ``count`` from position
+    ``first`` on, linked from line ``head`` to line ``tail``."""
+
+    first: 16
+    count: WQE_LINE_BITS
+    head: WQE_LINE_BITS
+    tail: WQE_LINE_BITS
+    available: 16  # avail index as far as known
+    seen: 2  # epoch of the last request
+    stamp: 16  # answers of all queues up to its last one
+    pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
+    share: 4  # it may have ``2**share`` lines
+    used: 1  # it has been asked for since its lines were forgotten
+    given: 1  # the first has been asked for, and may be again
+    polling: 1  # its avail index is being read
 
 
 class Parts(SimpleNamespace):
@@ -32,6 +50,8 @@ def request_states(m: Module, p: Parts) -> None:
         with m.If(~p.request.send):
             m.d.comb += p.path.tag.index.eq(p.table.read0.row.head)
         m.d.sync += [p.queue.eq(p.table.read0.row), p.row.eq(p.port.queue_read.row)]
+        m.next = "GATHER"
+    with m.State("GATHER"):
         m.next = "LOOK"
     with m.State("LOOK"):
         m.d.sync += [
@@ -93,6 +113,7 @@ def request_states(m: Module, p: Parts) -> None:
                 p.queue.first.eq(p.request.position),
                 p.queue.available.eq(p.found.available),
             ]
+            m.next = "GATHER"
             with m.If(p.found.status != FetchStatus.OK):
                 m.d.sync += [
                     p.answer.status.eq(p.found.status),
@@ -113,7 +134,7 @@ def request_states(m: Module, p: Parts) -> None:
         m.next = "PASSED"
     with m.State("PASSED"):
         m.d.comb += p.path.tag.enable.eq(1)
-        m.next = "LOOK"
+        m.next = "GATHER"
     with m.State("OWN"):
         m.d.sync += p.queue.available.eq(p.best)
         with m.If(p.lines.spare_valid):
@@ -224,8 +245,9 @@ def forget_states(m: Module, p: Parts) -> None:
     queue whose row is being read (LOAD)."""
     with m.State("EVICT"):
         m.d.comb += p.owners.read0.enable.eq(1)
-        p.sweep_on()
-        with m.If(p.lines.swept):
+        with m.If(p.looked[1]):
+            p.sweep_on()
+        with m.If(p.looked[1] & p.lines.swept):
             m.next = "OWNER"
         with m.Elif(p.lines.free != 0):
             p.load(p.request.qp, p.request.queue)
@@ -258,7 +280,7 @@ def forget_states(m: Module, p: Parts) -> None:
                     m.d.sync += p.queue.eq(0)
                     m.next = "CLEAN"
                 with m.Case(After.LOOK):
-                    m.next = "LOOK"
+                    m.next = "GATHER"
                 with m.Case(After.EVICT, After.SWEEP):
                     m.next = "FORGET"
     with m.State("DROPPED"):
@@ -268,8 +290,10 @@ def forget_states(m: Module, p: Parts) -> None:
         m.d.comb += p.table.write.enable.eq(1)
         m.next = "IDLE"
         with m.If(p.after == After.EVICT):
-            p.load(p.request.qp, p.request.queue)
-            m.next = "ASK"
+            m.next = "EVICTED"
+    with m.State("EVICTED"):
+        p.load(p.request.qp, p.request.queue)
+        m.next = "ASK"
     with m.State("CLEAN"):
         m.d.comb += p.table.write.enable.eq(1)
         m.next = "RESET"
