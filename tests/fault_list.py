@@ -158,9 +158,9 @@ FAULTS = (
     Fault(
         name="avail-event-unwritten",
         what="a queue is found empty without asking for a notification",
-        file="hdl/queues/index.py",
-        old="with m.Elif(self.event_idx & ~announced):",
-        new="with m.Elif(self.event_idx & announced):",
+        file="hdl/queues/polls.py",
+        old="with m.If(self.event_idx & job.enabled & empty):",
+        new="with m.If(self.event_idx & job.enabled & 0):",
         tests=FETCH,
     ),
     Fault(

@@ -42,45 +42,36 @@ class AvailRing(wiring.Component):
     The index is read only when neither ``known`` nor the entries at hand say that something is
     there (a ``known`` more than the queue's size ahead says nothing). Up to 16 entries are read at
     once and kept in one of ``lines`` lines, which queues share by number.
-    ``notify``: with EVENT_IDX ``avail_event`` is written before EMPTY (see AvailIndex).
+    With EVENT_IDX ``avail_event`` is written before EMPTY (see AvailIndex).
     Latency: 5 cycles for an entry at hand; else a host read for the index, one for the entries,
     each with 3 cycles more.
     Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
     queue), HOST_READ. A queue that is not enabled is EMPTY.
     """
 
-    def __init__(
-        self,
-        *,
-        config: NicConfig,
-        lines: int = 16,
-        notify: bool = True,
-        stream_id: int = STREAM_DATA,
-    ):
+    def __init__(self, *, config: NicConfig, lines: int = 16, stream_id: int = STREAM_DATA):
         if lines < 2 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
         self._config, self._width, self._lines = config, config.width, lines
-        self._notify, self._stream_id = notify, stream_id
-        members = {
-            "i": In(stream.Signature(RingJob)),
-            "o": Out(stream.Signature(RingResult)),
-            "flush": In(1),
-            "read_client": Out(ReadClient(self._width)),
-        }
-        if notify:
-            members |= {"event_idx": In(1), "write_client": Out(WriteClient(self._width))}
-        super().__init__(members)
+        self._stream_id = stream_id
+        super().__init__(
+            {
+                "i": In(stream.Signature(RingJob)),
+                "o": Out(stream.Signature(RingResult)),
+                "event_idx": In(1),
+                "flush": In(1),
+                "read_client": Out(ReadClient(self._width)),
+                "write_client": Out(WriteClient(self._width)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.reader = reader = BlockReader(width=self._width, size=32)
         connect(m, reader.read_client, flipped(self.read_client))
-        m.submodules.index = index = AvailIndex(
-            config=self._config, notify=self._notify, stream_id=self._stream_id
-        )
-        if self._notify:
-            connect(m, index.write_client, flipped(self.write_client))
-            m.d.comb += index.event_idx.eq(self.event_idx)
+        m.submodules.index = index = AvailIndex(config=self._config, stream_id=self._stream_id)
+        connect(m, index.write_client, flipped(self.write_client))
+        m.d.comb += index.event_idx.eq(self.event_idx)
 
         job = Signal(RingJob, reset_less=True)
         result = Signal(RingResult, reset_less=True)
