@@ -132,7 +132,13 @@ class CompletionEngine(wiring.Component):
         second = Signal()  # the CQ's ring, not the WQE's
         begun = Signal()  # the job is here for its first cycle
         ring = Signal(UsedRing)
-        m.d.comb += ring.eq(Mux(second, job.cq_ring.as_value(), job.wqe_ring.as_value()))
+        m.d.comb += ring.driver.eq(job.wqe_ring.driver)
+        m.d.comb += [
+            getattr(ring, name).eq(
+                Mux(second, getattr(job.cq_ring, name), getattr(job.wqe_ring, name))
+            )
+            for name in ("queue", "size_log2", "device", "vector")
+        ]
         asked = armed.read0.row
         wanted, notify = Signal(), Signal()
         m.d.comb += [
@@ -179,18 +185,32 @@ class CompletionEngine(wiring.Component):
         under_way = Signal(range(WAITING + 4))  # completions inside
         finished, nothing = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + (self.i.valid & self.i.ready) - finished)
-        index_write, index_row = Signal(), Signal(16)
-        index_place = Signal(used_bits)
-        arm_write, arm_row, arm_place = Signal(), Signal(2), Signal(cq_bits)
+        # What is to be written into the tables, and a cycle later, when it is.
+        index_next, reset, index_write = Signal(), Signal(), Signal()
+        index_place, index_row = Signal(used_bits, reset_less=True), Signal(16, reset_less=True)
+        index_reset = Signal(reset_less=True)
+        arm_next, arm_row_next, arm_place_next = Signal(), Signal(2), Signal(cq_bits)
+        arm_write = Signal()
+        arm_row, arm_place = Signal(2, reset_less=True), Signal(cq_bits, reset_less=True)
         cleared = Signal()
-        resetting = Signal()
+        resetting, quiet = Signal(), Signal()
         m.d.comb += [
             cleared.eq(clear == config.queues),
             resetting.eq(self.queue_reset.valid),
             buffers.hold.eq(resetting | ~cleared),
-            arm_place.eq(completion.cq),
-            index_place.eq(ring.queue),
-            index_row.eq(indices.read0.row + 1),
+            arm_place_next.eq(completion.cq),
+            nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
+        ]
+        m.d.sync += [
+            index_write.eq(index_next),
+            index_place.eq(Mux(reset, self.queue_reset.payload, ring.queue)),
+            index_row.eq(indices.read0.row),
+            index_reset.eq(reset),
+            arm_write.eq(arm_next),
+            arm_row.eq(arm_row_next),
+            arm_place.eq(arm_place_next),
+            # While a reset waits nothing is taken, so there still is nothing.
+            quiet.eq(resetting & nothing),
         ]
 
         def returned() -> None:
@@ -203,7 +223,7 @@ class CompletionEngine(wiring.Component):
                 m.d.comb += finished.eq(1)
                 m.next = "IDLE"
 
-        with m.FSM(name="state"):
+        with m.FSM(name="state") as fsm:
             with m.State("CLEAR"):
                 m.d.sync += clear.eq(clear + 1)
                 with m.If(clear == config.queues - 1):
@@ -211,8 +231,6 @@ class CompletionEngine(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [job.eq(next_job), second.eq(0), begun.eq(0)]
                 m.d.comb += [
-                    nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
-                    self.idle.eq(nothing),
                     indices.read0.index.eq(next_job.wqe_ring.queue),
                     indices.read0.enable.eq(1),
                     armed.read0.index.eq(self.arm.payload.cq),
@@ -232,19 +250,18 @@ class CompletionEngine(wiring.Component):
                         m.d.comb += finished.eq(1)
                 with m.Else():
                     m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
-                    with m.If(resetting & nothing):
+                    with m.If(resetting & quiet):
                         m.d.comb += [
-                            index_write.eq(1),
-                            index_place.eq(self.queue_reset.payload),
-                            index_row.eq(0),
+                            index_next.eq(1),
+                            reset.eq(1),
                             buffers.flush.eq(1),
                             self.queue_reset.ready.eq(1),
                         ]
             with m.State("ARM"):
                 m.d.comb += [
-                    arm_write.eq(1),
-                    arm_place.eq(self.arm.payload.cq),
-                    arm_row.eq(asked | self.arm.payload.flags),
+                    arm_next.eq(1),
+                    arm_place_next.eq(self.arm.payload.cq),
+                    arm_row_next.eq(asked | self.arm.payload.flags),
                     self.arm.ready.eq(1),
                 ]
                 m.next = "IDLE"
@@ -256,12 +273,12 @@ class CompletionEngine(wiring.Component):
                         runs.flush.eq(1),
                         writing_used.eq(~runs.pending),
                         used.i.valid.eq(~runs.pending),
-                        index_write.eq(used.i.valid & used.i.ready),
+                        index_next.eq(used.i.valid & used.i.ready),
                     ]
-                    with m.If(index_write):
+                    with m.If(index_next):
                         m.next = "RETURNED"
                 with m.Else():
-                    m.d.comb += [runs.i.valid.eq(1), index_write.eq(runs.i.ready)]
+                    m.d.comb += [runs.i.valid.eq(1), index_next.eq(runs.i.ready)]
                     with m.If(runs.i.ready):
                         returned()
             with m.State("RETURNED"):
@@ -269,7 +286,7 @@ class CompletionEngine(wiring.Component):
                 with m.If(used.done):
                     with m.If(second & used.raised):
                         # One shot.
-                        m.d.comb += arm_write.eq(1)
+                        m.d.comb += arm_next.eq(1)
                     returned()
             with m.State("CQE"):
                 m.d.comb += [
@@ -299,6 +316,9 @@ class CompletionEngine(wiring.Component):
                     self.overflows.eq(self.overflows + 1),
                 ]
                 m.next = "IDLE"
+        m.d.sync += self.idle.eq(
+            fsm.ongoing("IDLE") & nothing & ~(self.i.valid & self.i.ready) & ~self.arm.valid
+        )
         with m.If(used.done & used.raised):
             m.d.sync += self.interrupts.eq(self.interrupts + 1)
 
@@ -334,7 +354,9 @@ class CompletionEngine(wiring.Component):
         with m.Else():
             m.d.comb += [
                 indices.write.index.eq(Mux(index_write, index_place, program.index[:used_bits])),
-                indices.write.row.eq(Mux(index_write, index_row, program.row)),
+                indices.write.row.eq(
+                    Mux(index_write, Mux(index_reset, 0, index_row + 1), program.row)
+                ),
                 armed.write.index.eq(Mux(arm_write, arm_place, window.index[:cq_bits])),
                 armed.write.row.eq(Mux(arm_write, arm_row, window.row.armed)),
             ]
