@@ -98,6 +98,13 @@ class ReadSinks(wiring.Component):
         now, number = Signal(2), Signal(range(TOLD_SGES))
         clearing, cleared = Signal(init=1), Signal(bits)
         begins, tag = Signal(), tags.write.row
+        # Whether the line is held comes late, so it is looked at a cycle later.
+        steady, held, touch = Signal(), Signal(), Signal()
+        m.d.sync += [
+            steady.eq(self.i.valid & ~self.i.ready),
+            held.eq(self.held),
+            touch.eq(self.touch),
+        ]
         m.d.comb += [
             told_place.eq(place(told)),
             asked_place.eq(place(self.wanted)),
@@ -107,7 +114,8 @@ class ReadSinks(wiring.Component):
                 self.i.valid
                 & (number == 0)
                 & ~clearing
-                & ~self.held
+                & steady
+                & ~held
                 & ~(self.asking & (told_place == asked_place))
             ),
             tags.write.enable.eq(begins),
@@ -136,7 +144,7 @@ class ReadSinks(wiring.Component):
         with m.Elif(begins):
             m.d.sync += number.eq(1)
         with m.Else():
-            m.d.comb += self.i.ready.eq(clearing | self.held)
+            m.d.comb += self.i.ready.eq(clearing | (steady & held))
 
         # What is asked for.
         age, young = ages.read0.row, Signal()
@@ -159,23 +167,27 @@ class ReadSinks(wiring.Component):
 
         # Ages: one writer at a time; a sweep finds each that is old before its stamp comes again.
         sweep, sweeping, looked = Signal(bits), Signal(), Signal()
-        old = looked & ages.read1.row.valid & ~self._young(now, ages.read1.row)
+        judged, old = Signal(), Signal()  # a cycle behind ``looked``, if nothing has changed
         m.d.comb += [
             ages.read1.index.eq(sweep),
-            ages.read1.enable.eq(sweeping & ~looked),
+            ages.read1.enable.eq(sweeping & ~looked & ~judged),
             ages.write.row.stamp.eq(now),
         ]
-        m.d.sync += looked.eq(sweeping & ~looked)
+        m.d.sync += [
+            looked.eq(ages.read1.enable),
+            judged.eq(looked & ~begins & ~touch),
+            old.eq(ages.read1.row.valid & ~self._young(now, ages.read1.row)),
+        ]
         with m.If(clearing):
             m.d.comb += [ages.write.enable.eq(1), ages.write.index.eq(cleared)]
             m.d.sync += [cleared.eq(cleared + 1), clearing.eq(cleared != count - 1)]
-        with m.Elif(begins | self.touch):
+        with m.Elif(begins | touch):
             m.d.comb += [
                 ages.write.enable.eq(1),
                 ages.write.index.eq(Mux(begins, told_place, asked_place)),
                 ages.write.row.valid.eq(1),
             ]
-        with m.Elif(looked):
+        with m.Elif(judged):
             m.d.comb += [ages.write.enable.eq(old), ages.write.index.eq(sweep)]
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != count - 1)]
         with m.If(self.clear):

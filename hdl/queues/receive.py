@@ -35,6 +35,7 @@ from .recv_states import (
     RecvQueue,
     ahead_states,
     forget_states,
+    has_few,
     request_states,
 )
 
@@ -50,9 +51,10 @@ class RecvFetch(wiring.Component):
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Parameters: ``depth``: WQEs on their way in each stage of the path; ``function``: of the queues
     whose doorbells come.
-    Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE,
-    ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive queue was
-    notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by ReadSinks;
+    Members: as SendFetch, without ``release`` and ``in_order``. ``req.send`` tells a send WQE from
+    a receive WQE, ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive
+    queue was notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by
+    ReadSinks;
     ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more;
     ``fetched`` (a cycle): SendFetch has given out a WQE.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
@@ -61,7 +63,7 @@ class RecvFetch(wiring.Component):
     select.
     Fetching ahead begins with a doorbell and goes on with each answer. docs/queues.md says how many
     lines a queue gets. A request that finds none left takes all those of another queue, in turn.
-    Latency: 6 cycles when the WQE is at hand; else up to four host reads and 50 cycles, behind the
+    Latency: 6 cycles when the WQE is at hand; else up to four host reads and 60 cycles, behind the
     reads that fetch ahead, never behind a chain that is. One request at a time: Receive makes one
     at a time. Meanwhile other queues are fetched ahead.
     Lines are forgotten by ``queue_reset`` (taken when nothing is under way), and when nobody has
@@ -73,7 +75,7 @@ class RecvFetch(wiring.Component):
     Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int = 64, function: int = FUNCTION_RDMA):
+    def __init__(self, *, config: NicConfig, depth: int = 32, function: int = FUNCTION_RDMA):
         self._config, self._depth, self._function = config, depth, function
         super().__init__(
             {
@@ -89,7 +91,6 @@ class RecvFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
-                "in_order": In(1),
                 "sink": In(stream.Signature(ReadSink)),
                 "forget": In(1),
                 "fetched": In(1),
@@ -153,7 +154,6 @@ class RecvFetch(wiring.Component):
             told_sinks.slot_enable.eq(self.slot_enable),
             self.slot_data.eq(Mux(of_told, told_sinks.slot_data, path.slot_data)),
             path.indirect.eq(self.indirect),
-            path.in_order.eq(self.in_order),
             path.waits.eq(waiting),
             path.wanted.eq(wanted),
             path.tag.index.eq(line),
@@ -261,15 +261,13 @@ class RecvFetch(wiring.Component):
         # just given back, and further ones up to its share while an eighth of all is left over;
         # one that was only notified gets one while half of all are free.
         more_known, may = Signal(), Signal()
-        unasked, free = Signal(WQE_LINE_BITS), lines.free
-        m.d.comb += unasked.eq(queue.count - queue.given)
-        none = unasked == 0
+        none, free = queue.count == queue.given, lines.free
         m.d.sync += [
             more_known.eq((span > queue.count) & (span <= size)),
             may.eq(
                 Mux(
                     queue.used,
-                    Mux(none, free != 0, (unasked >> queue.share == 0) & (free > spared)),
+                    Mux(none, free != 0, has_few(queue) & (free > spared)),
                     none & (free > queue_lines // 2),
                 )
             ),

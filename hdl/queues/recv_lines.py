@@ -51,7 +51,7 @@ class RecvLines(wiring.Component):
     a fetch into it is under way, ``good`` whether the last one brought its WQE. ``waits``: until
     ``wanted_done`` says that no fetch into the line ``wanted`` is under way. ``line_use``;
     ``current_valid``, ``current``: a line about to be read as well. ``look0``, ``look1`` with
-    ``read0`` (a cycle later), ``read1``: whether a line is being read, or about to be.
+    ``read0`` (2 cycles later), ``read1``: whether a line is being read, or about to be.
     Out: ``swept``: the line ``sweep`` (2 cycles ago) is in the list of a queue, and no fetch into
     it is under way; ``quiet``: none is at all. ``free``: lines in no list and not busy, or soon
     neither; ``spare`` with ``spare_valid``: one of them that nobody reads. ``clearing``: not yet
@@ -95,12 +95,16 @@ class RecvLines(wiring.Component):
         m.submodules.states = states = Ram(shape=_Line, depth=self._lines, reads=3)
         clear, under_way = Signal(bits), Signal(range(self._lines + 1))
         clearing = Signal(init=1)
+        begun, gone, owned = Signal(), Signal(), Signal()  # what came a cycle ago
         m.d.comb += [self.clearing.eq(clearing), self.quiet.eq(under_way == 0)]
         m.d.sync += [
             clear.eq(clear + clearing),
             clearing.eq(clearing & (clear != self._lines - 1)),
-            # From the cycle after ``issue`` on.
-            under_way.eq(under_way + self.issue - self.arrived),
+            # From the second cycle after ``issue`` on.
+            under_way.eq(under_way + begun - gone),
+            begun.eq(self.issue),
+            gone.eq(self.arrived),
+            owned.eq(self.own),
         ]
 
         # What happens: what the state machine does first, an arrival in its gaps.
@@ -142,7 +146,7 @@ class RecvLines(wiring.Component):
         m.d.sync += [
             freed.eq((release & ~row.busy) | (arrive & ~row.owned & ~is_sink(line, self._lines))),
             freed_line.eq(line),
-            self.free.eq(self.free - self.own + freed),
+            self.free.eq(self.free - owned + freed),
         ]
 
         # Looks.
@@ -164,17 +168,19 @@ class RecvLines(wiring.Component):
 
         m.submodules.held = held = HeldLines(looks=3)
         hand, hand_valid, unread = Signal(bits), Signal(), Signal()
+        look0 = Signal(WQE_LINE_BITS, reset_less=True)
         m.d.comb += [
             held.taken.eq(self.line_use.taken),
             held.line.eq(self.line_use.line),
             held.done.eq(self.line_use.done),
             held.look0.eq(hand),
-            held.look1.eq(self.look0),
+            held.look1.eq(look0),
             held.look2.eq(self.look1),
             unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current))),
             self.read1.eq(held.held2 | (self.current_valid & (self.look1 == self.current))),
         ]
-        m.d.sync += self.read0.eq(held.held1 | (self.current_valid & (self.look0 == self.current)))
+        m.d.sync += look0.eq(self.look0)
+        m.d.sync += self.read0.eq(held.held1 | (self.current_valid & (look0 == self.current)))
 
         # Free lines.
         m.submodules.back = back = StreamFifo(shape=bits, depth=self._lines)

@@ -50,9 +50,8 @@ class RecvPath(wiring.Component):
     a WQE, its tag is written now. ``waits``, ``wanted``: the line whose asker waits: only its chain
     goes into the lane, so it never stands behind one that is fetched ahead. Others are given up.
     ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
-    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``, ``in_order``:
-    negotiated.
-    Latency: two to three host reads and 30 cycles, the lane two more. Throughput: as Express.
+    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    Latency: two to three host reads and 36 cycles, the lane two more. Throughput: as Express.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
 
@@ -72,7 +71,6 @@ class RecvPath(wiring.Component):
                 "slot_data": Out(128),
                 "flush": In(1),
                 "indirect": In(1),
-                "in_order": In(1),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -92,7 +90,7 @@ class RecvPath(wiring.Component):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
         verdict = express.o.payload
         found, job = verdict.found, verdict.found.job
-        m.d.comb += [express.flush.eq(self.flush), express.in_order.eq(self.in_order)]
+        m.d.comb += express.flush.eq(self.flush)
 
         # What the express path leaves over goes to the lane if its asker waits, else it is given
         # up. There is one who asks, so the lane is free for what is demanded.

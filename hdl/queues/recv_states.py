@@ -9,7 +9,15 @@ from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus
 
 from .recv_ahead import DOORBELL, POLLED
 
-__all__ = ["After", "Parts", "RecvQueue", "ahead_states", "forget_states", "request_states"]
+__all__ = [
+    "After",
+    "Parts",
+    "RecvQueue",
+    "ahead_states",
+    "forget_states",
+    "has_few",
+    "request_states",
+]
 
 
 class After(enum.Enum, shape=2):
@@ -37,6 +45,13 @@ class RecvQueue(data.Struct):
     used: 1  # it has been asked for since its lines were forgotten
     given: 1  # the first has been asked for, and may be again
     polling: 1  # its avail index is being read
+
+
+def has_few(queue):
+    """Whether its lines, but for the one that has been asked for, are fewer than its share."""
+    # Without a subtraction in front.
+    share = 1 << queue.share
+    return (queue.count >> queue.share == 0) | (queue.given & (queue.count == share))
 
 
 class Parts(SimpleNamespace):
@@ -95,9 +110,9 @@ def request_states(m: Module, p: Parts) -> None:
             m.next = "NOTE"
         with m.Elif(p.here):
             # A sink's line may still be read; a queue's has not been given out.
-            m.d.comb += p.sinks.drop.eq(p.request.send & ~p.lines.read0)
-            with m.If(~p.request.send | ~p.lines.read0):
-                m.next = "ISSUE"
+            m.next = "ISSUE"
+            with m.If(p.request.send):
+                m.next = "FREE"
         with m.Elif((p.offset < p.queue.count) & (p.queue.count != 0)):
             m.d.comb += [p.lines.release.eq(1), p.links.read0.enable.eq(1)]
             m.d.sync += [p.queue.first.eq(p.queue.first + 1), p.queue.count.eq(p.queue.count - 1)]
@@ -128,6 +143,10 @@ def request_states(m: Module, p: Parts) -> None:
             m.d.sync += p.indexing.eq(p.index.i.ready)
             with m.If(p.index.i.ready):
                 m.next = "NOTE"
+    with m.State("FREE"):
+        m.d.comb += p.sinks.drop.eq(~p.lines.read0)
+        with m.If(~p.lines.read0):
+            m.next = "ISSUE"
     with m.State("PASS"):
         m.d.sync += p.queue.given.eq(0)
         m.d.sync += p.queue.head.eq(p.links.read0.row)
