@@ -214,7 +214,7 @@ class Nic(wiring.Component):
         for engine in (recv_fetch, send_fetch, completion, control):
             m.d.comb += engine.event_idx.eq(virtio.event_idx)
             m.d.comb += engine.indirect.eq(virtio.indirect_desc)
-        m.d.comb += Cat(recv_fetch.in_order, send_fetch.in_order).eq(virtio.in_order.replicate(2))
+        m.d.comb += send_fetch.in_order.eq(virtio.in_order)
 
         # Sending.
         connect(

@@ -30,11 +30,20 @@ WAITING, READS, FOUND = 64, 32, 16
 INDEX_BYTES = 2
 
 
+class CqRing(data.Struct):
+    """What returning a buffer to a CQ needs: no ``driver``, its interrupts go by what is armed."""
+
+    queue: 16
+    size_log2: 4
+    device: 64
+    vector: 16
+
+
 class CompletionJob(data.Struct):
     """A completion and where it goes.
 
     ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain
-    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a lane delivers.
+    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a Walker delivers.
     Neither, with ``emit``: the CQE is ``lost``; ``cause``, if any, is what is wrong with the CQ's
     ring."""
 
@@ -44,7 +53,7 @@ class CompletionJob(data.Struct):
     write: 1
     lost: 1
     cause: QueueErrorCause
-    cq_ring: UsedRing
+    cq_ring: CqRing
     head: 16
     odd: 1
     addr: 64
@@ -56,7 +65,7 @@ class _Waiting(data.Struct):
     completion: Completion
     ring: 1
     wqe_ring: UsedRing
-    cq_ring: UsedRing
+    cq_ring: CqRing
 
 
 class _Check(data.Struct):
@@ -104,7 +113,7 @@ class CqBuffers(wiring.Component):
     last one read is used up; the ring entries (RingHeads); the descriptor (ShortDescriptors). In
     the first its position is taken. A completion whose CQ's index is being read waits there for
     it, those of other CQs go by as long as none waits.
-    Latency: 25 cycles, and two host reads (one with entries at hand, three without an index).
+    Latency: 30 cycles, and two host reads (one with entries at hand, three without an index).
     Throughput: a completion in 4 cycles, one without a CQE in 3.
     Errors: a CQ without a buffer, or with a broken ring, is in ``error`` from then on and its CQEs
     are ``lost``. Reset: rows are cleared one a cycle; ``ready`` says when.
@@ -136,9 +145,11 @@ class CqBuffers(wiring.Component):
         m = Module()
         config = self._config
         bits = max(1, ceil_log2(config.cqs))
-        m.submodules.polls = polls = ReadFlow(config=config, size=INDEX_BYTES, reads=READS)
+        m.submodules.polls = polls = ReadFlow(
+            config=config, size=INDEX_BYTES, reads=READS, bypass=False
+        )
         m.submodules.heads = heads = RingHeads(
-            config=config, lines=min(LINES, 1 << bits), depth=READS
+            config=config, lines=min(LINES, 1 << bits), depth=READS, bypass=False
         )
         m.submodules.descriptors = descriptors = ShortDescriptors(
             config=config,
@@ -147,9 +158,11 @@ class CqBuffers(wiring.Component):
             depth=READS,
             writable=True,
             guesses=False,
+            bypass=False,
         )
         m.submodules.waiting = waiting = StreamFifo(shape=_Waiting, depth=WAITING)
         m.submodules.checks = checks = StreamFifo(shape=_Check, depth=WAITING)
+        # Never full: each is of a completion that is waiting.
         m.submodules.verdicts = verdicts = StreamFifo(shape=_Verdict, depth=WAITING)
         m.submodules.found = found = StreamFifo(shape=_Found, depth=FOUND)
         # Each has one writer besides the firmware, but for errors: a broken chain is found late.
@@ -167,8 +180,8 @@ class CqBuffers(wiring.Component):
         with m.If(~self.ready):
             m.d.sync += clear.eq(clear + 1)
 
-        taken, passing = self._take(m, polls, waiting, checks, positions, available, errors)
-        checked, wrong = self._check(m, polls, checks, verdicts, heads, available, errors)
+        taken, taking, passing = self._take(m, polls, waiting, checks, positions, available, errors)
+        checked, wrong, deciding = self._check(m, polls, checks, verdicts, heads, available, errors)
         self._give(m, waiting, verdicts, descriptors, found, passing)
 
         # The owners' writes go first, the firmware's waits.
@@ -176,7 +189,7 @@ class CqBuffers(wiring.Component):
         read_done, writes = Signal(), Signal()
         m.d.sync += read_done.eq(program.read & ~read_done)
         m.d.comb += [
-            writes.eq(program.write & self.ready & ~(taken | checked | wrong | self.fault)),
+            writes.eq(program.write & self.ready & ~(taking | deciding | self.fault)),
             program.done.eq(read_done | writes),
             program.read_row.position.eq(positions.read1.row),
             program.read_row.available.eq(available.read1.row),
@@ -201,7 +214,8 @@ class CqBuffers(wiring.Component):
 
     def _take(self, m: Module, polls, waiting, checks, positions, available, errors):
         """A completion gets its position, and its CQ's avail index is asked for if it has to be;
-        returns whether a position is used, and whether one without a CQE is here."""
+        returns whether a position is used, whether one may be, and whether one that has no CQE is
+        here."""
         bits = len(positions.read0.index)
         completion = Signal(Completion, reset_less=True)
         wqe_row = Signal(QueueRow, reset_less=True)
@@ -231,10 +245,11 @@ class CqBuffers(wiring.Component):
             polls.i.payload.length.eq(INDEX_BYTES),
             cq.eq(completion.cq),
         ]
+        m.d.comb += wait.wqe_ring.driver.eq(wqe_row.driver)
         for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, queue)):
             m.d.comb += [
                 getattr(ring, name).eq(getattr(row, name))
-                for name in ("size_log2", "driver", "device", "vector")
+                for name in ("size_log2", "device", "vector")
             ]
         for ram in (positions, available, errors):
             m.d.comb += [ram.read0.index.eq(cq[:bits]), ram.read0.enable.eq(look)]
@@ -287,16 +302,22 @@ class CqBuffers(wiring.Component):
         m.d.comb += passing.eq((fsm.ongoing("WQE") & ~completion.emit) | fsm.ongoing("PASS"))
         with m.If(fsm.ongoing("IDLE")):
             m.d.comb += passing.eq(self.i.valid & self.i.ready & ~self.i.payload.emit)
-        return taken, passing
+        return taken, fsm.ongoing("GIVE"), passing
 
     def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
-        and whether an error, is written."""
+        and whether an error, is written, and whether either may be."""
         bits = len(errors.read1.index)
         check, verdict, job = checks.o.payload, verdicts.i.payload, heads.i.payload
         index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
         answer, failed = Signal(16), Signal(reset_less=True)
         checked, wrong, done = Signal(), Signal(), Signal()
+        error, none, beyond = Signal(), Signal(), Signal()
+        m.d.sync += [
+            error.eq(errors.read1.row),
+            none.eq(ahead == 0),
+            beyond.eq(ahead > (1 << check.size_log2)),
+        ]
         m.d.comb += [
             errors.read1.index.eq(check.cq[:bits]),
             errors.read1.enable.eq(1),
@@ -312,7 +333,7 @@ class CqBuffers(wiring.Component):
             verdicts.i.valid.eq(done),
             checks.o.ready.eq(done),
         ]
-        with m.FSM(name="check"):
+        with m.FSM(name="check") as fsm:
             with m.State("LOOK"):
                 m.d.sync += [
                     index.eq(answer),
@@ -321,21 +342,23 @@ class CqBuffers(wiring.Component):
                 ]
                 with m.If(checks.o.valid & (~check.poll | polls.o.valid)):
                     m.d.comb += polls.o.ready.eq(check.poll)
-                    m.next = "DECIDE"
+                    m.next = "WEIGH"
+            with m.State("WEIGH"):
+                m.next = "DECIDE"
             with m.State("DECIDE"):
-                with m.If(errors.read1.row):
-                    m.d.comb += [verdict.lost.eq(1), done.eq(verdicts.i.ready)]
-                with m.Elif(check.disabled | (check.poll & (failed | (ahead == 0)))):
-                    m.d.comb += [verdict.lost.eq(1), wrong.eq(verdicts.i.ready)]
+                with m.If(error):
+                    m.d.comb += [verdict.lost.eq(1), done.eq(1)]
+                with m.Elif(check.disabled | (check.poll & (failed | none))):
+                    m.d.comb += [verdict.lost.eq(1), wrong.eq(1)]
                     with m.If(~check.disabled & failed):
                         m.d.comb += verdict.cause.eq(QueueErrorCause.HOST_READ)
-                with m.Elif(check.poll & (ahead > (1 << check.size_log2))):
-                    m.d.comb += [verdict.lost.eq(1), wrong.eq(verdicts.i.ready)]
+                with m.Elif(check.poll & beyond):
+                    m.d.comb += [verdict.lost.eq(1), wrong.eq(1)]
                     m.d.comb += verdict.cause.eq(QueueErrorCause.AVAIL_INDEX)
                 with m.Else():
                     m.d.comb += [
-                        heads.i.valid.eq(verdicts.i.ready),
-                        done.eq(verdicts.i.ready & heads.i.ready),
+                        heads.i.valid.eq(1),
+                        done.eq(heads.i.ready),
                         checked.eq(done & check.poll),
                     ]
                 # The error of a broken chain is written first.
@@ -343,10 +366,10 @@ class CqBuffers(wiring.Component):
                     m.d.comb += done.eq(1)
                 with m.If(done):
                     m.next = "LOOK"
-        return checked, wrong
+        return checked, wrong, fsm.ongoing("DECIDE")
 
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
-        """Buffers as they come, odd ones to the lanes; and each completion with its own."""
+        """Buffers as they come, odd ones to the walker; and each completion with its own."""
         element, buffer = descriptors.o.payload, found.i.payload
         request, for_lane = element.found.job.request, Signal()
         # Nothing is known of the completion that the FIFO is about to give.

@@ -41,7 +41,7 @@ class WqeFound(data.Struct):
 
 
 class ChainLane(wiring.Component):
-    """Fetches and decodes one WQE at a time; lanes side by side hide the host's latency.
+    """Fetches and decodes one WQE at a time, whatever its chain is made of.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
     slot has been taken; ``indirect``; ``read_client0`` descriptors, ``read_client1`` buffers.

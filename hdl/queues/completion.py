@@ -1,6 +1,6 @@
 """Completions: buffers back to their rings, CQEs into completion queues, interrupts."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -17,7 +17,7 @@ from .buffers import WAITING, CompletionJob, CqBuffers
 from .cqe import CqeWriter
 from .read import ReadShare
 from .runs import UsedRuns
-from .types import NO_VECTOR, Segment, UsedRing
+from .types import NO_VECTOR, UsedRing
 from .used import UsedWriter
 from .walker import Walker
 
@@ -59,8 +59,8 @@ class CompletionEngine(wiring.Component):
     ``used_program``, the firmware's windows on the CQ rows and the used indices (``available`` of a
     CQ becomes ``position``); ``idle``; counters ``completions`` (CQEs written), ``overflows`` (CQEs
     lost), ``interrupts``.
-    The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by ``lanes``
-    Walkers. A queue that is not enabled gets nothing.
+    The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by a Walker,
+    one after the other. A queue that is not enabled gets nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
     error, once per arming, whatever the ring's flag or used_event says (VR-3.34: arming decides);
     for SQ and RQ whenever the queue has a vector, subject to NO_INTERRUPT or used_event. Such an
@@ -70,10 +70,8 @@ class CompletionEngine(wiring.Component):
     cleared, one a cycle; nothing is accepted meanwhile.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 2):
-        if not 1 <= lanes <= 16:
-            raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
-        self._config, self._lanes = config, lanes
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "i": In(stream.Signature(Completion)),
@@ -98,10 +96,10 @@ class CompletionEngine(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, count = self._config, self._lanes
+        config = self._config
         cq_bits, used_bits = max(1, ceil_log2(config.cqs)), ceil_log2(config.queues)
         m.submodules.buffers = buffers = CqBuffers(config=config)
-        m.submodules.share = share = ReadShare(width=config.width, clients=4 + count, depth=READS)
+        m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=READS)
         m.submodules.cqe = cqe = CqeWriter(config=config)
         m.submodules.runs = runs = UsedRuns(config=config)
         m.submodules.used = used = UsedWriter(config=config)
@@ -114,7 +112,11 @@ class CompletionEngine(wiring.Component):
         connect(m, flipped(self.i), buffers.i)
         connect(m, buffers.queue_read, flipped(self.queue_read))
         connect(m, used.interrupt, flipped(self.interrupt))
-        self._walk(m, buffers, share, cqe)
+        m.submodules.walker = walker = Walker(config=config)
+        connect(m, walker.read_client, share.client4)
+        connect(m, buffers.chain, walker.i)
+        connect(m, walker.o, cqe.segment)
+        m.d.comb += walker.indirect.eq(self.indirect)
 
         # One write client, a burst at a time.
         writing_cqe, writing_used = Signal(), Signal()
@@ -130,7 +132,13 @@ class CompletionEngine(wiring.Component):
         second = Signal()  # the CQ's ring, not the WQE's
         begun = Signal()  # the job is here for its first cycle
         ring = Signal(UsedRing)
-        m.d.comb += ring.eq(Mux(second, job.cq_ring.as_value(), job.wqe_ring.as_value()))
+        m.d.comb += ring.driver.eq(job.wqe_ring.driver)
+        m.d.comb += [
+            getattr(ring, name).eq(
+                Mux(second, getattr(job.cq_ring, name), getattr(job.wqe_ring, name))
+            )
+            for name in ("queue", "size_log2", "device", "vector")
+        ]
         asked = armed.read0.row
         wanted, notify = Signal(), Signal()
         m.d.comb += [
@@ -177,18 +185,32 @@ class CompletionEngine(wiring.Component):
         under_way = Signal(range(WAITING + 4))  # completions inside
         finished, nothing = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + (self.i.valid & self.i.ready) - finished)
-        index_write, index_row = Signal(), Signal(16)
-        index_place = Signal(used_bits)
-        arm_write, arm_row, arm_place = Signal(), Signal(2), Signal(cq_bits)
+        # What is to be written into the tables, and a cycle later, when it is.
+        index_next, reset, index_write = Signal(), Signal(), Signal()
+        index_place, index_row = Signal(used_bits, reset_less=True), Signal(16, reset_less=True)
+        index_reset = Signal(reset_less=True)
+        arm_next, arm_row_next, arm_place_next = Signal(), Signal(2), Signal(cq_bits)
+        arm_write = Signal()
+        arm_row, arm_place = Signal(2, reset_less=True), Signal(cq_bits, reset_less=True)
         cleared = Signal()
-        resetting = Signal()
+        resetting, quiet = Signal(), Signal()
         m.d.comb += [
             cleared.eq(clear == config.queues),
             resetting.eq(self.queue_reset.valid),
             buffers.hold.eq(resetting | ~cleared),
-            arm_place.eq(completion.cq),
-            index_place.eq(ring.queue),
-            index_row.eq(indices.read0.row + 1),
+            arm_place_next.eq(completion.cq),
+            nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
+        ]
+        m.d.sync += [
+            index_write.eq(index_next),
+            index_place.eq(Mux(reset, self.queue_reset.payload, ring.queue)),
+            index_row.eq(indices.read0.row),
+            index_reset.eq(reset),
+            arm_write.eq(arm_next),
+            arm_row.eq(arm_row_next),
+            arm_place.eq(arm_place_next),
+            # While a reset waits nothing is taken, so there still is nothing.
+            quiet.eq(resetting & nothing),
         ]
 
         def returned() -> None:
@@ -201,7 +223,7 @@ class CompletionEngine(wiring.Component):
                 m.d.comb += finished.eq(1)
                 m.next = "IDLE"
 
-        with m.FSM(name="state"):
+        with m.FSM(name="state") as fsm:
             with m.State("CLEAR"):
                 m.d.sync += clear.eq(clear + 1)
                 with m.If(clear == config.queues - 1):
@@ -209,8 +231,6 @@ class CompletionEngine(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [job.eq(next_job), second.eq(0), begun.eq(0)]
                 m.d.comb += [
-                    nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
-                    self.idle.eq(nothing),
                     indices.read0.index.eq(next_job.wqe_ring.queue),
                     indices.read0.enable.eq(1),
                     armed.read0.index.eq(self.arm.payload.cq),
@@ -230,19 +250,18 @@ class CompletionEngine(wiring.Component):
                         m.d.comb += finished.eq(1)
                 with m.Else():
                     m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
-                    with m.If(resetting & nothing):
+                    with m.If(resetting & quiet):
                         m.d.comb += [
-                            index_write.eq(1),
-                            index_place.eq(self.queue_reset.payload),
-                            index_row.eq(0),
+                            index_next.eq(1),
+                            reset.eq(1),
                             buffers.flush.eq(1),
                             self.queue_reset.ready.eq(1),
                         ]
             with m.State("ARM"):
                 m.d.comb += [
-                    arm_write.eq(1),
-                    arm_place.eq(self.arm.payload.cq),
-                    arm_row.eq(asked | self.arm.payload.flags),
+                    arm_next.eq(1),
+                    arm_place_next.eq(self.arm.payload.cq),
+                    arm_row_next.eq(asked | self.arm.payload.flags),
                     self.arm.ready.eq(1),
                 ]
                 m.next = "IDLE"
@@ -254,12 +273,12 @@ class CompletionEngine(wiring.Component):
                         runs.flush.eq(1),
                         writing_used.eq(~runs.pending),
                         used.i.valid.eq(~runs.pending),
-                        index_write.eq(used.i.valid & used.i.ready),
+                        index_next.eq(used.i.valid & used.i.ready),
                     ]
-                    with m.If(index_write):
+                    with m.If(index_next):
                         m.next = "RETURNED"
                 with m.Else():
-                    m.d.comb += [runs.i.valid.eq(1), index_write.eq(runs.i.ready)]
+                    m.d.comb += [runs.i.valid.eq(1), index_next.eq(runs.i.ready)]
                     with m.If(runs.i.ready):
                         returned()
             with m.State("RETURNED"):
@@ -267,7 +286,7 @@ class CompletionEngine(wiring.Component):
                 with m.If(used.done):
                     with m.If(second & used.raised):
                         # One shot.
-                        m.d.comb += arm_write.eq(1)
+                        m.d.comb += arm_next.eq(1)
                     returned()
             with m.State("CQE"):
                 m.d.comb += [
@@ -297,6 +316,9 @@ class CompletionEngine(wiring.Component):
                     self.overflows.eq(self.overflows + 1),
                 ]
                 m.next = "IDLE"
+        m.d.sync += self.idle.eq(
+            fsm.ongoing("IDLE") & nothing & ~(self.i.valid & self.i.ready) & ~self.arm.valid
+        )
         with m.If(used.done & used.raised):
             m.d.sync += self.interrupts.eq(self.interrupts + 1)
 
@@ -332,53 +354,13 @@ class CompletionEngine(wiring.Component):
         with m.Else():
             m.d.comb += [
                 indices.write.index.eq(Mux(index_write, index_place, program.index[:used_bits])),
-                indices.write.row.eq(Mux(index_write, index_row, program.row)),
+                indices.write.row.eq(
+                    Mux(index_write, Mux(index_reset, 0, index_row + 1), program.row)
+                ),
                 armed.write.index.eq(Mux(arm_write, arm_place, window.index[:cq_bits])),
                 armed.write.row.eq(Mux(arm_write, arm_row, window.row.armed)),
             ]
         return m
-
-    def _walk(self, m: Module, buffers, share, cqe) -> None:
-        """Chains to the walkers in turn, their segments back in the same turn."""
-        count = self._lanes
-        lane_bits = max(1, ceil_log2(count))
-        walkers = []
-        for i in range(count):
-            m.submodules[f"walker{i}"] = walker = Walker(config=self._config)
-            connect(m, walker.read_client, getattr(share, f"client{4 + i}"))
-            m.d.comb += [
-                walker.indirect.eq(self.indirect),
-                walker.i.payload.eq(buffers.chain.payload),
-            ]
-            walkers.append(walker)
-        to_walker, from_walker = Signal(lane_bits), Signal(lane_bits)
-
-        def following(turn):
-            return Mux(turn == count - 1, 0, turn + 1)
-
-        with m.Switch(to_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        walker.i.valid.eq(buffers.chain.valid),
-                        buffers.chain.ready.eq(walker.i.ready),
-                    ]
-        with m.If(buffers.chain.valid & buffers.chain.ready):
-            m.d.sync += to_walker.eq(following(to_walker))
-        segment = Signal(Segment)
-        m.d.comb += [
-            segment.eq(Array(walker.o.payload for walker in walkers)[from_walker]),
-            cqe.segment.payload.eq(segment),
-        ]
-        with m.Switch(from_walker):
-            for i, walker in enumerate(walkers):
-                with m.Case(i):
-                    m.d.comb += [
-                        cqe.segment.valid.eq(walker.o.valid),
-                        walker.o.ready.eq(cqe.segment.ready),
-                    ]
-        with m.If(cqe.segment.valid & cqe.segment.ready & segment.last):
-            m.d.sync += from_walker.eq(following(from_walker))
 
 
 def connect_stream(m: Module, source, sink) -> None:

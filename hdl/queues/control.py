@@ -74,7 +74,7 @@ class ControlEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, stream_id = self._config, self._stream_id
-        m.submodules.ring = ring = AvailRing(config=config, lines=2, stream_id=stream_id)
+        m.submodules.ring = ring = AvailRing(config=config, stream_id=stream_id)
         m.submodules.walker = walker = Walker(config=config)
         m.submodules.element = element = ElementReader(config=config, limit=MAILBOX_BYTES)
         m.submodules.writer = writer = ResponseWriter(
@@ -198,7 +198,7 @@ class ControlEngine(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq(~wake | stopped)
                 with m.If(self.queue_reset.valid):
-                    m.d.comb += [self.queue_reset.ready.eq(1), ring.flush.eq(1)]
+                    m.d.comb += self.queue_reset.ready.eq(1)
                     with m.If(self.queue_reset.payload == CONTROL_QUEUE):
                         m.d.sync += [
                             position.eq(0),

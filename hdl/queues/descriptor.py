@@ -25,7 +25,7 @@ class ShortDescriptors(wiring.Component):
     Spec: Virtio 1.2, 2.7.5 (descriptor table).
     Parameters: ``least``, ``most``: bytes of a buffer that is taken; others are ``odd``;
     ``writable``: buffers the device writes are taken, and none it reads; ``guesses``: heads may be
-    guessed.
+    guessed; ``bypass`` as in ReadFlow.
     Members: ``i`` heads; ``o`` one Element per head, in order (``length`` modulo 512); with
     ``guesses`` ``guess``: reads of the descriptors of heads that will come with ``guessed``, in
     their order. A guess that is right saves the head its host read, one that is not is read and
@@ -46,11 +46,12 @@ class ShortDescriptors(wiring.Component):
         depth: int,
         writable: bool = False,
         guesses: bool = True,
+        bypass: bool = True,
     ):
         if not 1 <= least <= most <= 65536:
             raise ValueError(f"Bounds must be 1 to 65536 bytes, not {least!r} to {most!r}")
         self._config, self._least, self._most, self._depth = config, least, most, depth
-        self._writable, self._guesses = writable, guesses
+        self._writable, self._guesses, self._bypass = writable, guesses, bypass
         members = {
             "i": In(stream.Signature(HeadFound)),
             "o": Out(stream.Signature(Element)),
@@ -63,7 +64,9 @@ class ShortDescriptors(wiring.Component):
         waiting = data.StructLayout({"found": HeadFound, "odd": 1, "right": 1})
         m.submodules.waits = waits = StreamFifo(shape=waiting, depth=self._depth)
         width, depth = self._config.width, self._depth
-        m.submodules.flow = flow = ReadFlow(config=self._config, size=DESC_BYTES, reads=depth)
+        m.submodules.flow = flow = ReadFlow(
+            config=self._config, size=DESC_BYTES, reads=depth, bypass=self._bypass
+        )
         if self._guesses:
             m.submodules.guesses = guesses = ReadFlow(
                 config=self._config, size=DESC_BYTES, reads=depth
@@ -110,6 +113,7 @@ class ShortDescriptors(wiring.Component):
         # Take; a guess first, which is the descriptor or nothing.
         desc = Signal(amaranth_layout(DESC), reset_less=True)
         failed, guessed = Signal(reset_less=True), Signal()
+        unfit, coming = Signal(), Signal()
         waited, element = waits.o.payload, self.o.payload
         beat, beat_valid = Signal.like(flow.o.payload), Signal()
         from_guess = Signal()
@@ -130,19 +134,28 @@ class ShortDescriptors(wiring.Component):
             element.found.eq(waited.found),
             element.addr.eq(desc.addr),
             element.length.eq(desc.len),
-            element.odd.eq(
-                waited.odd
-                | failed
-                | ((desc.flags & (DescFlags.NEXT | DescFlags.INDIRECT)) != 0)
+            element.odd.eq(waited.odd | failed | unfit),
+        ]
+
+        def is_unfit(desc):
+            return (
+                ((desc.flags & (DescFlags.NEXT | DescFlags.INDIRECT)) != 0)
                 | (((desc.flags & DescFlags.WRITE) != 0) != int(self._writable))
                 | (desc.len < self._least)
                 | (desc.len > self._most)
                 | desc.addr[ceil_log2(self._most) :].all()
-            ),
-        ]
+            )
+
+        # What comes by way of a FIFO is early enough to be judged as it comes.
+        if self._bypass:
+            m.d.comb += unfit.eq(is_unfit(desc))
+        else:
+            m.d.comb += coming.eq(is_unfit(data.View(desc.shape(), bits)))
         with m.FSM(name="take"):
             with m.State("WAIT"):
                 m.d.sync += [desc.eq(bits), failed.eq(beat.error)]
+                if not self._bypass:
+                    m.d.sync += unfit.eq(coming)
                 with m.If(~waits.o.valid):
                     pass
                 if self._guesses:

@@ -69,6 +69,7 @@ class ElementReader(wiring.Component):
         chunk = Signal(range(READ_BYTES + 1), reset_less=True)
         chunk_beats = Signal(range(beats + 1), reset_less=True)
         take, ask, popped, answered, finish = Signal(), Signal(), Signal(), Signal(), Signal()
+        asked = Signal()  # in the cycle before; the next one comes another later
         given, short = self.i.payload.length, Signal()
         m.d.comb += [
             # Not one carry chain of 32 bits, in front of others.
@@ -109,8 +110,9 @@ class ElementReader(wiring.Component):
             m.d.sync += left.eq(left - chunk)
             add_low(m, buffer.addr, carry, buffer.addr, chunk)
         m.d.sync += [
-            room.eq(room - Mux(ask, chunk_beats, 0) + popped),
-            reading.eq(reading + ask - answered),
+            asked.eq(ask),
+            room.eq(room - Mux(asked, chunk_beats, 0) + popped),
+            reading.eq(reading + asked - answered),
         ]
 
         # Responses: count the bytes, store.
@@ -153,7 +155,7 @@ class ElementReader(wiring.Component):
                     m.d.comb += fresh.eq(word[: 8 * i])
         out, out_valid = Signal(Word, reset_less=True), Signal()
         blocked = Signal()
-        idle = (left == 0) & (reading == 0) & (beats_fifo.level == 0)
+        idle = (left == 0) & ~asked & (reading == 0) & (beats_fifo.level == 0)
         m.d.comb += [
             joined.eq(part | (fresh << (8 * fill))),
             sum_.eq(fill + step),

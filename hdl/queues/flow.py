@@ -1,6 +1,6 @@
 """Host reads one behind the other: many in flight, room for their data reserved before."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -26,16 +26,25 @@ class ReadFlow(wiring.Component):
 
     Parameters: ``size``: most bytes of a read (a power of two); ``reads``: how many of that size
     have room at a time (a power of two); ``offsets``: requests have one, else it is taken for 0,
-    which saves the cycle that adds it.
+    which saves the cycle that adds it; ``bypass``: data that somebody waits for pass at once, else
+    in 2 cycles, which saves a multiplexer as wide as a beat.
     Members: ``i`` requests; ``o`` beats: who waits for some keeps ``ready`` until the ``last``.
     Latency: 2 cycles to the read client, 1 without ``offsets``; from its response to ``o`` none if
-    somebody waits there, else 2.
+    somebody waits there (with ``bypass``), else 2.
     Throughput: a request every third cycle, second without ``offsets``; a beat a cycle. A request
     waits until there is room for its data, so ``o`` may wait as long as it likes.
     Reset: empty; nothing may be in flight.
     """
 
-    def __init__(self, *, config: NicConfig, size: int, reads: int, offsets: bool = True):
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        size: int,
+        reads: int,
+        offsets: bool = True,
+        bypass: bool = True,
+    ):
         for name, value in (("Size", size), ("Reads", reads)):
             if value < 2 or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, at least 2, not {value!r}")
@@ -44,7 +53,7 @@ class ReadFlow(wiring.Component):
         self._lanes = config.width // 8
         self._beat = flow_beat(min(config.width, 8 * size))
         self._most = max(1, size // self._lanes)  # beats of a read
-        self._depth, self._offsets = reads * self._most, offsets
+        self._depth, self._offsets, self._bypass = reads * self._most, offsets, bypass
         super().__init__(
             {
                 "i": In(stream.Signature(FlowRead)),
@@ -56,7 +65,13 @@ class ReadFlow(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         client, lanes = self.read_client, self._lanes
-        m.submodules.beats = beats = StreamFifo(shape=self._beat, depth=self._depth, bypass="last")
+        if self._bypass:
+            beats = StreamFifo(shape=self._beat, depth=self._depth, bypass="last")
+        else:
+            # What its user decides by is not as late as the data, which may lie in a block RAM.
+            beats = StreamFifo(shape=len(self.o.payload.data), depth=self._depth)
+            m.submodules.ends = ends = StreamFifo(shape=2, depth=self._depth)
+        m.submodules.beats = beats
         held, request = Signal(), Signal(BlockRead, reset_less=True)
         carry = Signal()  # into the upper bits of the address
         count = Signal(range(self._depth + 1), reset_less=True)  # beats of the request held
@@ -73,13 +88,25 @@ class ReadFlow(wiring.Component):
             client.req.payload.length.eq(request.length),
             issue.eq(client.req.valid & client.req.ready),
             beats.i.valid.eq(client.rsp.valid),
-            beats.i.payload.data.eq(client.rsp.payload.data),
-            beats.i.payload.last.eq(client.rsp.payload.last),
-            beats.i.payload.error.eq(client.rsp.payload.error),
             self.o.valid.eq(beats.o.valid),
-            self.o.payload.eq(beats.o.payload),
             beats.o.ready.eq(self.o.ready),
         ]
+        response, given = client.rsp.payload, self.o.payload
+        if self._bypass:
+            m.d.comb += [
+                getattr(beats.i.payload, name).eq(getattr(response, name))
+                for name in ("data", "last", "error")
+            ]
+            m.d.comb += given.eq(beats.o.payload)
+        else:
+            m.d.comb += [
+                beats.i.payload.eq(response.data),
+                ends.i.valid.eq(client.rsp.valid),
+                ends.i.payload.eq(Cat(response.last, response.error)),
+                ends.o.ready.eq(self.o.ready),
+                given.data.eq(beats.o.payload),
+                Cat(given.last, given.error).eq(ends.o.payload),
+            ]
         with m.If(~held):
             m.d.sync += [
                 held.eq(self.i.valid),

@@ -41,6 +41,7 @@ class RingHeads(wiring.Component):
     """Finds the heads at positions that are known to be available, in the order of the jobs.
 
     Spec: Virtio 1.2, 2.7.6 (available ring).
+    Parameters: ``bypass`` as in ReadFlow.
     Members: ``i`` jobs: the queue is enabled, ``request.known`` lies 1 to the queue's size ahead of
     ``request.position``; ``o`` one HeadFound per job; ``flush`` (a cycle, with nothing inside)
     forgets the entries read ahead. ``in_order``: VIRTIO_F_IN_ORDER was negotiated; then ``guess``
@@ -59,10 +60,11 @@ class RingHeads(wiring.Component):
     head is not checked here. Reset: nothing at hand.
     """
 
-    def __init__(self, *, config: NicConfig, lines: int, depth: int):
+    def __init__(self, *, config: NicConfig, lines: int, depth: int, bypass: bool = True):
         if lines < 2 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
         self._config, self._lines, self._depth = config, lines, depth
+        self._bypass = bypass
         super().__init__(
             {
                 "i": In(stream.Signature(ExpressJob)),
@@ -86,7 +88,7 @@ class RingHeads(wiring.Component):
         m.submodules.bases = bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
-            config=self._config, size=line_bits // 8, reads=self._depth
+            config=self._config, size=line_bits // 8, reads=self._depth, bypass=self._bypass
         )
         connect(m, flow.read_client, flipped(self.read_client))
 

@@ -40,24 +40,25 @@ class AvailIndex(wiring.Component):
     Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
     Members: ``i`` jobs, one at a time; ``o`` one result per job; ``event_idx`` 1 when
     VIRTIO_F_EVENT_IDX was negotiated; ``block``/``block_data`` a BlockReader of 8 bytes or more.
-    ``notify``: with EVENT_IDX write ``avail_event`` and read the index again before EMPTY, so that
+    With EVENT_IDX it writes ``avail_event`` and reads the index again before EMPTY, so that
     the driver's next buffer brings a notification. The write has been accepted when the read is
     asked for; the host port keeps their order.
     Latency: 5 cycles and a host read, with ``avail_event`` 5 and a host read more.
     Errors: AVAIL_INDEX (index more than the queue's size ahead of the position), HOST_READ.
     """
 
-    def __init__(self, *, config: NicConfig, notify: bool = True, stream_id: int = STREAM_DATA):
-        self._notify, self._stream_id = notify, stream_id
-        members = {
-            "i": In(stream.Signature(IndexJob)),
-            "o": Out(stream.Signature(IndexResult)),
-            "block": Out(stream.Signature(BlockRead)),
-            "block_data": In(stream.Signature(block_answer(64))),
-        }
-        if notify:
-            members |= {"event_idx": In(1), "write_client": Out(WriteClient(config.width))}
-        super().__init__(members)
+    def __init__(self, *, config: NicConfig, stream_id: int = STREAM_DATA):
+        self._stream_id = stream_id
+        super().__init__(
+            {
+                "i": In(stream.Signature(IndexJob)),
+                "o": Out(stream.Signature(IndexResult)),
+                "event_idx": In(1),
+                "block": Out(stream.Signature(BlockRead)),
+                "block_data": In(stream.Signature(block_answer(64))),
+                "write_client": Out(WriteClient(config.width)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -74,6 +75,17 @@ class AvailIndex(wiring.Component):
             self.block.payload.addr.eq(addr),
             self.block.payload.length.eq(2),
             self.o.payload.eq(result),
+        ]
+
+        beat = self.write_client.beat.payload
+        m.d.comb += [
+            beat.stream_id.eq(self._stream_id),
+            beat.function.eq(job.function),
+            beat.addr.eq(addr),
+            beat.data.eq(job.position),
+            beat.keep.eq(0b11),
+            beat.first.eq(1),
+            beat.last.eq(1),
         ]
 
         def answer(status: FetchStatus, cause: QueueErrorCause = QueueErrorCause.NONE) -> None:
@@ -111,32 +123,20 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
                 with m.Elif(ahead != 0):
                     answer(FetchStatus.OK)
-                if self._notify:
-                    with m.Elif(self.event_idx & ~announced):
-                        add_low(m, addr, carry, job.device, event_offset)
-                        m.next = "EVENT"
+                with m.Elif(self.event_idx & ~announced):
+                    add_low(m, addr, carry, job.device, event_offset)
+                    m.next = "EVENT"
                 with m.Else():
                     answer(FetchStatus.EMPTY)
-            if self._notify:
-                beat = self.write_client.beat.payload
-                m.d.comb += [
-                    beat.stream_id.eq(self._stream_id),
-                    beat.function.eq(job.function),
-                    beat.addr.eq(addr),
-                    beat.data.eq(job.position),
-                    beat.keep.eq(0b11),
-                    beat.first.eq(1),
-                    beat.last.eq(1),
-                ]
-                with m.State("EVENT"):
-                    add_high(m, addr, carry)
-                    m.next = "ANNOUNCE"
-                with m.State("ANNOUNCE"):
-                    m.d.comb += self.write_client.beat.valid.eq(1)
-                    with m.If(self.write_client.beat.ready):
-                        m.d.sync += announced.eq(1)
-                        add_low(m, addr, carry, job.driver, index_offset)
-                        m.next = "ADDRESS"
+            with m.State("EVENT"):
+                add_high(m, addr, carry)
+                m.next = "ANNOUNCE"
+            with m.State("ANNOUNCE"):
+                m.d.comb += self.write_client.beat.valid.eq(1)
+                with m.If(self.write_client.beat.ready):
+                    m.d.sync += announced.eq(1)
+                    add_low(m, addr, carry, job.driver, index_offset)
+                    m.next = "ADDRESS"
             with m.State("ANSWER"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):

@@ -72,18 +72,16 @@ class HeldLines(wiring.Component):
         lines = [
             Signal(WQE_LINE_BITS, name=f"line{n}", reset_less=True) for n in range(self.READERS)
         ]
-        count = Signal(range(self.READERS + 1))
-        place = Signal(range(self.READERS + 1))  # of a line that is taken now
-        m.d.comb += place.eq(count - self.done)
-        m.d.sync += count.eq(place + self.taken)
-        with m.If(self.done):
-            for n in range(self.READERS - 1):
-                m.d.sync += lines[n].eq(lines[n + 1])
+        held = Signal(self.READERS)
+        first, behind = Signal(range(self.READERS)), Signal(range(self.READERS))
+        m.d.sync += [first.eq(first + self.done), behind.eq(behind + self.taken)]
         for n, line in enumerate(lines):
-            with m.If(self.taken & (place == n)):
-                m.d.sync += line.eq(self.line)
+            with m.If(self.done & (first == n)):
+                m.d.sync += held[n].eq(0)
+            with m.If(self.taken & (behind == n)):
+                m.d.sync += [held[n].eq(1), line.eq(self.line)]
         for look in range(self._looks):
             wanted = getattr(self, f"look{look}")
-            same = Cat((count > n) & (line == wanted) for n, line in enumerate(lines))
+            same = Cat(held[n] & (line == wanted) for n, line in enumerate(lines))
             m.d.comb += getattr(self, f"held{look}").eq(same.any())
         return m

@@ -1,19 +1,23 @@
-"""How far send queues reach: the avail indices of several queues at a time."""
+"""How far queues reach: the avail indices of several queues at a time."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import ceil_log2
 
+from hdl.common.address import OFFSET_BITS, add_high, add_low
+from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendFetched
 from hdl.ports.rows import QueueRow
 
-from .index import AvailIndex
-from .read import BlockReader, ReadShare
+from .flow import ReadFlow
+from .read import ReadShare
+from .types import INDEX_OFFSET, avail_event
 
 __all__ = ["Polls", "PollJob", "PollAnswer"]
+
+INDEX_BYTES = 2
 
 
 class PollJob(data.Struct):
@@ -31,108 +35,211 @@ class PollAnswer(data.Struct):
     cause: QueueErrorCause
 
 
-class Polls(wiring.Component):
-    """Reads avail indices, ``count`` queues at a time.
+class _Found(data.Struct):
+    """A position and the index read; with ``again`` it is read once more, and that one counts.
+    ``plain``: only the index was asked for."""
 
+    qp: 14
+    queue: 16
+    position: 16
+    size_log2: 4
+    plain: 1
+    available: 16
+    cause: QueueErrorCause
+    again: 1
+
+
+class Polls(wiring.Component):
+    """Reads avail indices, those of up to ``count`` queues at a time, one behind the other.
+
+    Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
+    Parameters: ``count``: a power of two; ``notify``: without it ``avail_event`` is never written.
     Members: ``i`` jobs; ``o`` one answer per job, in order: EMPTY with the index as ``available``,
-    or QUEUE_ERROR; with EVENT_IDX (``event_idx``) ``avail_event`` is written before an answer that
-    says that nothing is there (see AvailIndex). A queue that is not enabled is EMPTY at the
-    position, without an access. Latency: a host read and 8 cycles, with ``avail_event`` two.
+    or QUEUE_ERROR, then ``available`` is the position. With EVENT_IDX (``event_idx``)
+    ``avail_event`` is written before an answer that says that nothing is there, and the index is
+    read once more behind that, so that the driver's next buffer brings a notification. The write
+    has been accepted when that read is asked for; the host port keeps their order. A queue that is
+    not enabled is EMPTY at the position, without an access.
+    Latency: a host read and 8 cycles, with ``avail_event`` two. Throughput: a job in 3 cycles, with
+    ``avail_event`` in 5. Errors: AVAIL_INDEX (index more than the queue's size ahead of the
+    position), HOST_READ.
     """
 
-    def __init__(self, *, config: NicConfig, count: int = 4):
-        if not 2 <= count <= 16:
-            raise ValueError(f"Count must be 2 to 16, not {count!r}")
-        self._config, self._count = config, count
-        super().__init__(
-            {
-                "i": In(stream.Signature(PollJob)),
-                "o": Out(stream.Signature(PollAnswer)),
-                "event_idx": In(1),
-                "read_client": Out(ReadClient(config.width)),
-                "write_client": Out(WriteClient(config.width)),
-            }
-        )
+    def __init__(self, *, config: NicConfig, count: int = 16, notify: bool = True):
+        if count < 2 or count & (count - 1):
+            raise ValueError(f"Count must be a power of two, at least 2, not {count!r}")
+        self._config, self._count, self._notify = config, count, notify
+        members = {
+            "i": In(stream.Signature(PollJob)),
+            "o": Out(stream.Signature(PollAnswer)),
+            "read_client": Out(ReadClient(config.width)),
+        }
+        if notify:
+            members |= {"event_idx": In(1), "write_client": Out(WriteClient(config.width))}
+        super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
-        config, count = self._config, self._count
-        bits = ceil_log2(count)
-        m.submodules.share = share = ReadShare(width=config.width, clients=count)
-        connect(m, share.read_client, flipped(self.read_client))
-        to, from_ = Signal(bits), Signal(bits)
+        config = self._config
+        asked = data.StructLayout(
+            {"function": 8, "found": _Found, "enabled": 1}
+            | ({"driver": 64, "device": 64} if self._notify else {})
+        )
+        m.submodules.jobs = jobs = StreamFifo(shape=asked, depth=self._count)
+        m.submodules.flow = flow = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
 
-        def following(turn):
-            return Mux(turn == count - 1, 0, turn + 1)
-
-        job = self.i.payload
-        asked = [Signal(FetchRequest, reset_less=True, name=f"asked{i}") for i in range(count)]
-        busy, enabled = Signal(count), Signal(count)
-        indices = []
-        for i in range(count):
-            m.submodules[f"index{i}"] = index = AvailIndex(config=config)
-            m.submodules[f"reader{i}"] = reader = BlockReader(width=config.width, size=8)
-            connect(m, reader.read_client, getattr(share, f"client{i}"))
-            connect(m, index.block, reader.i)
-            connect(m, reader.o, index.block_data)
-            m.d.comb += [
-                index.event_idx.eq(self.event_idx),
-                index.i.payload.function.eq(job.request.function),
-                index.i.payload.driver.eq(job.row.driver),
-                index.i.payload.device.eq(job.row.device),
-                index.i.payload.size_log2.eq(job.row.size_log2),
-                index.i.payload.position.eq(job.request.position),
-                index.i.valid.eq(self.i.valid & self.i.ready & (to == i) & job.row.enabled),
-            ]
-            indices.append(index)
-
-        with m.If(self.i.valid & self.i.ready):
-            with m.Switch(to):
-                for i in range(count):
-                    with m.Case(i):
-                        m.d.sync += asked[i].eq(job.request)
-            m.d.sync += [
-                busy.bit_select(to, 1).eq(1),
-                enabled.bit_select(to, 1).eq(job.row.enabled),
-                to.eq(following(to)),
-            ]
-        request, answer = Signal(FetchRequest), self.o.payload.answer
-        found = Signal.like(indices[0].o.payload)
-        reads = enabled.bit_select(from_, 1)
+        # Ask.
+        request, row, entry = self.i.payload.request, self.i.payload.row, jobs.i.payload
         m.d.comb += [
-            self.i.ready.eq(~busy.bit_select(to, 1)),
-            request.eq(Array(asked)[from_]),
-            found.eq(Array(index.o.payload for index in indices)[from_]),
-            self.o.valid.eq(
-                busy.bit_select(from_, 1)
-                & (~reads | Array(index.o.valid for index in indices)[from_])
+            self.i.ready.eq(jobs.i.ready & flow.i.ready),
+            jobs.i.valid.eq(self.i.valid & flow.i.ready),
+            flow.i.valid.eq(self.i.valid & row.enabled & jobs.i.ready),
+            flow.i.payload.function.eq(request.function),
+            flow.i.payload.addr.eq(row.driver),
+            flow.i.payload.offset.eq(INDEX_OFFSET),
+            flow.i.payload.length.eq(INDEX_BYTES),
+            entry.function.eq(request.function),
+            entry.enabled.eq(row.enabled),
+            entry.found.qp.eq(request.qp),
+            entry.found.queue.eq(request.queue),
+            entry.found.position.eq(request.position),
+            entry.found.size_log2.eq(row.size_log2),
+            entry.found.plain.eq(request.known == request.position),
+        ]
+        if self._notify:
+            m.d.comb += [entry.driver.eq(row.driver), entry.device.eq(row.device)]
+
+        # Look at the index, the first of two or the only one.
+        job, found = jobs.o.payload, Signal(_Found)
+        give, given = Signal(), Signal()  # ``found`` is to go on; it does
+        look = Signal()
+        empty = self._judge(m, "", look, flow.o.payload, job.found, found)
+        with m.If(~job.enabled):
+            m.d.comb += [
+                found.available.eq(job.found.position),
+                found.cause.eq(QueueErrorCause.NONE),
+            ]
+        m.d.comb += jobs.o.ready.eq(given)
+        if self._notify:
+            addr, carry = Signal(64, reset_less=True), Signal()
+            event_offset = Signal(OFFSET_BITS, reset_less=True)
+            beat = self.write_client.beat
+            again, room = self._second(m, flow, job, found, give, given)
+            m.d.sync += event_offset.eq(avail_event(job.found.size_log2))
+            m.d.comb += [
+                beat.payload.stream_id.eq(STREAM_DATA),
+                beat.payload.function.eq(job.function),
+                beat.payload.addr.eq(addr),
+                beat.payload.data.eq(job.found.position),
+                beat.payload.keep.eq((1 << INDEX_BYTES) - 1),
+                beat.payload.first.eq(1),
+                beat.payload.last.eq(1),
+            ]
+        else:
+            connect(m, flow.read_client, flipped(self.read_client))
+            m.d.comb += [self.o.valid.eq(give), given.eq(give & self.o.ready)]
+            self._answer(m, found)
+        with m.FSM(name="look"):
+            with m.State("LOOK"):
+                m.d.comb += [look.eq(1), flow.o.ready.eq(jobs.o.valid & job.enabled)]
+                with m.If(jobs.o.valid & (flow.o.valid | ~job.enabled)):
+                    m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += give.eq(1)
+                if self._notify:
+                    add_low(m, addr, carry, job.device, event_offset)
+                    with m.If(self.event_idx & job.enabled & empty):
+                        m.d.comb += give.eq(0)
+                        m.next = "EVENT"
+                with m.If(given):
+                    m.next = "LOOK"
+            if self._notify:
+                with m.State("EVENT"):
+                    add_high(m, addr, carry)
+                    m.next = "ANNOUNCE"
+                with m.State("ANNOUNCE"):
+                    m.d.comb += beat.valid.eq(1)
+                    with m.If(beat.ready):
+                        m.next = "AGAIN"
+                with m.State("AGAIN"):
+                    m.d.comb += [give.eq(again.ready), again.valid.eq(room), found.again.eq(1)]
+                    with m.If(given):
+                        m.next = "LOOK"
+        return m
+
+    def _second(self, m: Module, flow, job, found, give, given):
+        """Answers, behind the second read of those that have one; returns who is asked for it, and
+        whether there is room for who waits."""
+        config = self._config
+        m.submodules.founds = founds = StreamFifo(shape=_Found, depth=self._count)
+        m.submodules.second = second = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
+        m.submodules.share = share = ReadShare(
+            width=config.width, clients=2, depth=2 * self._count, register=False
+        )
+        connect(m, flow.read_client, share.client0)
+        connect(m, second.read_client, share.client1)
+        connect(m, share.read_client, flipped(self.read_client))
+        told, answer = founds.o.payload, Signal(_Found)
+        read = Signal()
+        m.d.comb += [
+            founds.i.valid.eq(give),
+            founds.i.payload.eq(found),
+            given.eq(give & founds.i.ready),
+            second.i.payload.function.eq(job.function),
+            second.i.payload.addr.eq(job.driver),
+            second.i.payload.offset.eq(INDEX_OFFSET),
+            second.i.payload.length.eq(INDEX_BYTES),
+            second.o.ready.eq(founds.o.valid & told.again & ~read),
+            self.o.valid.eq(founds.o.valid & (~told.again | read)),
+            founds.o.ready.eq(self.o.ready & (~told.again | read)),
+        ]
+        with m.If(~read):
+            m.d.sync += read.eq(second.o.valid & second.o.ready)
+        with m.Elif(self.o.ready):
+            m.d.sync += read.eq(0)
+        self._judge(m, "again", ~read, second.o.payload, told, answer)
+        with m.If(~told.again):
+            m.d.comb += answer.eq(told)
+        self._answer(m, answer)
+        return second.i, founds.i.ready
+
+    @staticmethod
+    def _judge(m: Module, name: str, load, beat, asked, found):
+        """``found``: what was ``asked``, with the index of the last beat with ``load``,
+        or with what is wrong with it. Returns whether nothing is there."""
+        index = Signal(16, reset_less=True, name=f"index{name}")
+        ahead = Signal(16, reset_less=True, name=f"ahead{name}")
+        failed = Signal(reset_less=True, name=f"failed{name}")
+        with m.If(load):
+            m.d.sync += [
+                index.eq(beat.data),
+                ahead.eq(beat.data - asked.position),
+                failed.eq(beat.error),
+            ]
+        m.d.comb += [found.eq(asked), found.available.eq(index)]
+        with m.If(failed | (ahead > (1 << asked.size_log2))):
+            m.d.comb += [
+                found.available.eq(asked.position),
+                found.cause.eq(Mux(failed, QueueErrorCause.HOST_READ, QueueErrorCause.AVAIL_INDEX)),
+            ]
+        with m.Else():
+            m.d.comb += found.cause.eq(QueueErrorCause.NONE)
+        return ~failed & (ahead == 0)
+
+    def _answer(self, m: Module, found) -> None:
+        answer = self.o.payload.answer
+        m.d.comb += [
+            answer.status.eq(
+                Mux(
+                    found.cause == QueueErrorCause.NONE,
+                    FetchStatus.EMPTY,
+                    FetchStatus.QUEUE_ERROR,
+                )
             ),
-            answer.status.eq(FetchStatus.EMPTY),
-            answer.poll.eq(request.known == request.position),
-            answer.qp.eq(request.qp),
-            answer.position.eq(request.position),
-            answer.available.eq(Mux(reads, found.available, request.position)),
-            self.o.payload.queue.eq(request.queue),
+            answer.poll.eq(found.plain),
+            answer.qp.eq(found.qp),
+            answer.position.eq(found.position),
+            answer.available.eq(found.available),
+            self.o.payload.queue.eq(found.queue),
             self.o.payload.cause.eq(found.cause),
         ]
-        with m.If(reads & (found.status == FetchStatus.QUEUE_ERROR)):
-            m.d.comb += answer.status.eq(FetchStatus.QUEUE_ERROR)
-        for i, index in enumerate(indices):
-            m.d.comb += index.o.ready.eq(self.o.valid & self.o.ready & (from_ == i))
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [busy.bit_select(from_, 1).eq(0), from_.eq(following(from_))]
-
-        # Every write is a burst of one beat (avail_event), so beats may be merged. None is stored
-        # here: an index is read again after its write, and that read is ordered behind the writes
-        # that the write engine has taken.
-        writer = Signal(bits)
-        writes = Array(index.write_client.beat for index in indices)
-        m.d.comb += [
-            self.write_client.beat.valid.eq(writes[writer].valid),
-            self.write_client.beat.payload.eq(writes[writer].payload),
-            writes[writer].ready.eq(self.write_client.beat.ready),
-        ]
-        wanted = Cat(index.write_client.beat.valid for index in indices).any()
-        with m.If(wanted & (~self.write_client.beat.valid | self.write_client.beat.ready)):
-            m.d.sync += writer.eq(following(writer))
-        return m

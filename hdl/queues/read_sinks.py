@@ -82,7 +82,8 @@ class ReadSinks(wiring.Component):
         count, bits = self._sinks, ceil_log2(self._sinks)
         # A slot is read long after it was written, and never written while it may be read.
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * count, forward=False)
-        m.submodules.tags = tags = Ram(shape=SinkTag, depth=count)
+        # A tag is not written either while it is asked for.
+        m.submodules.tags = tags = Ram(shape=SinkTag, depth=count, forward=False)
         m.submodules.ages = ages = Ram(shape=Age, depth=count, reads=2)
 
         low = ceil_log2(self._positions)
@@ -97,6 +98,13 @@ class ReadSinks(wiring.Component):
         now, number = Signal(2), Signal(range(TOLD_SGES))
         clearing, cleared = Signal(init=1), Signal(bits)
         begins, tag = Signal(), tags.write.row
+        # Whether the line is held comes late, so it is looked at a cycle later.
+        steady, held, touch = Signal(), Signal(), Signal()
+        m.d.sync += [
+            steady.eq(self.i.valid & ~self.i.ready),
+            held.eq(self.held),
+            touch.eq(self.touch),
+        ]
         m.d.comb += [
             told_place.eq(place(told)),
             asked_place.eq(place(self.wanted)),
@@ -106,7 +114,8 @@ class ReadSinks(wiring.Component):
                 self.i.valid
                 & (number == 0)
                 & ~clearing
-                & ~self.held
+                & steady
+                & ~held
                 & ~(self.asking & (told_place == asked_place))
             ),
             tags.write.enable.eq(begins),
@@ -135,43 +144,50 @@ class ReadSinks(wiring.Component):
         with m.Elif(begins):
             m.d.sync += number.eq(1)
         with m.Else():
-            m.d.comb += self.i.ready.eq(clearing | self.held)
+            m.d.comb += self.i.ready.eq(clearing | (steady & held))
 
         # What is asked for.
-        age = ages.read0.row
+        age, young = ages.read0.row, Signal()
+        same = Signal(-(-len(self.wanted.as_value()) // 3))
         m.d.comb += [
             tags.read0.index.eq(asked_place),
             tags.read0.enable.eq(self.look),
             ages.read0.index.eq(asked_place),
             ages.read0.enable.eq(self.look),
             self.tag.eq(tags.read0.row),
-            self.found.eq(
-                age.valid
-                & self._young(now, age)
-                & (self.tag.wanted.as_value() == self.wanted.as_value())
-                & ~clearing
-            ),
+            self.found.eq(young & same.all() & ~clearing),
+        ]
+        # Compared in pieces: a RAM's output is late.
+        mine, asked = self.tag.wanted.as_value(), self.wanted.as_value()
+        m.d.sync += young.eq(age.valid & self._young(now, age))
+        m.d.sync += [
+            same[n].eq(mine[3 * n : 3 * n + 3] == asked[3 * n : 3 * n + 3])
+            for n in range(len(same))
         ]
 
         # Ages: one writer at a time; a sweep finds each that is old before its stamp comes again.
         sweep, sweeping, looked = Signal(bits), Signal(), Signal()
-        old = looked & ages.read1.row.valid & ~self._young(now, ages.read1.row)
+        judged, old = Signal(), Signal()  # a cycle behind ``looked``, if nothing has changed
         m.d.comb += [
             ages.read1.index.eq(sweep),
-            ages.read1.enable.eq(sweeping & ~looked),
+            ages.read1.enable.eq(sweeping & ~looked & ~judged),
             ages.write.row.stamp.eq(now),
         ]
-        m.d.sync += looked.eq(sweeping & ~looked)
+        m.d.sync += [
+            looked.eq(ages.read1.enable),
+            judged.eq(looked & ~begins & ~touch),
+            old.eq(ages.read1.row.valid & ~self._young(now, ages.read1.row)),
+        ]
         with m.If(clearing):
             m.d.comb += [ages.write.enable.eq(1), ages.write.index.eq(cleared)]
             m.d.sync += [cleared.eq(cleared + 1), clearing.eq(cleared != count - 1)]
-        with m.Elif(begins | self.touch):
+        with m.Elif(begins | touch):
             m.d.comb += [
                 ages.write.enable.eq(1),
                 ages.write.index.eq(Mux(begins, told_place, asked_place)),
                 ages.write.row.valid.eq(1),
             ]
-        with m.Elif(looked):
+        with m.Elif(judged):
             m.d.comb += [ages.write.enable.eq(old), ages.write.index.eq(sweep)]
             m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != count - 1)]
         with m.If(self.clear):

@@ -1,7 +1,7 @@
 """Receive WQEs, and send WQEs read again as the sink of a READ."""
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -29,30 +29,20 @@ from .read_sinks import TOLD_LINE, ReadSinks
 from .recv_ahead import AheadQueues
 from .recv_lines import RecvLines, SinkLines, is_sink, sink_line, sinks_of
 from .recv_path import Arrival, RecvPath
-from .recv_states import After, Parts, ahead_states, forget_states, request_states
+from .recv_states import (
+    After,
+    Parts,
+    RecvQueue,
+    ahead_states,
+    forget_states,
+    has_few,
+    request_states,
+)
 
 __all__ = ["RecvFetch"]
 
 #: Sinks grow older with every so many (two to the power of it) WQEs that SendFetch gives out.
 SINK_AGE_BITS = 14
-
-
-class _Queue(data.Struct):
-    """The WQEs of a receive queue in lines, at hand or on their way: ``count`` from position
-    ``first`` on, linked from line ``head`` to line ``tail``."""
-
-    first: 16
-    count: WQE_LINE_BITS
-    head: WQE_LINE_BITS
-    tail: WQE_LINE_BITS
-    available: 16  # avail index as far as known
-    seen: 2  # epoch of the last request
-    stamp: 16  # answers of all queues up to its last one
-    pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
-    share: 4  # it may have ``2**share`` lines
-    used: 1  # it has been asked for since its lines were forgotten
-    given: 1  # the first has been asked for, and may be again
-    polling: 1  # its avail index is being read
 
 
 class RecvFetch(wiring.Component):
@@ -61,9 +51,10 @@ class RecvFetch(wiring.Component):
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Parameters: ``depth``: WQEs on their way in each stage of the path; ``function``: of the queues
     whose doorbells come.
-    Members: as SendFetch, without ``release``. ``req.send`` tells a send WQE from a receive WQE,
-    ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive queue was
-    notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by ReadSinks;
+    Members: as SendFetch, without ``release`` and ``in_order``. ``req.send`` tells a send WQE from
+    a receive WQE, ``req.last`` that the WQE will not be asked for again. ``doorbell``: a receive
+    queue was notified (flags mean nothing). ``sink``: READs that SendFetch has read, kept by
+    ReadSinks;
     ``forget`` (a cycle, when SendFetch has taken a queue reset): no sink is valid any more;
     ``fetched`` (a cycle): SendFetch has given out a WQE.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
@@ -72,7 +63,7 @@ class RecvFetch(wiring.Component):
     select.
     Fetching ahead begins with a doorbell and goes on with each answer. docs/queues.md says how many
     lines a queue gets. A request that finds none left takes all those of another queue, in turn.
-    Latency: 5 cycles when the WQE is at hand; else up to four host reads and 50 cycles, behind the
+    Latency: 6 cycles when the WQE is at hand; else up to four host reads and 60 cycles, behind the
     reads that fetch ahead, never behind a chain that is. One request at a time: Receive makes one
     at a time. Meanwhile other queues are fetched ahead.
     Lines are forgotten by ``queue_reset`` (taken when nothing is under way), and when nobody has
@@ -84,7 +75,7 @@ class RecvFetch(wiring.Component):
     Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int = 64, function: int = FUNCTION_RDMA):
+    def __init__(self, *, config: NicConfig, depth: int = 32, function: int = FUNCTION_RDMA):
         self._config, self._depth, self._function = config, depth, function
         super().__init__(
             {
@@ -100,7 +91,6 @@ class RecvFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
-                "in_order": In(1),
                 "sink": In(stream.Signature(ReadSink)),
                 "forget": In(1),
                 "fetched": In(1),
@@ -120,9 +110,10 @@ class RecvFetch(wiring.Component):
         m.submodules.lines = lines = RecvLines(lines=total)
         m.submodules.told = told_sinks = ReadSinks(config=config)
         m.submodules.sinks = sinks = SinkLines(sinks=sinks_of(total))
-        m.submodules.links = links = Ram(shape=WQE_LINE_BITS, depth=total)
-        m.submodules.owners = owners = Ram(shape=14, depth=total)
-        m.submodules.table = table = Ram(shape=_Queue, depth=config.qps)
+        # No state reads what it writes.
+        m.submodules.links = links = Ram(shape=WQE_LINE_BITS, depth=total, forward=False)
+        m.submodules.owners = owners = Ram(shape=14, depth=total, forward=False)
+        m.submodules.table = table = Ram(shape=RecvQueue, depth=config.qps, forward=False)
         m.submodules.ahead = ahead = AheadQueues(config=config)
         m.submodules.index = index = AvailIndex(config=config)
         m.submodules.reader = reader = BlockReader(width=config.width, size=8)
@@ -139,7 +130,7 @@ class RecvFetch(wiring.Component):
 
         # The request, and the queue that is looked at: the request's, or one to fetch ahead.
         request = Signal(FetchRequest, reset_less=True)
-        queue, qp = Signal(_Queue, reset_less=True), Signal(14, reset_less=True)
+        queue, qp = Signal(RecvQueue, reset_less=True), Signal(14, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
         answer = Signal(RecvFetched, reset_less=True)
         waiting, indexing = Signal(), Signal()  # the request's line is on its way, or its index
@@ -163,10 +154,11 @@ class RecvFetch(wiring.Component):
             told_sinks.slot_enable.eq(self.slot_enable),
             self.slot_data.eq(Mux(of_told, told_sinks.slot_data, path.slot_data)),
             path.indirect.eq(self.indirect),
-            path.in_order.eq(self.in_order),
             path.waits.eq(waiting),
             path.wanted.eq(wanted),
             path.tag.index.eq(line),
+            lines.ask.eq(path.tag.enable),
+            lines.waits.eq(waiting),
             index.event_idx.eq(self.event_idx),
             index.i.payload.function.eq(request.function),
             index.i.payload.driver.eq(row.driver),
@@ -183,7 +175,7 @@ class RecvFetch(wiring.Component):
             lines.issue_line.eq(path.i.payload.line),
             lines.release_line.eq(queue.head),
             lines.current.eq(answer.line),
-            lines.asked.eq(line),
+            lines.asked.eq(path.tag.index),
             lines.wanted.eq(wanted),
             lines.look0.eq(line),
             lines.look1.eq(told_sinks.line),
@@ -228,8 +220,11 @@ class RecvFetch(wiring.Component):
         ]
         m.d.sync += epoch.eq(epoch + epochs.ends)
 
+        looked = Signal(2)  # how long ``sweep`` has been the same; then ``swept`` is of it
+        m.d.sync += looked.eq(Cat(1, looked))
+
         def sweep_on():
-            m.d.sync += sweep.eq(Mux(sweep == queue_lines - 1, 0, sweep + 1))
+            m.d.sync += [sweep.eq(Mux(sweep == queue_lines - 1, 0, sweep + 1)), looked.eq(0)]
 
         # Queues that may have something to fetch ahead.
         poll = ahead.poll.payload
@@ -245,17 +240,20 @@ class RecvFetch(wiring.Component):
         with m.If(~item_valid):
             m.d.sync += [item.eq(ahead.o.payload), item_valid.eq(ahead.o.valid)]
 
-        # What is known to be available: for the request, and behind the WQEs fetched ahead.
+        # What is known to be available: for the request, and behind the WQEs fetched ahead. What is
+        # computed of a row and of the request is a cycle late: there is a state for it (GATHER).
         told, heard, span, size = Signal(16), Signal(16), Signal(16), Signal(16)
         best, known, told_so = Signal(16), Signal(), Signal()
         m.d.comb += [
             size.eq(1 << row.size_log2),
-            told.eq(request.known - request.position),
-            heard.eq(queue.available - request.position),
             best.eq(request.known),
             told_so.eq((told != 0) & (told <= size)),
             known.eq(told_so),
             span.eq(queue.available - queue.first),
+        ]
+        m.d.sync += [
+            told.eq(request.known - request.position),
+            heard.eq(queue.available - request.position),
         ]
         with m.If(~request.send & (heard != 0) & (heard <= size) & (~told_so | (heard > told))):
             m.d.comb += [best.eq(queue.available), known.eq(1)]
@@ -263,15 +261,13 @@ class RecvFetch(wiring.Component):
         # just given back, and further ones up to its share while an eighth of all is left over;
         # one that was only notified gets one while half of all are free.
         more_known, may = Signal(), Signal()
-        unasked, free = Signal(WQE_LINE_BITS), lines.free
-        m.d.comb += unasked.eq(queue.count - queue.given)
-        none = unasked == 0
+        none, free = queue.count == queue.given, lines.free
         m.d.sync += [
             more_known.eq((span > queue.count) & (span <= size)),
             may.eq(
                 Mux(
                     queue.used,
-                    Mux(none, free != 0, (unasked >> queue.share == 0) & (free > spared)),
+                    Mux(none, free != 0, has_few(queue) & (free > spared)),
                     none & (free > queue_lines // 2),
                 )
             ),
@@ -317,13 +313,17 @@ class RecvFetch(wiring.Component):
 
         offset, tag = Signal(16), path.tag.row
         here, ready, done, quiet = (Signal() for _ in range(4))
-        sought = sinks.valid & (tag.queue == request.queue) & (tag.position == request.position)
+        sought = Signal(11)  # in pieces: a RAM's output is late
+        tag_of, asked_of = Cat(tag.queue, tag.position), Cat(request.queue, request.position)
         told_found = request.send & told_sinks.found
-        m.d.comb += [
+        m.d.sync += [
             offset.eq(request.position - queue.first),
-            here.eq(request.send | ((offset == 0) & (queue.count != 0))),
-            ready.eq(Mux(request.send, sought, lines.good & ~lines.busy)),
-            done.eq((indexing & index.o.valid) | (waiting & ~lines.wanted_busy)),
+            here.eq(request.send | ((request.position == queue.first) & (queue.count != 0))),
+            sought.eq(Cat(tag_of[n : n + 3] == asked_of[n : n + 3] for n in range(0, 32, 3))),
+        ]
+        m.d.comb += [
+            ready.eq(~lines.busy & Mux(request.send, sinks.valid & sought.all(), lines.good)),
+            done.eq((indexing & index.o.valid) | lines.wanted_done),
             quiet.eq(~waiting & ~indexing & lines.quiet & ~ahead.polling),
         ]
         reset_pair, after = Signal(16), Signal(After)
@@ -367,6 +367,7 @@ class RecvFetch(wiring.Component):
             lines=lines,
             links=links,
             load=load,
+            looked=looked,
             may=may,
             more_known=more_known,
             offset=offset,
@@ -432,7 +433,7 @@ class RecvFetch(wiring.Component):
                     m.next = "AHEAD"
                 with m.Elif(self.queue_reset.valid):
                     pass
-                with m.Elif(unswept != 0):
+                with m.Elif((unswept != 0) & looked[1]):
                     m.d.comb += owners.read0.enable.eq(1)
                     m.d.sync += [unswept.eq(unswept - 1), after.eq(After.SWEEP)]
                     sweep_on()

@@ -24,7 +24,7 @@ class AheadQueues(wiring.Component):
     after which it is put there with ``data``, the index (its position if the ring is broken, which
     nobody is told; ``avail_event`` is not written); one poll of a QP at a time. ``o``: the next;
     ``settled`` (a cycle): the index that came with one has been noted. ``polling``: some index is
-    on its way or not noted yet.
+    on its way or not noted yet (2 cycles late).
     Latency: 4 cycles, a poll a host read and 12. Nothing waits for ever: polls need host reads
     only. Reset: empty; ``qps`` cycles until the list takes anything.
     """
@@ -47,7 +47,7 @@ class AheadQueues(wiring.Component):
         m = Module()
         qps = self._config.qps
         m.submodules.work = work = ActivationList(qps=qps, sets=3, data_width=16)
-        m.submodules.polls = polls = Polls(config=self._config)
+        m.submodules.polls = polls = Polls(config=self._config, notify=False)
         connect(m, polls.read_client, flipped(self.read_client))
         connect(m, flipped(self.poll), polls.i)
         connect(m, work.o, flipped(self.o))
@@ -67,7 +67,12 @@ class AheadQueues(wiring.Component):
             work.set2.payload.data.eq(answer.available),
             polls.o.ready.eq(work.set2.ready),
         ]
-        count = Signal(range(qps + 1))
-        m.d.sync += count.eq(count + (self.poll.valid & self.poll.ready) - self.settled)
+        count, begun, settled = Signal(range(qps + 1)), Signal(), Signal()
+        # A cycle late: who decides that a poll begins decides late in its cycle.
+        m.d.sync += [
+            begun.eq(self.poll.valid & self.poll.ready),
+            settled.eq(self.settled),
+            count.eq(count + begun - settled),
+        ]
         m.d.comb += self.polling.eq(count != 0)
         return m

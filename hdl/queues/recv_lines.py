@@ -1,11 +1,12 @@
 """What the lines of RecvFetch hold, and which of them may be written."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
 from hdl.ports.jobs import WQE_LINE_BITS, LineUse
 
 from .lines import HeldLines
@@ -31,23 +32,35 @@ def is_sink(line, lines: int):
     return line[ceil_log2(sinks_of(lines)) : ceil_log2(lines)].all()
 
 
+class _Line(data.Struct):
+    """A fetch into it is under way; it is in the list of a queue; the last fetch brought a WQE."""
+
+    busy: 1
+    owned: 1
+    good: 1
+
+
 class RecvLines(wiring.Component):
     """States of ``lines`` lines: the last ones are the sinks', the others queues' or free.
 
-    Members, Out: ``busy`` (of the line ``asked``): a fetch into it is under way; ``good``: its WQE
-    has come; ``wanted_busy``: the same as ``busy`` of the line ``wanted``; ``swept``: the line
-    ``sweep`` is in the list of a queue, and no fetch into it is under way; ``quiet``: none is at
-    all. ``free``: lines in no list and not busy, or soon neither; ``spare`` with ``spare_valid``:
-    one of them that nobody reads. ``clearing``: not yet usable.
-    In, each with its line: ``own`` takes the spare; ``release``: it is not its queue's any more (a
-    fetch under way goes on, and frees it); ``issue``: a fetch begins; ``arrived``, ``arrived_good``
-    it has ended. ``line_use``; ``current_valid``, ``current``: a line about to be read as well.
-    ``look0``, ``look1`` with ``read0``, ``read1``: whether a line is being read, or about to be.
-    Bits of a line are looked at in the same cycle (small memories of look-up tables) and change
-    with the next but one. A fetch is under way when it has begun more often than it has ended,
-    modulo two: so each bit has one writer. Free lines are given in the order in which they came
-    back; one that is still read goes to the end of the row.
-    Latency: 4 cycles from a released line to a spare. Reset: all are free, after ``lines`` cycles.
+    Members, In, each with its line: ``own`` takes the spare; ``issue``: a fetch begins (if the line
+    is a queue's, it is in its list from now on); ``release``: it is not its queue's any more (a
+    fetch under way goes on, and frees it); ``arrived``, ``arrived_good``: a fetch has ended.
+    ``issue`` and ``release`` together come at most every other cycle, and so does ``arrived``.
+    ``ask`` looks at the line ``asked``; 2 cycles later, and until ``waits``, ``busy`` says whether
+    a fetch into it is under way, ``good`` whether the last one brought its WQE. ``waits``: until
+    ``wanted_done`` says that no fetch into the line ``wanted`` is under way. ``line_use``;
+    ``current_valid``, ``current``: a line about to be read as well. ``look0``, ``look1`` with
+    ``read0`` (2 cycles later), ``read1``: whether a line is being read, or about to be.
+    Out: ``swept``: the line ``sweep`` (2 cycles ago) is in the list of a queue, and no fetch into
+    it is under way; ``quiet``: none is at all. ``free``: lines in no list and not busy, or soon
+    neither; ``spare`` with ``spare_valid``: one of them that nobody reads. ``clearing``: not yet
+    usable.
+    What happens to a line is seen by looks that begin 2 cycles later, an arrival by those 3 later:
+    a row is read, changed and written back, one after the other, so what happens to a line at the
+    same time happens in some order. Free lines are given in the order in which they came back; one
+    that is still read goes to the end of the row.
+    Latency: 6 cycles from a released line to a spare. Reset: all are free, after ``lines`` cycles.
     """
 
     def __init__(self, *, lines: int):
@@ -59,13 +72,15 @@ class RecvLines(wiring.Component):
             members |= {name: In(1), f"{name}_line": In(WQE_LINE_BITS)}
         for name in ("asked", "wanted", "sweep", "look0", "look1"):
             members[name] = In(WQE_LINE_BITS)
-        for name in ("busy", "good", "wanted_busy", "swept", "quiet", "clearing"):
+        for name in ("busy", "good", "wanted_done", "swept", "quiet", "clearing"):
             members[name] = Out(1)
         super().__init__(
             members
             | {
                 "arrived_good": In(1),
                 "own": In(1),
+                "ask": In(1),
+                "waits": In(1),
                 "spare": Out(WQE_LINE_BITS),
                 "spare_valid": Out(1),
                 "free": Out(WQE_LINE_BITS, init=lines - sinks_of(lines)),
@@ -77,107 +92,109 @@ class RecvLines(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         queue_lines, bits = self._lines - sinks_of(self._lines), ceil_log2(self._lines)
+        m.submodules.states = states = Ram(shape=_Line, depth=self._lines, reads=3)
         clear, under_way = Signal(bits), Signal(range(self._lines + 1))
         clearing = Signal(init=1)
+        begun, gone, owned = Signal(), Signal(), Signal()  # what came a cycle ago
         m.d.comb += [self.clearing.eq(clearing), self.quiet.eq(under_way == 0)]
         m.d.sync += [
             clear.eq(clear + clearing),
             clearing.eq(clearing & (clear != self._lines - 1)),
-            # From the cycle after ``issue`` on.
-            under_way.eq(under_way + self.issue - self.arrived),
+            # From the second cycle after ``issue`` on.
+            under_way.eq(under_way + begun - gone),
+            begun.eq(self.issue),
+            gone.eq(self.arrived),
+            owned.eq(self.own),
         ]
 
-        def bit(name, enable, line, value):
-            """A bit of each line, and how to look at it."""
-            rows = memory.Memory(shape=unsigned(1), depth=self._lines, init=[])
-            m.submodules[name] = rows
-            port = rows.write_port()
-            m.d.comb += [
-                port.en.eq(enable | clearing),
-                port.addr.eq(Mux(clearing, clear, line)),
-                port.data.eq(value & ~clearing),
-            ]
-
-            def look(at):
-                read = rows.read_port(domain="comb")
-                m.d.comb += read.addr.eq(at)
-                return read.data
-
-            return look
-
-        # What happens is noted a cycle later: who tells it decides late in its cycle, and looks at
-        # that line again three cycles later at the earliest.
-        release, issue, arrived, arrived_good = Signal(), Signal(), Signal(), Signal()
-        release_line, issue_line, arrived_line = (
-            Signal(bits, name=f"{name}_line", reset_less=True)
-            for name in ("release", "issue", "arrived")
-        )
+        # What happens: what the state machine does first, an arrival in its gaps.
+        told, told_release, told_line = Signal(), Signal(), Signal(bits, reset_less=True)
+        ended, ended_good, ended_line = Signal(), Signal(), Signal(bits, reset_less=True)
         m.d.sync += [
-            release.eq(self.release),
-            release_line.eq(self.release_line),
-            issue.eq(self.issue),
-            issue_line.eq(self.issue_line),
-            arrived.eq(self.arrived),
-            arrived_line.eq(self.arrived_line),
-            arrived_good.eq(self.arrived_good),
+            told.eq(self.issue | self.release),
+            told_release.eq(self.release),
+            told_line.eq(Mux(self.release, self.release_line, self.issue_line)),
+            ended.eq(self.arrived | (ended & told)),
         ]
-        begun_again, ended_again = Signal(), Signal()
-        begun = bit("begun", issue, issue_line, begun_again)
-        ended = bit("ended", arrived, arrived_line, ended_again)
-        good = bit("good", arrived, arrived_line, arrived_good)
-        owned = bit("owned", self.own | release, Mux(release, release_line, self.spare), ~release)
-
-        def busy(line):
-            return begun(line) ^ ended(line)
-
-        freed, orphaned = Signal(), Signal()
+        with m.If(self.arrived):
+            m.d.sync += [ended_good.eq(self.arrived_good), ended_line.eq(self.arrived_line)]
+        change, issue, release, arrive, good = (Signal() for _ in range(5))
+        place, line = Signal(bits), Signal(bits, reset_less=True)
         m.d.comb += [
-            begun_again.eq(~ended(issue_line)),
-            ended_again.eq(begun(arrived_line)),
-            self.busy.eq(busy(self.asked)),
-            self.good.eq(good(self.asked)),
-            self.wanted_busy.eq(busy(self.wanted)),
-            self.swept.eq(owned(self.sweep) & ~busy(self.sweep)),
-            # A fetch that ends in this cycle is not under way any more.
-            freed.eq(release & ~(busy(release_line) & ~(arrived & (arrived_line == release_line)))),
-            orphaned.eq(arrived & ~owned(arrived_line) & ~is_sink(arrived_line, self._lines)),
+            place.eq(Mux(told, told_line, ended_line)),
+            states.read0.index.eq(place),
+            states.read0.enable.eq(1),
         ]
-        m.d.sync += self.free.eq(self.free - self.own + freed + orphaned)
+        m.d.sync += [
+            change.eq(told | ended),
+            issue.eq(told & ~told_release),
+            release.eq(told & told_release),
+            arrive.eq(~told & ended),
+            good.eq(ended_good),
+            line.eq(place),
+        ]
+        row, changed = states.read0.row, Signal(_Line)
+        m.d.comb += [
+            changed.busy.eq(issue | (row.busy & ~arrive)),
+            changed.owned.eq(issue | (row.owned & ~release)),
+            changed.good.eq(Mux(arrive, good, row.good)),
+            states.write.enable.eq(change | clearing),
+            states.write.index.eq(Mux(clearing, clear, line)),
+            states.write.row.eq(Mux(clearing, 0, changed)),
+        ]
+        freed, freed_line = Signal(), Signal(bits, reset_less=True)
+        m.d.sync += [
+            freed.eq((release & ~row.busy) | (arrive & ~row.owned & ~is_sink(line, self._lines))),
+            freed_line.eq(line),
+            self.free.eq(self.free - owned + freed),
+        ]
+
+        # Looks.
+        looked, swept, since = states.read1, states.read2, Signal(3)
+        m.d.comb += [
+            looked.index.eq(Mux(self.ask, self.asked, self.wanted)),
+            looked.enable.eq(self.ask | self.waits),
+            swept.index.eq(self.sweep),
+            swept.enable.eq(1),
+            # A fetch that began in the cycle before ``waits`` has been seen by now.
+            self.wanted_done.eq(self.waits & since[2] & ~self.busy),
+        ]
+        m.d.sync += [
+            self.busy.eq(looked.row.busy),
+            self.good.eq(looked.row.good),
+            self.swept.eq(swept.row.owned & ~swept.row.busy),
+            since.eq(Mux(self.waits, Cat(1, since), 0)),
+        ]
 
         m.submodules.held = held = HeldLines(looks=3)
         hand, hand_valid, unread = Signal(bits), Signal(), Signal()
+        look0 = Signal(WQE_LINE_BITS, reset_less=True)
         m.d.comb += [
             held.taken.eq(self.line_use.taken),
             held.line.eq(self.line_use.line),
             held.done.eq(self.line_use.done),
             held.look0.eq(hand),
-            held.look1.eq(self.look0),
+            held.look1.eq(look0),
             held.look2.eq(self.look1),
             unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current))),
-            self.read0.eq(held.held1 | (self.current_valid & (self.look0 == self.current))),
             self.read1.eq(held.held2 | (self.current_valid & (self.look1 == self.current))),
         ]
+        m.d.sync += look0.eq(self.look0)
+        m.d.sync += self.read0.eq(held.held1 | (self.current_valid & (look0 == self.current)))
 
-        # Free lines: those given back, and those whose fetch ended when nobody wanted it any more.
+        # Free lines.
         m.submodules.back = back = StreamFifo(shape=bits, depth=self._lines)
-        m.submodules.orphans = orphans = StreamFifo(shape=bits, depth=self._lines)
         offered = hand_valid & unread & ~self.spare_valid
         passed = hand_valid & ~unread & ~freed & ~clearing
         m.d.comb += [
             back.i.valid.eq(freed | passed | (clearing & (clear < queue_lines))),
-            back.i.payload.eq(Mux(clearing, clear, Mux(freed, release_line, hand))),
-            orphans.i.valid.eq(orphaned),
-            orphans.i.payload.eq(arrived_line),
-            orphans.o.ready.eq(~hand_valid),
-            back.o.ready.eq(~hand_valid & ~orphans.o.valid),
+            back.i.payload.eq(Mux(clearing, clear, Mux(freed, freed_line, hand))),
+            back.o.ready.eq(~hand_valid),
         ]
         with m.If(self.own):
             m.d.sync += self.spare_valid.eq(0)
         with m.If(~hand_valid):
-            m.d.sync += [
-                hand.eq(Mux(orphans.o.valid, orphans.o.payload, back.o.payload)),
-                hand_valid.eq(orphans.o.valid | back.o.valid),
-            ]
+            m.d.sync += [hand.eq(back.o.payload), hand_valid.eq(back.o.valid)]
         with m.Elif(offered | passed):
             m.d.sync += hand_valid.eq(0)
         with m.If(offered):
@@ -190,7 +207,7 @@ class SinkLines(wiring.Component):
 
     Members: ``asked``, ``kept``: numbers of lines; ``drop``, ``touch`` (of ``asked``), ``keep`` (of
     ``kept``), ``clear`` (all), a cycle each; ``tick``: those not asked for since the last one are
-    forgotten; ``valid``: of ``asked``. Latency: 1 cycle. Reset: none is.
+    forgotten; ``valid``: of ``asked``, a cycle later. Latency: 1 cycle. Reset: none is.
     """
 
     def __init__(self, *, sinks: int):
@@ -208,9 +225,9 @@ class SinkLines(wiring.Component):
         m.d.comb += [
             asked.eq(1 << self.asked),
             kept.eq(Mux(self.keep, 1 << self.kept, 0)),
-            self.valid.eq((valid & asked).any()),
         ]
         m.d.sync += [
+            self.valid.eq((valid & asked).any()),
             valid.eq(
                 Mux(self.clear, 0, valid & Mux(self.tick, touched, ~0) & ~Mux(self.drop, asked, 0))
                 | kept

@@ -19,12 +19,11 @@ from .types import ExpressJob
 __all__ = ["Arrival", "RecvPath", "Tag"]
 
 SLOTS = 32
-DEMAND, AHEAD = 0, 1
 
 
 class Arrival(data.Struct):
-    """What became of the job of ``line``. Not ``told``: given up, its chain is not for the express
-    path, nobody waited for it, and the lane was taken."""
+    """What became of the job of ``line``. Not ``told``: given up, as its chain is not for the
+    express path and nobody waited for it."""
 
     line: WQE_LINE_BITS
     told: 1
@@ -44,16 +43,15 @@ class Tag(data.Struct):
 
 
 class RecvPath(wiring.Component):
-    """Express for receive WQEs, two ChainLanes for what it leaves over, and the lines.
+    """Express for receive WQEs, a ChainLane for what it leaves over, and the lines.
 
     Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
-    what became of one, after its last slot was written; ``good``: it is a WQE, its tag is written
-    now. ``waits``, ``wanted``: a line whose asker waits: its chain has a lane for itself, so it
-    never stands behind one that is fetched ahead.
+    what became of one, after its last slot was written, at most every other cycle; ``good``: it is
+    a WQE, its tag is written now. ``waits``, ``wanted``: the line whose asker waits: only its chain
+    goes into the lane, so it never stands behind one that is fetched ahead. Others are given up.
     ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
-    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``, ``in_order``:
-    negotiated.
-    Latency: two to three host reads and 30 cycles, a lane two more. Throughput: as Express.
+    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    Latency: two to three host reads and 36 cycles, the lane two more. Throughput: as Express.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
 
@@ -73,7 +71,6 @@ class RecvPath(wiring.Component):
                 "slot_data": Out(128),
                 "flush": In(1),
                 "indirect": In(1),
-                "in_order": In(1),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -83,7 +80,7 @@ class RecvPath(wiring.Component):
         config = self._config
         bits = ceil_log2(config.recv_lines)
         m.submodules.express = express = Express(config=config, depth=self._depth, receive=True)
-        m.submodules.share = share = ReadShare(width=config.width, clients=7, depth=4 * self._depth)
+        m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=4 * self._depth)
         # A line that is read is not written: ``line_use`` of RecvFetch.
         depth = SLOTS * config.recv_lines
         m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
@@ -91,58 +88,43 @@ class RecvPath(wiring.Component):
         connect(m, flipped(self.i), express.i)
         for k in range(3):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
-        verdict, lanes, owners = express.o.payload, [], []
+        verdict = express.o.payload
         found, job = verdict.found, verdict.found.job
-        m.d.comb += [express.flush.eq(self.flush), express.in_order.eq(self.in_order)]
+        m.d.comb += express.flush.eq(self.flush)
 
-        # What the express path leaves over goes to a lane, or is given up.
-        for_lane, demanded, given_up, arrives = Signal(), Signal(), Signal(), Signal()
-        for i in range(2):
-            m.submodules[f"lane{i}"] = lane = ChainLane(config=config)
-            owner = Signal(Arrival, name=f"owner{i}", reset_less=True)
-            for k in range(2):
-                client = getattr(share, f"client{3 + 2 * i + k}")
-                connect(m, getattr(lane, f"read_client{k}"), client)
-            m.d.comb += [
-                lane.indirect.eq(self.indirect),
-                lane.i.valid.eq(express.o.valid & for_lane & (demanded == (i == DEMAND))),
-                lane.i.payload.function.eq(job.request.function),
-                lane.i.payload.desc.eq(job.desc),
-                lane.i.payload.size_log2.eq(job.size_log2),
-                lane.i.payload.head.eq(found.head),
-                lane.i.payload.receive.eq(~job.request.send),
-            ]
-            with m.If(lane.i.valid & lane.i.ready):
-                m.d.sync += [
-                    owner.line.eq(job.line),
-                    owner.queue.eq(job.request.queue),
-                    owner.position.eq(job.request.position),
-                    owner.head.eq(found.head),
-                ]
-            lanes.append(lane)
-            owners.append(owner)
-        by_lane = Cat(lane.o.valid for lane in lanes).any()
+        # What the express path leaves over goes to the lane if its asker waits, else it is given
+        # up. There is one who asks, so the lane is free for what is demanded.
+        m.submodules.lane = lane = ChainLane(config=config)
+        connect(m, lane.read_client0, share.client3)
+        connect(m, lane.read_client1, share.client4)
+        for_lane, demanded, given_up, arrived_last = (Signal() for _ in range(4))
+        owner = Signal(Arrival, reset_less=True)
         m.d.comb += [
             for_lane.eq(verdict.odd & ~found.failed),
-            demanded.eq(self.waits & (job.line == self.wanted)),
-            given_up.eq(for_lane & ~demanded & ~lanes[AHEAD].i.ready),
-            arrives.eq(~for_lane | given_up),
-            express.o.ready.eq(
-                Mux(arrives, ~by_lane, Mux(demanded, lanes[DEMAND].i.ready, lanes[AHEAD].i.ready))
-            ),
-            self.arrived_valid.eq(by_lane | (express.o.valid & arrives)),
+            demanded.eq(for_lane & self.waits & (job.line == self.wanted)),
+            given_up.eq(for_lane & ~demanded),
+            lane.indirect.eq(self.indirect),
+            lane.i.valid.eq(express.o.valid & demanded),
+            lane.i.payload.function.eq(job.request.function),
+            lane.i.payload.desc.eq(job.desc),
+            lane.i.payload.size_log2.eq(job.size_log2),
+            lane.i.payload.head.eq(found.head),
+            lane.i.payload.receive.eq(~job.request.send),
+            lane.o.ready.eq(~arrived_last),
+            express.o.ready.eq(Mux(demanded, lane.i.ready, ~lane.o.valid & ~arrived_last)),
+            self.arrived_valid.eq(~arrived_last & (lane.o.valid | (express.o.valid & ~demanded))),
         ]
-        arrived = self.arrived
-        with m.If(by_lane):
-            first = lanes[DEMAND].o.valid
-            with m.If(first):
-                m.d.comb += [arrived.eq(owners[DEMAND]), lanes[DEMAND].o.ready.eq(1)]
-            with m.Else():
-                m.d.comb += [arrived.eq(owners[AHEAD]), lanes[AHEAD].o.ready.eq(1)]
-            m.d.comb += [
-                arrived.told.eq(1),
-                arrived.found.eq(Mux(first, lanes[DEMAND].o.payload, lanes[AHEAD].o.payload)),
+        m.d.sync += arrived_last.eq(self.arrived_valid)
+        with m.If(lane.i.valid & lane.i.ready):
+            m.d.sync += [
+                owner.line.eq(job.line),
+                owner.queue.eq(job.request.queue),
+                owner.position.eq(job.request.position),
+                owner.head.eq(found.head),
             ]
+        arrived = self.arrived
+        with m.If(lane.o.valid):
+            m.d.comb += [arrived.eq(owner), arrived.told.eq(1), arrived.found.eq(lane.o.payload)]
         with m.Else():
             m.d.comb += [
                 arrived.line.eq(job.line),
@@ -165,17 +147,16 @@ class RecvPath(wiring.Component):
                 written.index.eq(Cat(express.slot.slot, express.slot_line[:bits])),
                 written.row.eq(express.slot.data),
             ]
-        for lane, owner in zip(lanes, owners, strict=True):
-            with m.Elif(lane.slot.valid):
-                m.d.comb += [
-                    lane.slot.ready.eq(1),
-                    written.enable.eq(1),
-                    written.index.eq(Cat(lane.slot.payload.slot, owner.line[:bits])),
-                    written.row.eq(lane.slot.payload.data),
-                ]
+        with m.Elif(lane.slot.valid):
+            m.d.comb += [
+                lane.slot.ready.eq(1),
+                written.enable.eq(1),
+                written.index.eq(Cat(lane.slot.payload.slot, owner.line[:bits])),
+                written.row.eq(lane.slot.payload.data),
+            ]
 
-        # Tags.
-        m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines)
+        # Tags. One that is read as it is written is of a line that still seems busy.
+        m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines, forward=False)
         kept = tags.write.row
         m.d.comb += [
             self.good.eq(

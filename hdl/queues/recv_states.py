@@ -3,13 +3,21 @@
 from types import SimpleNamespace
 
 from amaranth.hdl import Module
-from amaranth.lib import enum
+from amaranth.lib import data, enum
 
-from hdl.ports.jobs import FetchStatus
+from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus
 
 from .recv_ahead import DOORBELL, POLLED
 
-__all__ = ["After", "Parts", "ahead_states", "forget_states", "request_states"]
+__all__ = [
+    "After",
+    "Parts",
+    "RecvQueue",
+    "ahead_states",
+    "forget_states",
+    "has_few",
+    "request_states",
+]
 
 
 class After(enum.Enum, shape=2):
@@ -19,6 +27,31 @@ class After(enum.Enum, shape=2):
     LOOK = 1  # it is asked for another position
     EVICT = 2  # the request needs a line
     SWEEP = 3  # nobody has asked for it
+
+
+class RecvQueue(data.Struct):
+    """The WQEs of a receive queue in lines, at hand or on their way: ``count`` from position
+    ``first`` on, linked from line ``head`` to line ``tail``."""
+
+    first: 16
+    count: WQE_LINE_BITS
+    head: WQE_LINE_BITS
+    tail: WQE_LINE_BITS
+    available: 16  # avail index as far as known
+    seen: 2  # epoch of the last request
+    stamp: 16  # answers of all queues up to its last one
+    pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
+    share: 4  # it may have ``2**share`` lines
+    used: 1  # it has been asked for since its lines were forgotten
+    given: 1  # the first has been asked for, and may be again
+    polling: 1  # its avail index is being read
+
+
+def has_few(queue):
+    """Whether its lines, but for the one that has been asked for, are fewer than its share."""
+    # Without a subtraction in front.
+    share = 1 << queue.share
+    return (queue.count >> queue.share == 0) | (queue.given & (queue.count == share))
 
 
 class Parts(SimpleNamespace):
@@ -32,6 +65,8 @@ def request_states(m: Module, p: Parts) -> None:
         with m.If(~p.request.send):
             m.d.comb += p.path.tag.index.eq(p.table.read0.row.head)
         m.d.sync += [p.queue.eq(p.table.read0.row), p.row.eq(p.port.queue_read.row)]
+        m.next = "GATHER"
+    with m.State("GATHER"):
         m.next = "LOOK"
     with m.State("LOOK"):
         m.d.sync += [
@@ -75,9 +110,9 @@ def request_states(m: Module, p: Parts) -> None:
             m.next = "NOTE"
         with m.Elif(p.here):
             # A sink's line may still be read; a queue's has not been given out.
-            m.d.comb += p.sinks.drop.eq(p.request.send & ~p.lines.read0)
-            with m.If(~p.request.send | ~p.lines.read0):
-                m.next = "ISSUE"
+            m.next = "ISSUE"
+            with m.If(p.request.send):
+                m.next = "FREE"
         with m.Elif((p.offset < p.queue.count) & (p.queue.count != 0)):
             m.d.comb += [p.lines.release.eq(1), p.links.read0.enable.eq(1)]
             m.d.sync += [p.queue.first.eq(p.queue.first + 1), p.queue.count.eq(p.queue.count - 1)]
@@ -93,6 +128,7 @@ def request_states(m: Module, p: Parts) -> None:
                 p.queue.first.eq(p.request.position),
                 p.queue.available.eq(p.found.available),
             ]
+            m.next = "GATHER"
             with m.If(p.found.status != FetchStatus.OK):
                 m.d.sync += [
                     p.answer.status.eq(p.found.status),
@@ -107,13 +143,17 @@ def request_states(m: Module, p: Parts) -> None:
             m.d.sync += p.indexing.eq(p.index.i.ready)
             with m.If(p.index.i.ready):
                 m.next = "NOTE"
+    with m.State("FREE"):
+        m.d.comb += p.sinks.drop.eq(~p.lines.read0)
+        with m.If(~p.lines.read0):
+            m.next = "ISSUE"
     with m.State("PASS"):
         m.d.sync += p.queue.given.eq(0)
         m.d.sync += p.queue.head.eq(p.links.read0.row)
         m.next = "PASSED"
     with m.State("PASSED"):
         m.d.comb += p.path.tag.enable.eq(1)
-        m.next = "LOOK"
+        m.next = "GATHER"
     with m.State("OWN"):
         m.d.sync += p.queue.available.eq(p.best)
         with m.If(p.lines.spare_valid):
@@ -224,8 +264,9 @@ def forget_states(m: Module, p: Parts) -> None:
     queue whose row is being read (LOAD)."""
     with m.State("EVICT"):
         m.d.comb += p.owners.read0.enable.eq(1)
-        p.sweep_on()
-        with m.If(p.lines.swept):
+        with m.If(p.looked[1]):
+            p.sweep_on()
+        with m.If(p.looked[1] & p.lines.swept):
             m.next = "OWNER"
         with m.Elif(p.lines.free != 0):
             p.load(p.request.qp, p.request.queue)
@@ -258,7 +299,7 @@ def forget_states(m: Module, p: Parts) -> None:
                     m.d.sync += p.queue.eq(0)
                     m.next = "CLEAN"
                 with m.Case(After.LOOK):
-                    m.next = "LOOK"
+                    m.next = "GATHER"
                 with m.Case(After.EVICT, After.SWEEP):
                     m.next = "FORGET"
     with m.State("DROPPED"):
@@ -268,8 +309,10 @@ def forget_states(m: Module, p: Parts) -> None:
         m.d.comb += p.table.write.enable.eq(1)
         m.next = "IDLE"
         with m.If(p.after == After.EVICT):
-            p.load(p.request.qp, p.request.queue)
-            m.next = "ASK"
+            m.next = "EVICTED"
+    with m.State("EVICTED"):
+        p.load(p.request.qp, p.request.queue)
+        m.next = "ASK"
     with m.State("CLEAN"):
         m.d.comb += p.table.write.enable.eq(1)
         m.next = "RESET"

@@ -38,6 +38,7 @@ class _Run(data.Struct):
     function: 8
     queue: 16
     slot: 16
+    size_log2: 4
     addr: 64
     device: 64
     index: 16
@@ -55,8 +56,9 @@ class UsedRuns(wiring.Component):
     A run is written when the next element of its kind is not its continuation, or does not fit, or
     lies at the start of the ring, and with ``flush``. The run of the CQ never goes before the one
     of the send or receive queue: no CQE is seen before its WQE is back.
-    Latency: an element 1 cycle when it fits; a run 1 cycle (2 behind its first element), a beat for
-    each ``width`` / 64 elements, one for the index. Errors: none.
+    Elements of one kind come at most every other cycle. Latency: an element 1 cycle when it fits; a
+    run 1 cycle (2 behind its first element), a beat for each ``width`` / 64 elements, one for the
+    index. Errors: none.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -76,17 +78,16 @@ class UsedRuns(wiring.Component):
         per_beat = self._width // ELEMENT_BITS
         runs = [Signal(_Run, name=f"run{kind}") for kind in ("_wqe", "_cq")]
         job = self.i.payload
-        slot = Signal(16)
         fits, empty = Signal(2), Signal(2)
+        wraps = Signal(2)  # the next element of the run lies at the start of the ring
         young = Signal(2)  # the first element came a cycle ago
         growing = Signal()  # the run that would be written first has no address yet
         m.d.comb += [
-            slot.eq(job.index & mask(job.ring.size_log2)),
             self.pending.eq(~empty.all()),
             growing.eq(Mux(empty[0], young[1], young[0])),
         ]
         for kind, run in enumerate(runs):
-            follows = (run.queue == job.ring.queue) & (slot != 0)
+            follows = (run.queue == job.ring.queue) & ~wraps[kind]
             m.d.comb += [
                 empty[kind].eq(run.count == 0),
                 fits[kind].eq(empty[kind] | (follows & (run.count != MOST))),
@@ -153,8 +154,15 @@ class UsedRuns(wiring.Component):
                         m.next = "ELEMENTS"
         for kind, row in enumerate(runs):
             carry, index_carry = Signal(name=f"carry{kind}"), Signal(name=f"index_carry{kind}")
-            m.d.sync += young[kind].eq(0)
+            # What comes with an element is late (its index comes out of a RAM) and is only kept:
+            # all else is worked out a cycle later.
+            places, last = mask(row.size_log2), row.slot | ~mask(row.size_log2)
+            m.d.sync += [
+                young[kind].eq(0),
+                wraps[kind].eq(Mux(young[kind], last.all(), (row.index & places) == 0)),
+            ]
             with m.If(young[kind]):
+                m.d.sync += row.index.eq(row.index + 1)
                 add_low(m, row.addr, carry, row.device, used_element(row.slot))
                 add_low(m, row.device, index_carry, row.device, Const(INDEX_OFFSET, OFFSET_BITS))
             with m.Else():
@@ -164,13 +172,14 @@ class UsedRuns(wiring.Component):
                 m.d.sync += [
                     row.heads[row.count].eq(job.head),
                     row.count.eq(row.count + 1),
-                    row.index.eq(job.index + 1),
+                    row.index.eq(Mux(empty[kind], job.index, row.index + 1)),
                 ]
                 with m.If(empty[kind]):
                     m.d.sync += [
                         row.function.eq(job.function),
                         row.queue.eq(job.ring.queue),
-                        row.slot.eq(slot),
+                        row.slot.eq(job.index & mask(job.ring.size_log2)),
+                        row.size_log2.eq(job.ring.size_log2),
                         row.device.eq(job.ring.device),
                         young[kind].eq(1),
                     ]

@@ -1,6 +1,6 @@
 """Send WQEs: from a position of a send queue to a decoded WQE in its line."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -22,7 +22,7 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .chain import ChainLane, WqeFound
+from .chain import ChainLane
 from .decode import Slot
 from .express import Express
 from .lines import FreeLines
@@ -35,7 +35,7 @@ __all__ = ["SendFetch"]
 SLOTS = 32
 #: Sinks that wait to be taken; others are left out.
 SINKS = 4
-#: Answers that may wait for those before them, whose lanes take longer.
+#: Answers that may wait for the lane's.
 ANSWERS = 16
 
 
@@ -51,23 +51,22 @@ class SendFetch(wiring.Component):
     negotiated features. ``sink``: the READs among the WQEs of the express path, as far as they are
     taken; ``forget`` (a cycle) when a queue reset was: what was told before is not true any more.
     A request whose ``known`` says that something is there goes through Express, which holds up to
-    ``depth`` in each of its stages; chains that are not for it go on through one of ``lanes``
-    ChainLanes, in turn. Their answers come in request order. Any other request is answered EMPTY
-    with the avail index as just read (Polls), ahead of the answers to earlier requests if it is
-    found earlier.
-    Latency: two to three host reads, a lane two more; one or two for the index. Throughput: 4
-    cycles a WQE (docs/queues.md). A WQE waits for a free line when its bytes have come.
+    ``depth`` in each of its stages; chains that are not for it go on through a ChainLane, one
+    after the other. Their answers come in request order. Any other request is answered EMPTY with
+    the avail index as just read (Polls), ahead of the answers to earlier requests if it is found
+    earlier.
+    Latency: two to three host reads, the lane two more; one or two for the index. Throughput: 4
+    cycles a WQE, in the lane two host reads (docs/queues.md). A WQE waits for a free line when its
+    bytes have come.
     Errors: QUEUE_ERROR and a row in ``error`` for a broken ring; WQE_ERROR with a WC status for an
     element that is no WQE. A queue that is not enabled is EMPTY.
     Reset: all lines free; contents of lines kept.
     """
 
-    def __init__(self, *, config: NicConfig, lanes: int = 2, depth: int = 64):
-        if not 1 <= lanes <= 16:
-            raise ValueError(f"Lanes must be 1 to 16, not {lanes!r}")
+    def __init__(self, *, config: NicConfig, depth: int = 64):
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"Depth must be a power of two, at least 2, not {depth!r}")
-        self._config, self._lanes, self._depth = config, lanes, depth
+        self._config, self._depth = config, depth
         super().__init__(
             {
                 "req": In(stream.Signature(FetchRequest)),
@@ -92,14 +91,13 @@ class SendFetch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        config, count = self._config, self._lanes
-        line_bits, lane_bits = ceil_log2(config.send_lines), max(1, ceil_log2(count))
+        config = self._config
+        line_bits = ceil_log2(config.send_lines)
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
         m.submodules.express = express = Express(config=config, depth=self._depth)
         m.submodules.polls = polls = Polls(config=config)
-        m.submodules.share = share = ReadShare(
-            width=config.width, clients=4 + 2 * count, depth=4 * self._depth
-        )
+        m.submodules.lane = lane = ChainLane(config=config)
+        m.submodules.share = share = ReadShare(width=config.width, clients=6, depth=4 * self._depth)
         # A line is read when its WQE has been given out, and not written until it is released.
         depth = SLOTS * config.send_lines
         m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
@@ -115,14 +113,8 @@ class SendFetch(wiring.Component):
         ]
         for k in range(3):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{1 + k}"))
-        lanes = []
-        for i in range(count):
-            m.submodules[f"lane{i}"] = lane = ChainLane(config=config)
-            for k in range(2):
-                client = getattr(share, f"client{4 + 2 * i + k}")
-                connect(m, getattr(lane, f"read_client{k}"), client)
-            m.d.comb += lane.indirect.eq(self.indirect)
-            lanes.append(lane)
+        connect(m, lane.read_client0, share.client4)
+        connect(m, lane.read_client1, share.client5)
 
         under_way = Signal(12)  # requests whose answer has not been taken
         taken, answered = Signal(), Signal()
@@ -131,19 +123,17 @@ class SendFetch(wiring.Component):
         sinks = self._sinks(m, express)
         self._front(m, express, polls, under_way, taken, sinks.level == 0)
 
-        # Verdicts of the express path, in order: done, or for the next lane in turn.
+        # Verdicts of the express path, in order: done, or for the lane.
         waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
         m.submodules.answers = answers = StreamFifo(shape=waiting, depth=ANSWERS)
-        to_lane, from_lane = Signal(lane_bits), Signal(lane_bits)
-        lane_lines = [Signal(line_bits, reset_less=True, name=f"line{i}") for i in range(count)]
+        lane_line = Signal(line_bits, reset_less=True)
         verdict, entry = express.o.payload, answers.i.payload
         job = verdict.found.job
-        for_lane, lane_free = Signal(), Signal()
+        for_lane = Signal()
         m.d.comb += [
             for_lane.eq(verdict.odd & ~verdict.found.failed),
-            lane_free.eq(Array(lane.i.ready for lane in lanes)[to_lane]),
-            express.o.ready.eq(answers.i.ready & (~for_lane | lane_free)),
-            answers.i.valid.eq(express.o.valid & (~for_lane | lane_free)),
+            express.o.ready.eq(answers.i.ready & (~for_lane | lane.i.ready)),
+            answers.i.valid.eq(express.o.valid & (~for_lane | lane.i.ready)),
             entry.lane.eq(for_lane),
             entry.queue.eq(job.request.queue),
             entry.answer.status.eq(
@@ -156,24 +146,18 @@ class SendFetch(wiring.Component):
             entry.answer.line.eq(verdict.line),
             entry.answer.wqe.eq(verdict.wqe),
         ]
-        for i, lane in enumerate(lanes):
-            mine = for_lane & (to_lane == i)
-            m.d.comb += [
-                lane.i.valid.eq(express.o.valid & answers.i.ready & mine),
-                lane.i.payload.function.eq(job.request.function),
-                lane.i.payload.desc.eq(job.desc),
-                lane.i.payload.size_log2.eq(job.size_log2),
-                lane.i.payload.head.eq(verdict.found.head),
-            ]
-            with m.If(lane.i.valid & lane.i.ready):
-                m.d.sync += lane_lines[i].eq(verdict.line)
-        with m.If(express.o.valid & express.o.ready & for_lane):
-            m.d.sync += to_lane.eq(Mux(to_lane == count - 1, 0, to_lane + 1))
+        m.d.comb += [
+            lane.indirect.eq(self.indirect),
+            lane.i.valid.eq(express.o.valid & answers.i.ready & for_lane),
+            lane.i.payload.function.eq(job.request.function),
+            lane.i.payload.desc.eq(job.desc),
+            lane.i.payload.size_log2.eq(job.size_log2),
+            lane.i.payload.head.eq(verdict.found.head),
+        ]
+        with m.If(lane.i.valid & lane.i.ready):
+            m.d.sync += lane_line.eq(verdict.line)
 
-        # Slots into the lines: the express path's at once, else one lane a cycle, in turn.
-        turn = Signal(lane_bits)
-        with m.If(Cat(lane.slot.valid for lane in lanes).any()):
-            m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
+        # Slots into the lines: the express path cannot wait, the lane can.
         slot, slot_line = Signal(Slot), Signal(line_bits)
         with m.If(express.slot_valid):
             m.d.comb += [
@@ -182,15 +166,12 @@ class SendFetch(wiring.Component):
                 slots.write.enable.eq(1),
             ]
         with m.Else():
-            with m.Switch(turn):
-                for i, lane in enumerate(lanes):
-                    with m.Case(i):
-                        m.d.comb += [
-                            lane.slot.ready.eq(1),
-                            slot.eq(lane.slot.payload),
-                            slot_line.eq(lane_lines[i]),
-                            slots.write.enable.eq(lane.slot.valid),
-                        ]
+            m.d.comb += [
+                lane.slot.ready.eq(1),
+                slot.eq(lane.slot.payload),
+                slot_line.eq(lane_line),
+                slots.write.enable.eq(lane.slot.valid),
+            ]
         m.d.comb += [
             slots.write.index.eq(Cat(slot.slot, slot_line)),
             slots.write.row.eq(slot.data),
@@ -202,11 +183,9 @@ class SendFetch(wiring.Component):
         # Answers.
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
         broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
-        found, by_lane = Signal(WqeFound), answers.o.payload.lane
-        found_valid, free, status = Signal(), Signal(), Signal(FetchStatus)
+        found, by_lane = lane.o.payload, answers.o.payload.lane
+        free, status = Signal(), Signal(FetchStatus)
         m.d.comb += [
-            found.eq(Array(lane.o.payload for lane in lanes)[from_lane]),
-            found_valid.eq(Array(lane.o.valid for lane in lanes)[from_lane]),
             free.eq(~answer_valid & ~broken_valid),
             self.rsp.valid.eq(answer_valid),
             self.rsp.payload.eq(answer),
@@ -222,8 +201,9 @@ class SendFetch(wiring.Component):
         collect = Signal()
         m.d.comb += [
             polls.o.ready.eq(free),
-            collect.eq(free & ~polls.o.valid & answers.o.valid & (found_valid | ~by_lane)),
+            collect.eq(free & ~polls.o.valid & answers.o.valid & (lane.o.valid | ~by_lane)),
             answers.o.ready.eq(collect),
+            lane.o.ready.eq(collect & by_lane),
         ]
         with m.If(free & polls.o.valid):
             poll = polls.o.payload
@@ -248,12 +228,9 @@ class SendFetch(wiring.Component):
                     answer.error.eq(found.error),
                     answer.wqe.eq(found.wqe),
                     broken.cause.eq(found.cause),
-                    from_lane.eq(Mux(from_lane == count - 1, 0, from_lane + 1)),
                 ]
-        for i, lane in enumerate(lanes):
-            m.d.comb += lane.o.ready.eq(collect & by_lane & (from_lane == i))
 
-        # The line of a lane that found no WQE goes back at once; released ones wait a cycle for it.
+        # The lane's line goes back at once if it found no WQE; released ones wait a cycle for it.
         unused = Signal()
         m.d.comb += [
             unused.eq(collect & by_lane & (found.status != FetchStatus.OK)),

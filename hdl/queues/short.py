@@ -36,8 +36,9 @@ class ShortWqes(wiring.Component):
     per buffer, in order, after its slots; of inline data with the first of them, the others follow
     in the next cycles.
     The fixed part has a length of its own, so each slot lies at a fixed place of the element.
-    Latency: a host read plus 6 cycles. Throughput: the beats of an element, at least 4 cycles and
-    one per SGE or 16 bytes inline; reads of ``depth`` elements are in flight meanwhile.
+    Latency: a host read plus 6 cycles, 8 with ``receive``. Throughput: the beats of an element, at
+    least 4 cycles and one per SGE or 16 bytes inline; reads of ``depth`` elements are in flight
+    meanwhile.
     Errors: an element that is not a good WQE, and memory that does not answer, is ``odd``: a lane
     says what is wrong. Reset: empty; nothing may be in flight.
     """
@@ -64,7 +65,12 @@ class ShortWqes(wiring.Component):
         waiting = data.StructLayout({"element": Element})
         m.submodules.waits = waits = StreamFifo(shape=waiting, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
-            config=config, size=size, reads=self._depth, offsets=False
+            config=config,
+            size=size,
+            # More than are in flight, so that it is a block RAM.
+            reads=max(self._depth, 64),
+            offsets=False,
+            bypass=not receive,
         )
         connect(m, flow.read_client, flipped(self.read_client))
 

@@ -133,7 +133,7 @@ class UsedRing(data.Struct):
 
     queue: 16
     size_log2: 4
-    driver: 64
+    driver: 64  # where the driver says whether it wants an interrupt: no CQ's (VR-3.34)
     device: 64
     vector: 16
 

@@ -18,7 +18,6 @@ __all__ = ["Walker", "MAX_TABLE"]
 
 #: Descriptors of the longest indirect table (the largest virtqueue; Virtio 1.2, 2.7).
 MAX_TABLE = 32768
-BATCH = 4
 
 
 class Walker(wiring.Component):
@@ -27,10 +26,8 @@ class Walker(wiring.Component):
     Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors).
     Members: ``i`` jobs; ``o`` one Segment per buffer, the last with ``last``; ``indirect`` 1 when
     VIRTIO_F_INDIRECT_DESC was negotiated.
-    Up to four descriptors that follow each other in a table are read at once; a chain whose next
-    descriptor lies among them does not read again.
-    Latency: a host read plus 6 cycles to the first segment, 3 cycles a segment, a host read and a
-    cycle per four descriptors. One chain at a time.
+    Latency: a host read plus 7 cycles a segment, one descriptor after the other (what drivers make
+    in numbers does not come here). One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
     table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer
     beyond 2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length
@@ -51,7 +48,7 @@ class Walker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.reader = reader = BlockReader(width=self._width, size=BATCH * DESC_BYTES)
+        m.submodules.reader = reader = BlockReader(width=self._width, size=DESC_BYTES)
         connect(m, reader.read_client, flipped(self.read_client))
 
         job = Signal(ChainJob, reset_less=True)
@@ -63,24 +60,19 @@ class Walker(wiring.Component):
         rest = Signal(32, reset_less=True)  # bytes that the chain may still have
         seen, written = Signal(), Signal()  # a segment was given; a writable one was
 
-        # The descriptors read last stay where the reader has them.
-        batch = reader.o.payload.data
-        batch_index, batch_count = Signal(16, reset_less=True), Signal(3)
-        offset = Signal(17, reset_less=True)  # of the index in the batch
-        ahead = Signal(17, reset_less=True)  # descriptors of the table from the index on
+        # A descriptor stays where the reader has it until the next one comes.
+        desc = data.View(amaranth_layout(DESC), reader.o.payload.data)
         carry = Signal()
-        desc = Signal(amaranth_layout(DESC), reset_less=True)
         flags = desc.flags
         segment = Signal(Segment, reset_less=True)
         m.d.comb += [
             reader.i.payload.function.eq(job.function),
             # Where a buffer's address goes when its descriptor has come.
             reader.i.payload.addr.eq(segment.addr),
-            reader.i.payload.length.eq(DESC_BYTES * Mux(ahead < BATCH, ahead[:3], BATCH)),
+            reader.i.payload.length.eq(DESC_BYTES),
             self.o.payload.eq(segment),
         ]
-        # Begun as the descriptor is chosen, in halves: is it too long, does it end beyond 2**64?
-        chosen = data.View(amaranth_layout(DESC), batch.word_select(offset[:2], 8 * DESC_BYTES))
+        # Begun as the descriptor comes, in halves: is it too long, does it end beyond 2**64?
         above, equal, above_low = (Signal(reset_less=True, name=n) for n in ("gt", "eq", "gt_low"))
         low, high = Signal(17, reset_less=True), Signal(17, reset_less=True)  # of its end
         borrow, too_long, full, beyond = Signal(), Signal(), Signal(), Signal()
@@ -108,7 +100,7 @@ class Walker(wiring.Component):
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
-                m.d.comb += [self.i.ready.eq(1), reader.o.ready.eq(1)]
+                m.d.comb += self.i.ready.eq(1)
                 m.d.sync += [
                     job.eq(self.i.payload),
                     table.eq(self.i.payload.desc),
@@ -119,7 +111,6 @@ class Walker(wiring.Component):
                     inside.eq(0),
                     seen.eq(0),
                     written.eq(0),
-                    batch_count.eq(0),
                 ]
                 add_low(
                     m, segment.addr, carry, self.i.payload.desc, DESC_BYTES * self.i.payload.head
@@ -128,39 +119,30 @@ class Walker(wiring.Component):
                     m.next = "INDEX"
             with m.State("INDEX"):
                 add_high(m, segment.addr, carry)
-                m.d.sync += [
-                    ahead.eq(entries - index),
-                    above.eq(chosen.len[16:] > rest[16:]),
-                    equal.eq(chosen.len[16:] == rest[16:]),
-                    above_low.eq(chosen.len[:16] > rest[:16]),
-                    low.eq(chosen.addr[:16] + chosen.len[:16]),
-                    high.eq(chosen.addr[16:32] + chosen.len[16:]),
-                    desc.eq(chosen),
-                ]
                 with m.If(index >= entries):
                     fail(QueueErrorCause.DESC_INDEX)
                 with m.Elif(walked == entries):
                     fail(QueueErrorCause.DESC_LOOP)
-                with m.Elif(offset < batch_count):
-                    m.d.sync += walked.eq(walked + 1)
-                    m.next = "CHECK"
                 with m.Else():
+                    m.d.sync += walked.eq(walked + 1)
                     m.next = "READ"
             with m.State("READ"):
-                m.d.comb += [reader.i.valid.eq(1), reader.o.ready.eq(1)]
-                m.d.sync += [
-                    offset.eq(0),
-                    batch_index.eq(index),
-                    batch_count.eq(Mux(ahead < BATCH, ahead[:3], BATCH)),
-                ]
+                m.d.comb += reader.i.valid.eq(1)
                 with m.If(reader.i.ready):
                     m.next = "WAIT"
             with m.State("WAIT"):
+                m.d.comb += reader.o.ready.eq(1)
+                m.d.sync += [
+                    above.eq(desc.len[16:] > rest[16:]),
+                    equal.eq(desc.len[16:] == rest[16:]),
+                    above_low.eq(desc.len[:16] > rest[:16]),
+                    low.eq(desc.addr[:16] + desc.len[:16]),
+                    high.eq(desc.addr[16:32] + desc.len[16:]),
+                ]
                 with m.If(reader.o.valid):
+                    m.next = "CHECK"
                     with m.If(reader.o.payload.error):
                         fail(QueueErrorCause.HOST_READ)
-                    with m.Else():
-                        m.next = "INDEX"
             with m.State("CHECK"):
                 m.d.sync += segment.eq(
                     Segment.const({"cause": QueueErrorCause.NONE}),
@@ -192,7 +174,6 @@ class Walker(wiring.Component):
                             index.eq(0),
                             walked.eq(0),
                             inside.eq(1),
-                            batch_count.eq(0),
                         ]
                         m.next = "INDEX"
                 with m.Elif((desc.len == 0) | beyond | too_long):
@@ -214,7 +195,6 @@ class Walker(wiring.Component):
                         written.eq(segment.writable),
                         rest[16:].eq(rest[16:] - desc.len[16:] - borrow),
                         index.eq(desc.next),
-                        offset.eq(desc.next - batch_index),
                     ]
                     add_low(m, segment.addr, carry, table, DESC_BYTES * desc.next)
                     with m.If(segment.last):

@@ -240,7 +240,7 @@ async def kept_lines(dut):
     before = len(bench.memory.reads)
     for position in range(1, 5):
         for again in range(3):
-            # 5 cycles, 5 for a queue looked at meanwhile, and two for this bench's ports.
+            # 6 cycles, 5 for a queue looked at meanwhile, and two for this bench's ports.
             assert await right(queues[0], position, again // 2) <= 14
     assert {at for at, _ in bench.memory.reads[before:]} <= {queues[0].driver + 2}
     # Any order over both queues, back and forth: always the right WQE.
@@ -448,7 +448,7 @@ async def doorbell_begins(dut):
 
 @cocotb.test()
 async def chain_ahead_does_not_hold_up(dut):
-    """A long chain that is fetched ahead: another queue's chain has its own lane."""
+    """A long chain that is looked at ahead is given up: it holds up nobody's own chain."""
     bench = RecvBench(dut, seed=10, latency=20)
     await bench.start()
     rng = bench.rng

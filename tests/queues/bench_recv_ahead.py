@@ -151,7 +151,6 @@ async def everything_at_once(dut):
     """Posts of all kinds, doorbells, repeated and undone requests, resets: always the right WQE."""
     bench = AheadBench(dut, seed=4, latency=30, stall=0.2, event_idx=1)
     await bench.start()
-    dut.recv__in_order.value = 1  # guesses, most of them wrong
     rng = bench.rng
     bench.memory = Memory(1 << 23)
     queues = [bench.queue(CONFIG.rq_queue(pair), 512) for pair in range(1, 40)]

@@ -52,7 +52,7 @@ def test_states_of_receive_lines():
     async def bench(ctx):
         while ctx.get(dut.clearing):
             await ctx.tick()
-        given = 0
+        given, ended = 0, 0
         for cycle in range(6000):
             for name in ("own", "issue", "release", "arrived", "line_use.taken", "line_use.done"):
                 part = dut
@@ -76,7 +76,8 @@ def test_states_of_receive_lines():
                 ctx.set(dut.release, 1)
                 ctx.set(dut.release_line, line)
                 owned.remove(line)
-            if not pause and ripe and rng.random() < 0.3:
+            if not pause and ripe and cycle - ended > 1 and rng.random() < 0.5:
+                ended = cycle
                 line = rng.choice(ripe)
                 good[line] = rng.random() < 0.8
                 ctx.set(dut.arrived, 1)
@@ -98,11 +99,19 @@ def test_states_of_receive_lines():
                 for line in range(usable):
                     for port in (dut.asked, dut.wanted, dut.sweep):
                         ctx.set(port, line)
-                    await ctx.delay(1e-9)
+                    ctx.set(dut.ask, 1)
+                    await ctx.tick()
+                    ctx.set(dut.ask, 0)
+                    await ctx.tick()
                     busy = line in issued
-                    assert ctx.get(dut.busy) == ctx.get(dut.wanted_busy) == busy
+                    assert ctx.get(dut.busy) == busy
                     assert ctx.get(dut.swept) == (line in owned and not busy)
                     assert busy or line not in good or ctx.get(dut.good) == good[line]
+                    ctx.set(dut.waits, 1)
+                    await ctx.tick().repeat(4)
+                    assert ctx.get(dut.wanted_done) != busy
+                    ctx.set(dut.waits, 0)
+                    await ctx.tick()
         assert given > 500
 
     simulator = Simulator(dut)
