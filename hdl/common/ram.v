@@ -7,7 +7,9 @@ module rocinante_ram #(
     parameter WIDTH = 8,
     parameter DEPTH = 16,
     parameter INDEX = 4,
-    parameter ANY = 0
+    // verilator lint_off UNUSEDPARAM
+    parameter ANY = 0  // of an attribute
+    // verilator lint_on UNUSEDPARAM
 ) (
     input  wire             clk,
     input  wire             write_enable,

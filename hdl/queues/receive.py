@@ -207,8 +207,10 @@ class RecvFetch(wiring.Component):
         m.submodules.epoch = epochs = Epoch()
         epoch, sweep = Signal(2), Signal(WQE_LINE_BITS)
         # Sinks go by what is fetched: a READ may wait for its response for any time.
-        fetches, aged = Signal(SINK_AGE_BITS), Signal()
-        m.d.sync += [aged.eq(self.fetched & fetches.all()), fetches.eq(fetches + self.fetched)]
+        fetches, aged, came = Signal(SINK_AGE_BITS), Signal(), Signal()
+        m.d.sync += [came.eq(self.fetched), aged.eq(came & fetches.all())]
+        with m.If(came):
+            m.d.sync += fetches.eq(fetches + 1)
         unswept = Signal(range(queue_lines + 1))  # lines whose queues are still to be looked at
         m.d.comb += [
             sinks.tick.eq(aged),

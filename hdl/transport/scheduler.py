@@ -163,8 +163,9 @@ class Scheduler(wiring.Component):
             empty.eq(answer.status == FetchStatus.EMPTY),
             inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
             wqes.i.payload.eq(answer),
-            self.release.payload.eq(answer.line),
         ]
+        with m.If(self.release.ready):
+            m.d.sync += self.release.valid.eq(0)
         size = Signal(WqeSize)
         with m.If((answer.wqe.length <= SMALL) | is_read):
             m.d.comb += size.eq(WqeSize.SMALL)
@@ -178,7 +179,7 @@ class Scheduler(wiring.Component):
                 with m.If(self.rewind.valid):
                     read_rows(rewind.qp)
                     m.next = "REWIND"
-                with m.Elif(self.fetch_rsp.valid & wqes.i.ready):
+                with m.Elif(self.fetch_rsp.valid & wqes.i.ready & ~self.release.valid):
                     read_rows(answer.qp)
                     m.next = "ANSWER"
                 with m.Elif(active.o.valid & requests.i.ready):
@@ -287,10 +288,13 @@ class Scheduler(wiring.Component):
                     with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
                         m.next = "AGAIN"
             with m.State("ANSWER"):
+                # Whatever becomes of it: nothing here waits, and the row is late.
+                m.d.comb += self.fetch_rsp.ready.eq(1)
+                m.d.sync += self.release.payload.eq(answer.line)
                 with m.If(newer):
                     m.d.comb += [available.eq(answer.available), next_row.polled.eq(0)]
                 with m.If(answer.poll):
-                    m.d.comb += [self.fetch_rsp.ready.eq(1), self.row_write.enable.eq(newer)]
+                    m.d.comb += self.row_write.enable.eq(newer)
                     m.next = "IDLE"
                     with m.If(newer & runs & ~row.blocked):
                         m.next = "AGAIN"
@@ -301,20 +305,16 @@ class Scheduler(wiring.Component):
                         next_row.reading.eq(is_read | (row.reading & (tx.reads != ack.reads))),
                         self.row_write.enable.eq(1),
                         wqes.i.valid.eq(1),
-                        self.fetch_rsp.ready.eq(1),
                     ]
                     # Half of what may be under way is asked for at a time.
                     m.next = "IDLE"
                     with m.If((row.asked - row.position)[:16] <= (limit >> 1) + 1):
                         m.next = "AGAIN"
                 with m.Elif(good):
-                    m.d.comb += self.release.valid.eq(answer.status == FetchStatus.OK)
-                    with m.If(self.release.ready | (answer.status != FetchStatus.OK)):
-                        m.d.comb += self.fetch_rsp.ready.eq(1)
-                        m.next = "IDLE"
+                    m.d.sync += self.release.valid.eq(answer.status == FetchStatus.OK)
+                    m.next = "IDLE"
                 with m.Else():
                     # Not there after all, or a broken ring.
-                    m.d.comb += self.fetch_rsp.ready.eq(1)
                     m.next = "IDLE"
                     with m.If(inside):
                         m.d.comb += [next_row.asked.eq(answer.position)]
