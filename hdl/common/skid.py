@@ -1,10 +1,10 @@
-"""Register slices for a stream: both cut ``valid`` and ``ready``."""
+"""Register slices for a stream: which of ``valid`` and ``ready`` they cut, and at what cost."""
 
 from amaranth.hdl import Module, Shape, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Register", "Skid"]
+__all__ = ["Register", "Skid", "Stage"]
 
 
 class Skid(wiring.Component):
@@ -63,4 +63,23 @@ class Register(wiring.Component):
             m.d.sync += [held.eq(self.i.payload), full.eq(self.i.valid)]
         with m.Elif(self.o.ready):
             m.d.sync += full.eq(0)
+        return m
+
+
+class Stage(wiring.Component):
+    """Passes a stream through one register; ``ready`` passes through as it is.
+
+    Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
+    """
+
+    def __init__(self, *, shape):
+        self._shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        held = Signal(Shape.cast(self._shape).width, reset_less=True)
+        m.d.comb += [self.i.ready.eq(~self.o.valid | self.o.ready), self.o.payload.eq(held)]
+        with m.If(self.i.ready):
+            m.d.sync += [held.eq(self.i.payload), self.o.valid.eq(self.i.valid)]
         return m

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
-from hdl.common.skid import Register, Skid
+from hdl.common.skid import Stage
 from hdl.ports.headers import RxHeader
 from hdl.ports.packet import packet_beat, packet_stream
 
@@ -26,7 +26,7 @@ class ReceiveBuffer(wiring.Component):
     ``room``: at least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was
     kept.
     Latency: 6 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
-    packet per cycle in, a header out every other cycle. Errors: none of its own. Reset: empty.
+    packet per cycle. Errors: none of its own. Reset: empty.
     """
 
     def __init__(self, *, width: int, depth: int, packets: int, reserve: int):
@@ -62,9 +62,9 @@ class ReceiveBuffer(wiring.Component):
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=RxHeader, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
-        # What comes out of a block RAM is late. Receive needs some cycles for a header.
-        m.submodules.header_out = header_out = Register(shape=RxHeader)
-        m.submodules.length_out = length_out = Skid(shape=13)
+        # What comes out of a block RAM is late.
+        m.submodules.header_out = header_out = Stage(shape=RxHeader)
+        m.submodules.length_out = length_out = Stage(shape=13)
         wiring.connect(m, headers.o, header_out.i)
         wiring.connect(m, header_out.o, wiring.flipped(self.header))
         wiring.connect(m, lengths.o, length_out.i)

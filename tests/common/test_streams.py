@@ -1,4 +1,4 @@
-"""Skid, Register, StreamFifo and ActivationList against plain Python models."""
+"""Skid, Register, Stage, StreamFifo and ActivationList against plain Python models."""
 
 import random
 from collections import Counter
@@ -8,7 +8,7 @@ from amaranth.lib import data
 
 from hdl.common.activation import ActivationList
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Register, Skid
+from hdl.common.skid import Register, Skid, Stage
 from tests.simulate import simulate
 
 
@@ -17,6 +17,7 @@ from tests.simulate import simulate
     [
         (lambda: Skid(shape=16), 1),
         (lambda: Register(shape=16), 2),
+        (lambda: Stage(shape=16), 1),
         (lambda: StreamFifo(shape=16, depth=4), 1),
     ],
 )
