@@ -380,16 +380,14 @@ class Nic(wiring.Component):
         ]
 
         # Reset.
-        of_qps = (qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources)
-        tables = (*of_qps, mrs, gids)
+        tables = [qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources]
+        tables += [mrs, gids, outstanding, pokes, qp_counters]
         m.d.comb += [
             reset.request.eq(virtio.reset_request),
             virtio.reset_done.eq(reset.done),
             reset.reads_idle.eq(reads.idle & bulk.idle),
             reset.writes_idle.eq(writes.idle),
-            reset.tables_ready.eq(
-                Cat(t.ready for t in (*tables, outstanding, pokes, qp_counters)).all()
-            ),
+            reset.tables_ready.eq(Cat(table.ready for table in tables).all()),
             room_reset.eq(reset.room_reset),
             writes.abort.eq(reset.abort),
         ]
