@@ -7,15 +7,19 @@ from amaranth.lib.wiring import In, Out
 __all__ = ["Register", "Skid", "Stage"]
 
 
-class Skid(wiring.Component):
-    """Passes a stream through two registers, so that neither direction is combinational.
-
-    Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
-    """
+class _Slice(wiring.Component):
+    """A stream of ``shape`` from ``i`` to ``o``."""
 
     def __init__(self, *, shape):
         self._shape = shape
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+
+class Skid(_Slice):
+    """Passes a stream through two registers, so that neither direction is combinational.
+
+    Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
+    """
 
     def elaborate(self, platform):
         m = Module()
@@ -40,16 +44,12 @@ class Skid(wiring.Component):
         return m
 
 
-class Register(wiring.Component):
+class Register(_Slice):
     """Passes a stream through one register, so that neither direction is combinational.
 
     Latency: 1 cycle. Throughput: a beat every other cycle, for half of what ``Skid`` costs.
     Reset: empty.
     """
-
-    def __init__(self, *, shape):
-        self._shape = shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()
@@ -66,15 +66,11 @@ class Register(wiring.Component):
         return m
 
 
-class Stage(wiring.Component):
+class Stage(_Slice):
     """Passes a stream through one register; ``ready`` passes through as it is.
 
     Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
     """
-
-    def __init__(self, *, shape):
-        self._shape = shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform):
         m = Module()

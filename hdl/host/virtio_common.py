@@ -89,10 +89,8 @@ class CommonConfig(wiring.Component):
         generation = Signal(8)
         status = Signal(8)
         features_ok = Signal()
-        started, write = (
-            Signal(),
-            Signal(),
-        )  # a cycle behind ``port.start``: what was there is known
+        # A cycle behind ``port.start``, when what was there is in a register.
+        started, write = Signal(), Signal()
         m.d.comb += [
             write.eq(started & port.write & ~self.resetting),
             features_ok.eq((status & Status.FEATURES_OK) != 0),

@@ -116,6 +116,7 @@ class Gather(wiring.Component):
         # Take a job: the checker takes those it is for at the same time. The two that read lines
         # never do so together: the checker reads from this cycle on, InlineReader from the next.
         entering = data.StructLayout({"job": TxJob, "epoch": 1})
+        # A job every other cycle: nobody asks for more, nor are they checked faster.
         m.submodules.entry = entry = Register(shape=entering)
         job, taken = entry.o.payload.job, Signal()
         check, copy = Signal(), Signal()
