@@ -1,25 +1,25 @@
-"""Every counter of the rooms, to where software reads it."""
+"""Every counter of the rooms, to where it is added up."""
 
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.ingress.counters import IngressCounters
 from hdl.transport.receive_types import COUNTERS as RECEIVE_COUNTERS
 
-__all__ = ["connect_counters"]
+__all__ = ["NAMES", "connect_counters"]
+
+#: In the order of their numbers.
+NAMES = PORT_COUNTERS + COUNTERS
 
 
-def connect_counters(m, management, virtio, **rooms) -> None:
-    """Every counter of the ``rooms`` to the register of its name, and to the guest's driver."""
+def connect_counters(m, bank, **rooms) -> None:
+    """Every counter of the ``rooms`` to the place of its name in ``bank`` (``CounterBank``)."""
     ingress, egress = rooms["ingress"].counters, rooms["egress"].counters
     gather, scatter = rooms["gather"], rooms["scatter"]
     port = {}
     for name in IngressCounters.as_shape().members:
-        value = getattr(ingress, name)
-        if len(value) > 32:
-            port[f"rx_{name}_low"], port[f"rx_{name}_high"] = value[:32], value[32:]
-        else:
-            port[f"rx_{name}"] = value
-    port["tx_packets"] = egress.packets
-    port["tx_bytes_low"], port["tx_bytes_high"] = egress.bytes[:32], egress.bytes[32:]
+        port[f"rx_{name}"] = getattr(ingress, name)
+    port["tx_packets"], port["tx_bytes"] = egress.packets, egress.bytes
+    for side in ("rx", "tx"):
+        port[f"{side}_bytes_low"], port[f"{side}_bytes_high"] = port.pop(f"{side}_bytes"), 0
     others = {
         "requests_sent": rooms["requester"].packets,
         "acks_sent": rooms["replier"].acks,
@@ -40,14 +40,8 @@ def connect_counters(m, management, virtio, **rooms) -> None:
         "merged_acks": rooms["receive"].merged_acks,
     }
     others |= {name: rooms["receive"].counters[name] for name in RECEIVE_COUNTERS}
-    for members, values, names in (
-        (management.port, port, PORT_COUNTERS),
-        (management.counters, others, COUNTERS),
-    ):
-        if set(values) != set(names):
-            raise ValueError(
-                f"Counters without a register or source: {sorted(set(values) ^ set(names))}"
-            )
-        for name, value in values.items():
-            place = (PORT_COUNTERS + COUNTERS).index(name)
-            m.d.comb += [getattr(members, name).eq(value), virtio.counters[place].eq(value)]
+    values = port | others
+    if set(values) != set(NAMES):
+        raise ValueError(f"Counters without a name or source: {sorted(set(values) ^ set(NAMES))}")
+    for place, name in enumerate(NAMES):
+        m.d.comb += bank.values[place].eq(values[name])

@@ -14,11 +14,11 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.fork import StreamFork
 from hdl.common.quiesce import Quiesce
 from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.context.counter_bank import CounterBank
 from hdl.context.gid import GidTable
 from hdl.context.mirror import ProgramMirror
 from hdl.context.table import Table
-from hdl.counters import connect_counters
-from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
+from hdl.counters import NAMES, connect_counters
 from hdl.csr.management import Management
 from hdl.egress.egress import Egress
 from hdl.host.mmio import MmioRouter
@@ -100,12 +100,8 @@ class Nic(wiring.Component):
         read_port = add("read_port", ReadMerge(config=config))
         writes = add("writes", WriteEngine(config=config, clients=6))
         mmio = add("mmio", MmioRouter())
-        counters = PORT_COUNTERS + COUNTERS
-        virtio = add("virtio", VirtioFunction(config=config, reads=3, counters=len(counters)))
-        management = add(
-            "management",
-            Management(config=config, port_counters=PORT_COUNTERS, counter_names=COUNTERS),
-        )
+        virtio = add("virtio", VirtioFunction(config=config, reads=3, counters=len(NAMES)))
+        management = add("management", Management(config=config))
         reset = add("reset", ResetSequence())
         tx_guard = add("tx_guard", TxGuard(width=config.width))
 
@@ -120,6 +116,7 @@ class Nic(wiring.Component):
         tx_arbiter = room("tx_arbiter", TxArbiter())
         receive = room("receive", Receive(config=config))
         qp_counters = room("qp_counters", QpCounters(config=config))
+        counters = room("counters", CounterBank(names=NAMES))
         pokes = room("pokes", ActivationList(qps=config.qps, sets=5, held=True))
         gather = room("gather", Gather(config=config))
         scatter = room("scatter", Scatter(config=config))
@@ -271,6 +268,8 @@ class Nic(wiring.Component):
             (wakes.o, scheduler.wake),
             (receive.counted, qp_counters.counted),
             (virtio.qp_counters, qp_counters.guest),
+            (virtio.counters, counters.guest),
+            (management.counted, counters.program),
             (management.command.clear_counters, qp_counters.clear),
             (doorbells.receive, pokes.set0),
             (doorbells.ahead, recv_fetch.doorbell),
@@ -381,7 +380,7 @@ class Nic(wiring.Component):
 
         # Reset.
         tables = [qp_cfg, qp_fetch, qp_tx, qp_ack, qp_rx, qp_rx_ahead, qp_reply, resources]
-        tables += [mrs, gids, outstanding, pokes, qp_counters]
+        tables += [mrs, gids, outstanding, pokes, qp_counters, counters]
         m.d.comb += [
             reset.request.eq(virtio.reset_request),
             virtio.reset_done.eq(reset.done),
@@ -400,8 +399,7 @@ class Nic(wiring.Component):
 
         connect_counters(
             m,
-            management,
-            virtio,
+            counters,
             ingress=ingress,
             egress=egress,
             receive=receive,

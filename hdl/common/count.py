@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["accumulate", "add_up", "increment", "raised"]
+__all__ = ["BYTES", "COUNT", "add_up", "increment", "raised"]
 
+#: Bits of a room's count of events, and of bytes: they wrap, hdl/context/counter_bank.py adds up.
+COUNT, BYTES = 10, 16
 #: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
 PIECE = 8
 
@@ -26,27 +28,6 @@ def raised(value: Value, carry: Value) -> Value:
 def increment(m: Module, counter: Value) -> None:
     """Add one to ``counter`` where this is called; it wraps."""
     m.d.sync += counter.eq(raised(counter, Const(1)))
-
-
-def accumulate(m: Module, counter: Value, amount: Value, enable: Value) -> None:
-    """Add ``amount`` to ``counter`` in each cycle with ``enable``, seen two cycles later.
-
-    The carry out of the lower bits, as many as ``amount`` has and a few, waits for a cycle, and
-    they with it: ``counter`` is never half of two values.
-    """
-    bits = len(amount) + 4
-    if len(counter) <= bits:
-        raise ValueError(f"Counter must have more than {bits} bits, not {len(counter)!r}")
-    low, carry, ones = Signal(bits), Signal(), Signal()
-    # Carries are 16 cycles apart: what is told of the bits between is as old as it may be.
-    middle = (bits + len(counter) + 1) // 2
-    m.d.sync += [carry.eq(0), counter[:bits].eq(low), ones.eq(counter[bits:middle].all())]
-    with m.If(enable):
-        m.d.sync += Cat(low, carry).eq(low + amount)
-    with m.If(carry):
-        increment(m, counter[bits:middle])
-        with m.If(ones):
-            increment(m, counter[middle:])
 
 
 def add_up(m: Module, total: Value, amount: Value, enable: Value) -> None:

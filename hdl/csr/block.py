@@ -5,6 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import ceil_log2
 
+from hdl.ports.tables import TableProgram
+
 from .describe import BLOCK_BYTES, Access, Block, Register
 
 __all__ = ["UNMAPPED", "BlockBus", "CsrBlock", "WindowPort"]
@@ -15,8 +17,8 @@ INDEX_BITS = ceil_log2(BLOCK_BYTES // 4)
 
 
 class BlockBus(Signature):
-    """Seen from the fabric. ``enable`` is one cycle; ``read_data`` is valid in the next one,
-    always: a block cannot make the bus wait."""
+    """Seen from the fabric. ``enable`` is one cycle; ``read_data`` is valid in the next one, or in
+    the first one without ``wait``; the other outputs stay until then."""
 
     def __init__(self):
         super().__init__(
@@ -25,6 +27,7 @@ class BlockBus(Signature):
                 "index": Out(INDEX_BITS),
                 "write": Out(1),
                 "data": Out(32),
+                "wait": In(1),
                 "read_data": In(32),
             }
         )
@@ -50,7 +53,7 @@ def members(block: Block) -> dict[str, wiring.Member]:
     """The gateware members of a block's fields and windows."""
     result = {}
     for register in block.registers:
-        for field in register.fields:
+        for field in () if register.remote else register.fields:
             name = register.member(field.name)
             if field.access in (Access.RO, Access.W1C):
                 result[name] = In(field.width)
@@ -62,15 +65,25 @@ def members(block: Block) -> dict[str, wiring.Member]:
             result[f"{register.name}_write"] = Out(1)
     for window in block.windows:
         result[window.name] = Out(WindowPort(window.words))
+    if remote(block):
+        result["remote"] = Out(TableProgram(INDEX_BITS, 32))
     return result
+
+
+def remote(block: Block) -> range:
+    """The words of the block's remote registers."""
+    places = [block.offset(one.name) // 4 for one in block.registers if one.remote]
+    return range(places[0], places[-1] + 1) if places else range(0)
 
 
 class CsrBlock(wiring.Component):
     """The registers of one ``Block``; its fields are members, named by ``Register.member``.
 
+    Remote registers are read through the member ``remote``, by their number among them.
     Latency: a write shows at the members one cycle after ``bus.enable``; a read is answered one
-    cycle after it. Throughput: one access per cycle. Errors: an index without a register reads
-    0xFFFFFFFF and loses writes. Reset: RW fields take their reset value.
+    cycle after it, of a remote register when its owner answers. Throughput: one access per cycle.
+    Errors: an index without a register reads 0xFFFFFFFF and loses writes. Reset: RW fields take
+    their reset value.
     """
 
     def __init__(self, *, block: Block):
@@ -86,10 +99,15 @@ class CsrBlock(wiring.Component):
             m.d.sync += value.eq(UNMAPPED)
             with m.Switch(bus.index):
                 for register in self._block.registers:
+                    if register.remote:
+                        continue
                     with m.Case(self._block.offset(register.name) // 4):
                         m.d.sync += value.eq(self._read(register))
         for register in self._block.registers:
-            self._write(m, register)
+            if not register.remote:
+                self._write(m, register)
+        if remote(self._block):
+            self._remote(m, value)
         for window in self._block.windows:
             self._window(m, window)
         return m
@@ -134,6 +152,16 @@ class CsrBlock(wiring.Component):
                 held = self._sticky(register, field)
                 fresh = getattr(self, register.member(field.name))
                 m.d.sync += held.eq((held & ~Mux(written, data, 0)) | fresh)
+
+    def _remote(self, m: Module, value: Signal) -> None:
+        """Ask for a remote register, and make the bus wait for it."""
+        bus, port, places = self.bus, self.remote, remote(self._block)
+        m.d.comb += [port.index.eq(bus.index - places.start), bus.wait.eq(port.read)]
+        with m.If(bus.enable & ~bus.write):
+            inside = (bus.index >= places.start) & (bus.index < places.stop)
+            m.d.sync += port.read.eq(inside)
+        with m.Elif(port.done):
+            m.d.sync += [port.read.eq(0), value.eq(port.read_row)]
 
     def _window(self, m: Module, window) -> None:
         bus, port = self.bus, getattr(self, window.name)

@@ -166,7 +166,7 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
                 ),
             ),
             Register("status", (ro("link_up", 1),)),
-            *words(names, "counter, wraps at 2**32"),
+            *words(names, "counter, wraps at 2**32", remote=True),
         ),
         "Ethernet port",
     )
@@ -253,7 +253,9 @@ def command() -> Block:
 
 def counters(names: tuple[str, ...] = COUNTERS) -> Block:
     """Read-only 32-bit counters."""
-    return Block("counters", Kind.COUNTERS, words(names, "counter, wraps at 2**32"), "counters")
+    return Block(
+        "counters", Kind.COUNTERS, words(names, "counter, wraps at 2**32", remote=True), "counters"
+    )
 
 
 def debug(names: tuple[str, ...] = DEBUG) -> Block:

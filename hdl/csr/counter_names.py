@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "COUNTERS",
+    "COUNTER_INDEX",
     "DEBUG",
     "PORT_COUNTERS",
     "QP_COUNTERS",
@@ -93,6 +94,8 @@ COUNTERS: tuple[str, ...] = (
     "doorbell_drops",
     "merged_acks",
 )
+#: Bits of a counter's number: those of the port first, then the others.
+COUNTER_INDEX = (len(PORT_COUNTERS + COUNTERS) - 1).bit_length()
 #: Of these, what each QP counts for itself: all that the receive side says of a known QP.
 QP_COUNTERS: tuple[str, ...] = COUNTERS[
     COUNTERS.index("wrong_transport") : COUNTERS.index("req_cqe_flush_error") + 1

@@ -111,13 +111,16 @@ class Register:
     """One 32-bit word. A field named ``value`` stands for the register itself.
 
     ``strobe``: the gateware gets a member ``<name>_write``, one in the first cycle in which the
-    fields show what was written. ``offset`` in bytes; -1: behind what comes before.
+    fields show what was written. ``remote``: the gateware has no member for it, but asks for it by
+    its number (``CsrBlock``); such registers are read-only and follow one another. ``offset`` in
+    bytes; -1: behind what comes before.
     """
 
     name: str
     fields: tuple[Field, ...]
     description: str = ""
     strobe: bool = False
+    remote: bool = False
     offset: int = -1
 
     def __post_init__(self) -> None:
@@ -237,6 +240,8 @@ class Block:
             yield self._offsets[item.name], item
 
 
-def words(names: tuple[str, ...], description: str = "") -> tuple[Register, ...]:
+def words(
+    names: tuple[str, ...], description: str = "", *, remote: bool = False
+) -> tuple[Register, ...]:
     """One read-only 32-bit register for each name: counters, words of a report."""
-    return tuple(Register(name, (ro("value", 32),), description) for name in names)
+    return tuple(Register(name, (ro("value", 32),), description, remote=remote) for name in names)

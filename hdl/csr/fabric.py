@@ -1,6 +1,6 @@
 """From the register bus to the blocks."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -19,10 +19,10 @@ class CsrFabric(wiring.Component):
     """Decodes the page of an address to a block; one access at a time.
 
     Parameters: ``pages``: name of the block -> page number; a member of that name per block.
-    Latency: the response is valid 3 cycles after the request was taken, whatever the block.
-    Throughput: one access in 4 cycles. Errors: a page without a block, or an address that is no
-    multiple of 4, answers 0xFFFFFFFF, reads and writes alike, and loses the write. The response to
-    any other write says nothing.
+    Latency: the response is valid 3 cycles after the request was taken, whatever the block; that of
+    a remote register as many more as its owner needs. Throughput: one access in 4 cycles.
+    Errors: a page without a block, or an address that is no multiple of 4, answers 0xFFFFFFFF,
+    reads and writes alike, and loses the write. The response to any other write says nothing.
     """
 
     def __init__(self, *, pages: dict[str, int]):
@@ -71,7 +71,8 @@ class CsrFabric(wiring.Component):
                     for name, page in self._pages.items():
                         with m.Case(page), m.If(aligned):
                             m.d.sync += bus.rsp.payload.eq(getattr(self, name).read_data)
-                m.next = "RESPOND"
+                with m.If(~Cat(getattr(self, name).wait for name in self._pages).any()):
+                    m.next = "RESPOND"
             with m.State("RESPOND"):
                 m.d.comb += bus.rsp.valid.eq(1)
                 with m.If(bus.rsp.ready):

@@ -7,12 +7,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.config import NicConfig
-from hdl.ports.tables import CsrBus
+from hdl.ports.tables import CsrBus, TableProgram
 
 from .block import CsrBlock
 from .blocks import PAGES, TABLES, core, counters, debug, port
 from .command import Commands
-from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS
+from .counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
 from .fabric import CsrFabric
 from .mailbox import Mailbox
 from .table_window import TableWindow
@@ -24,8 +24,9 @@ class Management(wiring.Component):
     """Every register block, with the members of each one grouped under the block's name.
 
     ``core``, ``port``, ``counters``, ``debug``: members as ``CsrBlock`` names them
-    (``core.heartbeat``, ``port.mac_low``, ``counters.<name>``); ``mailbox``: see ``Mailbox``;
-    ``command``: see ``Commands``; one member per table of ``TABLES``, with ``program``.
+    (``core.heartbeat``, ``port.mac_low``); ``mailbox``: see ``Mailbox``; ``command``: see
+    ``Commands``; one member per table of ``TABLES``, with ``program``; ``counted`` Out: reads the
+    counters, those of the port first.
     Latency and errors of ``bus``: see ``CsrFabric``. It is not reset by a function reset.
     """
 
@@ -37,6 +38,7 @@ class Management(wiring.Component):
         counter_names: tuple[str, ...] = COUNTERS,
         debug_names: tuple[str, ...] = DEBUG,
     ):
+        self._counted = {"port": len(port_counters), "counters": len(counter_names)}
         self._blocks = {
             "core": CsrBlock(block=core(config)),
             "port": CsrBlock(block=port(port_counters)),
@@ -46,14 +48,15 @@ class Management(wiring.Component):
             "debug": CsrBlock(block=debug(debug_names)),
         } | {name: TableWindow(table=name, config=config) for name in TABLES}
         super().__init__(
-            {"bus": In(CsrBus())}
+            {"bus": In(CsrBus()), "counted": Out(TableProgram(COUNTER_INDEX, 32))}
             | {name: Out(self._fields(block)) for name, block in self._blocks.items()}
         )
 
     @staticmethod
     def _fields(block: wiring.Component) -> Signature:
         members = dict(block.signature.members.items())
-        del members["bus"]
+        for name in ("bus", "remote"):
+            members.pop(name, None)
         return Signature(members)
 
     def elaborate(self, platform):
@@ -69,4 +72,11 @@ class Management(wiring.Component):
             members = {member: getattr(block, member) for member in signature.members}
             inside = SimpleNamespace(signature=signature, **members)
             wiring.connect(m, wiring.flipped(getattr(self, name)), inside)
+        counted, first = self.counted, 0
+        for name, count in self._counted.items():
+            remote = self._blocks[name].remote
+            m.d.comb += [remote.done.eq(counted.done), remote.read_row.eq(counted.read_row)]
+            with m.If(remote.read):
+                m.d.comb += [counted.read.eq(1), counted.index.eq(remote.index + first)]
+            first += count
         return m

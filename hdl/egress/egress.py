@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.common.count import accumulate, increment
+from hdl.common.count import BYTES, COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -25,9 +25,9 @@ QUEUE = 32
 class EgressCounters(data.Struct):
     """Frames built without and with ``error``; bytes of the good ones without FCS."""
 
-    packets: 32
-    bytes: 64
-    errors: 32
+    packets: COUNT
+    bytes: BYTES
+    errors: COUNT
 
 
 class Egress(wiring.Component):
@@ -97,5 +97,5 @@ class Egress(wiring.Component):
             increment(m, counters.errors)
         with m.Elif(done):
             increment(m, counters.packets)
-        accumulate(m, counters.bytes, merge.o.frame, done & ~merge.o.error)
+            m.d.sync += counters.bytes.eq(counters.bytes + merge.o.frame)
         return m

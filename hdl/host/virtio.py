@@ -4,15 +4,16 @@ Spec: Virtio 1.2, 4.1 (PCI), 2.9 (notification data); VR-1.1, VR-1.2.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET, QP_COUNTER_OFFSET
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_INDEX
+from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.ports.host import BAR_CONFIG, WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
@@ -49,8 +50,8 @@ class VirtioFunction(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` In (one
     cycle); ``reset_request`` Out held until ``reset_done`` In; ``queue_read0``.. In: rows of the
     virtqueues, ``control_read`` In: that of the control queue; ``program`` In: the firmware's view
-    of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` In and ``qp_counters`` Out,
-    if any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
+    of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` and ``qp_counters`` Out, if
+    any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
     ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and the
     negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data`` (0
     until FEATURES_OK).
@@ -89,7 +90,7 @@ class VirtioFunction(wiring.Component):
             }
             | {name: Out(1) for name in FEATURES}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
-            | ({"counters": In(data.ArrayLayout(32, counters))} if counters else {})
+            | ({"counters": Out(TableProgram(COUNTER_INDEX, 32))} if counters else {})
             | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
         )
 
@@ -193,7 +194,7 @@ class VirtioFunction(wiring.Component):
         }
         if self._counters:
             m.submodules.window = window = CounterWindow(counters=self._counters)
-            m.d.comb += window.values.eq(self.counters)
+            wiring.connect(m, window.words, wiring.flipped(self.counters))
             ports["counters"] = window.port
             m.submodules.qp_window = qp_window = QpCounterWindow(config=self._config)
             wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
@@ -206,11 +207,14 @@ class VirtioFunction(wiring.Component):
                 port.data.eq(request.data),
             ]
 
-        registers = (request.bar == space.BAR_REGISTERS) & (request.addr < space.REGISTERS_BYTES)
+        whole = ceil_log2(space.REGISTERS_BYTES)
+        registers = (request.bar == space.BAR_REGISTERS) & (request.addr[whole:] == 0)
 
         def within(offset: int, length: int):
-            """The access is to a structure in the register BAR."""
-            return registers & (request.addr >= offset) & (request.addr < offset + length)
+            """The access is to a structure in the register BAR; each is aligned to its size."""
+            bits = ceil_log2(max(length, 2))
+            place, inside = request.addr[bits:whole], request.addr[:bits]
+            return registers & (place == offset >> bits) & (inside < length)
 
         is_isr, is_doorbell, is_window = Signal(), Signal(), Signal()
         common_range = within(space.COMMON_OFFSET, abi.COMMON_CFG.size)

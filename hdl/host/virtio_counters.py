@@ -1,16 +1,21 @@
 """Counters for the guest's driver."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import COUNTER_MAGIC, COUNTER_VERSION, COUNTER_WINDOW, QP_COUNTER_WINDOW
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_INDEX, QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.csr.counter_names import (
+    COUNTER_INDEX,
+    QP_COUNTER_INDEX,
+    QP_COUNTER_SLOTS,
+    QP_COUNTERS,
+)
 from hdl.ports.tables import TableProgram
 
-from .local import NOTHING_THERE, LocalPort, merge
+from .local import LocalPort, merge
 
 __all__ = ["QP_WINDOW_BYTES", "CounterWindow", "QpCounterWindow", "window_bytes"]
 
@@ -27,36 +32,41 @@ class CounterWindow(wiring.Component):
     """A header that tells what it is, and ``counters`` words behind it.
 
     Members: ``port``, whose addresses are those in the BAR: the window begins at a multiple of its
-    size rounded up to a power of two; ``values`` In, one word for each counter.
-    Latency: ``done`` one cycle after ``start``. Throughput: one access in 2 cycles.
-    Errors: writes have no effect; words behind the last counter read 0xFFFFFFFF. Reset: nothing but
-    ``done``; the counters are their rooms'.
+    size rounded up to a power of two, and who asks has seen that they lie in it; ``words`` Out:
+    where the counters are read, by their number.
+    Latency: ``done`` one cycle after ``start``, for a counter as long as its owner needs.
+    Errors: writes have no effect. Reset: nothing but ``done``; the counters are their owner's.
     """
 
     def __init__(self, *, counters: int):
         if not 1 <= counters <= 1020:
             raise ValueError(f"Counters must be 1 to 1020, as many as fit 4 KiB, not {counters!r}")
         self._counters = counters
-        super().__init__({"port": In(LocalPort(12)), "values": In(data.ArrayLayout(32, counters))})
+        words = TableProgram(COUNTER_INDEX, 32)
+        super().__init__({"port": In(LocalPort(12)), "words": Out(words)})
 
     def elaborate(self, platform):
         m = Module()
+        port, words = self.port, self.words
         header = COUNTER_WINDOW.pack(
             magic=COUNTER_MAGIC,
             version=COUNTER_VERSION,
             count=self._counters,
             qp_count=len(QP_COUNTERS),
         )
-        words = [int.from_bytes(header[at : at + 4], "little") for at in range(0, len(header), 4)]
-        words += [self.values[i] for i in range(self._counters)]
-        m.d.sync += self.port.done.eq(self.port.start)
-        with m.If(self.port.start):
-            with m.Switch(self.port.addr):
-                for at, word in enumerate(words):
-                    with m.Case(4 * at):
-                        m.d.sync += self.port.read_data.eq(word)
-                with m.Default():
-                    m.d.sync += self.port.read_data.eq(NOTHING_THERE)
+        m.d.comb += words.index.eq((port.addr - len(header)) >> 2)
+        m.d.sync += port.done.eq(0)
+        with m.If(port.start & (port.write | (port.addr < len(header)))):
+            m.d.sync += port.done.eq(1)
+            with m.Switch(port.addr):
+                for at in range(0, len(header), 4):
+                    with m.Case(at):
+                        word = int.from_bytes(header[at : at + 4], "little")
+                        m.d.sync += port.read_data.eq(word)
+        with m.Elif(port.start):
+            m.d.sync += words.read.eq(1)
+        with m.Elif(words.read & words.done):
+            m.d.sync += [words.read.eq(0), port.done.eq(1), port.read_data.eq(words.read_row)]
         return m
 
 

@@ -34,7 +34,7 @@ class VirtioQueues(wiring.Component):
     when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
     view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
     engines; ``control_read`` In (``TableRead``): the control queue's row, whatever the index.
-    Latency: 5 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
+    Latency: 6 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
     Errors: a queue that does not exist has size 0. A size that is no power of two, is 0 or is above
@@ -124,8 +124,8 @@ class VirtioQueues(wiring.Component):
             m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
 
         changed = Signal(stored)
-        value = Signal(32)
-        self._registers(m, row, changed, value, resets)
+        value = Signal(32, reset_less=True)  # the word that is accessed, as it was
+        self._registers(m, row, changed, value)
         acting = Signal()  # the row of the access is there
         with m.FSM(name="rows", init="CLEAR"):
             with m.State("CLEAR"):
@@ -168,6 +168,8 @@ class VirtioQueues(wiring.Component):
                     m.next = "LOAD-PROGRAM"
             with m.State("LOAD"):
                 m.d.sync += row.eq(own.row)
+                m.next = "SHOW"
+            with m.State("SHOW"):
                 m.next = "ACCESS"
             with m.State("LOAD-PROGRAM"):
                 m.d.sync += row.eq(own.row)
@@ -236,8 +238,8 @@ class VirtioQueues(wiring.Component):
         )
         return Cat(address[: align.bit_length() - 1] for align, address in rings).any()
 
-    def _registers(self, m: Module, old, changed, value, resets) -> None:
-        """Drive ``value`` with the word read and ``changed`` with the row after a write."""
+    def _registers(self, m: Module, old, changed, value) -> None:
+        """``value`` becomes the word read, a cycle later; ``changed`` is the row after a write."""
         row, port = old.row, self.port
         halves = {
             "queue_size": Const(1, 16) << row.size_log2,
@@ -257,11 +259,13 @@ class VirtioQueues(wiring.Component):
         with m.Switch(port.addr):
             for word, parts in words.items():
                 with m.Case(word):
-                    m.d.comb += value.eq(Cat(parts[low] for low in sorted(parts)))
+                    m.d.sync += value.eq(Cat(parts[low] for low in sorted(parts)))
             for name, address in addresses.items():
                 for half in range(2):
                     with m.Case(COMMON(name) + 4 * half):
-                        m.d.comb += value.eq(address[32 * half : 32 * half + 32])
+                        m.d.sync += value.eq(address[32 * half : 32 * half + 32])
+            with m.Default():
+                m.d.sync += value.eq(0)
 
         merged = Signal(32)
         m.d.comb += [merged.eq(merge(value, port)), changed.eq(old)]

@@ -2,6 +2,8 @@
 
 from amaranth.lib import data, enum
 
+from hdl.common.count import BYTES, COUNT
+
 __all__ = ["Cause", "IngressCounters"]
 
 
@@ -31,23 +33,23 @@ class Cause(enum.Enum, shape=5):
 class IngressCounters(data.Struct):
     """Delivered packets and their bytes (from the Ethernet header to the ICRC); drops by cause."""
 
-    packets: 32
-    bytes: 64
-    drops_frame: 32
-    drops_short: 32
-    drops_ethertype: 32
-    drops_ip_header: 32
-    drops_ipv4_checksum: 32
-    drops_ip_length: 32
-    drops_not_roce: 32
-    drops_udp_length: 32
-    drops_udp_checksum: 32
-    drops_length: 32
-    drops_tver: 32
-    drops_opcode: 32
-    drops_oversize: 32
-    drops_pkey: 32
-    drops_address: 32
-    drops_icrc: 32
-    drops_cnp: 32
-    drops_buffer: 32
+    packets: COUNT
+    bytes: BYTES
+    drops_frame: COUNT
+    drops_short: COUNT
+    drops_ethertype: COUNT
+    drops_ip_header: COUNT
+    drops_ipv4_checksum: COUNT
+    drops_ip_length: COUNT
+    drops_not_roce: COUNT
+    drops_udp_length: COUNT
+    drops_udp_checksum: COUNT
+    drops_length: COUNT
+    drops_tver: COUNT
+    drops_opcode: COUNT
+    drops_oversize: COUNT
+    drops_pkey: COUNT
+    drops_address: COUNT
+    drops_icrc: COUNT
+    drops_cnp: COUNT
+    drops_buffer: COUNT

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.checksum import BeatSum
-from hdl.common.count import accumulate, increment
+from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, RxHeader
@@ -239,7 +239,7 @@ class Ingress(wiring.Component):
         counters = self.counters
         with m.If(delivered):
             increment(m, counters.packets)
-        accumulate(m, counters.bytes, size, delivered)
+            m.d.sync += counters.bytes.eq(counters.bytes + size)
         for cause in Cause:
             counter = getattr(counters, f"drops_{cause.name.lower()}")
             with m.If(ended & hit[cause.value]):

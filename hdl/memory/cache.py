@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.enums import WcStatus
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.ram import Ram
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
@@ -34,7 +34,7 @@ class PageCache(wiring.Component):
     always are what the tags said when the lookup passed them, and nothing needs to be locked.
 
     Members: ``i`` stream of Lookup, ``o`` stream of TranslateChunk, one per lookup, in order;
-    ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (32 bit, wrap).
+    ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (``COUNT`` bits, wrap).
     Latency: 4 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
     lookups in flight; a tag written by a sweep or after a failed fill costs lookups a cycle.
     Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
@@ -53,8 +53,8 @@ class PageCache(wiring.Component):
                 "invalidate_mr": In(16),
                 "invalidate_start": In(1),
                 "invalidate_done": Out(1),
-                "hits": Out(32),
-                "misses": Out(32),
+                "hits": Out(COUNT),
+                "misses": Out(COUNT),
             }
         )
 

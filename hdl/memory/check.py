@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
@@ -28,9 +29,9 @@ def translate_members(width: int) -> dict:
         "invalidate_mr": In(16),
         "invalidate_start": In(1),
         "invalidate_done": Out(1),
-        "hits": Out(32),
-        "misses": Out(32),
-        "key_errors": Out(32),
+        "hits": Out(COUNT),
+        "misses": Out(COUNT),
+        "key_errors": Out(COUNT),
     }
 
 

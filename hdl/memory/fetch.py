@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
 from hdl.common.sums import at_most
@@ -38,7 +38,7 @@ class PayloadFetch(wiring.Component):
     comes free as the beats leave towards egress.
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
     ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
-    have returned; ``read_errors``: reads that failed (32 bit, wraps).
+    have returned; ``read_errors``: reads that failed (``COUNT`` bits, wraps).
     Latency: from packet to the read 2 cycles, from chunk 1; from response to output Packer
     and 5.
     Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
@@ -58,7 +58,7 @@ class PayloadFetch(wiring.Component):
                 "o": Out(packet_stream(config.width)),
                 "finished": Out(1),
                 "finished_epoch": Out(1),
-                "read_errors": Out(32),
+                "read_errors": Out(COUNT),
             }
         )
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
@@ -43,7 +44,7 @@ class Gather(wiring.Component):
     ``header.length`` is 0; ``slot``, ``slot_enable``, ``slot_data``: read port of SendFetch's lines
     (latency 1); ``read_client`` payload; ``table_client`` page lists; ``mr`` regions;
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
-    reads of jobs taken before are finished; counters (32 bit, wrap) ``hits``, ``misses``,
+    reads of jobs taken before are finished; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
     ``key_errors``, ``read_errors`` (payload reads that failed).
     Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
     more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
@@ -73,7 +74,7 @@ class Gather(wiring.Component):
                 **translate_members(config.width),
                 "drain_start": In(1),
                 "drain_done": Out(1),
-                "read_errors": Out(32),
+                "read_errors": Out(COUNT),
             }
         )
 

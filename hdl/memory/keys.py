@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.sums import at_most, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.rows import MrRow, MrType
@@ -24,7 +24,7 @@ class KeyCheck(wiring.Component):
     access bits, and va .. va + length lies within it without wrapping. A request of 0 bytes passes
     unchecked.
     Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the
-    table, ``key_errors`` requests that failed (32 bit, wraps).
+    table, ``key_errors`` requests that failed (``COUNT`` bits, wraps).
     Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` is a register.
     Errors: status LOC_PROT_ERR or, when ``remote``, REM_ACCESS_ERR. A region with pages of 2**47
     bytes or more fails. Reset: empty.
@@ -37,7 +37,7 @@ class KeyCheck(wiring.Component):
                 "i": In(stream.Signature(TranslateRequest)),
                 "o": Out(stream.Signature(Region)),
                 "mr": Out(TableRead(16, MrRow)),
-                "key_errors": Out(32),
+                "key_errors": Out(COUNT),
             }
         )
 

@@ -49,8 +49,8 @@ class Scatter(wiring.Component):
     ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
     ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client`` page lists; ``mr``
     regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
-    writes of all jobs taken before are issued; counters (32 bit, wrap) ``hits``, ``misses``,
-    ``key_errors``.
+    writes of all jobs taken before are issued; counters (``COUNT`` bits, wrap) ``hits``,
+    ``misses``, ``key_errors``.
     Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
     ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
     First write beat 8 cycles after the effects at 64 bit, 9 at 512.

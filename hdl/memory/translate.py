@@ -4,6 +4,7 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.count import COUNT
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -25,7 +26,7 @@ class Translate(wiring.Component):
     ``read_client`` reads page lists; ``invalidate_mr``, ``invalidate_start`` (pulse) and
     ``invalidate_done`` (low from the cycle after start until finished) drop all cached pages of a
     region: first invalidate its row, then drain what was admitted under it, then this.
-    Counters, 32 bit, wrapping: ``hits``, ``misses``, ``key_errors``.
+    Counters, ``COUNT`` bits, wrapping: ``hits``, ``misses``, ``key_errors``.
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
     Latency: 9 cycles to the first chunk when its page is cached or the region is a DMA one.
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
@@ -47,9 +48,9 @@ class Translate(wiring.Component):
                 "invalidate_mr": In(16),
                 "invalidate_start": In(1),
                 "invalidate_done": Out(1),
-                "hits": Out(32),
-                "misses": Out(32),
-                "key_errors": Out(32),
+                "hits": Out(COUNT),
+                "misses": Out(COUNT),
+                "key_errors": Out(COUNT),
             }
         )
 

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import CQE
+from hdl.common.count import COUNT
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
@@ -86,9 +87,9 @@ class CompletionEngine(wiring.Component):
                 "event_idx": In(1),
                 "indirect": In(1),
                 "idle": Out(1),
-                "completions": Out(32),
-                "overflows": Out(32),
-                "interrupts": Out(32),
+                "completions": Out(COUNT),
+                "overflows": Out(COUNT),
+                "interrupts": Out(COUNT),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient
 from hdl.ports.jobs import Doorbell, FetchStatus, Interrupt, QueueError, QueueErrorCause
@@ -65,7 +65,7 @@ class ControlEngine(wiring.Component):
                 "event_idx": In(1),
                 "indirect": In(1),
                 "idle": Out(1),
-                "requests": Out(32),
+                "requests": Out(COUNT),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }

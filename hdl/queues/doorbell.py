@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.activation import activation_layout
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.fork import StreamFork
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
@@ -40,7 +40,7 @@ class DoorbellRouter(wiring.Component):
                 "send": Out(stream.Signature(activation_layout(16))),
                 "receive": Out(stream.Signature(Activation)),
                 "ahead": Out(stream.Signature(Activation)),
-                "drops": Out(32),
+                "drops": Out(COUNT),
             }
         )
 
@@ -52,11 +52,10 @@ class DoorbellRouter(wiring.Component):
         connect(m, fork.o1, flipped(self.ahead))
         held = Signal(Doorbell, reset_less=True)
         waiting = Signal()
-        pair, receives = Signal(16), Signal()
+        pair = Signal(16, reset_less=True)
+        is_control, is_completion, is_nothing = Signal(), Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),
-            pair.eq(held.queue - first),
-            receives.eq(pair[0]),
             self.control.payload.eq(held),
             self.send.payload.qp.eq(pair >> 1),
             self.send.payload.flags.eq(FLAG_DOORBELL | Mux(held.has_next, FLAG_NEXT, 0)),
@@ -65,20 +64,28 @@ class DoorbellRouter(wiring.Component):
             fork.i.payload.flags.eq(self._flags),
         ]
         gone = Signal()
-        with m.If(held.queue == CONTROL_QUEUE):
+        with m.If(is_control):
             m.d.comb += [self.control.valid.eq(waiting), gone.eq(self.control.ready)]
-        with m.Elif(held.queue < first):
+        with m.Elif(is_completion):
             m.d.comb += gone.eq(1)
-        with m.Elif((held.queue >= self._config.queues) | (pair < 2)):
+        with m.Elif(is_nothing):
             m.d.comb += gone.eq(1)
             with m.If(waiting):
                 increment(m, self.drops)
-        with m.Elif(receives):
+        with m.Elif(pair[0]):
             m.d.comb += [fork.i.valid.eq(waiting), gone.eq(fork.i.ready)]
         with m.Else():
             m.d.comb += [self.send.valid.eq(waiting), gone.eq(self.send.ready)]
         with m.If(~waiting):
-            m.d.sync += [held.eq(self.i.payload), waiting.eq(self.i.valid)]
+            queue = self.i.payload.queue
+            m.d.sync += [
+                held.eq(self.i.payload),
+                waiting.eq(self.i.valid),
+                pair.eq(queue - first),
+                is_control.eq(queue == CONTROL_QUEUE),
+                is_completion.eq(queue < first),
+                is_nothing.eq((queue >= self._config.queues) | (queue < first + 2)),
+            ]
         with m.Elif(gone):
             m.d.sync += waiting.eq(0)
         return m

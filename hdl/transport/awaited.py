@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
@@ -45,7 +45,7 @@ class Awaited(wiring.Component):
     packet leaves to do, whatever its answer; ``refused``: its WQE ends with that status. Until that
     is taken, when all of it has been done, no further answer is. ``drain_start``, ``drain_done``:
     see ``Drain``; done when all handed over before has been dealt with, refusals included.
-    ``packets``: counter (32 bit, wraps) of those sent.
+    ``packets``: counter (``COUNT`` bits, wraps) of those sent.
     Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
     Errors: ``refused``. Reset: empty.
     """
@@ -61,7 +61,7 @@ class Awaited(wiring.Component):
                 "release": Out(stream.Signature(8)),
                 "finish": Out(stream.Signature(Finish)),
                 "refused": Out(stream.Signature(Fail)),
-                "packets": Out(32),
+                "packets": Out(COUNT),
                 "drain_start": In(1),
                 "drain_done": Out(1),
             }

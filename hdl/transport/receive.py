@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
@@ -124,7 +124,7 @@ class Receive(wiring.Component):
                 "settled": Out(1),
                 "mending": Out(1),
                 "counters": Out(Counters),
-                "merged_acks": Out(32),
+                "merged_acks": Out(COUNT),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
             }
         )

@@ -4,6 +4,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import QpType
+from hdl.common.count import COUNT
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
@@ -121,8 +122,8 @@ COUNTERS = {
     "req_cqe_flush_error": "of these, flushed ones",
 }
 
-#: Seen by the host: 32 bits each, wrapping.
-Counters = data.StructLayout({name: 32 for name in COUNTERS})
+#: Since reset, wrapping.
+Counters = data.StructLayout({name: COUNT for name in COUNTERS})
 #: One bit each, for one cycle when it happens.
 Events = data.StructLayout({name: 1 for name in COUNTERS})
 

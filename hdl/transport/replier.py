@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
-from hdl.common.count import increment
+from hdl.common.count import COUNT, increment
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, ReplyFlags, TxChecked, TxJob, TxSource
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
@@ -52,9 +52,9 @@ class Replier(wiring.Component):
                 "checked": In(stream.Signature(TxChecked)),
                 "turned": Out(1),
                 "waiting": Out(range(config.qps + 1)),
-                "acks": Out(32),
-                "naks": Out(32),
-                "read_packets": Out(32),
+                "acks": Out(COUNT),
+                "naks": Out(COUNT),
+                "read_packets": Out(COUNT),
             }
         )
 

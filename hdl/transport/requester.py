@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
-from hdl.common.count import raised
+from hdl.common.count import COUNT, raised
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     FetchStatus,
@@ -80,7 +80,7 @@ class Requester(wiring.Component):
                 "turned": Out(1),
                 "drain_start": In(1),
                 "drain_done": Out(1),
-                "packets": Out(32),
+                "packets": Out(COUNT),
             }
         )
 

@@ -49,7 +49,7 @@ class Scheduler(wiring.Component):
     has been asked for, and with each doorbell that does not tell it; once, until there is news.
     After a rewind, answers to what was asked before are stale and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
-    cycles and one per WQE, an answer 2 or 3, a rewind 3, one at a time. Every input but
+    cycles and one per WQE, an answer 3 or 4, a rewind 3, one at a time. Every input but
     ``fetch_rsp`` is served even while the requester's queue is full, so the requester's rewinds
     never wait for the requester. Reset: nothing is activated.
     """
@@ -123,11 +123,9 @@ class Scheduler(wiring.Component):
             """The newer of two avail indices is the one further from the position."""
             return (told <= self._config.queue_size) & (told > known)
 
-        newer = Signal()  # the answer's index
         m.d.comb += [
             known.eq(row.available - row.position),
             told.eq(answer.available - row.position),
-            newer.eq(is_newer(told, known)),
         ]
 
         # A turn: distances (TAKE), what is known and how many of it to ask for (COUNT, LIMIT),
@@ -153,26 +151,33 @@ class Scheduler(wiring.Component):
             requests.i.payload.known.eq(newest),
         ]
 
-        # An answer.
+        # An answer, compared with the row (ANSWER) before it changes it (SETTLE).
+        newer = Signal()  # it tells an index that is
         fresh, good, empty = Signal(), Signal(), Signal()
-        inside = Signal()  # what was asked for is still wanted
+        inside, few = Signal(), Signal()  # it is still wanted; little else is under way
+        onward = Signal(16)  # the position behind the row's
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         m.d.comb += [
-            fresh.eq(runs & ~row.blocked & (answer.position == row.position)),
             good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
             empty.eq(answer.status == FetchStatus.EMPTY),
-            inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
             wqes.i.payload.eq(answer),
+        ]
+        m.d.sync += [
+            newer.eq(is_newer(told, known)),
+            fresh.eq(runs & ~row.blocked & (answer.position == row.position)),
+            inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
+            few.eq((row.asked - row.position)[:16] <= (limit >> 1) + 1),
+            onward.eq(row.position + 1),
         ]
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
         size = Signal(WqeSize)
         with m.If((answer.wqe.length <= SMALL) | is_read):
-            m.d.comb += size.eq(WqeSize.SMALL)
+            m.d.sync += size.eq(WqeSize.SMALL)
         with m.Elif(answer.wqe.length <= min(SHORT, 256 * self._config.quantum)):
-            m.d.comb += size.eq(WqeSize.SHORT)
+            m.d.sync += size.eq(WqeSize.SHORT)
         with m.Else():
-            m.d.comb += size.eq(WqeSize.LONG)
+            m.d.sync += size.eq(WqeSize.LONG)
 
         with m.FSM(name="serve"):
             with m.State("IDLE"):
@@ -288,6 +293,8 @@ class Scheduler(wiring.Component):
                     with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
                         m.next = "AGAIN"
             with m.State("ANSWER"):
+                m.next = "SETTLE"
+            with m.State("SETTLE"):
                 # Whatever becomes of it: nothing here waits, and the row is late.
                 m.d.comb += self.fetch_rsp.ready.eq(1)
                 m.d.sync += self.release.payload.eq(answer.line)
@@ -300,7 +307,7 @@ class Scheduler(wiring.Component):
                         m.next = "AGAIN"
                 with m.Elif(good & fresh):
                     m.d.comb += [
-                        next_row.position.eq(row.position + 1),
+                        next_row.position.eq(onward),
                         next_row.size.eq(size),
                         next_row.reading.eq(is_read | (row.reading & (tx.reads != ack.reads))),
                         self.row_write.enable.eq(1),
@@ -308,7 +315,7 @@ class Scheduler(wiring.Component):
                     ]
                     # Half of what may be under way is asked for at a time.
                     m.next = "IDLE"
-                    with m.If((row.asked - row.position)[:16] <= (limit >> 1) + 1):
+                    with m.If(few):
                         m.next = "AGAIN"
                 with m.Elif(good):
                     m.d.sync += self.release.valid.eq(answer.status == FetchStatus.OK)

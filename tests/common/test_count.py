@@ -7,28 +7,20 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.count import accumulate, add_up, increment
+from hdl.common.count import add_up, increment
 from tests.simulate import simulate
 
 
 class Counters(wiring.Component):
-    """``count`` by ones, ``total`` of ``amount``; both begin at ``start``."""
+    """``count`` by ones, from ``start``."""
 
     def __init__(self, *, bits: int, start: int):
-        super().__init__(
-            {
-                "enable": In(1),
-                "amount": In(14),
-                "count": Out(bits, init=start),
-                "total": Out(bits),
-            }
-        )
+        super().__init__({"enable": In(1), "count": Out(bits, init=start)})
 
     def elaborate(self, platform):
         m = Module()
         with m.If(self.enable):
             increment(m, self.count)
-        accumulate(m, self.total, self.amount, self.enable)
         return m
 
 
@@ -39,18 +31,13 @@ def test_pieces_carry(bits, below):
     dut = Counters(bits=bits, start=start)
 
     async def bench(ctx):
-        rng, count, total = random.Random(bits), start, 0
-        totals = [0, 0]  # of the two cycles before
+        rng, count = random.Random(bits), start
         for _ in range(600):
-            enable, amount = rng.random() < 0.7, rng.randrange(1 << 14)
+            enable = rng.random() < 0.7
             ctx.set(dut.enable, enable)
-            ctx.set(dut.amount, amount)
             await ctx.tick()
             count += enable
-            total += amount * enable
             assert ctx.get(dut.count) == count % (1 << bits)
-            assert ctx.get(dut.total) == totals[-1] % (1 << bits)
-            totals = [totals[-1], total]
 
     simulate(dut, bench)
 
@@ -88,7 +75,5 @@ def test_halves_carry(bits):
 
 
 def test_a_narrow_total_is_refused():
-    with pytest.raises(ValueError, match="more than 20 bits, not 20"):
-        accumulate(Module(), Signal(20), Signal(16), Signal())
     with pytest.raises(ValueError, match="more than 16 bits, not 16"):
         add_up(Module(), Signal(32), Signal(16), Signal())

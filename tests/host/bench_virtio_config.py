@@ -176,7 +176,8 @@ async def device_configuration_in_every_size_and_at_every_offset(dut):
 async def counters_for_the_driver(dut):
     host = await Host.begin(dut, SMALL)
     values = [0x0101_0101 * (i + 1) + (i << 31) & 0xFFFF_FFFF for i in range(COUNTERS)]
-    dut.counters.value = sum(value << 32 * i for i, value in enumerate(values))
+    asked = []
+    answers = cocotb.start_soon(table(dut, "counters", asked, lambda index: values[index]))
 
     async def words():
         return [await host.read(1, 0, COUNTER_OFFSET + 4 * i, 4) for i in range(5 + COUNTERS)]
@@ -187,10 +188,31 @@ async def counters_for_the_driver(dut):
     for i in range(5 + COUNTERS):
         await host.write(1, 0, COUNTER_OFFSET + 4 * i, 4, 0x5555_5555)
     assert await words() == expected
-    dut.counters.value = 0x1234
-    assert (await words())[4:6] == [0x1234, 0]
+    values[0] = 0x1234
+    assert (await words())[4:6] == [0x1234, values[1]]
+    count = len(asked)
     for outside in (COUNTER_OFFSET - 4, COUNTER_OFFSET + 0xFFC):
         assert await host.read(1, 0, outside, 4) == 0xFFFF_FFFF
+    assert len(asked) == count
+    answers.cancel()
+
+
+async def table(dut, name: str, asked: list[int], word) -> None:
+    """Answer reads of the words behind member ``name``, each later than the one before."""
+    done, row = getattr(dut, f"{name}__done"), getattr(dut, f"{name}__read_row")
+    done.value = 0
+    while True:
+        await RisingEdge(dut.clk)
+        if int(getattr(dut, f"{name}__read").value) and not int(done.value):
+            for _ in range(len(asked) % 5):
+                await RisingEdge(dut.clk)
+            index = int(getattr(dut, f"{name}__index").value)
+            asked.append(index)
+            row.value = word(index)
+            done.value = 1
+        else:
+            done.value = 0
+            row.value = 0x5555_5555
 
 
 @cocotb.test()
@@ -199,22 +221,7 @@ async def counters_of_a_qp(dut):
     host = await Host.begin(dut, SMALL)
     asked = []
 
-    async def table():
-        dut.qp_counters__done.value = 0
-        while True:
-            await RisingEdge(dut.clk)
-            if int(dut.qp_counters__read.value) and not int(dut.qp_counters__done.value):
-                for _ in range(len(asked) % 5):
-                    await RisingEdge(dut.clk)
-                index = int(dut.qp_counters__index.value)
-                asked.append(index)
-                dut.qp_counters__read_row.value = 0xA000_0000 + index
-                dut.qp_counters__done.value = 1
-            else:
-                dut.qp_counters__done.value = 0
-                dut.qp_counters__read_row.value = 0x5555_5555
-
-    answers = cocotb.start_soon(table())
+    answers = cocotb.start_soon(table(dut, "qp_counters", asked, lambda i: 0xA000_0000 + i))
     for qpn in (0, 3, 0xABCDE2):
         await host.write(1, 0, QP_COUNTER_OFFSET, 4, qpn)
         assert await host.read(1, 0, QP_COUNTER_OFFSET, 4) == qpn

@@ -7,7 +7,7 @@ import cocotb
 from hdl.abi.virtio_pci import Feature, MsixControl, PciCommand
 from hdl.ports.jobs import QueueErrorCause
 from tests.host.card import SMALL
-from tests.host.card_host import ISR, OFFERED, PBA, Doorbell, Host
+from tests.host.card_host import GAP, ISR, OFFERED, PBA, Doorbell, Host
 
 MSIX_CONTROL = 0x98 + 2
 NO_VECTOR = 0xFFFF
@@ -84,7 +84,7 @@ async def doorbells_do_not_outlive_a_reset(dut):
         await host.set("device_status", 0)
         while not int(dut.reset_request.value):
             await host.tick()
-        host.gap = 8
+        host.gap = GAP
         dut.doorbell__ready.value = taken_meanwhile
         await host.reset()
         await host.start()

@@ -8,7 +8,7 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import MsixControl, PciCommand
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA
 from tests.host.card import SMALL
-from tests.host.card_host import COMMON, COUNTERS, DEVICE, ISR, NOTIFY_BAR, PBA, TABLE, Host
+from tests.host.card_host import COMMON, COUNTERS, DEVICE, GAP, ISR, NOTIFY_BAR, PBA, TABLE, Host
 
 MSIX_CONTROL = 0x98 + 2
 #: (bar, first, bytes) where something is.
@@ -87,7 +87,7 @@ async def anything_anywhere(dut):
         dut.queue_error__valid.value = 0
         dut.doorbell__ready.value = 1
         dut.write__beat__ready.value = 1
-        host.gap = 8
+        host.gap = GAP
         assert await snapshot(host) == before
         # The driver comes back: everything works from here.
         await host.tick(40)

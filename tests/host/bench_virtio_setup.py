@@ -7,7 +7,7 @@ from hdl.abi.virtio_pci import Feature, Status
 from hdl.csr.map import row_map
 from hdl.ports.jobs import QueueErrorCause
 from tests.host.card import SMALL
-from tests.host.card_host import OFFERED, Host
+from tests.host.card_host import GAP, OFFERED, Host
 
 EMPTY = {
     "enabled": 0,
@@ -218,7 +218,7 @@ async def device_reset_brings_back_the_power_on_state(dut):
         host.rooms = True
         while await host.get("device_status"):
             assert not int(dut.driver_ok.value)
-        host.gap = 8
+        host.gap = GAP
         assert [await host.read(1, 0, at, 4) for at in registers] == power_on
         assert [await host.row(queue) for queue in range(SMALL.queues)] == rows
         resets += 2  # one in start()

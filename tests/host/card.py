@@ -1,11 +1,11 @@
 """A card without rooms: router, RDMA function and register blocks, wired as in the NIC."""
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
-from hdl.csr.counter_names import QP_COUNTER_INDEX
+from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.csr.management import Management
 from hdl.host.mmio import MmioRouter
 from hdl.host.virtio import VirtioFunction
@@ -39,7 +39,7 @@ class Card(wiring.Component):
                 "reset_done": In(1),
                 "driver_ok": Out(1),
                 "features": Out(4),
-                "counters": In(data.ArrayLayout(32, COUNTERS)),
+                "counters": Out(TableProgram(COUNTER_INDEX, 32)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
                 "control_read": In(TableRead(16, QueueRow)),
             }
@@ -63,11 +63,11 @@ class Card(wiring.Component):
             name = f"queue_read{i}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(function, name))
         wiring.connect(m, wiring.flipped(self.qp_counters), function.qp_counters)
+        wiring.connect(m, wiring.flipped(self.counters), function.counters)
         wiring.connect(m, wiring.flipped(self.control_read), function.control_read)
         core = management.core
         m.d.comb += [
             self.intx.eq(function.intx),
-            function.counters.eq(self.counters),
             self.reset_request.eq(function.reset_request),
             self.driver_ok.eq(function.driver_ok),
             self.features.eq(

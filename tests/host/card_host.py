@@ -19,6 +19,8 @@ from sim.driver.platform import Message
 OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 1 << 40
 #: No read may take longer, whatever was accessed before.
 READ_CYCLES = 40
+#: Cycles after a posted write until it has reached its register.
+GAP = 12
 #: Where the structures are in BAR 0; the walk of the capabilities checks it.
 COMMON, ISR, DEVICE, PBA, COUNTERS, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x6000, 0x8000
 NOTIFY_BAR = 2
@@ -32,7 +34,6 @@ QUIET = (
     "queue_read0__enable",
     "queue_read1__enable",
     "control_read__enable",
-    "counters",
 )
 ALWAYS_READY = ("mmio__rsp", "doorbell", "write__beat", "queue_reset")
 
@@ -62,7 +63,7 @@ class Host:
         self.rooms = True  # something answers resets
         self.resetting = False  # the driver waits for the end of one
         self.at_once = False  # ... of queues in the cycle in which it takes them
-        self.gap = 8  # cycles after a posted write until it has reached its register
+        self.gap = GAP
         self._handlers: dict[Message, object] = {}
 
     @classmethod
@@ -71,6 +72,7 @@ class Host:
         self = cls(dut, config)
         for name in QUIET:
             getattr(dut, name).value = 0
+        dut.counters__done.value = 1
         for name in ALWAYS_READY:
             getattr(dut, f"{name}__ready").value = 1
         dut.rst.value = 1

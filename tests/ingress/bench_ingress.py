@@ -13,6 +13,7 @@ from amaranth.hdl import Shape
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
+from hdl.common.count import BYTES, COUNT
 from hdl.ingress.counters import IngressCounters
 from hdl.ports.headers import GidRow, RxHeader
 from sim import packets as pk
@@ -57,7 +58,8 @@ class Bench:
         self.source = Source(dut, "i", idle=idle)
         self.payload = Sink(dut, "payload", stall=stall)
         self.header = Sink(dut, "header", stall=header_stall)
-        self.seen: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()  # the counters, when they were last looked at
+        self.moved: Counter[str] = Counter()
         self.taken = [0, 0]
 
     async def start(self, *, lossless: bool = False) -> None:
@@ -72,6 +74,7 @@ class Bench:
         dut.rst.value = 0
         cocotb.start_soon(self.payload.run())
         cocotb.start_soon(self.header.run())
+        cocotb.start_soon(self._count())
         await ClockCycles(dut.clk, 2)
 
     async def send(self, frames: list[bytes], *, errors=()) -> None:
@@ -93,10 +96,27 @@ class Bench:
 
     def counted(self) -> dict[str, int]:
         """Counters that moved since the last call, without ``drops_``."""
+        self._look()
+        moved, self.moved = self.moved, Counter()
+        return {name.removeprefix("drops_"): count for name, count in moved.items() if count}
+
+    def forget(self) -> None:
+        """The room was reset: what it had counted, and what had come out, is over."""
+        self.taken = [len(self.header.words), len(self.payload.words)]
+        self.seen, self.moved = Counter(), Counter()
+
+    def _look(self) -> None:
         now = Counter(unpack(IngressCounters, int(self.dut.counters.value)))
-        delta = {k.removeprefix("drops_"): v - self.seen[k] for k, v in now.items()}
+        for name, value in now.items():
+            bits = BYTES if name == "bytes" else COUNT
+            self.moved[name] += (value - self.seen[name]) % (1 << bits)
         self.seen = now
-        return {name: count for name, count in delta.items() if count}
+
+    async def _count(self) -> None:
+        """Look at the counters before they can wrap."""
+        while True:
+            await ClockCycles(self.dut.clk, 500)
+            self._look()
 
     def received(self) -> list[tuple[dict[str, int], bytes]]:
         """(header fields, payload) of the packets since the last call."""
@@ -398,8 +418,7 @@ async def reset_in_mid_packet(dut):
         bench.header.forget()
         dut.rst.value = 0
         await ClockCycles(dut.clk, 40)
-        bench.taken = [len(bench.header.words), len(bench.payload.words)]
-        bench.seen.clear()
+        bench.forget()
         assert not bench.counted()
         await judge(bench, frames)
 
