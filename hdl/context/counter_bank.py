@@ -15,6 +15,8 @@ __all__ = ["CounterBank"]
 LOW, HIGH = "_low", "_high"
 #: Cycles from the choice of a counter to its answer.
 STEP = 6
+#: The bit, from the top, that changes with each eighth of what a count can hold.
+EIGHTH = 3
 #: Most bytes that the port moves in a cycle, and those of a frame, which count at its end.
 BEAT, FRAME = 64, 9216
 
@@ -33,8 +35,9 @@ def choose(values, index):
 class CounterBank(wiring.Component):
     """Adds up what the rooms count: they have a few bits for each counter, this has ``bits``.
 
-    While something counts, every counter is visited in turn, and its word grows by as many as the
-    room has counted since; a counter that is read is visited for that, so that no answer is old.
+    A counter that is read is visited: its word grows by as many as the room has counted since, so
+    no answer is old. Every counter is visited in turn when one has counted an eighth of what it
+    can: seldom enough that a simulation can leave idle cycles out.
     Parameters: ``names`` of the counters, in the order of their words; ``bits`` of a word.
     ``<name>_low`` counts bytes; ``<name>_high`` behind it counts how often that one has wrapped.
     Members: ``values`` In: the rooms' counts, which wrap (``COUNT`` bits, ``BYTES`` those of
@@ -47,9 +50,11 @@ class CounterBank(wiring.Component):
     """
 
     def __init__(self, *, names: tuple[str, ...], bits: int = 32):
-        round_trip = 2 * STEP * (len(names) + 1)
-        if round_trip >= 1 << COUNT or round_trip * BEAT + FRAME >= 1 << BYTES:
-            raise ValueError(f"{len(names)} counters are too many to visit each one in time")
+        # One tour that is under way, and one more, with a reader at every second visit.
+        tours = 2 * 2 * STEP * (len(names) + 1)
+        for width, each in ((COUNT, 1), (BYTES, BEAT)):
+            if (1 << width - EIGHTH) + tours * each + (each > 1) * FRAME >= 1 << width:
+                raise ValueError(f"{len(names)} counters are too many to visit each one in time")
         if not BYTES < bits <= 32:
             raise ValueError(f"Words must have {BYTES + 1} to 32 bits, not {bits!r}")
         self._names, self._bits = names, bits
@@ -73,9 +78,13 @@ class CounterBank(wiring.Component):
         low = [n for n, name in enumerate(self._names) if name.endswith(LOW)]
         high = [n for n, name in enumerate(self._names) if name.endswith(HIGH)]
 
-        # A count that changes changes its lowest bit.
-        flips = Cat(self.values[n][0] for n in range(count))
-        were, again, touring = Signal(count), Signal(), Signal()
+        # A tour is due when one of these bits changes.
+        flips = Cat(
+            self.values[n][(BYTES if n in low else COUNT) - EIGHTH]
+            for n in range(count)
+            if n not in high
+        )
+        were, again, touring = Signal(len(flips)), Signal(), Signal()
         m.d.sync += were.eq(flips)
         with m.If(were != flips):
             m.d.sync += again.eq(1)

@@ -56,7 +56,8 @@ class VirtioFunction(wiring.Component):
     negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data`` (0
     until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
-    vectors), one of a counter as much later as its owner answers. Throughput: one access at a time, a doorbell in 3 cycles.
+    vectors), one of a counter as much later as its owner answers. Throughput: one access at a time,
+    a doorbell in 3 cycles.
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
     queues that do not exist, of less than two bytes, or before DRIVER_OK are lost.
     Reset: power-on state; a device reset (status 0) keeps configuration space and MSI-X table. With

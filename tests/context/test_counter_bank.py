@@ -6,12 +6,12 @@ import pytest
 from amaranth.hdl import ResetInserter, Signal
 
 from hdl.common.count import BYTES, COUNT
-from hdl.context.counter_bank import BEAT, CounterBank
+from hdl.context.counter_bank import BEAT, EIGHTH, CounterBank
 from hdl.counters import NAMES as ALL
 from tests.simulate import simulate
 
 NAMES = ("packets", "bytes_low", "bytes_high", "drops", "idle")
-#: Cycles after which the last change is in the words, read or not.
+#: Cycles that a tour takes at most.
 ROUND = 12 * (len(NAMES) + 1)
 #: Of a word that wraps soon.
 BITS = 20
@@ -96,14 +96,14 @@ def test_nothing_is_lost_at_the_fastest_pace():
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_word_wraps_into_the_next(asked):
-    """Bytes beyond what a word holds, whoever notices: the round or a reader."""
+    """Bytes beyond what a word holds, whoever notices: the tour or a reader."""
     dut = CounterBank(names=NAMES, bits=BITS)
 
     async def bench(ctx):
         rooms = Rooms(ctx, dut, bits=BITS)
         await ready(ctx, dut)
-        for _ in range(80):
-            rooms.counts["bytes_low"] += (1 << BYTES) - 1
+        for _ in range(140):
+            rooms.counts["bytes_low"] += (1 << BYTES - EIGHTH) + 77
             rooms.counts["packets"] += 1
             rooms.show()
             if asked:
@@ -115,7 +115,7 @@ def test_a_word_wraps_into_the_next(asked):
         for name in NAMES:
             assert await read(ctx, dut.program, name) == rooms.word(name), name
 
-    simulate(dut, bench, deadline=20_000)
+    simulate(dut, bench, deadline=30_000)
 
 
 def test_reset():
