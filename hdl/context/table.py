@@ -12,16 +12,16 @@ __all__ = ["Table"]
 
 
 class Table(wiring.Component):
-    """Rows of ``row``, ``depth`` of them: ``read0``.. for readers, ``write`` for the owner (when
-    ``owned``), ``program`` for the firmware.
+    """Rows of ``row``, ``depth`` of them: ``read0``.. for readers, the first for the owner, as is
+    ``write`` (when ``owned``), ``program`` for the firmware.
 
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
     effect at once; the firmware's write waits for a cycle in which the owner does not write, so
-    that a live row changes in one step. A read in the cycle of a write returns the new row if it is
-    the owner's write; the firmware's window, and every reader of a table that nobody owns, gets the
-    row as it was: the same as a cycle earlier. After reset the rows are cleared one a cycle;
-    ``ready`` says when.
+    that a live row changes in one step. A read in the cycle of the owner's write returns the new
+    row to the owner; everybody else gets the row as it was: the same as a cycle earlier, which
+    whoever is told of a write in a later cycle cannot see. After reset the rows are cleared one a
+    cycle; ``ready`` says when.
     """
 
     def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):
@@ -37,9 +37,9 @@ class Table(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # A reader can find a row that the firmware writes a cycle before the write or after it, and
-        # what the firmware commands next comes later: forwarding to it would tell nobody apart.
-        first = self._reads if self._owned else 0
+        # A reader can find a row that somebody else writes a cycle before the write or after it,
+        # and what it is told of the write comes later: forwarding to it would tell nobody apart.
+        first = 1 if self._owned else 0
         m.submodules.rows = rows = Ram(
             shape=self._row,
             depth=self._depth,

@@ -1,8 +1,8 @@
 """Ports of the context tables and of the register bus.
 
 Read: drive ``index`` (and ``enable``); ``row`` is valid in the next cycle and stays until the next
-enabled read. A read in the same cycle as the owner's write of the same row returns the new row; one
-in the cycle of the firmware's (a table without an owner, the virtqueues) the row as it was.
+enabled read. A read in the same cycle as the owner's write of the same row returns the new row to
+the owner, to everybody else the row as it was; as does one in the cycle of the firmware's write.
 Write: takes effect at the clock edge. Tables clear themselves after reset; ``ready`` of the table
 says so.
 """

@@ -102,12 +102,13 @@ class OutstandingTable(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry_bits, qp_bits = ceil_log2(self._entries), ceil_log2(self._qps)
-        m.submodules.rows = rows = Ram(shape=Outstanding, depth=self._entries)
-        m.submodules.complete = complete = Ram(shape=1, depth=self._entries)
-        m.submodules.status = statuses = Ram(shape=8, depth=self._entries)
-        m.submodules.links = links = Ram(shape=entry_bits, depth=self._entries)
+        # No operation writes a row in the cycle in which it reads the same one.
+        m.submodules.rows = rows = Ram(shape=Outstanding, depth=self._entries, forward=False)
+        m.submodules.complete = complete = Ram(shape=1, depth=self._entries, forward=False)
+        m.submodules.status = statuses = Ram(shape=8, depth=self._entries, forward=False)
+        m.submodules.links = links = Ram(shape=entry_bits, depth=self._entries, forward=False)
         m.submodules.free = free = Ram(shape=entry_bits, depth=self._entries)
-        m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps)
+        m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
 
         clear = Signal(range(max(self._entries, self._qps) + 1))
         free_head, free_tail = Signal(entry_bits), Signal(entry_bits)

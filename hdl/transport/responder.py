@@ -263,7 +263,7 @@ class Responder(wiring.Component):
             m.d.sync += outcome.eq(Mux(facts.atomic, Outcome.LOST, Outcome.DUPLICATE))
         with m.Elif(facts.ahead):
             m.d.sync += outcome.eq(Outcome.GAP)
-        with m.Elif(facts.invalid):
+        with m.Elif(facts.invalid | facts.exceeds):
             m.d.sync += fail(Syndrome.INVALID_REQUEST)
         with m.Elif(facts.read_full):
             m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay

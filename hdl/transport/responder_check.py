@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 
-from hdl.common.sums import is_sum, reaches, wide_sum
+from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import Operation as Op
 
@@ -52,6 +52,7 @@ class RequestFacts(data.Struct):
     last: 1  # LAST or ONLY
     immediate: 1
     invalid: 1  # to be answered 61h
+    exceeds: 1  # so is this: the middle of a WRITE reaches the end that its RETH told
     read_full: 1  # no resource is free for a READ
     replaying: 1  # because an old READ is being answered again
     packets: 24  # PSNs it takes
@@ -74,11 +75,13 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
 
     distance = Signal(24, name="psn_distance")
     placed = wide_sum(m, rx.va, rx.offset)[: len(rx.va)]
+    remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
     after = Signal(33, name="after_now")
     m.d.comb += [
         distance.eq(header.psn - rx.psn),
-        after.eq(wide_sum(m, Mux(first | only, 0, rx.offset), header.length)),
+        # The choice behind the sum: it fits the table that chooses a block by its carry.
+        after.eq(Mux(first | only, header.length, wide_sum(m, rx.offset, header.length))),
     ]
 
     # Opcode order: in mid-message only the same kind goes on, otherwise only a beginning may come.
@@ -103,17 +106,14 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
 
     length32 = Signal(32)
     m.d.comb += length32.eq(header.length)
-    over = reaches(m, rx.offset, header.length, rx.dma_length)
     message = Signal(name="message_length_error")  # against the RETH's length
     with m.If(reth & (header.dma_length > LARGEST_MESSAGE)):
         m.d.comb += message.eq(1)
     with m.Elif(write & first):
         m.d.comb += message.eq(header.dma_length <= mtu)
-    with m.Elif(write & middle):
-        m.d.comb += message.eq(over)
     with m.Elif(write & last):
         m.d.comb += message.eq(~is_sum(rx.offset, length32, rx.dma_length))
-    with m.Elif(write):
+    with m.Elif(write & only):
         m.d.comb += message.eq(header.length != header.dma_length)
 
     # Resources in use: not answered yet, or to be answered again.
@@ -152,12 +152,13 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | forbidden
             | (read & full & ~replaying)
         ),
+        facts.exceeds.eq(write & middle & reaches(m, rx.offset, header.length, rx.dma_length)),
         facts.read_full.eq(read & full),
         facts.replaying.eq(replaying),
         facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),
         facts.after.eq(after),
         facts.va.eq(Mux(reth, header.va, placed)),
         facts.key.eq(Mux(reth, header.rkey, rx.rkey)),
-        facts.allow.eq(Mux(reth, header.dma_length, rx.dma_length - rx.offset)),
+        facts.allow.eq(Mux(reth, header.dma_length, remaining)),
     ]
     return facts

@@ -150,3 +150,29 @@ def test_table_clears_and_gives_the_owner_the_first_turn():
         assert ctx.get(table.read0.row.a) == 1 and ctx.get(table.read0.row.b) == 1
 
     simulate(table, bench)
+
+
+def test_table_shows_a_write_at_once_to_its_owner_only():
+    """Who else reads in the cycle of the write sees the row as it was, and later the new one."""
+    table = Table(row=8, depth=8, index_width=14, reads=3)
+
+    async def bench(ctx):
+        while not ctx.get(table.ready):
+            await ctx.tick()
+        readers = (table.read0, table.read1, table.read2)
+        for reader in readers:
+            ctx.set(reader.index, 5)
+            ctx.set(reader.enable, 1)
+        ctx.set(table.write.index, 5)
+        before = 0
+        for value in (7, 9):
+            ctx.set(table.write.row, value)
+            ctx.set(table.write.enable, 1)
+            await ctx.tick()
+            ctx.set(table.write.enable, 0)
+            assert [ctx.get(reader.row) for reader in readers] == [value, before, before]
+            await ctx.tick()
+            assert [ctx.get(reader.row) for reader in readers] == [value] * 3
+            before = value
+
+    simulate(table, bench)
