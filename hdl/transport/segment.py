@@ -2,6 +2,8 @@
 
 from amaranth.hdl import Module, Signal, Value
 
+from hdl.common.count import raised
+
 __all__ = [
     "MTU_CODES",
     "PSN_BLOCK",
@@ -48,7 +50,7 @@ def is_ragged(m: Module, code: Value, length: Value, name: str = "ragged") -> Si
 
 def packet_count(m: Module, code: Value, length: Value) -> Value:
     """Packets of a message of ``length`` bytes: at least 1, at most 2**23; 24 bits."""
-    return (whole_packets(m, code, length) + is_ragged(m, code, length))[:24]
+    return raised(whole_packets(m, code, length), is_ragged(m, code, length))
 
 
 def fit(length: Value, mtu: Value) -> Value:
