@@ -1,9 +1,7 @@
 """The firmware's view of one row of each context table."""
 
-from collections.abc import Callable
-
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
@@ -22,6 +20,17 @@ __all__ = ["TableWindows"]
 INDEX, COMMAND, STATUS = (
     table_window("qp_cfg", NicConfig()).offset(name) // 4 for name in ("index", "command", "status")
 )
+
+
+class Word(data.Struct):
+    """A word of the pages, as it is without the firmware."""
+
+    image: 32  # what reads there after reset
+    kept: 32  # the bits that can be written
+
+
+#: A word that is not there.
+NOTHING = {"image": UNMAPPED, "kept": 0}
 
 
 class TableWindows(wiring.Component):
@@ -84,10 +93,14 @@ class TableWindows(wiring.Component):
         m.d.comb += words.read0.index.eq(address)
         with m.If(bus.enable & bus.write & (place == COMMAND)):
             m.d.comb += words.read0.index[:PLACE_BITS].eq(INDEX)  # which goes with the command
-        image, kept, is_index, write = Signal(32), Signal(32), Signal(), Signal()
-        self._constant(m, target, image, _image, UNMAPPED)
-        self._constant(m, target, kept, _kept, 0)
+        layout = [word for page in self._pages for word in _layout(page)]
+        layout += [NOTHING] * ((1 << len(address)) - len(layout))
+        m.submodules.layout = rom = memory.Memory(shape=Word, depth=len(layout), init=layout)
+        known = rom.read_port()
+        image, kept = known.data.image, known.data.kept
+        is_index, write = Signal(), Signal()
         m.d.comb += [
+            known.addr.eq(address),
             is_index.eq(target[:PLACE_BITS] == INDEX),
             write.eq(Mux(answering, bus.write & (is_index | ~is_busy), mover.store & ~is_index)),
             words.read0.enable.eq(1),
@@ -125,41 +138,17 @@ class TableWindows(wiring.Component):
             m.d.sync += [is_busy.eq(1), is_error.eq(0)]
         return m
 
-    def _constant(
-        self, m: Module, address, value, words: Callable[[Block], list[int]], otherwise: int
-    ) -> None:
-        """``value`` is what ``words`` of the page has at ``address``."""
-        places: dict[int, list[int]] = {}
-        for table, page in enumerate(self._pages):
-            for place, word in enumerate(words(page)):
-                places.setdefault(word, []).append(table << PLACE_BITS | place)
-        with m.Switch(address):
-            for word, addresses in places.items():
-                if word != otherwise:
-                    with m.Case(*addresses):
-                        m.d.comb += value.eq(word)
-            with m.Default():
-                m.d.comb += value.eq(otherwise)
 
-
-def _image(page: Block) -> list[int]:
-    """The words of a page after reset."""
-    image = [UNMAPPED] * (1 << PLACE_BITS)
-    for offset, item in page.places():
-        for word in range(item.words):
-            image[offset // 4 + word] = 0
+def _layout(page: Block) -> list[dict[str, int]]:
+    """The words of a page."""
+    words = [dict(NOTHING) for _ in range(1 << PLACE_BITS)]
     for register in page.registers:
         fields = (field.reset << field.low for field in register.fields)
-        image[page.offset(register.name) // 4] = sum(fields)
-    return image
-
-
-def _kept(page: Block) -> list[int]:
-    """The bits of each word that can be written."""
-    kept = [0] * (1 << PLACE_BITS)
-    kept[INDEX] = page.register("index").field("value").mask
+        words[page.offset(register.name) // 4]["image"] = sum(fields)
+    words[INDEX]["kept"] = page.register("index").field("value").mask
     (row,) = page.windows
-    for word in range(row.words):
-        missing = max(0, 32 * (word + 1) - row_bits(page.name))
-        kept[page.offset(row.name) // 4 + word] = UNMAPPED >> missing
-    return kept
+    for n in range(row.words):
+        missing = max(0, 32 * (n + 1) - row_bits(page.name))
+        place = page.offset(row.name) // 4 + n
+        words[place] = {"image": 0, "kept": UNMAPPED >> missing}
+    return words
