@@ -26,7 +26,8 @@ class Management(wiring.Component):
     ``core``, ``port``, ``counters``, ``debug``: members as ``CsrBlock`` names them
     (``core.heartbeat``, ``port.mac_low``, ``counters.<name>``); ``mailbox``: see ``Mailbox``;
     ``command``: see ``Commands``; one member per table of ``TABLES``, with ``program``.
-    Latency and errors of ``bus``: see ``CsrFabric``. It is not reset by a function reset.
+    Latency and errors of ``bus``: see ``CsrFabric``; the first request waits for the windows' RAM,
+    512 cycles after reset. It is not reset by a function reset.
     """
 
     def __init__(

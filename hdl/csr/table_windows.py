@@ -43,7 +43,7 @@ class TableWindows(wiring.Component):
     All pages lie in one RAM of 32-bit words, their constants too, and one register as wide as the
     widest row takes a row from its table to the RAM or back (``RowMover``): a shadow in registers
     for each table would be 1,700 of them, with a multiplexer as wide.
-    Latency: 21 cycles for a command, one more for each access of the bus, and what the table needs,
+    Latency: 20 cycles for a command, one more for each access of the bus, and what the table needs,
     usually 2; ``status.busy`` meanwhile, and further commands on that table and writes of its row
     are ignored. Commands on several tables are done one by one as they were given.
     Errors: an index beyond the table sets ``status.error`` and does nothing else; a read of such a
