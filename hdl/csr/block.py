@@ -9,7 +9,7 @@ from hdl.ports.tables import TableProgram
 
 from .describe import BLOCK_BYTES, Access, Block, Register
 
-__all__ = ["UNMAPPED", "BlockBus", "CsrBlock", "WindowPort"]
+__all__ = ["INDEX_BITS", "UNMAPPED", "BlockBus", "CsrBlock", "WindowPort"]
 
 #: What an address without a register reads as.
 UNMAPPED = 0xFFFF_FFFF
@@ -18,13 +18,14 @@ INDEX_BITS = ceil_log2(BLOCK_BYTES // 4)
 
 class BlockBus(Signature):
     """Seen from the fabric. ``enable`` is one cycle; ``read_data`` is valid in the next one, or in
-    the first one without ``wait``; the other outputs stay until then."""
+    the first one without ``wait``; the other outputs stay until then.
+    ``index`` is that of a word; above it, if the block has several ``pages``, that of the page."""
 
-    def __init__(self):
+    def __init__(self, *, pages: int = 1):
         super().__init__(
             {
                 "enable": Out(1),
-                "index": Out(INDEX_BITS),
+                "index": Out(INDEX_BITS + ceil_log2(pages)),
                 "write": Out(1),
                 "data": Out(32),
                 "wait": In(1),

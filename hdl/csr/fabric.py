@@ -18,21 +18,29 @@ PAGE_LOW = ceil_log2(BLOCK_BYTES)
 class CsrFabric(wiring.Component):
     """Decodes the page of an address to a block; one access at a time.
 
-    Parameters: ``pages``: name of the block -> page number; a member of that name per block.
+    Parameters: ``pages``: name of the block -> page number, or a range of them; a member of that
+    name per block. A range of n pages begins at a multiple of n, rounded up to a power of two.
     Latency: the response is valid 3 cycles after the request was taken, whatever the block; that of
     a remote register as many more as its owner needs. Throughput: one access in 4 cycles.
     Errors: a page without a block, or an address that is no multiple of 4, answers 0xFFFFFFFF,
     reads and writes alike, and loses the write. The response to any other write says nothing.
     """
 
-    def __init__(self, *, pages: dict[str, int]):
-        for name, page in pages.items():
-            if not 0 <= page < 1 << (CSR_ADDRESS_BITS - PAGE_LOW):
-                raise ValueError(f"Page of {name!r} is beyond the address space: {page!r}")
-        if len(set(pages.values())) != len(pages):
+    def __init__(self, *, pages: dict[str, int | range]):
+        self._pages = {
+            name: page if isinstance(page, range) else range(page, page + 1)
+            for name, page in pages.items()
+        }
+        for name, numbers in self._pages.items():
+            if not 0 <= numbers[0] <= numbers[-1] < 1 << (CSR_ADDRESS_BITS - PAGE_LOW):
+                raise ValueError(f"Page of {name!r} is beyond the address space: {pages[name]!r}")
+            if numbers[0] % (1 << ceil_log2(len(numbers))):
+                raise ValueError(f"Pages of {name!r} must be aligned, not {pages[name]!r}")
+        taken = [page for numbers in self._pages.values() for page in numbers]
+        if len(set(taken)) != len(taken):
             raise ValueError(f"Pages must differ, not {pages!r}")
-        self._pages = dict(pages)
-        super().__init__({"bus": In(CsrBus())} | {name: Out(BlockBus()) for name in pages})
+        blocks = {name: Out(BlockBus(pages=len(n))) for name, n in self._pages.items()}
+        super().__init__({"bus": In(CsrBus())} | blocks)
 
     def elaborate(self, platform):
         m = Module()
@@ -42,14 +50,14 @@ class CsrFabric(wiring.Component):
         enable, aligned = Signal(), Signal()
         m.d.comb += aligned.eq(addr[:2] == 0)
         with m.Switch(addr[PAGE_LOW:]):
-            for name, page in self._pages.items():
+            for name, numbers in self._pages.items():
                 block = getattr(self, name)
                 m.d.comb += [
-                    block.index.eq(addr[2:PAGE_LOW]),
+                    block.index.eq(addr[2:]),
                     block.write.eq(write),
                     block.data.eq(data),
                 ]
-                with m.Case(page):
+                with m.Case(*numbers):
                     m.d.comb += block.enable.eq(enable & aligned)
 
         with m.FSM(name="access"):
@@ -68,8 +76,8 @@ class CsrFabric(wiring.Component):
             with m.State("COLLECT"):
                 m.d.sync += bus.rsp.payload.eq(UNMAPPED)
                 with m.Switch(addr[PAGE_LOW:]):
-                    for name, page in self._pages.items():
-                        with m.Case(page), m.If(aligned):
+                    for name, numbers in self._pages.items():
+                        with m.Case(*numbers), m.If(aligned):
                             m.d.sync += bus.rsp.payload.eq(getattr(self, name).read_data)
                 with m.If(~Cat(getattr(self, name).wait for name in self._pages).any()):
                     m.next = "RESPOND"

@@ -13,10 +13,13 @@ from .blocks import MAILBOX_WORDS, mailbox
 __all__ = ["Mailbox"]
 
 INDEX_BITS = (MAILBOX_WORDS - 1).bit_length()
+#: Rows of a RAM with two ports, more than there are words: so many are mapped to block RAM, fewer
+#: to look-up tables and registers.
+ROWS = 2 * MAILBOX_WORDS
 
 
 class Mailbox(wiring.Component):
-    """Registers and two RAMs of 256 bytes: the request on its way in, the response on its way out.
+    """Registers and RAMs of 256 bytes: the request on its way in, the response on its way out.
 
     Members (towards the control engine): ``pending`` In, high from the complete request to its
     response; ``request_length`` and ``writable_length`` In, bytes; ``request`` In (``TableWrite``),
@@ -42,12 +45,20 @@ class Mailbox(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.registers = registers = CsrBlock(block=mailbox())
-        m.submodules.request = request = Ram(shape=32, depth=MAILBOX_WORDS)
-        m.submodules.response = response = Ram(shape=32, depth=MAILBOX_WORDS, reads=2)
+        # Nobody reads what is being written: a request is read when it is pending, a response when
+        # it is done, and the bus has one access at a time.
+        m.submodules.request = request = Ram(shape=32, depth=ROWS, forward=False)
+        m.submodules.response = response = Ram(shape=32, depth=ROWS, forward=False)
+        # The bus reads back where it writes: a RAM with one address.
+        m.submodules.written = written = Ram(shape=32, depth=MAILBOX_WORDS, forward=False)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
-        wiring.connect(m, wiring.flipped(self.request), request.write)
-        wiring.connect(m, wiring.flipped(self.response), response.read0)
         m.d.comb += [
+            request.write.index.eq(self.request.index),
+            request.write.row.eq(self.request.row),
+            request.write.enable.eq(self.request.enable),
+            response.read0.index.eq(self.response.index),
+            response.read0.enable.eq(self.response.enable),
+            self.response.row.eq(response.read0.row),
             registers.status_pending.eq(self.pending),
             registers.request_length.eq(self.request_length),
             registers.writable_length.eq(self.writable_length),
@@ -59,8 +70,11 @@ class Mailbox(wiring.Component):
             response.write.index.eq(registers.response.index),
             response.write.enable.eq(registers.response.enable & registers.response.write),
             response.write.row.eq(registers.response.data),
-            response.read1.index.eq(registers.response.index),
-            response.read1.enable.eq(registers.response.enable),
-            registers.response.read_data.eq(response.read1.row),
+            written.write.index.eq(registers.response.index),
+            written.write.enable.eq(registers.response.enable & registers.response.write),
+            written.write.row.eq(registers.response.data),
+            written.read0.index.eq(registers.response.index),
+            written.read0.enable.eq(registers.response.enable),
+            registers.response.read_data.eq(written.read0.row),
         ]
         return m

@@ -15,7 +15,7 @@ from .command import Commands
 from .counter_names import COUNTER_INDEX, COUNTERS, DEBUG, PORT_COUNTERS
 from .fabric import CsrFabric
 from .mailbox import Mailbox
-from .table_window import TableWindow
+from .table_windows import TableWindows
 
 __all__ = ["Management"]
 
@@ -27,7 +27,8 @@ class Management(wiring.Component):
     (``core.heartbeat``, ``port.mac_low``); ``mailbox``: see ``Mailbox``; ``command``: see
     ``Commands``; one member per table of ``TABLES``, with ``program``; ``counted`` Out: reads the
     counters, those of the port first.
-    Latency and errors of ``bus``: see ``CsrFabric``. It is not reset by a function reset.
+    Latency and errors of ``bus``: see ``CsrFabric``; the first request waits for the windows' RAM,
+    512 cycles after reset. It is not reset by a function reset.
     """
 
     def __init__(
@@ -46,10 +47,13 @@ class Management(wiring.Component):
             "command": Commands(),
             "counters": CsrBlock(block=counters(counter_names)),
             "debug": CsrBlock(block=debug(debug_names)),
-        } | {name: TableWindow(table=name, config=config) for name in TABLES}
+        }
+        self._windows = TableWindows(config=config)
+        windows = self._windows.signature.members
         super().__init__(
             {"bus": In(CsrBus()), "counted": Out(TableProgram(COUNTER_INDEX, 32))}
             | {name: Out(self._fields(block)) for name, block in self._blocks.items()}
+            | {name: Out(Signature({"program": windows[name]})) for name in TABLES}
         )
 
     @staticmethod
@@ -61,8 +65,21 @@ class Management(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.fabric = fabric = CsrFabric(pages=PAGES)
-        wiring.connect(m, wiring.flipped(self.bus), fabric.bus)
+        tables = [PAGES[name] for name in TABLES]
+        pages = {name: PAGES[name] for name in self._blocks}
+        m.submodules.fabric = fabric = CsrFabric(
+            pages=pages | {"windows": range(tables[0], tables[-1] + 1)}
+        )
+        m.submodules.windows = windows = self._windows
+        wiring.connect(m, fabric.windows, windows.bus)
+        wiring.connect(m, wiring.flipped(self.bus.rsp), fabric.bus.rsp)
+        m.d.comb += [
+            fabric.bus.req.payload.eq(self.bus.req.payload),
+            fabric.bus.req.valid.eq(self.bus.req.valid & windows.ready),
+            self.bus.req.ready.eq(fabric.bus.req.ready & windows.ready),
+        ]
+        for name in TABLES:
+            wiring.connect(m, getattr(windows, name), wiring.flipped(getattr(self, name).program))
         for name, block in self._blocks.items():
             m.submodules[name] = block
             wiring.connect(m, getattr(fabric, name), block.bus)

@@ -16,6 +16,8 @@ from tests.csr.test_management import CONFIG, NAMES
 NOTHING = 0xFFFF_FFFF
 #: Cycles from taking a request to its response, and of a remote register a few more.
 LATENCY = 3
+#: Cycles that the windows' RAM takes to clear itself, and a row to move between it and the table.
+CLEAR, MOVE = 520, 30
 #: Commands that leave on a stream.
 STREAMS = ("arm_cq", "activate_send", "activate_receive", "activate_reply", "restart", "drop")
 
@@ -30,6 +32,13 @@ class Bus:
     async def tick(self, count: int = 1) -> None:
         for _ in range(count):
             await FallingEdge(self.dut.clk)
+
+    async def until(self, signal, limit: int = MOVE) -> None:
+        for _ in range(limit):
+            if int(signal.value):
+                return
+            await self.tick()
+        raise AssertionError(f"{signal._name} is 0 for {limit} cycles")
 
     async def access(self, addr: int, data: int | None = None, *, patient: bool = False) -> int:
         dut = self.dut
@@ -62,6 +71,18 @@ class Bus:
     async def fields(self, path: str) -> dict[str, int]:
         return self.map.decode(path, await self.read(path))
 
+    async def shadow(self, table: str) -> int:
+        words = [await self.read(f"{table}.row", i) for i in range(row_map(table).words)]
+        return sum(word << 32 * i for i, word in enumerate(words))
+
+    async def idle(self, table: str) -> dict[str, int]:
+        """The status when the table's command is done."""
+        for _ in range(MOVE):
+            status = await self.fields(f"{table}.status")
+            if not status["busy"]:
+                return status
+        raise AssertionError(f"{table} stays busy")
+
 
 async def begin(dut) -> Bus:
     for name in inputs():
@@ -73,6 +94,7 @@ async def begin(dut) -> Bus:
     cocotb.start_soon(deadline(bus))
     await bus.tick(2)
     dut.rst.value = 0
+    await bus.until(dut.bus__req__ready, CLEAR)
     return bus
 
 
@@ -210,36 +232,46 @@ async def counters_by_name(dut):
     assert await bus.read("core.magic") == MAGIC
 
 
+async def answer(bus, dut, table, index, row):
+    """The table's answer to a read command, when it comes to it."""
+    program = f"{table}__program__"
+    await bus.until(getattr(dut, program + "read"), 2 * MOVE)
+    assert int(getattr(dut, program + "index").value) == index
+    getattr(dut, program + "read_row").value = row
+    getattr(dut, program + "done").value = 1
+    await bus.tick()
+    getattr(dut, program + "done").value = 0
+    getattr(dut, program + "read_row").value = 0
+    await bus.tick()
+    assert not int(getattr(dut, program + "read").value)
+
+
 async def read_row(bus, dut, table, index, row):
-    """The table's answer to the read command."""
+    """Fill the shadow from the table."""
     await bus.write(f"{table}.index", index)
     await bus.write(f"{table}.command", 1)
-    assert int(getattr(dut, f"{table}__program__read").value)
-    assert int(getattr(dut, f"{table}__program__index").value) == index
-    getattr(dut, f"{table}__program__read_row").value = row
-    getattr(dut, f"{table}__program__done").value = 1
-    await bus.tick()
-    getattr(dut, f"{table}__program__done").value = 0
-    getattr(dut, f"{table}__program__read_row").value = 0
-    await bus.tick()
-    assert not int(getattr(dut, f"{table}__program__read").value)
+    await answer(bus, dut, table, index, row)
+    assert await bus.idle(table) == {"busy": 0, "error": 0}
 
 
 @cocotb.test()
 async def windows_read_change_and_commit(dut):
     bus = await begin(dut)
     rng = random.Random(cocotb.RANDOM_SEED)
+    shadows = dict.fromkeys(TABLES, 0)
     for table, info in TABLES.items():
+        assert await bus.shadow(table) == 0
+        assert await bus.read(f"{table}.index") == 0
         bits, layout = row_bits(table), row_map(table)
         index = info.entries(CONFIG) - 1
         row = rng.getrandbits(bits)
         await read_row(bus, dut, table, index, row)
-        words = [await bus.read(f"{table}.row", i) for i in range(layout.words)]
-        assert words == [row >> 32 * i & NOTHING for i in range(layout.words)]
+        assert await bus.shadow(table) == row
         values = {name: rng.getrandbits(f.width) for name, f in layout.fields.items()}
         for i, word in enumerate(layout.pack(values)):
             await bus.write(f"{table}.row", word, i)
         await bus.write(f"{table}.command", 2)
+        await bus.until(getattr(dut, f"{table}__program__write"))
         for _ in range(20):  # held, with all bits in place, until the table has a turn
             assert int(getattr(dut, f"{table}__program__write").value)
             row = int(getattr(dut, f"{table}__program__row").value)
@@ -261,6 +293,67 @@ async def windows_read_change_and_commit(dut):
         await bus.tick()
         assert not int(getattr(dut, f"{table}__program__write").value)
         assert await bus.fields(f"{table}.status") == {"busy": 0, "error": 0}
+        shadows[table] = row
+    for table, row in shadows.items():  # each window has its own
+        assert await bus.shadow(table) == row
+
+
+@cocotb.test()
+async def windows_keep_the_bits_of_the_row(dut):
+    bus = await begin(dut)
+    for _ in range(2):
+        for table, info in TABLES.items():
+            assert await bus.shadow(table) == 0
+            for i in range(row_map(table).words):
+                await bus.write(f"{table}.row", NOTHING, i)
+            await bus.write(f"{table}.index", NOTHING)
+            assert await bus.shadow(table) == (1 << row_bits(table)) - 1
+            assert await bus.read(f"{table}.index") == (1 << info.index_width) - 1
+            assert await bus.read(f"{table}.command") == 0
+            await bus.write(f"{table}.entries", 0)
+            assert await bus.read(f"{table}.entries") == info.entries(CONFIG)
+        dut.rst.value = 1
+        await bus.tick()
+        dut.rst.value = 0
+        await bus.until(dut.bus__req__ready, CLEAR)
+
+
+@cocotb.test()
+async def windows_wait_for_each_other(dut):
+    """A command for every table while the first one's has no turn: none is lost, and each has the
+    row and the index that were there when it was given."""
+    bus = await begin(dut)
+    rng = random.Random(cocotb.RANDOM_SEED)
+    committed = set(rng.sample(list(TABLES), 6))
+    indices = {table: rng.randrange(info.entries(CONFIG)) for table, info in TABLES.items()}
+    rows = {table: rng.getrandbits(row_bits(table)) for table in TABLES}
+    order = rng.sample(list(TABLES), len(TABLES))
+    for table in order:
+        for i in range(row_map(table).words if table in committed else 0):
+            await bus.write(f"{table}.row", rows[table] >> 32 * i & NOTHING, i)
+        await bus.write(f"{table}.index", indices[table])
+        await bus.write(f"{table}.command", 2 if table in committed else 1)
+        await bus.write(f"{table}.row", 0)
+        await bus.write(f"{table}.index", 0)
+        await bus.write(f"{table}.command", 1)
+        assert await bus.fields(f"{table}.status") == {"busy": 1, "error": 0}
+    for table in order:
+        if table in committed:
+            await bus.until(getattr(dut, f"{table}__program__write"), 2 * MOVE)
+            assert int(getattr(dut, f"{table}__program__row").value) == rows[table]
+            assert int(getattr(dut, f"{table}__program__index").value) == indices[table]
+            getattr(dut, f"{table}__program__done").value = 1
+            await bus.tick()
+            getattr(dut, f"{table}__program__done").value = 0
+        else:
+            await answer(bus, dut, table, indices[table], rows[table])
+    for table in order:
+        assert await bus.idle(table) == {"busy": 0, "error": 0}
+        assert await bus.shadow(table) == rows[table]
+    await bus.tick(MOVE)
+    for table in order:
+        assert not int(getattr(dut, f"{table}__program__read").value)
+        assert not int(getattr(dut, f"{table}__program__write").value)
 
 
 @cocotb.test()
@@ -272,11 +365,14 @@ async def windows_refuse_rows_beyond_the_table(dut):
             if index < 1 << info.index_width and index >= entries:
                 for command in (1, 2, 3):
                     await bus.write(f"{table}.index", index)
+                    await bus.write(f"{table}.row", command)
                     await bus.write(f"{table}.command", command)
-                    assert not int(getattr(dut, f"{table}__program__read").value)
-                    assert not int(getattr(dut, f"{table}__program__write").value)
-                    status = await bus.fields(f"{table}.status")
-                    assert status == {"busy": 0, "error": 1}
+                    assert await bus.idle(table) == {"busy": 0, "error": 1}
+                    for _ in range(MOVE):
+                        assert not int(getattr(dut, f"{table}__program__read").value)
+                        assert not int(getattr(dut, f"{table}__program__write").value)
+                        await bus.tick()
+                    assert await bus.read(f"{table}.row") == command
         await read_row(bus, dut, table, 0, 1)
         assert await bus.fields(f"{table}.status") == {"busy": 0, "error": 0}
 
