@@ -11,7 +11,7 @@ from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, ReadRequest, edge_read_beat, edge_read_request
 
-from .read_align import ReadAlign, slot_beat
+from .read_align import ReadAlign, ReadPass, slot_beat
 from .round_robin import round_robin
 
 __all__ = ["ReadEngine"]
@@ -38,9 +38,11 @@ class ReadEngine(wiring.Component):
     ``QUEUE`` requests and the one in hand wait for that side by side.
     Requests of the ``direct`` clients come from a register that nothing long follows, and have no
     slice here.
+    ``address_lanes``: responses are the aligned beats that a request touches, each byte in the lane
+    of its address, without ``keep``: for a client that moves bytes itself.
     Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 6 from a piece's last
-    ``rd_rsp`` beat to its first response beat. ``rd_req`` comes out of a register slice, so that
-    ReadMerge needs none.
+    ``rd_rsp`` beat to its first response beat, 3 in address lanes. ``rd_req`` comes out of a
+    register slice, so that ReadMerge needs none.
     Throughput: one piece a cycle is issued; one beat a cycle is stored and one is returned. A
     request that touches one more aligned beat than it has response beats costs that cycle. A piece
     is returned when it is complete.
@@ -59,6 +61,7 @@ class ReadEngine(wiring.Component):
         tags: int | None = None,
         first_tag: int = 0,
         direct: tuple[int, ...] = (),
+        address_lanes: bool = False,
     ):
         tags = config.read_tags if tags is None else tags
         if not 1 <= clients <= 16:
@@ -76,6 +79,7 @@ class ReadEngine(wiring.Component):
         if not set(direct) <= set(range(clients)):
             raise ValueError(f"Direct clients must be 0 to {clients - 1}, not {direct!r}")
         self._config, self._clients, self._direct = config, clients, direct
+        self._address_lanes = address_lanes
         members = {f"client{i}": In(ReadClient(config.width)) for i in range(clients)}
         super().__init__(
             members
@@ -164,7 +168,8 @@ class ReadEngine(wiring.Component):
         delivered = pieces.read_port(domain="comb")
         position = Signal(range(max(2, slot_beats)))
         deliver = Signal()
-        m.submodules.align = align = ReadAlign(width=config.width, clients=self._clients)
+        out = ReadPass if self._address_lanes else ReadAlign
+        m.submodules.align = align = out(width=config.width, clients=self._clients)
         m.d.comb += [
             oldest.addr.eq(tail[:tag_bits]),
             delivered.addr.eq(tail[:tag_bits]),

@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import chunk_beat
-from hdl.common.shift import keep_mask
 from hdl.ports.jobs import WqeRead
 
 __all__ = ["InlineReader", "SLOTS"]
@@ -86,17 +85,16 @@ class InlineReader(wiring.Component):
             m.d.comb += [
                 fifo.o.ready.eq(self.o.ready),
                 beat.data.eq(slot.data),
-                beat.keep.eq(keep_mask(slot.count, 16)),
+                beat.count.eq(slot.count),
                 beat.end.eq(slot.end),
             ]
         else:
-            upper, count = Signal(), Signal(4)
+            upper = Signal()
             final = upper | (slot.count <= 8)
             m.d.comb += [
                 fifo.o.ready.eq(self.o.ready & final),
-                count.eq(Mux(upper, slot.count - 8, Mux(final, slot.count, 8))),
                 beat.data.eq(Mux(upper, slot.data[64:], slot.data[:64])),
-                beat.keep.eq(keep_mask(count, 8)),
+                beat.count.eq(Mux(upper, slot.count - 8, Mux(final, slot.count, 8))),
                 beat.end.eq(slot.end & final),
             ]
             with m.If(self.o.valid & self.o.ready):

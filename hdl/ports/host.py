@@ -76,7 +76,8 @@ class ReadRequest(data.Struct):
 
 def read_beat(width: int) -> data.StructLayout:
     """Response beat to a client: realigned, in request order. ``error`` is final on ``last``;
-    a failed read still returns its full number of beats (their data is undefined)."""
+    a failed read still returns its full number of beats (their data is undefined). Of an engine
+    with ``address_lanes``: the aligned beats that the request touches, ``keep`` is undefined."""
     return data.StructLayout({"data": width, "keep": width // 8, "first": 1, "last": 1, "error": 1})
 
 

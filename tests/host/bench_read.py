@@ -12,6 +12,7 @@ from tests.host.dma_clients import Reader, Writer
 from tests.host.test_read import CLIENTS, WRITERS, config
 
 SIZE = 1 << 20
+ADDRESS_LANES = bool(os.environ.get("ADDRESS_LANES"))
 
 
 async def start(dut, cycles):
@@ -19,7 +20,7 @@ async def start(dut, cycles):
     bench = Testbench(dut, config=conf, memory=SIZE)
     dut.nic0_hold.value = 0
     dut.nic0_abort.value = 0
-    readers = [Reader(dut, i, conf.width) for i in range(CLIENTS)]
+    readers = [Reader(dut, i, conf.width, ADDRESS_LANES) for i in range(CLIENTS)]
     await bench.start()
     rng = np.random.default_rng(7)
     bench.hosts[0].memory.bytes[:] = rng.integers(0, 256, SIZE, dtype=np.uint8)

@@ -13,10 +13,13 @@ __all__ = ["Dma"]
 
 
 class Dma(wiring.Component):
-    """``reads`` read clients and ``writes`` write clients; nothing answers register accesses."""
+    """``reads`` read clients and ``writes`` write clients; nothing answers register accesses.
 
-    def __init__(self, *, config: NicConfig, reads: int, writes: int):
+    ``address_lanes``: as of ReadEngine."""
+
+    def __init__(self, *, config: NicConfig, reads: int, writes: int, address_lanes: bool = False):
         self._config, self._reads, self._writes = config, reads, writes
+        self._address_lanes = address_lanes
         members = {f"reader{i}": In(ReadClient(config.width)) for i in range(reads)}
         members |= {f"writer{i}": In(WriteClient(config.width)) for i in range(writes)}
         super().__init__(
@@ -32,7 +35,12 @@ class Dma(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.read = read = ReadEngine(config=self._config, clients=self._reads, direct=(1,))
+        m.submodules.read = read = ReadEngine(
+            config=self._config,
+            clients=self._reads,
+            direct=(1,),
+            address_lanes=self._address_lanes,
+        )
         m.submodules.write = write = WriteEngine(config=self._config, clients=self._writes)
         for i in range(self._reads):
             connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"client{i}"))
