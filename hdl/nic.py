@@ -101,7 +101,7 @@ class Nic(wiring.Component):
             ReadEngine(config=config, clients=1, tags=half, first_tag=half, address_lanes=True),
         )
         read_port = add("read_port", ReadMerge(config=config))
-        writes = add("writes", WriteEngine(config=config, clients=6))
+        writes = add("writes", WriteEngine(config=config, clients=6, placed=(0,), narrow=(3, 4, 5)))
         mmio = add("mmio", MmioRouter())
         counters = PORT_COUNTERS + COUNTERS
         virtio = add("virtio", VirtioFunction(config=config, reads=3, counters=len(counters)))

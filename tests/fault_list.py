@@ -400,8 +400,8 @@ FAULTS = (
         name="write-shift-wrong",
         what="host writes at some addresses are moved by a byte too many",
         file="hdl/host/write_align.py",
-        old="shift.eq(~offset[:4]),",
-        new="shift.eq(~offset[:4] & 14),",
+        old="shift.eq(~beat.up[:4]),",
+        new="shift.eq(~beat.up[:4] & 14),",
         tests=WRITE,
     ),
     Fault(

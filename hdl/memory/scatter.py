@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
-from hdl.ports.host import WriteClient
+from hdl.ports.host import PlacedWriteClient
 from hdl.ports.jobs import (
     Activation,
     Completion,
@@ -53,7 +53,7 @@ class Scatter(wiring.Component):
     ``key_errors``.
     Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
     ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
-    First write beat 8 cycles after the effects at 64 bit, 9 at 512.
+    First write beat 7 cycles after the effects.
     Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
     those behind it. Payload one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
@@ -71,7 +71,7 @@ class Scatter(wiring.Component):
                 "effects": In(stream.Signature(Effects)),
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
-                "write_client": Out(WriteClient(config.width)),
+                "write_client": Out(PlacedWriteClient(config.width)),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),

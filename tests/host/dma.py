@@ -7,9 +7,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.config import NicConfig
 from hdl.host.read import ReadEngine
 from hdl.host.write import WriteEngine
-from hdl.ports.host import HostPort, ReadClient, WriteClient
+from hdl.ports.host import HostPort, PlacedWriteClient, ReadClient, WriteClient
 
-__all__ = ["Dma"]
+__all__ = ["NARROW", "PLACED", "Dma"]
+
+#: Write clients of a kind of their own, as WriteEngine has them.
+PLACED, NARROW = 2, 3
 
 
 class Dma(wiring.Component):
@@ -21,7 +24,10 @@ class Dma(wiring.Component):
         self._config, self._reads, self._writes = config, reads, writes
         self._address_lanes = address_lanes
         members = {f"reader{i}": In(ReadClient(config.width)) for i in range(reads)}
-        members |= {f"writer{i}": In(WriteClient(config.width)) for i in range(writes)}
+        members |= {
+            f"writer{i}": In((PlacedWriteClient if i == PLACED else WriteClient)(config.width))
+            for i in range(writes)
+        }
         super().__init__(
             members
             | {
@@ -41,7 +47,9 @@ class Dma(wiring.Component):
             direct=(1,),
             address_lanes=self._address_lanes,
         )
-        m.submodules.write = write = WriteEngine(config=self._config, clients=self._writes)
+        m.submodules.write = write = WriteEngine(
+            config=self._config, clients=self._writes, placed=(PLACED,), narrow=(NARROW,)
+        )
         for i in range(self._reads):
             connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"client{i}"))
         for i in range(self._writes):

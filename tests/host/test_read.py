@@ -7,6 +7,7 @@ from hdl.host.read import ReadEngine
 from sim.build import Rtl, run
 from sim.testbench import build
 
+#: Writers that write anything; one more is narrow.
 CLIENTS, WRITERS = 3, 3
 
 
@@ -17,7 +18,7 @@ def config(width: int) -> NicConfig:
 
 def model(width: int, **settings):
     """The simulation that the tests of both engines share."""
-    parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS} | settings
+    parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS + 1} | settings
     return build(Rtl("tests.host.dma:Dma", parameters), config=config(width))
 
 
