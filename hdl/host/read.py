@@ -40,7 +40,7 @@ class ReadEngine(wiring.Component):
     slice here.
     ``address_lanes``: responses are the aligned beats that a request touches, each byte in the lane
     of its address, without ``keep``: for a client that moves bytes itself.
-    Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 6 from a piece's last
+    Latency: 4 cycles from a request to ``rd_req``, 3 of a direct client; 6 from a piece's last
     ``rd_rsp`` beat to its first response beat, 3 in address lanes. ``rd_req`` comes out of a
     register slice, so that ReadMerge needs none.
     Throughput: one piece a cycle is issued; one beat a cycle is stored and one is returned. A
@@ -105,8 +105,7 @@ class ReadEngine(wiring.Component):
         head, tail = Signal(tag_bits + 1), Signal(tag_bits + 1)
         clear = Signal(tag_bits + 1)
         cleared = clear[tag_bits]
-        space = Signal()
-        m.d.comb += space.eq((head ^ tail) != tags)
+        space = Signal(init=1)  # seen a cycle after a tag comes free, and at once when one is taken
         with m.If(~cleared):
             m.d.sync += clear.eq(clear + 1)
 
@@ -122,7 +121,9 @@ class ReadEngine(wiring.Component):
         )
         pieces = memory.Memory(shape=piece, depth=tags, init=[])
         m.submodules.pieces = pieces
-        issued = self._issue(m, pieces.write_port(), head, space & cleared)
+        issue = Signal()
+        issued = self._issue(m, pieces.write_port(), head, space & cleared, issue)
+        m.d.sync += space.eq(((head + issue) ^ tail)[: tag_bits + 1] != tags)
 
         # Completions: how far each slot has been filled. ``done`` holds the round the slot is
         # complete for, so that a tag needs no clearing when it is taken again.
@@ -208,8 +209,8 @@ class ReadEngine(wiring.Component):
         """Index of a beat in the reorder RAM."""
         return Cat(beat, tag) if slot_beats > 1 else tag
 
-    def _issue(self, m: Module, pieces, head, space):
-        """Choose a client's request, cut it, issue. Returns whether a request is on its way."""
+    def _issue(self, m: Module, pieces, head, space, issue):
+        """Choose a request, cut it, ``issue`` a piece. Returns whether one is on its way."""
         config = self._config
         lanes = ceil_log2(config.bytes_per_beat)
         low = ceil_log2(config.read_bytes)
@@ -232,7 +233,7 @@ class ReadEngine(wiring.Component):
         m.d.comb += waiting.eq(Cat(request.valid for request in requests))
         round_robin(m, waiting, last, chosen)
         busy = Signal()  # a request is being cut
-        fits, issue, take = Signal(), Signal(), Signal()
+        fits, take = Signal(), Signal()
         ordered = Signal()  # every write accepted before it has been issued
         queued = self._queue(m, requests, waiting, last, chosen, take, ordered)
 
@@ -300,22 +301,19 @@ class ReadEngine(wiring.Component):
         m.submodules.queue = queue = memory.Memory(shape=shape, depth=QUEUE, init=[])
         write, read = queue.write_port(), queue.read_port(domain="comb")
         level = Signal(range(QUEUE + 1))
-        incoming, push, pop = Signal(), Signal(), Signal()
+        push, pop = Signal(), Signal()
         m.d.comb += [
-            incoming.eq(waiting.any() & (level != QUEUE)),
-            push.eq(incoming & ~(take & (level == 0))),
+            push.eq(waiting.any() & (level != QUEUE)),
             pop.eq(take & (level != 0)),
             write.en.eq(push),
             write.data.client.eq(chosen),
-            queued.valid.eq(incoming | (level != 0)),
-            queued.payload.eq(Mux(level != 0, read.data.as_value(), write.data.as_value())),
+            queued.valid.eq(level != 0),
+            queued.payload.eq(read.data),
         ]
-        m.d.sync += [
-            write.addr.eq(write.addr + push),
-            read.addr.eq(read.addr + pop),
-            level.eq(level + push - pop),
-        ]
-        with m.If(incoming):
+        m.d.sync += [write.addr.eq(write.addr + push), read.addr.eq(read.addr + pop)]
+        with m.If(push != pop):
+            m.d.sync += level.eq(Mux(push, level + 1, level - 1))
+        with m.If(push):
             m.d.sync += last.eq(chosen)
         with m.Switch(chosen):
             for i, request in enumerate(requests):
@@ -341,8 +339,6 @@ class ReadEngine(wiring.Component):
                     with m.Case(i):
                         m.d.sync += [one.eq(self.writes_accepted), passed[i].eq(none)]
         with m.If(take):
-            m.d.sync += [fence.eq(self.writes_accepted), free.eq(none)]
-        with m.If(pop):
             with m.Switch(read.addr):
                 for i, one in enumerate(fences):
                     with m.Case(i):

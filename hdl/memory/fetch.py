@@ -20,6 +20,8 @@ __all__ = ["PayloadFetch", "PayloadPacket"]
 
 #: Packets, and host reads, on their way.
 PACKETS = 64
+#: Lanes that inline bytes come in, as many as there are.
+INLINE_BITS = 128
 READS = 128
 
 
@@ -163,16 +165,21 @@ class PayloadFetch(wiring.Component):
         with m.If(buffer.o.ready):
             m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
 
-        # Join, packet by packet.
+        # Join, packet by packet. Inline bytes have few lanes: the others need no multiplexer.
+        few = min(INLINE_BITS, width)
+        m.d.comb += packer.i.payload.eq(held)
         with m.If(sources.o.payload):
             m.d.comb += [
-                packer.i.payload.eq(self.inline.payload),
+                packer.i.payload.data[:few].eq(self.inline.payload.data),
+                packer.i.payload.start.eq(self.inline.payload.start),
+                packer.i.payload.count.eq(self.inline.payload.count),
+                packer.i.payload.end.eq(self.inline.payload.end),
+                packer.i.payload.error.eq(self.inline.payload.error),
                 packer.i.valid.eq(self.inline.valid & sources.o.valid),
                 self.inline.ready.eq(packer.i.ready & sources.o.valid),
             ]
         with m.Else():
             m.d.comb += [
-                packer.i.payload.eq(held),
                 packer.i.valid.eq(held_valid & sources.o.valid),
                 held_ready.eq(packer.i.ready & sources.o.valid),
             ]
