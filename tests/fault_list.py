@@ -376,7 +376,7 @@ FAULTS = (
         name="tag-taken-twice",
         what="a tag is used again while its host read is outstanding",
         file="hdl/host/read.py",
-        old="space.eq(((head + issue) ^ tail)[: tag_bits + 1] != tags)",
+        old="space.eq(Mux(issue, (after ^ tail) != tags, (head ^ tail) != tags))",
         new="space.eq(1)",
         tests=READ,
     ),

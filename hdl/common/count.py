@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["accumulate", "add_up", "increment", "raised"]
+__all__ = ["PIECE", "accumulate", "add_up", "increment", "raised"]
 
 #: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
 PIECE = 8

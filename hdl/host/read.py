@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.count import raised
+from hdl.common.count import PIECE
 from hdl.common.ram import Ram
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -123,7 +123,9 @@ class ReadEngine(wiring.Component):
         m.submodules.pieces = pieces
         issue = Signal()
         issued = self._issue(m, pieces.write_port(), head, space & cleared, issue)
-        m.d.sync += space.eq(((head + issue) ^ tail)[: tag_bits + 1] != tags)
+        after = Signal(tag_bits + 1)
+        m.d.comb += after.eq(head + 1)
+        m.d.sync += space.eq(Mux(issue, (after ^ tail) != tags, (head ^ tail) != tags))
 
         # Completions: how far each slot has been filled. ``done`` holds the round the slot is
         # complete for, so that a tag needs no clearing when it is taken again.
@@ -244,6 +246,14 @@ class ReadEngine(wiring.Component):
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         final = Signal(low)  # last byte of the piece: of the request, or of the block
+        # The next block. Only one carry can leave the lowest bits of its number while a request is
+        # cut, so what it meets above them is known when the request comes.
+        block, above = addr[low:], range(PIECE, 64 - low, PIECE)
+        carry, ones = block[:PIECE].all(), Signal(len(above), reset_less=True)
+        following = Cat(
+            (block[:PIECE] + 1)[:PIECE],
+            ((block[at : at + PIECE] + (carry & one))[:PIECE] for at, one in zip(above, ones)),
+        )[: len(block)]
         m.submodules.edge = edge = Skid(shape=edge_read_request())
         wiring.connect(m, edge.o, wiring.flipped(self.rd_req))
         m.d.comb += [
@@ -273,7 +283,7 @@ class ReadEngine(wiring.Component):
             m.d.sync += [
                 head.eq(head + 1),
                 first.eq(0),
-                addr.eq(Cat(Const(0, low), raised(addr[low:], Const(1)))),
+                addr.eq(Cat(Const(0, low), following)),
                 rest[low:].eq(rest[low:] - 1),
             ]
         with m.If(take):
@@ -284,6 +294,9 @@ class ReadEngine(wiring.Component):
                 client.eq(queued.payload.client),
                 function.eq(request.function),
                 addr.eq(request.addr),
+                ones.eq(
+                    Cat(1, (request.addr[low + PIECE :][: at - PIECE].all() for at in above[1:]))
+                ),
                 rest.eq(request.addr[:low] + request.length - 1),
                 offset.eq(request.addr),
                 end.eq(request.length - 1),

@@ -21,6 +21,8 @@ __all__ = ["MISSES", "PageCache"]
 
 #: Lines on their way from host memory at a time.
 MISSES = 16
+#: Bits of a tag that are compared behind the RAM: two levels of logic and its forwarding.
+TAG_PART = 6
 #: Lookups between the tags and the data.
 WAITING = 32
 
@@ -124,9 +126,11 @@ class PageCache(wiring.Component):
         with m.If(forget):
             m.d.sync += before_known.eq(0)
 
-        # Parts of the comparison, as the row is late: each is two levels behind the RAM.
-        row, matches = tags.read0.row, Signal(4)
-        high, half = one.addr[PAGE_BITS + 3 + index_bits : 48], len(row.high) // 2
+        # Parts of the comparison, as the row is late.
+        row, found_tag = tags.read0.row, Cat(tags.read0.row.mr, tags.read0.row.high)
+        wanted_tag = Cat(one.mr[:mr_bits], one.addr[PAGE_BITS + 3 + index_bits : 48])
+        parts = range(0, len(found_tag), TAG_PART)
+        matches = Signal(1 + len(parts))
         with m.If(ready_2):
             m.d.sync += [
                 valid_2.eq(valid_1),
@@ -137,9 +141,10 @@ class PageCache(wiring.Component):
                 matches.eq(
                     Cat(
                         row.valid,
-                        row.mr == one.mr[:mr_bits],
-                        row.high[:half] == high[:half],
-                        row.high[half:] == high[half:],
+                        *(
+                            found_tag[at : at + TAG_PART] == wanted_tag[at : at + TAG_PART]
+                            for at in parts
+                        ),
                     )
                 ),
             ]

@@ -48,7 +48,7 @@ class Gather(wiring.Component):
     ``key_errors``, ``read_errors`` (payload reads that failed).
     Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
     more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
-    reads begin 2 cycles later.
+    reads begin 3 cycles later.
     Throughput: jobs as Checker takes them, INLINE one in a cycle per 16 bytes; one that
     misses the cache of pages does not hold up the checks of those behind it. Payload, of earlier
     jobs, streams meanwhile, a host beat per cycle: 4096 bytes at a page offset cost one beat more
