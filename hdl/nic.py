@@ -96,9 +96,10 @@ class Nic(wiring.Component):
 
         half = config.read_tags // 2  # what a room waits for never queues behind payload in bulk
         reads = add("reads", ReadEngine(config=config, clients=6, tags=half, direct=(0, 2, 3, 4)))
-        bulk = add("bulk_reads", ReadEngine(config=config, clients=1, tags=half, first_tag=half))
+        bulk = ReadEngine(config=config, clients=1, tags=half, first_tag=half, address_lanes=True)
+        add("bulk_reads", bulk)
         read_port = add("read_port", ReadMerge(config=config))
-        writes = add("writes", WriteEngine(config=config, clients=6))
+        writes = add("writes", WriteEngine(config=config, clients=6, placed=(0,), narrow=(3, 4, 5)))
         mmio = add("mmio", MmioRouter())
         virtio = add("virtio", VirtioFunction(config=config, reads=3, counters=len(NAMES)))
         management = add("management", Management(config=config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["BYTES", "COUNT", "add_up", "increment", "raised"]
+__all__ = ["BYTES", "COUNT", "PIECE", "add_up", "increment", "raised"]
 
 #: Bits of a room's count of events, and of bytes: they wrap, hdl/context/counter_bank.py adds up.
 COUNT, BYTES = 11, 18

@@ -5,22 +5,26 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..ports.packet import packet_stream
-from .shift import Rotator, byte_mask, keep_count, keep_mask
+from .shift import Rotator, byte_mask, keep_mask
 
 __all__ = ["Packer", "chunk_beat"]
 
 
 def chunk_beat(width: int) -> data.StructLayout:
-    """Input of a Packer: ``keep`` contiguous from lane 0 on every beat, ``end`` ends the packet."""
-    return data.StructLayout({"data": width, "keep": width // 8, "end": 1, "error": 1})
+    """Input of a Packer: ``count`` bytes from lane ``start`` on; ``end`` ends the packet."""
+    bits = (width // 8).bit_length() - 1
+    return data.StructLayout(
+        {"data": width, "start": bits, "count": bits + 1, "end": 1, "error": 1}
+    )
 
 
 class Packer(wiring.Component):
     """Joins beats with any number of bytes into a packet of full beats.
 
     Parameters: ``width`` in bits, a power of two of at least 16.
-    Members: ``i`` stream of ``chunk_beat``: 0 to width/8 bytes each, the beat with ``end`` at least
-    one; ``o`` packet stream, every beat full except the last. Lanes outside ``keep`` are undefined.
+    Members: ``i`` stream of ``chunk_beat``: 0 to width/8 bytes each, none beyond the last lane, the
+    beat with ``end`` at least one; ``o`` packet stream, every beat full except the last. Lanes
+    outside ``keep`` are undefined.
     Latency: 3 cycles at 64 bit, 4 at 512 (Rotator and one).
     Throughput: one input beat per cycle; when the end of a packet spills into one more output beat,
     that beat takes a cycle of its own.
@@ -46,11 +50,11 @@ class Packer(wiring.Component):
         # Where the bytes of this beat begin in the output beat, and where they end.
         fill, total = Signal(bits), Signal(bits + 1)
         m.d.comb += [
-            total.eq(fill + keep_count(self.i.p.keep)),
+            total.eq(fill + self.i.p.count),
             rotator.i.valid.eq(self.i.valid),
             self.i.ready.eq(rotator.i.ready),
             rotator.i.p.data.eq(self.i.p.data),
-            rotator.i.p.amount.eq(fill),
+            rotator.i.p.amount.eq(fill - self.i.p.start),
             rotator.i.p.side.fill.eq(fill),
             rotator.i.p.side.total.eq(total),
             rotator.i.p.side.end.eq(self.i.p.end),

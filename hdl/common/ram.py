@@ -9,11 +9,14 @@ from amaranth.utils import ceil_log2
 
 from hdl.ports.tables import TableRead, TableWrite
 
-__all__ = ["Ram"]
+__all__ = ["BLOCK_ROWS", "Ram"]
 
 #: In generated Verilog, memories above this many bits are instances of ``ram.v``: Amaranth prints
 #: every word of its own, and Verilator compiles every one. Amaranth's simulator has no instances.
 INSTANCE_BITS = 1024
+#: Rows from which on wide rows are mapped to block RAM, whose output register comes with it. What
+#: is wide and not deep takes as many, rather than half a LUT a bit.
+BLOCK_ROWS = 128
 
 
 class Ram(wiring.Component):

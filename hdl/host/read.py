@@ -5,13 +5,13 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.count import raised
+from hdl.common.count import PIECE
 from hdl.common.ram import Ram
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, ReadRequest, edge_read_beat, edge_read_request
 
-from .read_align import ReadAlign, slot_beat
+from .read_align import ReadAlign, ReadPass, slot_beat
 from .round_robin import round_robin
 
 __all__ = ["ReadEngine"]
@@ -38,9 +38,11 @@ class ReadEngine(wiring.Component):
     ``QUEUE`` requests and the one in hand wait for that side by side.
     Requests of the ``direct`` clients come from a register that nothing long follows, and have no
     slice here.
-    Latency: 3 cycles from a request to ``rd_req``, 2 of a direct client; 6 from a piece's last
-    ``rd_rsp`` beat to its first response beat. ``rd_req`` comes out of a register slice, so that
-    ReadMerge needs none.
+    ``address_lanes``: responses are the aligned beats that a request touches, each byte in the lane
+    of its address, without ``keep``: for a client that moves bytes itself.
+    Latency: 4 cycles from a request to ``rd_req``, 3 of a direct client; 6 from a piece's last
+    ``rd_rsp`` beat to its first response beat, 3 in address lanes. ``rd_req`` comes out of a
+    register slice, so that ReadMerge needs none.
     Throughput: one piece a cycle is issued; one beat a cycle is stored and one is returned. A
     request that touches one more aligned beat than it has response beats costs that cycle. A piece
     is returned when it is complete.
@@ -59,6 +61,7 @@ class ReadEngine(wiring.Component):
         tags: int | None = None,
         first_tag: int = 0,
         direct: tuple[int, ...] = (),
+        address_lanes: bool = False,
     ):
         tags = config.read_tags if tags is None else tags
         if not 1 <= clients <= 16:
@@ -76,6 +79,7 @@ class ReadEngine(wiring.Component):
         if not set(direct) <= set(range(clients)):
             raise ValueError(f"Direct clients must be 0 to {clients - 1}, not {direct!r}")
         self._config, self._clients, self._direct = config, clients, direct
+        self._address_lanes = address_lanes
         members = {f"client{i}": In(ReadClient(config.width)) for i in range(clients)}
         super().__init__(
             members
@@ -101,8 +105,7 @@ class ReadEngine(wiring.Component):
         head, tail = Signal(tag_bits + 1), Signal(tag_bits + 1)
         clear = Signal(tag_bits + 1)
         cleared = clear[tag_bits]
-        space = Signal()
-        m.d.comb += space.eq((head ^ tail) != tags)
+        space = Signal(init=1)  # seen a cycle after a tag comes free, and at once when one is taken
         with m.If(~cleared):
             m.d.sync += clear.eq(clear + 1)
 
@@ -118,7 +121,11 @@ class ReadEngine(wiring.Component):
         )
         pieces = memory.Memory(shape=piece, depth=tags, init=[])
         m.submodules.pieces = pieces
-        issued = self._issue(m, pieces.write_port(), head, space & cleared)
+        issue = Signal()
+        issued = self._issue(m, pieces.write_port(), head, space & cleared, issue)
+        after = Signal(tag_bits + 1)
+        m.d.comb += after.eq(head + 1)
+        m.d.sync += space.eq(Mux(issue, (after ^ tail) != tags, (head ^ tail) != tags))
 
         # Completions: how far each slot has been filled. ``done`` holds the round the slot is
         # complete for, so that a tag needs no clearing when it is taken again.
@@ -164,7 +171,8 @@ class ReadEngine(wiring.Component):
         delivered = pieces.read_port(domain="comb")
         position = Signal(range(max(2, slot_beats)))
         deliver = Signal()
-        m.submodules.align = align = ReadAlign(width=config.width, clients=self._clients)
+        out = ReadPass if self._address_lanes else ReadAlign
+        m.submodules.align = align = out(width=config.width, clients=self._clients)
         m.d.comb += [
             oldest.addr.eq(tail[:tag_bits]),
             delivered.addr.eq(tail[:tag_bits]),
@@ -203,8 +211,8 @@ class ReadEngine(wiring.Component):
         """Index of a beat in the reorder RAM."""
         return Cat(beat, tag) if slot_beats > 1 else tag
 
-    def _issue(self, m: Module, pieces, head, space):
-        """Choose a client's request, cut it, issue. Returns whether a request is on its way."""
+    def _issue(self, m: Module, pieces, head, space, issue):
+        """Choose a request, cut it, ``issue`` a piece. Returns whether one is on its way."""
         config = self._config
         lanes = ceil_log2(config.bytes_per_beat)
         low = ceil_log2(config.read_bytes)
@@ -227,7 +235,7 @@ class ReadEngine(wiring.Component):
         m.d.comb += waiting.eq(Cat(request.valid for request in requests))
         round_robin(m, waiting, last, chosen)
         busy = Signal()  # a request is being cut
-        fits, issue, take = Signal(), Signal(), Signal()
+        fits, take = Signal(), Signal()
         ordered = Signal()  # every write accepted before it has been issued
         queued = self._queue(m, requests, waiting, last, chosen, take, ordered)
 
@@ -238,6 +246,14 @@ class ReadEngine(wiring.Component):
         first = Signal(reset_less=True)
         offset, end = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
         final = Signal(low)  # last byte of the piece: of the request, or of the block
+        # The next block. Only one carry can leave the lowest bits of its number while a request is
+        # cut, so what it meets above them is known when the request comes.
+        block, above = addr[low:], range(PIECE, 64 - low, PIECE)
+        carry, ones = block[:PIECE].all(), Signal(len(above), reset_less=True)
+        following = Cat(
+            (block[:PIECE] + 1)[:PIECE],
+            ((block[at : at + PIECE] + (carry & one))[:PIECE] for at, one in zip(above, ones)),
+        )[: len(block)]
         m.submodules.edge = edge = Skid(shape=edge_read_request())
         wiring.connect(m, edge.o, wiring.flipped(self.rd_req))
         m.d.comb += [
@@ -267,7 +283,7 @@ class ReadEngine(wiring.Component):
             m.d.sync += [
                 head.eq(head + 1),
                 first.eq(0),
-                addr.eq(Cat(Const(0, low), raised(addr[low:], Const(1)))),
+                addr.eq(Cat(Const(0, low), following)),
                 rest[low:].eq(rest[low:] - 1),
             ]
         with m.If(take):
@@ -278,6 +294,9 @@ class ReadEngine(wiring.Component):
                 client.eq(queued.payload.client),
                 function.eq(request.function),
                 addr.eq(request.addr),
+                ones.eq(
+                    Cat(1, (request.addr[low + PIECE :][: at - PIECE].all() for at in above[1:]))
+                ),
                 rest.eq(request.addr[:low] + request.length - 1),
                 offset.eq(request.addr),
                 end.eq(request.length - 1),
@@ -295,22 +314,19 @@ class ReadEngine(wiring.Component):
         m.submodules.queue = queue = memory.Memory(shape=shape, depth=QUEUE, init=[])
         write, read = queue.write_port(), queue.read_port(domain="comb")
         level = Signal(range(QUEUE + 1))
-        incoming, push, pop = Signal(), Signal(), Signal()
+        push, pop = Signal(), Signal()
         m.d.comb += [
-            incoming.eq(waiting.any() & (level != QUEUE)),
-            push.eq(incoming & ~(take & (level == 0))),
+            push.eq(waiting.any() & (level != QUEUE)),
             pop.eq(take & (level != 0)),
             write.en.eq(push),
             write.data.client.eq(chosen),
-            queued.valid.eq(incoming | (level != 0)),
-            queued.payload.eq(Mux(level != 0, read.data.as_value(), write.data.as_value())),
+            queued.valid.eq(level != 0),
+            queued.payload.eq(read.data),
         ]
-        m.d.sync += [
-            write.addr.eq(write.addr + push),
-            read.addr.eq(read.addr + pop),
-            level.eq(level + push - pop),
-        ]
-        with m.If(incoming):
+        m.d.sync += [write.addr.eq(write.addr + push), read.addr.eq(read.addr + pop)]
+        with m.If(push != pop):
+            m.d.sync += level.eq(Mux(push, level + 1, level - 1))
+        with m.If(push):
             m.d.sync += last.eq(chosen)
         with m.Switch(chosen):
             for i, request in enumerate(requests):
@@ -336,8 +352,6 @@ class ReadEngine(wiring.Component):
                     with m.Case(i):
                         m.d.sync += [one.eq(self.writes_accepted), passed[i].eq(none)]
         with m.If(take):
-            m.d.sync += [fence.eq(self.writes_accepted), free.eq(none)]
-        with m.If(pop):
             with m.Switch(read.addr):
                 for i, one in enumerate(fences):
                     with m.Case(i):

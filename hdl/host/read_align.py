@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.shift import keep_mask, shifted
 from hdl.ports.host import read_beat
 
-__all__ = ["ReadAlign", "slot_beat"]
+__all__ = ["ReadAlign", "ReadPass", "slot_beat"]
 
 
 def slot_beat(width: int, clients: int) -> data.StructLayout:
@@ -105,4 +105,42 @@ class ReadAlign(wiring.Component):
         with m.If(valid):
             m.d.sync += self.o_valid.eq(1 << now.client)
         m.d.comb += self.busy.eq(held_valid | valid | self.o_valid.any())
+        return m
+
+
+class ReadPass(wiring.Component):
+    """In place of ReadAlign for clients that take their data in address lanes.
+
+    Members: as of ReadAlign. ``o.keep`` is not given: the client knows what it has asked for.
+    Latency: none. Throughput: one beat per cycle; every beat that the request touches is one.
+    Reset: nothing is offered.
+    """
+
+    def __init__(self, *, width: int, clients: int):
+        self._clients = clients
+        super().__init__(
+            {
+                "valid": In(1),
+                "beat": In(slot_beat(width, clients)),
+                "data": In(width),
+                "o_valid": Out(clients),
+                "o": Out(read_beat(width)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = self.beat
+        before, error = Signal(reset_less=True), Signal()  # a beat of the request was an error
+        m.d.comb += error.eq((before & ~beat.first) | beat.error)
+        with m.If(self.valid):
+            m.d.sync += before.eq(error)
+            m.d.comb += self.o_valid.eq(1 << beat.client if self._clients > 1 else 1)
+        m.d.comb += [
+            self.o.data.eq(self.data),
+            self.o.first.eq(beat.first),
+            self.o.last.eq(beat.last),
+            self.o.error.eq(beat.last & error),
+        ]
         return m

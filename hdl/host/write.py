@@ -1,19 +1,27 @@
 """Host writes: N clients share one write port; bursts are aligned, cut and stored first."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.skid import Skid
+from hdl.common.shift import keep_count
 from hdl.config import NicConfig
-from hdl.ports.host import WriteClient, edge_write_beat, write_beat
+from hdl.ports.host import PlacedWriteClient, WriteClient, edge_write_beat
 
 from .round_robin import round_robin
-from .write_align import WriteAlign
+from .write_align import WriteAlign, arriving_beat
 from .write_store import WriteStore
 
 __all__ = ["WriteEngine"]
+
+#: Beats that wait between the turn and the shift.
+WAITING = 4
+#: Bits of data that narrow clients write at the most.
+NARROW = 64
 
 
 class WriteEngine(wiring.Component):
@@ -24,6 +32,8 @@ class WriteEngine(wiring.Component):
     offered at the edge, so one that was begun there is finished, whatever becomes of its client.
     Chunks leave in the order in which the clients' beats were accepted, over all stream ids.
 
+    Clients in ``placed`` are PlacedWriteClients: what writes most shifts here and nowhere else.
+    Clients in ``narrow`` write bursts of 8 bytes at the most.
     Members: ``client0`` .. ``client<n-1>``: write clients, round robin per burst; ``wr``: the card
     edge (``HostPort``); ``abort``: the clients are being reset: accept nothing, drop the chunk
     whose burst was cut off (chunks of it that are complete are written), finish the rest;
@@ -36,7 +46,14 @@ class WriteEngine(wiring.Component):
     Errors: none. Reset: empty; a chunk at the edge is cut off: use ``abort`` and ``idle`` before.
     """
 
-    def __init__(self, *, config: NicConfig, clients: int):
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        clients: int,
+        placed: tuple[int, ...] = (),
+        narrow: tuple[int, ...] = (),
+    ):
         if not 1 <= clients <= 16:
             raise ValueError(f"Clients must be 1 to 16, not {clients!r}")
         if config.write_bytes < config.bytes_per_beat:
@@ -44,8 +61,17 @@ class WriteEngine(wiring.Component):
                 f"write_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
                 f"not {config.write_bytes!r}"
             )
+        if not {*placed, *narrow} <= set(range(clients)) or {*placed} & {*narrow}:
+            raise ValueError(
+                f"Placed and narrow clients must be different ones of 0 to {clients - 1}, "
+                f"not {placed!r} and {narrow!r}"
+            )
         self._config, self._clients = config, clients
-        members = {f"client{i}": In(WriteClient(config.width)) for i in range(clients)}
+        self._placed, self._narrow = placed, narrow
+        members = {
+            f"client{i}": In((PlacedWriteClient if i in placed else WriteClient)(config.width))
+            for i in range(clients)
+        }
         super().__init__(
             members
             | {
@@ -60,8 +86,7 @@ class WriteEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = self._config.width
-        entry = data.StructLayout({"beat": write_beat(width), "drop": 1})
-        m.submodules.skid = skid = Skid(shape=entry)
+        lanes = ceil_log2(width // 8)
         m.submodules.align = align = WriteAlign(width=width)
         m.submodules.store = store = WriteStore(config=self._config)
 
@@ -71,43 +96,89 @@ class WriteEngine(wiring.Component):
         turn, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
         waiting = Signal(self._clients)
         inside = Signal()  # a burst has begun and not ended
-        offered, taken, chosen_beat = Signal(), Signal(), Signal(write_beat(width))
-        lanes = ceil_log2(width // 8)
-        offset, burst_lanes = Signal(lanes), Signal(lanes, reset_less=True)
-        m.d.comb += [
-            waiting.eq(Cat(client.valid for client in clients)),
-            # The address lanes of a burst's first beat serve all of it.
-            skid.i.payload.beat.eq(chosen_beat),
-            skid.i.payload.beat.addr[:lanes].eq(offset),
-            offset.eq(Mux(chosen_beat.first, chosen_beat.addr[:lanes], burst_lanes)),
-            skid.i.payload.drop.eq(self.abort),
-            skid.i.valid.eq(offered | (self.abort & inside)),
-            taken.eq(skid.i.valid & skid.i.ready),
-        ]
+        offered, taken, ends = Signal(), Signal(), Signal()
+        space = Signal()
+        beat, burst_up = Signal(arriving_beat(width)), Signal(lanes, reset_less=True)
         with m.Switch(turn):
             for i, client in enumerate(clients):
                 with m.Case(i):
                     m.d.comb += [
                         offered.eq(client.valid & ~self.abort),
-                        client.ready.eq(skid.i.ready & ~self.abort),
-                        chosen_beat.eq(client.payload),
+                        client.ready.eq(space & ~self.abort),
+                        ends.eq(client.p.last & ~(client.p.more if i in self._placed else 0)),
                     ]
+                    self._take(m, i, client.payload, beat, burst_up)
+        if width > NARROW:  # a sum of products: three wide clients are one table of six inputs
+            upper = (
+                client.p.data[NARROW:] & (turn == i).replicate(width - NARROW)
+                for i, client in enumerate(clients)
+                if i not in self._narrow
+            )
+            m.d.comb += beat.data[NARROW:].eq(reduce(or_, upper))
         round_robin(m, waiting, turn, chosen)
+        m.d.comb += [
+            waiting.eq(Cat(client.valid for client in clients)),
+            beat.drop.eq(self.abort),
+            taken.eq(space & (offered | (self.abort & inside))),
+        ]
         with m.If(taken):
-            m.d.sync += burst_lanes.eq(offset)
-            m.d.sync += inside.eq(~(self.abort | chosen_beat.last))
-        with m.If((taken & offered & chosen_beat.last) | (~offered & ~inside)):
+            m.d.sync += [burst_up.eq(beat.up), inside.eq(~(self.abort | ends))]
+        with m.If((taken & offered & ends) | (~offered & ~inside)):
             m.d.sync += turn.eq(chosen)
 
-        with m.If(taken & offered & chosen_beat.last):
+        # Accepted beats: a few places of LUT RAM, as wide as a register and no multiplexer.
+        m.submodules.beats = beats = memory.Memory(
+            shape=arriving_beat(width), depth=WAITING, init=[]
+        )
+        put, get = beats.write_port(), beats.read_port(domain="comb")
+        level, leave = Signal(range(WAITING + 1)), Signal()
+        m.d.comb += [
+            space.eq(level != WAITING),
+            put.en.eq(taken),
+            put.data.eq(beat),
+            align.i.valid.eq(level != 0),
+            align.i.payload.eq(get.data),
+            leave.eq(align.i.valid & align.i.ready),
+        ]
+        m.d.sync += [put.addr.eq(put.addr + taken), get.addr.eq(get.addr + leave)]
+        with m.If(taken != leave):
+            m.d.sync += level.eq(Mux(taken, level + 1, level - 1))
+
+        with m.If(taken & offered & beat.last):
             m.d.sync += self.accepted.eq(self.accepted + 1)
         with m.If(self.wr.valid & self.wr.ready & store.ends_burst):
             m.d.sync += self.issued.eq(self.issued + 1)
 
-        wiring.connect(m, skid.o, align.i)
         wiring.connect(m, align.o, store.i)
         wiring.connect(m, store.o, wiring.flipped(self.wr))
         m.d.sync += self.idle.eq(
-            ~inside & ~offered & ~skid.o.valid & ~align.busy & ~store.busy & ~self.wr.valid
+            ~inside & ~offered & (level == 0) & ~align.busy & ~store.busy & ~self.wr.valid
         )
         return m
+
+    def _take(self, m: Module, number: int, beat, out, burst_up) -> None:
+        """The beat of a client as WriteAlign takes it."""
+        lanes = len(out.up)
+        low = slice(0, NARROW)
+        m.d.comb += [
+            out.stream_id.eq(beat.stream_id),
+            out.function.eq(beat.function),
+            out.line.eq(beat.addr[lanes:]),
+            out.data[low].eq(beat.data[low]),
+            out.first.eq(beat.first),
+            out.last.eq(beat.last),
+        ]
+        if number in self._placed:
+            m.d.comb += [
+                out.placed.eq(1),
+                out.up.eq(beat.up),
+                out.start.eq(beat.start),
+                out.count.eq(beat.stop),
+            ]
+        else:
+            keep = beat.keep[: NARROW // 8] if number in self._narrow else beat.keep
+            m.d.comb += [
+                # The address lanes of a burst's first beat serve all of it.
+                out.up.eq(Mux(beat.first, beat.addr[:lanes], burst_up)),
+                out.count.eq(keep_count(keep)),
+            ]

@@ -6,10 +6,32 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.count import raised
-from hdl.common.shift import keep_count, keep_mask, shifted
-from hdl.ports.host import write_beat
+from hdl.common.shift import keep_mask, shifted
 
-__all__ = ["WriteAlign", "aligned_beat"]
+__all__ = ["WriteAlign", "aligned_beat", "arriving_beat"]
+
+
+def arriving_beat(width: int) -> data.StructLayout:
+    """One beat of a client. ``count``: its bytes, from lane 0 on, to be moved up by ``up`` lanes.
+
+    ``placed``: of a ``placed_beat``: the bytes for lanes ``start`` to ``count`` - 1 of one aligned
+    beat. ``drop`` ends a burst that was cut off, and carries no data."""
+    lanes = ceil_log2(width // 8)
+    return data.StructLayout(
+        {
+            "stream_id": 4,
+            "function": 8,
+            "line": 64 - lanes,
+            "data": width,
+            "up": lanes,
+            "start": lanes,
+            "count": lanes + 1,
+            "placed": 1,
+            "first": 1,
+            "last": 1,
+            "drop": 1,
+        }
+    )
 
 
 def aligned_beat(width: int) -> data.StructLayout:
@@ -32,18 +54,15 @@ class WriteAlign(wiring.Component):
     """Moves every beat by the burst's address and joins it with what the one before left over.
 
     Latency: 2 cycles. Throughput: one beat per cycle; a burst whose last beat does not fit into one
-    aligned beat takes one more cycle. ``drop`` entries (the burst's client was reset) pass through
-    in order. Reset: empty.
-    The address lanes of a burst (not the rest of its address) must stand on each of its beats.
+    aligned beat takes one more cycle, unless it was ``placed``. ``drop`` entries (the burst's
+    client was reset) pass through in order. Reset: empty.
     """
 
     def __init__(self, *, width: int):
         self._width = width
         super().__init__(
             {
-                "i": In(
-                    stream.Signature(data.StructLayout({"beat": write_beat(width), "drop": 1}))
-                ),
+                "i": In(stream.Signature(arriving_beat(width))),
                 "o": Out(stream.Signature(aligned_beat(width))),
                 "busy": Out(1),
             }
@@ -53,22 +72,22 @@ class WriteAlign(wiring.Component):
         m = Module()
         width, count = self._width, self._width // 8
         lanes = ceil_log2(count)
-        beat, drop = self.i.payload.beat, self.i.payload.drop
-        out = self.o.payload
+        beat, out = self.i.payload, self.o.payload
 
         # The pipeline moves as one: ``move`` is low while the output waits. A burst's last beat
         # stays at the input for a second time when its bytes do not fit into one aligned beat.
         move, spills, spilling = Signal(), Signal(), Signal()
-        offset = beat.addr[:lanes]
+        total = Signal(lanes + 1)  # one past the last lane, the next aligned beat's counted on
+        begins = beat.first & ~spilling
         m.d.comb += [
             move.eq(~self.o.valid | self.o.ready),
+            total.eq(beat.count + beat.up),
             # Whether there is a byte for the first lane of the next aligned beat.
             spills.eq(
                 beat.last
-                & ~drop
-                & (offset != 0)
-                & beat.keep.bit_select((-offset)[:lanes], 1)
-                & ~spilling
+                & ~(beat.drop | beat.placed | spilling)
+                & total[lanes]
+                & total[:lanes].any()
             ),
             self.i.ready.eq(move & ~spills),
         ]
@@ -77,7 +96,7 @@ class WriteAlign(wiring.Component):
         # in a cycle: of two Yosys makes half as many tables again.
         before = Signal(width, reset_less=True)
         # By 0 to size - 1 bytes less than a beat, and one: so a shift by 0 needs no bit more.
-        window = shifted(m, Cat(before, beat.data)[8:], ~offset[4:], 8 << 4, "window")
+        window = shifted(m, Cat(before, beat.data)[8:], ~beat.up[4:], 8 << 4, "window")
         coarse = Signal(len(window), reset_less=True)
         shift = Signal(min(4, lanes), reset_less=True)
         valid = Signal()
@@ -93,26 +112,27 @@ class WriteAlign(wiring.Component):
             }
         )
         now = Signal(facts, reset_less=True)
-        total = Signal(lanes + 1)  # one past the last lane, the next aligned beat's counted on
-        m.d.comb += total.eq(keep_count(beat.keep) + offset)
         with m.If(move):
             m.d.sync += [
                 valid.eq(self.i.valid),
                 spilling.eq(self.i.valid & spills),
                 coarse.eq(window),
-                shift.eq(~offset[:4]),
-                now.start.eq(Mux(beat.first & ~spilling, offset, 0)),
-                now.stop.eq(Mux(total[lanes] & ~spilling, count, total[:lanes])),
+                shift.eq(~beat.up[:4]),
+                now.start.eq(Mux(beat.placed, beat.start, Mux(begins, beat.up, 0))),
                 now.last.eq(beat.last & ~spills),
-                now.drop.eq(drop),
+                now.drop.eq(beat.drop),
             ]
+            with m.If(beat.placed):
+                m.d.sync += now.stop.eq(beat.count)
+            with m.Else():
+                m.d.sync += now.stop.eq(Mux(total[lanes] & ~spilling, count, total[:lanes]))
         with m.If(move & self.i.valid):
             m.d.sync += before.eq(beat.data)
-            with m.If(beat.first & ~spilling):
+            with m.If(begins):
                 m.d.sync += [
                     now.stream_id.eq(beat.stream_id),
                     now.function.eq(beat.function),
-                    now.line.eq(beat.addr[lanes:]),
+                    now.line.eq(beat.line),
                 ]
             with m.Else():
                 m.d.sync += now.line.eq(raised(now.line, Const(1)))

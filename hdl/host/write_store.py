@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.ports.host import edge_write_beat
 
@@ -40,10 +41,13 @@ class WriteStore(wiring.Component):
         low = ceil_log2(self._config.write_bytes)
         depth = max(4, 2 * self._config.write_bytes // count)
         index = ceil_log2(depth)
-        row = data.StructLayout({"data": width, "strb": count, "last": 1, "ends_burst": 1})
-        rows = memory.Memory(shape=row, depth=depth, init=[])
-        m.submodules.rows = rows
-        put, get = rows.write_port(), rows.read_port(domain="comb")
+        row = data.StructLayout({"data": width, "strb": count})
+        m.submodules.rows = rows = Ram(shape=row, depth=max(depth, BLOCK_ROWS), forward=False)
+        put, get = rows.write, rows.read0
+        # What decides is needed a cycle before the data.
+        ending = data.StructLayout({"last": 1, "ends_burst": 1})
+        m.submodules.ends = ends_memory = memory.Memory(shape=ending, depth=depth, init=[])
+        put_end, get_end = ends_memory.write_port(), ends_memory.read_port(domain="comb")
         chunk = data.StructLayout({"stream_id": 4, "function": 8, "addr": 64, "length": low + 1})
         chunks = memory.Memory(shape=chunk, depth=depth, init=[])
         m.submodules.chunks = chunks
@@ -64,12 +68,14 @@ class WriteStore(wiring.Component):
             ends.eq(beat.last | (beat.addr[lanes:low] == (1 << (low - lanes)) - 1)),
             begins.eq(write == start),
             total.eq(length + beat.bytes),
-            put.addr.eq(write),
-            put.data.data.eq(beat.data),
-            put.data.strb.eq(beat.strb),
-            put.data.last.eq(ends),
-            put.data.ends_burst.eq(beat.last),
-            put.en.eq(accept & ~beat.drop),
+            put.index.eq(write[:index]),
+            put.row.data.eq(beat.data),
+            put.row.strb.eq(beat.strb),
+            put.enable.eq(accept & ~beat.drop),
+            put_end.addr.eq(write),
+            put_end.data.last.eq(ends),
+            put_end.data.ends_burst.eq(beat.last),
+            put_end.en.eq(put.enable),
             close.addr.eq(closed),
             close.data.stream_id.eq(beat.stream_id),
             close.data.function.eq(beat.function),
@@ -96,7 +102,11 @@ class WriteStore(wiring.Component):
         place = Signal(low - lanes) if low > lanes else Const(0, 0)
         out = self.o.payload
         m.d.comb += [
-            get.addr.eq(read),
+            get.index.eq(read[:index]),
+            get.enable.eq(step),
+            out.data.eq(get.row.data),
+            out.strb.eq(get.row.strb),
+            get_end.addr.eq(read),
             open_.addr.eq(opened),
             step.eq((closed != opened) & (~self.o.valid | self.o.ready)),
         ]
@@ -111,17 +121,15 @@ class WriteStore(wiring.Component):
             m.d.sync += [
                 self.o.valid.eq(1),
                 read.eq(read + 1),
-                first.eq(get.data.last),
+                first.eq(get_end.data.last),
                 out.stream_id.eq(open_.data.stream_id),
                 out.function.eq(open_.data.function),
                 out.addr.eq(Cat(Const(0, lanes), place, open_.data.addr[low:])),
                 out.length.eq(open_.data.length),
-                out.data.eq(get.data.data),
-                out.strb.eq(get.data.strb),
                 out.first.eq(first),
-                out.last.eq(get.data.last),
-                self.ends_burst.eq(get.data.ends_burst),
-                opened.eq(opened + get.data.last),
+                out.last.eq(get_end.data.last),
+                self.ends_burst.eq(get_end.data.ends_burst),
+                opened.eq(opened + get_end.data.last),
             ]
             if low > lanes:
                 m.d.sync += within.eq(place + 1)

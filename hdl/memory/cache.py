@@ -21,6 +21,8 @@ __all__ = ["MISSES", "PageCache"]
 
 #: Lines on their way from host memory at a time.
 MISSES = 16
+#: Bits of a tag that are compared behind the RAM: two levels of logic and its forwarding.
+TAG_PART = 6
 #: Lookups between the tags and the data.
 WAITING = 32
 
@@ -35,8 +37,9 @@ class PageCache(wiring.Component):
 
     Members: ``i`` stream of Lookup, ``o`` stream of TranslateChunk, one per lookup, in order;
     ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (``COUNT`` bits, wrap).
-    Latency: 4 cycles without a miss. Throughput: one lookup per cycle, up to 16 misses and 32
-    lookups in flight; a tag written by a sweep or after a failed fill costs lookups a cycle.
+    Latency: 4 cycles without a miss. Throughput: one lookup per cycle, a miss in two, up to 16
+    misses and 32 lookups in flight; a tag written by a sweep or after a failed fill costs lookups a
+    cycle.
     Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
     status; a line that could not be read is forgotten.
     Reset: empty; the tags clear, one line a cycle, lookups wait.
@@ -64,10 +67,12 @@ class PageCache(wiring.Component):
         mr_bits = ceil_log2(self._config.mrs)
         # Given the region, index and upper bits are the line: the region only flips index bits.
         tag = tag_row(mr_bits, max(1, LINE_BITS - index_bits))
-        m.submodules.tags = tags = Ram(shape=tag, depth=lines, reads=2)
+        # A sweep may see what was in a line before a lookup took it.
+        m.submodules.tags = tags = Ram(shape=tag, depth=lines, reads=2, earlier={1})
         m.submodules.sweep = sweep = Sweep(lines=lines, row=tag)
-        m.submodules.fill = fill = LineFill(width=self._config.width, depth=MISSES)
-        m.submodules.pages = pages = Ram(shape=page_line(), depth=lines)
+        m.submodules.fill = fill = LineFill(width=self._config.width)
+        # A line is read at the earliest in the cycle after it was written.
+        m.submodules.pages = pages = Ram(shape=page_line(), depth=lines, forward=False)
         waiting = data.StructLayout({"lookup": Lookup, "index": index_bits, "miss": 1})
         waiting_bits = Shape.cast(waiting).width
         m.submodules.queue = queue = SyncFIFO(width=waiting_bits, depth=WAITING)
@@ -121,8 +126,11 @@ class PageCache(wiring.Component):
         with m.If(forget):
             m.d.sync += before_known.eq(0)
 
-        match = Signal()
-        row = tags.read0.row
+        # Parts of the comparison, as the row is late.
+        row, found_tag = tags.read0.row, Cat(tags.read0.row.mr, tags.read0.row.high)
+        wanted_tag = Cat(one.mr[:mr_bits], one.addr[PAGE_BITS + 3 + index_bits : 48])
+        parts = range(0, len(found_tag), TAG_PART)
+        matches = Signal(1 + len(parts))
         with m.If(ready_2):
             m.d.sync += [
                 valid_2.eq(valid_1),
@@ -130,10 +138,14 @@ class PageCache(wiring.Component):
                 index_2.eq(index_1),
                 line_2.eq(line_1),
                 clash_2.eq(clash_1),
-                match.eq(
-                    row.valid
-                    & (row.mr == one.mr[:mr_bits])
-                    & (row.high == one.addr[PAGE_BITS + 3 + index_bits : 48])
+                matches.eq(
+                    Cat(
+                        row.valid,
+                        *(
+                            found_tag[at : at + TAG_PART] == wanted_tag[at : at + TAG_PART]
+                            for at in parts
+                        ),
+                    )
                 ),
             ]
 
@@ -144,7 +156,7 @@ class PageCache(wiring.Component):
         credits = Signal(range(MISSES + 1), init=MISSES)
         drop, drop_index = Signal(), Signal(index_bits, reset_less=True)
         m.d.comb += [
-            missed.eq(two.paged & ~line_2 & ~(match & ~(clash_2 & before_missed))),
+            missed.eq(two.paged & ~line_2 & ~(matches.all() & ~(clash_2 & before_missed))),
             forget.eq(drop | ~sweep.done),
             go.eq(
                 valid_2
@@ -190,10 +202,10 @@ class PageCache(wiring.Component):
             ]
 
         # Out of the queue (or, a hit when it is empty, straight past it): a missed line is taken
-        # from the fills, written, and read as it is.
+        # from the fills and written, and read in the cycle after.
         head, last = Signal(waiting), Signal(waiting, reset_less=True)
         valid_3, ready_3, ready_4 = Signal(), Signal(), Signal()
-        take, leave, refill = Signal(), Signal(), Signal()
+        take, leave, refill, filled = Signal(), Signal(), Signal(), Signal()
         connect_fill = [
             fill.rsp.valid.eq(self.read_client.rsp.valid),
             fill.rsp.payload.eq(self.read_client.rsp.payload),
@@ -205,9 +217,9 @@ class PageCache(wiring.Component):
             ready_4.eq(~self.o.valid | self.o.ready),
             ready_3.eq(~valid_3 | ready_4),
             straight.eq(valid_2 & ~queue.r_rdy & ~missed & ready_3),
-            leave.eq(queue.r_rdy & ready_3 & (~head.miss | (fill.o.valid & ~drop))),
+            leave.eq(queue.r_rdy & ready_3 & (~head.miss | filled)),
             take.eq(straight | leave),
-            refill.eq(leave & head.miss),
+            refill.eq(queue.r_rdy & head.miss & ~filled & fill.o.valid & ~drop),
             queue.r_en.eq(leave),
             pages.write.index.eq(head.index),
             pages.write.row.eq(fill.o.payload),
@@ -217,6 +229,7 @@ class PageCache(wiring.Component):
         ]
         m.d.sync += [
             credits.eq(credits + refill - ask),
+            filled.eq(refill | (filled & ~leave)),
             drop.eq((refill & fill.o.p.error) | (drop & sweep.drop)),
         ]
         with m.If(refill):

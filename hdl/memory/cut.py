@@ -1,16 +1,15 @@
 """Cuts the payload of received packets into bursts, one per chunk of host memory."""
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
-from hdl.common.shift import Rotator, byte_mask, keep_mask
-from hdl.common.skid import Skid
+from hdl.common.skid import Skid, Stage
 from hdl.config import NicConfig
-from hdl.ports.host import STREAM_DATA, write_beat
-from hdl.ports.packet import packet_beat, packet_stream
+from hdl.ports.host import STREAM_DATA, placed_beat
+from hdl.ports.packet import packet_stream
 
 from .types import Chunk
 
@@ -18,6 +17,8 @@ __all__ = ["Cutter", "PayloadUse", "PayloadPlan", "cut_beat"]
 
 #: Packets checked and not yet written.
 PLANS = 64
+#: Payload beats here, the one begun included.
+BEATS = 8
 
 
 class PayloadUse(enum.Enum, shape=2):
@@ -39,18 +40,21 @@ class PayloadPlan(data.Struct):
 
 def cut_beat(width: int) -> data.StructLayout:
     """A beat to write, or (``void``) none; ``end``: the packet is through, in either case."""
-    return data.StructLayout({"beat": write_beat(width), "void": 1, "end": 1, "epoch": 1})
+    return data.StructLayout({"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1})
 
 
 class Cutter(wiring.Component):
-    """Re-cuts packets: every chunk becomes a burst whose byte 0 is in lane 0.
+    """Re-cuts packets: every chunk becomes a burst of aligned beats (``placed_beat``).
+
+    Nothing is shifted here. Each beat takes its bytes of one payload beat and the one before: the
+    next beat comes when bytes of it are needed, else the one begun is given again.
 
     Members: ``plan`` stream of PayloadPlan, one per packet; ``chunks`` stream of Chunk; ``payload``
     packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without payload gives one
     void beat with ``end``.
     A packet's chunks hold as many bytes as its payload.
-    Latency: 3 cycles at 64 bit, 4 at 512. Throughput: one beat per cycle, of payload or of a burst,
-    whichever are more; no gap between chunks or packets.
+    Latency: 2 cycles. Throughput: one beat per cycle, of payload or of a burst, whichever are more;
+    no gap between chunks or packets.
     Errors: none. Reset: empty.
     """
 
@@ -69,114 +73,121 @@ class Cutter(wiring.Component):
         m = Module()
         width, lanes = self._width, self._width // 8
         bits = ceil_log2(lanes)
-        side = data.StructLayout(
-            {
-                "count": bits + 1,
-                "addr": 64,
-                "function": 8,
-                "first": 1,
-                "last": 1,
-                "void": 1,
-                "end": 1,
-                "epoch": 1,
-            }
-        )
         m.submodules.plans = plans = StreamFifo(shape=PayloadPlan, depth=PLANS)
-        m.submodules.rotator = rotator = Rotator(width=width, side=side, left=False)
+        m.submodules.next = chunks = Skid(shape=Chunk)
+        m.submodules.output = output = Stage(shape=cut_beat(width))
         wiring.connect(m, wiring.flipped(self.plan), plans.i)
-        m.submodules.beats = beats = Skid(shape=packet_beat(width))
-        wiring.connect(m, wiring.flipped(self.payload), beats.i)
-        plan, piece, payload = plans.o.payload, rotator.i, beats.o
+        wiring.connect(m, wiring.flipped(self.chunks), chunks.i)
+        wiring.connect(m, output.o, wiring.flipped(self.o))
+        plan, cut, beat = plans.o.payload, output.i, output.i.p.beat
 
-        # The chunk being cut; the next one is loaded as it ends.
+        # The chunk being cut; the next one is loaded as it ends. ``start``: lane of its next byte;
+        # ``total``: how far it reaches from lane 0 of that beat on; ``ends``: no further than that
+        # beat, in which it has ``rest`` bytes.
         chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
+        start, total = Signal(bits, reset_less=True), Signal(14, reset_less=True)
+        ends, rest = Signal(reset_less=True), Signal(bits + 1, reset_less=True)
         fresh = Signal()  # nothing of it was cut yet
-        used, closing = Signal(), Signal()
+        used, closing, reach = Signal(), Signal(), Signal(14)
+        whole, tail = total[bits:], total[:bits]
+        m.d.comb += reach.eq(chunks.o.p.length + chunks.o.p.addr[:bits])
         with m.If(~chunk_valid | (used & closing)):
-            m.d.comb += self.chunks.ready.eq(1)
-            m.d.sync += [chunk.eq(self.chunks.payload), chunk_valid.eq(self.chunks.valid)]
-            m.d.sync += fresh.eq(1)
+            m.d.comb += chunks.o.ready.eq(1)
+            m.d.sync += [
+                chunk.eq(chunks.o.payload),
+                chunk_valid.eq(chunks.o.valid),
+                start.eq(chunks.o.p.addr),
+                total.eq(reach),
+                ends.eq(reach <= lanes),
+                rest.eq(chunks.o.p.length),
+                fresh.eq(1),
+            ]
         with m.Elif(used):
-            m.d.sync += [chunk.length.eq(chunk.length - lanes), fresh.eq(0)]
+            m.d.sync += [
+                start.eq(0),
+                whole.eq(whole - 1),
+                ends.eq((whole[2:] == 0) & ~(whole[1] & (whole[0] | tail.any()))),
+                rest.eq(Cat(tail, ~whole[0])),
+                fresh.eq(0),
+            ]
 
-        # ``held`` is the payload beat before; from lane ``place`` on it is not used up (0: it is).
-        held, place = Signal(width, reset_less=True), Signal(bits)
-        count, until = Signal(bits + 1), Signal(bits + 1)
-        ends, needs, consume, through = Signal(), Signal(), Signal(), Signal()
-        newer, wide = Signal(lanes), Signal(width)
-        whole, more = chunk.length[bits:], chunk.length[:bits].any()
+        # Payload. The beat in front of ``read`` is begun: from lane ``place`` on it is not used up
+        # (0: it is), and stays where it is stored.
+        row = data.StructLayout({"data": width, "last": 1})
+        m.submodules.beats = beats = memory.Memory(shape=row, depth=BEATS, init=[])
+        put, get = beats.write_port(), beats.read_port(domain="comb")
+        read, stored = Signal(range(BEATS)), Signal(range(BEATS))
+        push, consume, again, payload_valid = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            ends.eq((whole[1:] == 0) & ~(whole[0] & more)),
-            closing.eq(ends),
-            count.eq(Mux(ends, chunk.length, lanes)),
-            until.eq(place + count),
-            needs.eq((place == 0) | (until[bits] & until[:bits].any())),
-            newer.eq(keep_mask(Mux(place == 0, lanes, place), lanes)),
-            wide.eq(byte_mask(newer)),
-            piece.p.data.eq((payload.p.data & wide) | (held & ~wide)),
-            piece.p.amount.eq(place),
-            piece.p.side.count.eq(count),
-            piece.p.side.addr.eq(chunk.addr),
-            piece.p.side.function.eq(plan.function),
-            piece.p.side.first.eq(fresh),
-            piece.p.side.last.eq(ends),
-            piece.p.side.epoch.eq(plan.epoch),
+            self.payload.ready.eq(stored != BEATS - 1),
+            push.eq(self.payload.valid & self.payload.ready),
+            put.en.eq(push),
+            put.data.data.eq(self.payload.p.data),
+            put.data.last.eq(self.payload.p.last),
+            get.addr.eq(read - again),
+            payload_valid.eq(stored != 0),
         ]
-        with m.If(payload.valid & payload.ready):
-            m.d.sync += held.eq(payload.p.data)
+        m.d.sync += [put.addr.eq(put.addr + push), read.eq(read + consume)]
+        with m.If(push != consume):
+            m.d.sync += stored.eq(Mux(push, stored + 1, stored - 1))
+
+        # One aligned beat: lanes ``start`` to ``stop``, from lane ``place`` of the payload on.
+        place, until, left = Signal(bits), Signal(bits + 1), Signal(bits)
+        needs, through = Signal(), Signal()
+        m.d.comb += [
+            closing.eq(ends),
+            until.eq(place + rest),
+            left.eq(Mux(ends, until[:bits], place - start)),  # the next ``place``
+            needs.eq((place == 0) | Mux(ends, until[bits] & until[:bits].any(), place > start)),
+            beat.stream_id.eq(STREAM_DATA),
+            beat.function.eq(plan.function),
+            beat.addr.eq(chunk.addr),
+            beat.data.eq(get.data.data),
+            beat.up.eq(start - place),
+            beat.start.eq(start),
+            beat.stop.eq(Mux(ends, total, lanes)),
+            beat.first.eq(fresh),
+            beat.last.eq(ends),
+            beat.more.eq((left != 0) & ~chunk.end),
+            cut.p.epoch.eq(plan.epoch),
+        ]
 
         gone, unlisted = Signal(), Signal()  # while discarding: payload, chunks are thrown away
         with m.If(plans.o.valid):
             with m.Switch(plan.use):
                 with m.Case(PayloadUse.WRITE):
                     m.d.comb += [
-                        piece.valid.eq(chunk_valid & (~needs | payload.valid)),
-                        used.eq(piece.valid & piece.ready),
+                        again.eq(~needs),
+                        cut.valid.eq(chunk_valid & (~needs | payload_valid)),
+                        used.eq(cut.valid & cut.ready),
                         consume.eq(used & needs),
-                        piece.p.side.end.eq(chunk.end & ends),
+                        cut.p.end.eq(chunk.end & ends),
                         through.eq(used & chunk.end & ends),
                     ]
                 with m.Case(PayloadUse.DISCARD):
                     m.d.comb += [
-                        consume.eq(~gone),
+                        consume.eq(payload_valid & ~gone),
                         used.eq(chunk_valid & plan.listed & ~unlisted),
                         closing.eq(1),
-                        piece.valid.eq(gone & (unlisted | ~plan.listed)),
-                        piece.p.side.void.eq(1),
-                        piece.p.side.end.eq(1),
-                        through.eq(piece.valid & piece.ready),
+                        cut.valid.eq(gone & (unlisted | ~plan.listed)),
+                        cut.p.void.eq(1),
+                        cut.p.end.eq(1),
+                        through.eq(cut.valid & cut.ready),
                     ]
-                    with m.If(payload.valid & payload.ready & payload.p.last):
+                    with m.If(consume & get.data.last):
                         m.d.sync += gone.eq(1)
                     with m.If(used & chunk.end):
                         m.d.sync += unlisted.eq(1)
                 with m.Default():
                     m.d.comb += [
-                        piece.valid.eq(1),
-                        piece.p.side.void.eq(1),
-                        piece.p.side.end.eq(1),
-                        through.eq(piece.ready),
+                        cut.valid.eq(1),
+                        cut.p.void.eq(1),
+                        cut.p.end.eq(1),
+                        through.eq(cut.ready),
                     ]
-        m.d.comb += [payload.ready.eq(consume), plans.o.ready.eq(through)]
+        m.d.comb += plans.o.ready.eq(through)
         with m.If(used & (plan.use == PayloadUse.WRITE)):
-            m.d.sync += place.eq(until[:bits])
+            m.d.sync += place.eq(left)
         with m.If(through):
             m.d.sync += [place.eq(0), gone.eq(0), unlisted.eq(0)]
-
-        turned, facts = rotator.o.p.data, rotator.o.p.side
-        beat = self.o.p.beat
-        m.d.comb += [
-            self.o.valid.eq(rotator.o.valid),
-            rotator.o.ready.eq(self.o.ready),
-            beat.stream_id.eq(STREAM_DATA),
-            beat.function.eq(facts.function),
-            beat.addr.eq(facts.addr),
-            beat.data.eq(turned),
-            beat.keep.eq(keep_mask(facts.count, lanes)),
-            beat.first.eq(facts.first),
-            beat.last.eq(facts.last),
-            self.o.p.void.eq(facts.void),
-            self.o.p.end.eq(facts.end),
-            self.o.p.epoch.eq(facts.epoch),
-        ]
         return m

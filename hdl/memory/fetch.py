@@ -1,6 +1,6 @@
 """Fetches the payload of packets and packs it."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
+from hdl.common.skid import Stage
 from hdl.common.sums import at_most
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -19,6 +20,8 @@ __all__ = ["PayloadFetch", "PayloadPacket"]
 
 #: Packets, and host reads, on their way.
 PACKETS = 64
+#: Lanes that inline bytes come in, as many as there are.
+INLINE_BITS = 128
 READS = 128
 
 
@@ -39,7 +42,8 @@ class PayloadFetch(wiring.Component):
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
     ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
     have returned; ``read_errors``: reads that failed (``COUNT`` bits, wraps).
-    Latency: from packet to the read 2 cycles, from chunk 1; from response to output Packer
+    Responses are in address lanes: what the chunk's first beat holds before it is skipped.
+    Latency: from packet to the read 2 cycles, from chunk 2; from response to output Packer
     and 5.
     Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
     place of the buffer, however few bytes it holds.
@@ -65,13 +69,17 @@ class PayloadFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width, lanes = self._width, self._width // 8
-        sent = data.StructLayout({"end": 1, "epoch": 1})
+        bits = ceil_log2(lanes)
+        # ``start``: lane of the chunk's first byte; ``stop``: of its last.
+        sent = data.StructLayout({"end": 1, "epoch": 1, "start": bits, "stop": bits})
         m.submodules.packets = packets = StreamFifo(shape=PayloadPacket, depth=PACKETS)
         m.submodules.sources = sources = StreamFifo(shape=1, depth=PACKETS)
         m.submodules.reads = reads = StreamFifo(shape=sent, depth=READS)
         m.submodules.buffer = buffer = StreamFifo(shape=chunk_beat(width), depth=self._beats)
         m.submodules.packer = packer = Packer(width=width)
+        m.submodules.next = chunks = Stage(shape=Chunk)
         connect(m, packer.o, flipped(self.o))
+        connect(m, flipped(self.chunks), chunks.i)
 
         # Both lists of packets take a packet together (inline ones are no business of the reads).
         new, space = self.packet.payload, Signal()
@@ -85,14 +93,15 @@ class PayloadFetch(wiring.Component):
             sources.i.payload.eq(new.inline),
         ]
 
-        # The next chunk and its beats: they come before the packet, which is the verdict.
+        # The next chunk and its beats, as they lie: they come before the packet, which is the
+        # verdict. ``until``: how far its last byte is from the beginning of its first beat.
         chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
-        beats = Signal(range(4096 // lanes + 1), reset_less=True)
-        with m.If(self.chunks.ready):
+        until = Signal(12, reset_less=True)  # a chunk lies within a page
+        with m.If(chunks.o.ready):
             m.d.sync += [
-                chunk_valid.eq(self.chunks.valid),
-                chunk.eq(self.chunks.payload),
-                beats.eq((self.chunks.p.length + (lanes - 1)) >> ceil_log2(lanes)),
+                chunk_valid.eq(chunks.o.valid),
+                chunk.eq(chunks.o.payload),
+                until.eq(chunks.o.p.length + (Cat(chunks.o.p.addr[:bits], 0) - 1)),
             ]
 
         # Ask for it when its beats have room.
@@ -101,7 +110,8 @@ class PayloadFetch(wiring.Component):
         asked, taken = Signal(), Signal()
         popped = Signal()  # a beat left the buffer in the cycle before
         present = packets.o.valid & chunk_valid
-        fits = at_most(Cat(beats, Const(0, len(room) - len(beats))), room, block=4)
+        more = until[bits:]  # beats, less one
+        fits = ~at_most(room, Cat(more, Const(0, len(room) - len(more))), block=4)
         m.d.comb += [
             request.valid.eq(present & packet.good & reads.i.ready & fits),
             request.payload.function.eq(packet.function),
@@ -109,20 +119,23 @@ class PayloadFetch(wiring.Component):
             request.payload.length.eq(chunk.length),
             asked.eq(request.valid & request.ready),
             taken.eq(asked | (present & ~packet.good)),
-            self.chunks.ready.eq(~chunk_valid | taken),
+            chunks.o.ready.eq(~chunk_valid | taken),
             packets.o.ready.eq(taken & chunk.end),
             reads.i.valid.eq(asked),
             reads.i.payload.end.eq(chunk.end),
             reads.i.payload.epoch.eq(packet.epoch),
+            reads.i.payload.start.eq(chunk.addr),
+            reads.i.payload.stop.eq(until),
         ]
         with m.If(asked):
-            m.d.sync += room.eq(room - beats + popped)
+            m.d.sync += room.eq(room - more - ~popped)
         with m.Else():
             m.d.sync += room.eq(room + popped)
 
         # Responses.
         beat, beat_valid = Signal(self.read_client.rsp.payload.shape(), reset_less=True), Signal()
         ends = beat_valid & beat.last
+        start = reads.o.payload.start & beat.first.replicate(bits)
         m.d.sync += [
             beat.eq(self.read_client.rsp.payload),
             beat_valid.eq(self.read_client.rsp.valid),
@@ -130,7 +143,8 @@ class PayloadFetch(wiring.Component):
         m.d.comb += [
             buffer.i.valid.eq(beat_valid),
             buffer.i.payload.data.eq(beat.data),
-            buffer.i.payload.keep.eq(beat.keep),
+            buffer.i.payload.start.eq(start),
+            buffer.i.payload.count.eq(Mux(beat.last, reads.o.payload.stop, lanes - 1) - start + 1),
             buffer.i.payload.end.eq(beat.last & reads.o.payload.end),
             buffer.i.payload.error.eq(beat.last & beat.error),
             reads.o.ready.eq(ends),
@@ -151,16 +165,21 @@ class PayloadFetch(wiring.Component):
         with m.If(buffer.o.ready):
             m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
 
-        # Join, packet by packet.
+        # Join, packet by packet. Inline bytes have few lanes: the others need no multiplexer.
+        few = min(INLINE_BITS, width)
+        m.d.comb += packer.i.payload.eq(held)
         with m.If(sources.o.payload):
             m.d.comb += [
-                packer.i.payload.eq(self.inline.payload),
+                packer.i.payload.data[:few].eq(self.inline.payload.data),
+                packer.i.payload.start.eq(self.inline.payload.start),
+                packer.i.payload.count.eq(self.inline.payload.count),
+                packer.i.payload.end.eq(self.inline.payload.end),
+                packer.i.payload.error.eq(self.inline.payload.error),
                 packer.i.valid.eq(self.inline.valid & sources.o.valid),
                 self.inline.ready.eq(packer.i.ready & sources.o.valid),
             ]
         with m.Else():
             m.d.comb += [
-                packer.i.payload.eq(held),
                 packer.i.valid.eq(held_valid & sources.o.valid),
                 held_ready.eq(packer.i.ready & sources.o.valid),
             ]

@@ -2,9 +2,10 @@
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.fifo import StreamFifo
+from hdl.common.ram import BLOCK_ROWS
 from hdl.ports.host import read_beat
 
 __all__ = ["LineFill", "page_line"]
@@ -19,13 +20,13 @@ class LineFill(wiring.Component):
     """Collects the beats of 64-byte reads into lines.
 
     Members: ``rsp`` response stream of a read client, ``o`` stream of lines. The asker keeps no
-    more than ``depth`` reads in flight or unfetched. Latency: 2 cycles from the last beat.
+    more than ``BLOCK_ROWS`` reads in flight or unfetched. Latency: 3 cycles from the last beat.
     Throughput: one beat per cycle. Errors: ``error`` of a read goes with its line.
     Reset: empty; no read may be in flight.
     """
 
-    def __init__(self, *, width: int, depth: int):
-        self._width, self._depth = width, depth
+    def __init__(self, *, width: int):
+        self._width = width
         super().__init__(
             {
                 "rsp": In(stream.Signature(read_beat(width), always_ready=True)),
@@ -35,8 +36,8 @@ class LineFill(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        fifo = SyncFIFO(width=8 * 53 + 1, depth=self._depth)
-        m.submodules.fifo = fifo
+        m.submodules.fifo = fifo = StreamFifo(shape=page_line(), depth=BLOCK_ROWS)
+        connect(m, fifo.o, flipped(self.o))
         gathered, error, done = Signal(512, reset_less=True), Signal(reset_less=True), Signal()
         beat = self.rsp.payload
         with m.If(self.rsp.valid):
@@ -50,10 +51,8 @@ class LineFill(wiring.Component):
             address = gathered[64 * n : 64 * n + 64]
             entries += [address[12:], address[:12].any()]
         m.d.comb += [
-            fifo.w_data.eq(Cat(*entries, error)),
-            fifo.w_en.eq(done),
-            self.o.valid.eq(fifo.r_rdy),
-            self.o.payload.eq(fifo.r_data),
-            fifo.r_en.eq(self.o.ready),
+            fifo.i.payload.entries.eq(Cat(*entries)),
+            fifo.i.payload.error.eq(error),
+            fifo.i.valid.eq(done),
         ]
         return m

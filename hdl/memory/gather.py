@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Register
+from hdl.common.ram import BLOCK_ROWS
+from hdl.common.skid import Register, Stage
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
@@ -21,8 +22,8 @@ from .types import ACCESS_REMOTE_READ, CheckSource
 
 __all__ = ["Gather"]
 
-#: Jobs whose headers have not gone to egress.
-HEADERS = 32
+#: Jobs that have not been answered; those whose headers have not gone to egress: BLOCK_ROWS.
+JOBS = 32
 
 
 class _Taken(data.Struct):
@@ -48,7 +49,7 @@ class Gather(wiring.Component):
     ``key_errors``, ``read_errors`` (payload reads that failed).
     Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
     more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
-    reads begin 2 cycles later.
+    reads begin 3 cycles later.
     Throughput: jobs as Checker takes them, INLINE one in a cycle per 16 bytes; one that
     misses the cache of pages does not hold up the checks of those behind it. Payload, of earlier
     jobs, streams meanwhile, a host beat per cycle: 4096 bytes at a page offset cost one beat more
@@ -83,9 +84,10 @@ class Gather(wiring.Component):
         width = self._config.width
         m.submodules.checker = checker = Checker(config=self._config, access=0)
         m.submodules.inline = inline = InlineReader(width=width)
-        m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=HEADERS)
-        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=HEADERS)
-        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=HEADERS)
+        m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=JOBS)
+        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=BLOCK_ROWS)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=BLOCK_ROWS)
+        m.submodules.output = output = Stage(shape=TxHeader)
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
         m.submodules.drain = drain = Drain()
         connect(m, checker.mr, flipped(self.mr))
@@ -170,7 +172,7 @@ class Gather(wiring.Component):
         # Answer: payload order, what becomes of the header, and answer leave in one cycle. There is
         # always room for the verdict: its header still waits in a list as long.
         oldest, result = jobs.o.payload, checker.result.payload
-        copied = Signal(range(HEADERS + 1))  # inline packets copied, not answered
+        copied = Signal(range(JOBS + 1))  # inline packets copied, not answered
         good, reads, answered = Signal(), Signal(), Signal()
         m.d.comb += [
             good.eq(~oldest.check | (result.status == 0)),
@@ -201,10 +203,11 @@ class Gather(wiring.Component):
         ]
 
         # Headers of good packets go out, in order.
+        connect(m, output.o, flipped(self.header))
         m.d.comb += [
-            self.header.payload.eq(headers.o.payload),
-            self.header.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
-            headers.o.ready.eq(verdicts.o.valid & (self.header.ready | ~verdicts.o.payload)),
-            verdicts.o.ready.eq(headers.o.valid & (self.header.ready | ~verdicts.o.payload)),
+            output.i.payload.eq(headers.o.payload),
+            output.i.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
+            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
+            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
         ]
         return m

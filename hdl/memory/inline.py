@@ -2,11 +2,12 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import chunk_beat
-from hdl.common.shift import keep_mask
+from hdl.common.ram import BLOCK_ROWS
+from hdl.common.skid import Stage
 from hdl.ports.jobs import WqeRead
 
 __all__ = ["InlineReader", "SLOTS"]
@@ -24,7 +25,7 @@ class InlineReader(wiring.Component):
     ``ready`` promises room for a whole line, so the copy never waits, and that nothing is read from
     the next cycle on.
     Latency: the copy takes a cycle per 16 bytes and 2 more, in which the next one begins; the first
-    beat comes 4 cycles after ``start``.
+    beat comes 5 cycles after ``start``.
     Throughput: 16 bytes per cycle; at 64 bit, 8 leave per cycle.
     """
 
@@ -50,14 +51,16 @@ class InlineReader(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         piece = data.StructLayout({"data": 128, "count": 5, "end": 1})
-        m.submodules.fifo = fifo = StreamFifo(shape=piece, depth=2 * SLOTS)
+        m.submodules.fifo = fifo = StreamFifo(shape=piece, depth=BLOCK_ROWS)
+        m.submodules.out = pieces = Stage(shape=piece)
+        connect(m, fifo.o, pieces.i)
         line, place = Signal(8, reset_less=True), Signal(5, reset_less=True)
         left, count, ends = Signal(13), Signal(5), Signal()
         running, read, read_end = Signal(), Signal(), Signal(reset_less=True)
         read_count = Signal(5, reset_less=True)
         m.d.comb += [
             # two slots may be on their way into the FIFO
-            self.ready.eq((~running | ends) & (fifo.level <= SLOTS - 2)),
+            self.ready.eq((~running | ends) & (fifo.level <= BLOCK_ROWS - SLOTS - 2)),
             ends.eq(left <= 16),
             count.eq(Mux(ends, left, 16)),
             self.slot.line.eq(line),
@@ -80,23 +83,22 @@ class InlineReader(wiring.Component):
                 left.eq(self.length),
             ]
 
-        slot, beat = fifo.o.payload, self.o.payload
-        m.d.comb += self.o.valid.eq(fifo.o.valid)
+        slot, beat = pieces.o.payload, self.o.payload
+        m.d.comb += self.o.valid.eq(pieces.o.valid)
         if self._width >= 128:
             m.d.comb += [
-                fifo.o.ready.eq(self.o.ready),
+                pieces.o.ready.eq(self.o.ready),
                 beat.data.eq(slot.data),
-                beat.keep.eq(keep_mask(slot.count, 16)),
+                beat.count.eq(slot.count),
                 beat.end.eq(slot.end),
             ]
         else:
-            upper, count = Signal(), Signal(4)
+            upper = Signal()
             final = upper | (slot.count <= 8)
             m.d.comb += [
-                fifo.o.ready.eq(self.o.ready & final),
-                count.eq(Mux(upper, slot.count - 8, Mux(final, slot.count, 8))),
+                pieces.o.ready.eq(self.o.ready & final),
                 beat.data.eq(Mux(upper, slot.data[64:], slot.data[:64])),
-                beat.keep.eq(keep_mask(count, 8)),
+                beat.count.eq(Mux(upper, slot.count - 8, Mux(final, slot.count, 8))),
                 beat.end.eq(slot.end & final),
             ]
             with m.If(self.o.valid & self.o.ready):

@@ -6,8 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import BLOCK_ROWS
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
-from hdl.ports.host import WriteClient
+from hdl.ports.host import PlacedWriteClient
 from hdl.ports.jobs import (
     Activation,
     Completion,
@@ -53,7 +55,7 @@ class Scatter(wiring.Component):
     ``misses``, ``key_errors``.
     Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
     ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
-    First write beat 8 cycles after the effects at 64 bit, 9 at 512.
+    First write beat 7 cycles after the effects.
     Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
     those behind it. Payload one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
@@ -71,7 +73,7 @@ class Scatter(wiring.Component):
                 "effects": In(stream.Signature(Effects)),
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
-                "write_client": Out(WriteClient(config.width)),
+                "write_client": Out(PlacedWriteClient(config.width)),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
@@ -85,7 +87,9 @@ class Scatter(wiring.Component):
         m = Module()
         m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
         m.submodules.cutter = cutter = Cutter(config=self._config)
-        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=EFFECTS)
+        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=BLOCK_ROWS)
+        m.submodules.next = following = Stage(shape=Effects)
+        connect(m, effects.o, following.i)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
         m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
         m.submodules.drain = drain = Drain()
@@ -187,9 +191,9 @@ class Scatter(wiring.Component):
         # Effects, each when its packet is through. The two outputs wait for nobody but their own.
         written = Signal(range(EFFECTS + 1))  # packets through, effects not yet gone
         completed, replied = Signal(), Signal()
-        effect, due = effects.o.payload, Signal()
+        effect, due = following.o.payload, Signal()
         m.d.comb += [
-            due.eq(effects.o.valid & (written != 0)),
+            due.eq(following.o.valid & (written != 0)),
             self.completion.valid.eq(due & effect.complete & ~completed),
             self.completion.payload.eq(effect.completion),
             self.reply.valid.eq(due & effect.reply & ~replied),
@@ -200,7 +204,7 @@ class Scatter(wiring.Component):
                 & (~self.completion.valid | self.completion.ready)
                 & (~self.reply.valid | self.reply.ready)
             ),
-            effects.o.ready.eq(paired),
+            following.o.ready.eq(paired),
         ]
         with m.If(paired):
             m.d.sync += [completed.eq(0), replied.eq(0)]

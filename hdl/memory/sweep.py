@@ -1,6 +1,6 @@
 """Walks over the tags of a translation cache: to clear them, or to drop one region's."""
 
-from amaranth.hdl import Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -44,13 +44,14 @@ class Sweep(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         place, seen, wanted = Signal(self._bits), Signal(self._bits), Signal(16)
-        reading, looking, found = Signal(), Signal(), Signal()
+        reading, looking, looked, found = Signal(), Signal(), Signal(), Signal()
+        at, matches = Signal(self._bits), Signal(3)
         first, dropped = Signal(init=1), Signal(self._bits, reset_less=True)  # first: after reset
-        match = self.tags.row.valid & (self.tags.row.mr == wanted[: self._mr])
+        row, half = self.tags.row, self._mr // 2
         m.d.comb += [
             self.tags.index.eq(place),
             self.tags.enable.eq(reading),
-            self.done.eq(~(self.clearing | reading | looking | found)),
+            self.done.eq(~(self.clearing | reading | looking | looked | found)),
             self.drop.eq(found),
             self.index.eq(dropped),
         ]
@@ -59,8 +60,17 @@ class Sweep(wiring.Component):
         m.d.sync += [
             looking.eq(reading),
             seen.eq(place),
-            found.eq(first | (looking & match)),
-            dropped.eq(Mux(first, place, seen)),
+            looked.eq(looking),
+            at.eq(seen),
+            matches.eq(
+                Cat(
+                    row.valid,
+                    row.mr[:half] == wanted[:half],
+                    row.mr[half:] == wanted[half : self._mr],
+                )
+            ),
+            found.eq(first | (looked & matches.all())),
+            dropped.eq(Mux(first, place, at)),
             self.clearing.eq(first),
         ]
         with m.If(first | reading):

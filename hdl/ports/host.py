@@ -16,6 +16,7 @@ __all__ = [
     "HostPort",
     "ReadClient",
     "WriteClient",
+    "PlacedWriteClient",
     "MmioPort",
     "MmioRequest",
     "ReadRequest",
@@ -24,6 +25,7 @@ __all__ = [
     "edge_write_beat",
     "read_beat",
     "write_beat",
+    "placed_beat",
     "BAR_CONFIG",
     "STREAM_DATA",
     "STREAM_CONTROL",
@@ -76,7 +78,8 @@ class ReadRequest(data.Struct):
 
 def read_beat(width: int) -> data.StructLayout:
     """Response beat to a client: realigned, in request order. ``error`` is final on ``last``;
-    a failed read still returns its full number of beats (their data is undefined)."""
+    a failed read still returns its full number of beats (their data is undefined). Of an engine
+    with ``address_lanes``: the aligned beats that the request touches, ``keep`` is undefined."""
     return data.StructLayout({"data": width, "keep": width // 8, "first": 1, "last": 1, "error": 1})
 
 
@@ -115,6 +118,37 @@ class WriteClient(Signature):
 
     def __init__(self, width: int):
         super().__init__({"beat": Out(stream.Signature(write_beat(width)))})
+
+
+def placed_beat(width: int) -> data.StructLayout:
+    """A beat of a client that says where the bytes of each aligned beat of host memory come from.
+
+    Lanes ``start`` to ``stop`` - 1 are written: lane n gets byte n - ``up`` of ``data``, where a
+    negative one is a byte of the beat before. ``addr`` is that of lane 0, valid on ``first``.
+    ``more``: the next burst may need this beat too, so the turn stays with this client.
+    """
+    lanes = (width // 8).bit_length() - 1
+    return data.StructLayout(
+        {
+            "stream_id": 4,
+            "function": 8,
+            "addr": 64,
+            "data": width,
+            "up": lanes,
+            "start": lanes,
+            "stop": lanes + 1,
+            "first": 1,
+            "last": 1,
+            "more": 1,
+        }
+    )
+
+
+class PlacedWriteClient(Signature):
+    """As WriteClient, of ``placed_beat``: a beat at the client is a beat of host memory."""
+
+    def __init__(self, width: int):
+        super().__init__({"beat": Out(stream.Signature(placed_beat(width)))})
 
 
 class MmioRequest(data.Struct):

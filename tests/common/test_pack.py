@@ -37,12 +37,16 @@ def pack(width, packets, *, idle=0.0, stall=0.0, seed=1):
             for place, chunk in enumerate(chunks):
                 while rng.random() < idle:
                     await ctx.tick()
+                start = rng.randrange(min(lanes - len(chunk) + 1, lanes))
                 ctx.set(
                     dut.i.payload,
                     {
-                        # junk beyond keep must not show
-                        "data": int.from_bytes(chunk.ljust(lanes, b"\xee"), "little"),
-                        "keep": (1 << len(chunk)) - 1,
+                        # junk beside the bytes must not show
+                        "data": int.from_bytes(
+                            b"\xdd" * start + chunk.ljust(lanes - start, b"\xee"), "little"
+                        ),
+                        "start": start,
+                        "count": len(chunk),
                         "end": place == len(chunks) - 1,
                         "error": place == bad,
                     },
@@ -124,7 +128,9 @@ def test_reset_in_mid_packet():
 
     async def bench(ctx):
         async def beat(value, end):
-            ctx.set(dut.i.payload, {"data": value, "keep": 0x1F, "end": end, "error": 1 - end})
+            ctx.set(
+                dut.i.payload, {"data": value, "start": 0, "count": 5, "end": end, "error": 1 - end}
+            )
             ctx.set(dut.i.valid, 1)
             await ctx.tick().until(dut.i.ready)
             ctx.set(dut.i.valid, 0)

@@ -8,10 +8,11 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 
 from sim.testbench import Testbench
-from tests.host.dma_clients import Reader, Writer
+from tests.host.dma_clients import Reader, make_writer
 from tests.host.test_read import CLIENTS, WRITERS, config
 
 SIZE = 1 << 20
+ADDRESS_LANES = bool(os.environ.get("ADDRESS_LANES"))
 
 
 async def start(dut, cycles):
@@ -19,7 +20,7 @@ async def start(dut, cycles):
     bench = Testbench(dut, config=conf, memory=SIZE)
     dut.nic0_hold.value = 0
     dut.nic0_abort.value = 0
-    readers = [Reader(dut, i, conf.width) for i in range(CLIENTS)]
+    readers = [Reader(dut, i, conf.width, ADDRESS_LANES) for i in range(CLIENTS)]
     await bench.start()
     rng = np.random.default_rng(7)
     bench.hosts[0].memory.bytes[:] = rng.integers(0, 256, SIZE, dtype=np.uint8)
@@ -186,7 +187,7 @@ async def reads_stay_behind_writes(dut):
     """
     bench, host, readers = await start(dut, 400_000)
     log = []
-    writers = [Writer(dut, i, bench.config.width, log) for i in range(WRITERS)]
+    writers = [make_writer(dut, i, bench.config.width, log) for i in range(WRITERS)]
     rng = random.Random(cocotb.RANDOM_SEED)
     stale = 0
     for round_ in range(300):
@@ -215,7 +216,7 @@ async def reads_stay_behind_writes(dut):
 async def reads_go_on_under_writes(dut):
     """Writes that never end hold no read back for longer than those accepted before it."""
     bench, host, readers = await start(dut, 200_000)
-    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    writers = [make_writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
     host.set(read_latency_ns=0, stall_write=0.5)
     for i in range(600):
         writers[i % WRITERS].write(1 << 17, bytes(256))
@@ -235,7 +236,7 @@ async def reads_go_on_under_writes(dut):
 async def small_reads_under_small_writes(dut):
     """Reads wait for the writes accepted before them side by side, not one after the other."""
     bench, host, readers = await start(dut, 100_000)
-    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    writers = [make_writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
     host.set(read_latency_ns=20, reorder=False)
     for i in range(1500):
         writers[i % WRITERS].write((1 << 17) + 8 * i, bytes(8))
@@ -256,7 +257,7 @@ async def small_reads_under_small_writes(dut):
 async def a_read_outlives_many_writes(dut):
     """Reads that find no tag while 200 bursts go by are issued when the writes have ended."""
     bench, host, readers = await start(dut, 100_000)
-    writers = [Writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
+    writers = [make_writer(dut, i, bench.config.width, []) for i in range(WRITERS)]
     host.set(read_latency_ns=10_000)
     for i in range(60):
         readers[i % CLIENTS].read(64 * i, 64)

@@ -7,7 +7,8 @@ import cocotb
 import numpy as np
 
 from sim.testbench import Testbench
-from tests.host.dma_clients import Writer
+from tests.host.dma import NARROW, PLACED
+from tests.host.dma_clients import Writer, make_writer
 from tests.host.test_read import WRITERS, config
 
 SIZE = 1 << 20
@@ -19,7 +20,7 @@ async def start(dut, cycles):
     dut.nic0_hold.value = 0
     dut.nic0_abort.value = 0
     log = []
-    writers = [Writer(dut, i, conf.width, log) for i in range(WRITERS)]
+    writers = [make_writer(dut, i, conf.width, log) for i in range(WRITERS)]
     await bench.start()
     bench.hosts[0].memory.bytes[:] = 0xEE
     bench.deadline(cycles)
@@ -88,6 +89,25 @@ async def every_offset(dut):
             writers[(offset + i) % WRITERS].write(place + offset, rng.randbytes(length), i % 3)
             place += 5 * beat
     await finish(bench, dut, writers)
+    agree(host, log)
+
+
+@cocotb.test()
+async def kinds_of_clients(dut):
+    """Bytes that a client places itself, from any lane to any lane, between others' and few."""
+    bench, host, writers, log = await start(dut, 200_000)
+    narrow = Writer(dut, NARROW, bench.config.width, log)
+    writers.append(narrow)
+    rng = random.Random(4)
+    beat = bench.config.bytes_per_beat
+    host.set(stall_write=0.3, write_delay_ns=0)
+    for _ in range(600):
+        length = rng.choice([rng.randint(2, beat), rng.randint(2, 3 * beat)])
+        writers[PLACED].write(rng.randrange(8192), rng.randbytes(length))
+        writers[0].write(rng.randrange(8192), rng.randbytes(rng.randint(1, 2 * beat)))
+        narrow.write(rng.randrange(8192), rng.randbytes(rng.randint(1, 8)))
+    await finish(bench, dut, writers)
+    assert len(log) == 1800
     agree(host, log)
 
 

@@ -7,18 +7,27 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.config import NicConfig
 from hdl.host.read import ReadEngine
 from hdl.host.write import WriteEngine
-from hdl.ports.host import HostPort, ReadClient, WriteClient
+from hdl.ports.host import HostPort, PlacedWriteClient, ReadClient, WriteClient
 
-__all__ = ["Dma"]
+__all__ = ["NARROW", "PLACED", "Dma"]
+
+#: Write clients of a kind of their own, as WriteEngine has them.
+PLACED, NARROW = 2, 3
 
 
 class Dma(wiring.Component):
-    """``reads`` read clients and ``writes`` write clients; nothing answers register accesses."""
+    """``reads`` read clients and ``writes`` write clients; nothing answers register accesses.
 
-    def __init__(self, *, config: NicConfig, reads: int, writes: int):
+    ``address_lanes``: as of ReadEngine."""
+
+    def __init__(self, *, config: NicConfig, reads: int, writes: int, address_lanes: bool = False):
         self._config, self._reads, self._writes = config, reads, writes
+        self._address_lanes = address_lanes
         members = {f"reader{i}": In(ReadClient(config.width)) for i in range(reads)}
-        members |= {f"writer{i}": In(WriteClient(config.width)) for i in range(writes)}
+        members |= {
+            f"writer{i}": In((PlacedWriteClient if i == PLACED else WriteClient)(config.width))
+            for i in range(writes)
+        }
         super().__init__(
             members
             | {
@@ -32,8 +41,15 @@ class Dma(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.read = read = ReadEngine(config=self._config, clients=self._reads, direct=(1,))
-        m.submodules.write = write = WriteEngine(config=self._config, clients=self._writes)
+        m.submodules.read = read = ReadEngine(
+            config=self._config,
+            clients=self._reads,
+            direct=(1,),
+            address_lanes=self._address_lanes,
+        )
+        m.submodules.write = write = WriteEngine(
+            config=self._config, clients=self._writes, placed=(PLACED,), narrow=(NARROW,)
+        )
         for i in range(self._reads):
             connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"client{i}"))
         for i in range(self._writes):

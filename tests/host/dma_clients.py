@@ -2,13 +2,17 @@
 
 import random
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import cocotb
 from cocotb.triggers import RisingEdge
 
-__all__ = ["Reader", "Writer", "Request"]
+from hdl.ports.host import placed_beat
+from tests.host.dma import PLACED
+
+__all__ = ["PlacedWriter", "Reader", "Request", "Writer", "make_writer"]
 
 
 @dataclass
@@ -25,10 +29,12 @@ class Request:
 
 
 class Reader:
-    """One read client: issues requests in order, takes the beats, checks their form."""
+    """One read client: issues requests in order, takes the beats, checks their form.
 
-    def __init__(self, dut: Any, index: int, width: int):
-        self._bytes = width // 8
+    ``address_lanes``: as of ReadEngine."""
+
+    def __init__(self, dut: Any, index: int, width: int, address_lanes: bool = False):
+        self._bytes, self._address_lanes = width // 8, address_lanes
         self._width = width
         self._clk = dut.clk
         prefix = f"nic0_reader{index}__"
@@ -82,10 +88,13 @@ class Reader:
             request = self.pending[0]
             left = request.length - len(request.data)
             assert first == (not request.data), "first"
-            assert last == (left <= count), "last"
-            assert keep == (1 << min(left, count)) - 1, f"keep {keep:#x}, {left} bytes left"
+            skipped = request.addr % count if first and self._address_lanes else 0
+            size = min(left, count - skipped)
+            assert last == (left == size), "last"
+            if not self._address_lanes:
+                assert keep == (1 << size) - 1, f"keep {keep:#x}, {left} bytes left"
             assert last or not error, "error before last"
-            size = min(left, count)
+            beat >>= 8 * skipped
             request.data += (beat & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
             request.cycles.append(self.cycle)
             if last:
@@ -116,27 +125,18 @@ class Writer:
         self.waiting.append((addr, data, stream, idle, cut))
 
     async def _send(self) -> None:
-        rng, count, width = self._rng, self._bytes, self._width
+        rng = self._rng
         while True:
             self.busy = bool(self.waiting)
             if not self.waiting:
                 await RisingEdge(self._clk)
                 continue
             addr, data, stream, idle, cut = self.waiting.popleft()
-            beats = -(-len(data) // count)
-            for i in range(beats):
+            for i, value in enumerate(self._values(addr, data, stream)):
                 if cut and i == cut:
                     break
                 while idle and rng.random() < idle:
                     await RisingEdge(self._clk)
-                piece = data[i * count : (i + 1) * count]
-                first, last = i == 0, i == beats - 1
-                # Addresses are valid on ``first`` only: anything else must not matter.
-                where = addr if first else rng.getrandbits(64)
-                value = (stream if first else rng.getrandbits(4)) | 1 << 4 | where << 12
-                value |= int.from_bytes(piece, "little") << 76
-                value |= ((1 << len(piece)) - 1) << (76 + width)
-                value |= (first | last << 1) << (76 + width + count)
                 self._payload.value = value
                 self._valid.value = 1
                 while True:
@@ -147,3 +147,57 @@ class Writer:
                 self.beats += 1
             else:
                 self._log.append((addr, data, stream))
+
+    def _values(self, addr: int, data: bytes, stream: int) -> Iterator[int]:
+        """The beats of a burst."""
+        rng, count, width = self._rng, self._bytes, self._width
+        for at in range(0, len(data), count):
+            piece = data[at : at + count]
+            first, last = at == 0, at + count >= len(data)
+            # Addresses are valid on ``first`` only: anything else must not matter.
+            where = addr if first else rng.getrandbits(64)
+            value = (stream if first else rng.getrandbits(4)) | 1 << 4 | where << 12
+            value |= int.from_bytes(piece, "little") << 76
+            value |= ((1 << len(piece)) - 1) << (76 + width)
+            yield value | (first | last << 1) << (76 + width + count)
+
+
+class PlacedWriter(Writer):
+    """A client that places its bytes: what is one burst elsewhere are two here, if that is possible
+    so that the second begins with bytes of a beat that the first has begun."""
+
+    def _values(self, addr: int, data: bytes, stream: int) -> Iterator[int]:
+        rng, count = self._rng, self._bytes
+        layout = placed_beat(self._width)
+        cut = rng.randrange(len(data))
+        cut = cut if cut % count else 0
+        beats = [data[at : at + count] for at in range(0, len(data), count)]
+        place, current = 0, b""  # from this lane of the current beat on nothing is used
+        for begin, end in ((0, cut), (cut, len(data))):
+            at = begin
+            while at < end:
+                first = at == begin
+                start = (addr + begin) % count if first else 0
+                size = min(count - start, end - at)
+                if not place or place + size > count:
+                    current = beats.pop(0)
+                up, place = (start - place) % count, (place + size) % count
+                at += size
+                value = {
+                    "stream_id": stream if first else rng.getrandbits(4),
+                    "function": 1,
+                    "addr": addr + begin if first else rng.getrandbits(64),
+                    "data": int.from_bytes(current, "little"),
+                    "up": up,
+                    "start": start,
+                    "stop": start + size,
+                    "first": first,
+                    "last": at == end,
+                    "more": place != 0 and at < len(data),
+                }
+                yield layout.const(value).as_bits()
+
+
+def make_writer(dut: Any, index: int, width: int, log: list[Any]) -> Writer:
+    """The client of this number of the test's engine."""
+    return (PlacedWriter if index == PLACED else Writer)(dut, index, width, log)

@@ -7,6 +7,7 @@ from hdl.host.read import ReadEngine
 from sim.build import Rtl, run
 from sim.testbench import build
 
+#: Writers that write anything; one more is narrow.
 CLIENTS, WRITERS = 3, 3
 
 
@@ -15,15 +16,25 @@ def config(width: int) -> NicConfig:
     return NicConfig(width=width, read_tags=32, read_bytes=512, write_bytes=256)
 
 
-def model(width: int):
+def model(width: int, **settings):
     """The simulation that the tests of both engines share."""
-    parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS}
+    parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS + 1} | settings
     return build(Rtl("tests.host.dma:Dma", parameters), config=config(width))
 
 
 @pytest.mark.parametrize("width", [64, 512])
 def test_read_engine(width):
     run(model(width), test_module="tests.host.bench_read", extra_env={"WIDTH": str(width)})
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_read_engine_in_address_lanes(width):
+    """The same, each byte in the lane of its address."""
+    run(
+        model(width, address_lanes=True),
+        test_module="tests.host.bench_read",
+        extra_env={"WIDTH": str(width), "ADDRESS_LANES": "1"},
+    )
 
 
 def test_bad_parameters():

@@ -16,3 +16,6 @@ def test_write_engine(width):
 def test_bad_parameters():
     with pytest.raises(ValueError, match="Clients must be 1 to 16, not 17"):
         WriteEngine(config=NicConfig(), clients=17)
+    for clients in ((0, 2), (0, 0)):
+        with pytest.raises(ValueError, match="different ones of 0 to 1"):
+            WriteEngine(config=NicConfig(), clients=2, placed=clients[:1], narrow=clients[1:])

@@ -7,7 +7,7 @@ import random
 
 import cocotb
 
-from hdl.ports.host import write_beat
+from hdl.ports.host import placed_beat
 from hdl.ports.jobs import (
     Activation,
     Completion,
@@ -45,7 +45,9 @@ class Bench:
         self.bursts: list[tuple[int, bytes, int]] = []  # expected: address, bytes, job
         self.ends: list[int] = []  # bursts that must have ended before job n's effects
         self.burst: tuple[int, bytearray] | None = None
+        self.before = bytes(LANES)  # data of the beat before
         self.burst_times: list[int] = []
+        self.first_times: list[int] = []  # of each burst's first beat
         self.beats = 0
         self.done_bursts = 0
         self.effects_due: list[tuple[int, dict]] = []
@@ -131,22 +133,30 @@ class Bench:
         self.effects.items.append(self.effects_in[len(self.got) - 1])
 
     def wrote(self, item):
-        beat = unpack(write_beat(WIDTH), item)
+        beat = unpack(placed_beat(WIDTH), item)
         self.beats += 1
+        start, stop = beat["start"], beat["stop"]
+        data = self.before + beat["data"].to_bytes(LANES, "little")
+        data, self.before = data[LANES - beat["up"] :][:LANES], data[LANES:]
         self.burst_times.append(self.bus.now)
         if beat["first"]:
+            self.first_times.append(self.bus.now)
             assert self.burst is None and beat["function"] == FUNCTION and beat["stream_id"] == 0
             self.burst = (beat["addr"], bytearray())
+            assert start == beat["addr"] % LANES
+        else:
+            assert start == 0
         addr, content = self.burst
-        count = beat["keep"].bit_count()
-        assert count and beat["keep"] == (1 << count) - 1 and (beat["last"] or count == LANES)
-        content += beat["data"].to_bytes(LANES, "little")[:count]
+        assert start < stop <= LANES and (beat["last"] or stop == LANES)
+        content += data[start:stop]
         if beat["last"]:
             wanted = self.bursts[self.done_bursts]
             assert self.got[wanted[2]] == OK  # answered before it is written
             assert (addr, bytes(content)) == wanted[:2], f"job {wanted[2]}, burst at {addr:#x}"
             self.done_bursts += 1
             self.burst = None
+            if not beat["more"]:  # others' beats come in between
+                self.before = bytes(LANES)
 
     def release(self, name, item):
         wanted = [one for one in self.effects_due if one[0] == name]
@@ -402,11 +412,11 @@ async def rates(dut):
     }
     for name, send in kinds.items():
         for _ in range(2):  # the second time all pages are cached
-            begun, out = len(bench.jobs), len(bench.burst_times)
+            begun, out = len(bench.jobs), len(bench.first_times)
             for n in range(count):
                 send(n)
             await bench.finish()
-        taken, beats = bench.job.times[begun:], bench.burst_times[out:]
+        taken, beats = bench.job.times[begun:], bench.first_times[out:]
         answered, effects = bench.checked.times[begun:], bench.effects.times[begun:]
         least = size // LANES
         spent = {"job": taken, "answer": answered, "effects": effects, "packet": beats}

@@ -144,7 +144,9 @@ class Sink:
 
 
 class Reader:
-    """Serves a read client from memory, in order, after ``latency`` cycles at least."""
+    """Serves a read client from memory, in order, after ``latency`` cycles at least.
+
+    ``address_lanes``: with the aligned beats that the request touches, and without ``keep``."""
 
     def __init__(
         self,
@@ -157,8 +159,10 @@ class Reader:
         latency: int = 20,
         idle: float = 0.0,
         stall: float = 0.0,
+        address_lanes: bool = False,
     ):
         self.bus, self.name, self.memory, self.width, self.rng = bus, name, memory, width, rng
+        self.address_lanes = address_lanes
         self.latency, self.idle = latency, idle
         self.layout = read_beat(width)
         self.valid = getattr(bus.dut, f"{name}__rsp__valid")
@@ -177,13 +181,14 @@ class Reader:
         assert 1 <= length <= 4096 and addr % 4096 + length <= 4096, request
         lanes = self.width // 8
         due = self.bus.now + self.latency + (self.rng.randrange(40) if self.idle else 0)
-        content = self.memory.read(addr, length)
-        for at in range(0, length, lanes):
+        before = addr % lanes if self.address_lanes else 0
+        content = self.rng.randbytes(before) + self.memory.read(addr, length)
+        for at in range(0, len(content), lanes):
             part = content[at : at + lanes]
-            last = at + lanes >= length
+            last = at + lanes >= len(content)
             beat = {
                 "data": int.from_bytes(part, "little"),
-                "keep": (1 << len(part)) - 1,
+                "keep": 0 if self.address_lanes else (1 << len(part)) - 1,
                 "first": at == 0,
                 "last": last,
                 "error": last and self.memory.fails(addr, length),

@@ -175,8 +175,8 @@ def test_rates():
         bench.ask(region.key, page, 38 * PAGE)
         await bench.run(ctx)
         cold = bench.chunk_times[-1] - bench.accepted[0]
-        # six lines of 8 beats each, one latency; the clearing after reset came before
-        assert cold <= 64 + LATENCY + 6 * 8 + 32
+        # six lines of 8 beats and a cycle each, one latency; the clearing after reset came before
+        assert cold <= 64 + LATENCY + 6 * (8 + 1) + 32
         reads = bench.reads
         assert reads <= 6
         bench.ask(region.key, page, 1)
