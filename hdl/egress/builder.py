@@ -26,7 +26,7 @@ from hdl.wire.constants import (
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
 
-from .rows import SENT_OPCODES, head, head_bits
+from .rows import HEAD_BYTES, SENT_OPCODES, head
 
 __all__ = ["HeaderBuilder"]
 
@@ -56,7 +56,7 @@ class HeaderBuilder(wiring.Component):
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(stream.Signature(head(width))),
-                "headers": Out(stream.Signature(head_bits(width))),
+                "headers": Out(stream.Signature(8 * HEAD_BYTES)),
             }
         )
 
@@ -64,9 +64,7 @@ class HeaderBuilder(wiring.Component):
         m = Module()
         layout = head(self._width)
         m.submodules.queue = queue = StreamFifo(shape=layout, depth=AHEAD)
-        m.submodules.bytes_queue = bytes_queue = StreamFifo(
-            shape=head_bits(self._width), depth=AHEAD
-        )
+        m.submodules.bytes_queue = bytes_queue = StreamFifo(shape=8 * HEAD_BYTES, depth=AHEAD)
         valid = Signal(self.STAGES)
         credit = Signal(range(AHEAD + 1), init=AHEAD)
         take, done = Signal(), Signal()
@@ -173,7 +171,7 @@ class HeaderBuilder(wiring.Component):
         transport = self._transport(m, job8, entry8.segment)
         addresses = Cat(job8.av.dmac, self.mac_address)
         assert ETHERNET.size == 14  # addresses and EtherType
-        packet = Signal(head_bits(self._width), reset_less=True)
+        packet = Signal(8 * HEAD_BYTES, reset_less=True)
         base = Signal(7)  # headers to BTH
         before = Signal(7)  # those in front of UDP
         vlan8 = entry8.row.vlan_valid

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import accumulate, increment
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
@@ -38,7 +38,7 @@ class Egress(wiring.Component):
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
     bytes; ``counters``.
-    Latency: 21 (64 bit) to 24 (512 bit) cycles from ``header`` to the first beat.
+    Latency: 21 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Who waits: a frame waits for its payload, also in its middle.
     Errors: ``error`` of the payload, an invalid GID row or an opcode without description: the
@@ -63,14 +63,14 @@ class Egress(wiring.Component):
         m = Module()
         width = self._config.width
         beat = packet_beat(width)
-        m.submodules.payload_skid = payload_skid = Skid(shape=beat)
+        m.submodules.payload_stage = payload_stage = Stage(shape=beat)
         m.submodules.builder = builder = HeaderBuilder(width=width)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width)
         m.submodules.queue = queue = StreamFifo(shape=beat, depth=QUEUE)
         connect(m, flipped(self.header), builder.i)
-        connect(m, flipped(self.payload), payload_skid.i)
-        connect(m, payload_skid.o, merge.payload)
+        connect(m, flipped(self.payload), payload_stage.i)
+        connect(m, payload_stage.o, merge.payload)
         connect(m, builder.o, merge.heads)
         connect(m, builder.gid, flipped(self.gid))
         connect(m, builder.headers, merge.headers)

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.shift import shifted
 from hdl.ports.packet import packet_stream
 
-from .rows import beat_number, head, head_bits, sealed_beat
+from .rows import HEAD_BYTES, beat_number, head, sealed_beat
 
 __all__ = ["Merge"]
 
@@ -31,7 +31,7 @@ class Merge(wiring.Component):
         super().__init__(
             {
                 "heads": In(stream.Signature(head(width))),
-                "headers": In(stream.Signature(head_bits(width))),
+                "headers": In(stream.Signature(8 * HEAD_BYTES)),
                 "payload": In(packet_stream(width)),
                 "go": In(1),
                 "stepped": Out(1),
@@ -117,8 +117,10 @@ class Merge(wiring.Component):
         ]
 
         # Headers, then payload, then zeros. The headers' bytes leave their queue a cycle late.
-        parts = len(self.headers.p) // width
-        header = self.headers.p.word_select(facts.number[: ceil_log2(parts)], width)
+        parts = -(-HEAD_BYTES // size)
+        headers = Signal(parts * width)
+        m.d.comb += headers.eq(self.headers.p)
+        header = headers.word_select(facts.number[: ceil_log2(parts)], width)
         payload = shifted(m, moved, shift, 32, "payload")
         m.d.comb += [
             self.headers.ready.eq(valid & facts.last),

@@ -28,7 +28,7 @@ class Seal(wiring.Component):
         self._width = width
         # The ICRC starts 2 modulo 4, so what fills its beat is that as well.
         self._unfill = CrcUnfill(width=width, step=4, least=2)
-        self._wait = 1 + CrcBeats.LATENCY + self._unfill.latency
+        self._wait = 1 + CrcBeats.LATENCY + CrcUnfill.LATENCY
         self.latency = self._wait + 1
         super().__init__(
             {
