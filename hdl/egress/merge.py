@@ -7,6 +7,8 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.shift import shifted
 from hdl.ports.packet import packet_stream
+from hdl.wire.constants import ip_offset
+from hdl.wire.headers import IPV4
 
 from .rows import HEAD_BYTES, beat_number, head, sealed_beat
 
@@ -47,7 +49,7 @@ class Merge(wiring.Component):
         counts = beat_number(width)
 
         # The packet being sent: its lengths stay at the input until its last beat.
-        now, failed = self.heads.p, Signal()
+        now, failed = self.heads.p.lengths, Signal()
         number, end_beat = Signal(counts), Signal(counts)
         first = number == 0
         wanted = Signal(14 - lane_bits)  # payload beats not yet taken, from the second beat on
@@ -119,7 +121,17 @@ class Merge(wiring.Component):
         # Headers, then payload, then zeros. The headers' bytes leave their queue a cycle late.
         parts = -(-HEAD_BYTES // size)
         headers = Signal(parts * width)
+        # Behind the tag or without it; of an IPv6 header there is none.
+        checksum = Signal(16, reset_less=True)
+        with m.If(now.ipv6):
+            m.d.sync += checksum.eq(0)
+        with m.Else():
+            m.d.sync += checksum.eq(self.heads.p.checksum)
         m.d.comb += headers.eq(self.headers.p)
+        for vlan in (False, True):
+            at = ip_offset(vlan=vlan) + IPV4["checksum"].byte
+            with m.If(facts.vlan == vlan):
+                m.d.comb += headers[8 * at :][:16].eq(self.headers.p[8 * at :][:16] | checksum)
         header = headers.word_select(facts.number[: ceil_log2(parts)], width)
         payload = shifted(m, moved, shift, 32, "payload")
         m.d.comb += [

@@ -312,4 +312,4 @@ async def latency(dut):
         await ClockCycles(dut.clk, 1)
         cycle += 1
         assert cycle < 100
-    assert cycle == 21
+    assert cycle == 20
