@@ -63,6 +63,8 @@ def _simulate(design, bench) -> None:
         (64, range(1, 90), {}),
         (512, range(55, 200, 9), {}),
         (64, range(2, 90, 4), {"step": 4, "least": 2}),
+        (128, range(34, 150, 4), {"step": 4, "least": 2}),
+        (256, range(34, 200, 4), {"step": 4, "least": 2}),
         (512, range(58, 300, 4), {"step": 4, "least": 2}),
     ],
 )
