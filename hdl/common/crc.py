@@ -143,26 +143,8 @@ class IcrcMask(wiring.Component):
                             for target, mask in zip((ones, zeros, flip), masks, strict=True):
                                 part = mask[number * size : (number + 1) * size]
                                 m.d.comb += target.eq(int.from_bytes(part, "little"))
-        bytes_ = []
-        for n in range(size):
-            at = slice(8 * n, 8 * n + 8)
-            byte = self.data[at]
-            if self._whole(n):
-                # For a register behind it: its set and reset instead of a table for each bit.
-                byte = Mux(zeros[8 * n], 0, Mux(ones[8 * n], 0xFF, byte))
-            else:
-                byte = (byte | ones[at]) & ~zeros[at] ^ flip[at]
-            bytes_.append(byte[:8])
-        m.d.comb += self.masked.eq(Cat(bytes_))
+        m.d.comb += self.masked.eq((self.data | ones) & ~zeros ^ flip)
         return m
-
-    def _whole(self, n: int) -> bool:
-        """Whether byte ``n`` of a beat only ever becomes 0, or FFh, or stays."""
-        return all(
-            one[at] in (0, 0xFF) and zero[at] in (0, 0xFF) and not flip[at]
-            for one, zero, flip in self._masks.values()
-            for at in range(n, len(one), self._width // 8)
-        )
 
 
 class CrcBeats(wiring.Component):

@@ -94,7 +94,7 @@ class HeaderBuilder(wiring.Component):
         m.d.sync += self.gid.index.eq(job.av.sgid_index)
         row3 = Signal(GidRow, reset_less=True)
         m.d.sync += row3.eq(self.gid.row)
-        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=4, block=True)
+        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=3, block=True)
         m.d.comb += [jobs.i.eq(job), jobs.i_valid.eq(take)]
         opcode1 = delayed(m, job.opcode, 1, name="opcode")
         length1 = delayed(m, job.length, 1, name="length")
@@ -154,13 +154,8 @@ class HeaderBuilder(wiring.Component):
         m.d.comb += [header_sum.data.eq(entry4.ipv4), sums.i.payload.eq(~header_sum.sum)]
 
         # 5: the bytes.
-        # What more is made of than a choice comes from registers: a block RAM is late.
-        job4 = Signal(TxHeader)
-        m.d.comb += [
-            job4.eq(jobs.o),
-            job4.opcode.eq(delayed(m, opcode1, 3, name="opcode4")),
-            job4.length.eq(delayed(m, length1, 3, name="length4")),
-        ]
+        job4 = Signal(TxHeader, reset_less=True)  # a block RAM's output is late
+        m.d.sync += job4.eq(jobs.o)
         ipv6_4 = build(
             IPV6,
             {

@@ -153,9 +153,9 @@ class HeaderParser(wiring.Component):
         checks = data.View(
             HeaderChecks, delayed(m, Value.cast(checks3), self.LATENCY - 3, name="checks")
         )
-        # RFC 768: zero, protocol, UDP length. As raw words a number in the low byte is shifted.
         ipv4 = delayed(m, kind1.ipv4, WordSum.LATENCY, name="ipv4")
         wrong_sum = ipv4 & (header_sum.sum != 0xFFFF)
+        # RFC 768: zero, protocol, UDP length. As raw words a number in the low byte is shifted.
         pseudo = raw(l4, UDP, "length") + Const(IP_PROTOCOL_UDP << 8, 16)
         m.d.comb += [
             self.o.eq(row),
