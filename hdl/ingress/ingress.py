@@ -107,7 +107,7 @@ class Ingress(wiring.Component):
 
         # Payload: realigned so that a packet's last beat is written when the decision falls.
         wait = DECISION - 1 - Realign.LATENCY
-        m.submodules.beats = beats = Delay(shape=width, cycles=wait, block=True)
+        m.submodules.beats = beats = Delay(shape=width, cycles=wait)
         later = wait - Decoder.PLAN_LATENCY
         valid = Signal(later)
         m.d.sync += valid.eq(valid << 1 | decoder.plan_valid)
