@@ -13,6 +13,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .sums import wide_sum
+
 __all__ = ["BeatSum", "WordSum", "plus"]
 
 
@@ -20,8 +22,10 @@ def _grouped(m: Module, values: list[Value], group: int, *, name: str) -> list[V
     """Registered sums of ``group`` neighbours."""
     sums = []
     for at in range(0, len(values), group):
-        total = reduce(add, values[at : at + group])
-        register = Signal(len(total), name=f"{name}{at // group}", reset_less=True)
+        some = values[at : at + group]
+        total = reduce(add, some)
+        bits = len(some[0]) + (len(some) - 1).bit_length()  # not one more for each addition
+        register = Signal(bits, name=f"{name}{at // group}", reset_less=True)
         m.d.sync += register.eq(total)
         sums.append(register)
     return sums
@@ -92,6 +96,9 @@ class BeatSum(wiring.Component):
         for stage in range(3):
             sums = _grouped(m, sums, 4, name=f"stage{stage}_")
         (beat,) = sums
+        before = Signal(32)
+        m.d.comb += before.eq(Mux(first[2], 0, self.sum))
+        after = wide_sum(m, before, beat, block=16)
         with m.If(valid[2]):
-            m.d.sync += self.sum.eq(plus(Mux(first[2], 0, self.sum), beat))
+            m.d.sync += self.sum.eq(after)
         return m

@@ -3,16 +3,17 @@
 The CRC is linear. A register that starts at 0 ignores leading zeros; a start value may be XORed
 into the first four bytes instead. So a beat is masked (``IcrcMask``), its contribution G(data) is
 computed in two pipeline stages, and only ``state' = A * state ^ G`` is a loop (``CrcBeats``). A
-tail is filled with zeros; ``CrcUnfill`` takes the fill back, a power of two of bytes in each stage,
-and ``residues`` says what a receiver must find without taking it back.
+tail is filled with zeros; ``CrcUnfill`` takes the fill back by tables, and ``residues`` says what a
+receiver must find without taking it back.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, reduce
+from operator import xor
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.wire.constants import ICRC_RESIDUE, icrc_masks
@@ -21,20 +22,31 @@ __all__ = ["CrcBeats", "CrcUnfill", "IcrcMask", "residues"]
 
 #: Reflected polynomial of CRC-32 (IEEE 802.3, 3.2.9).
 POLYNOMIAL = 0xEDB88320
-#: Bits XORed in one pipeline stage: two levels of 6-input tables.
-STAGE_BITS = 36
+#: Multiples of the polynomial with few terms, as their powers of x, and how many halves of the
+#: powers to be got rid of are taken from the lower end. Each power outside of as many as the degree
+#: is the sum of a few inside. 32 sums of half of 512 bits take twice the tables of sums of half of
+#: 137 bits and the three folds before.
+FOLDS = (
+    ((0, 89, 117, 155, 300), 1),
+    ((0, 79, 85, 123, 186, 203), 2),
+    ((0, 8, 29, 70, 80, 84, 137), 0),
+)
+#: Folds in front of the first register.
+EARLY_FOLDS = 2
+#: Address bits of a table of ``CrcUnfill``: half a block RAM of 32-bit rows.
+TABLE_BITS = 9
 
 
-def _forward(state: int, data_bytes: int) -> int:
-    """The register after that many zero bytes."""
-    for _ in range(8 * data_bytes):
+def _forward(state: int, bits: int) -> int:
+    """The register after that many zero bits."""
+    for _ in range(bits):
         state = state >> 1 ^ (POLYNOMIAL if state & 1 else 0)
     return state
 
 
-def _backward(state: int, data_bytes: int) -> int:
-    """The register before that many zero bytes."""
-    for _ in range(8 * data_bytes):
+def _backward(state: int, bits: int) -> int:
+    """The register before that many zero bits."""
+    for _ in range(bits):
         state = (state ^ POLYNOMIAL) << 1 | 1 if state >> 31 else state << 1
     return state
 
@@ -45,29 +57,48 @@ def _rows(columns: list[int]) -> list[list[int]]:
 
 
 @cache
-def _state_rows(step: int) -> list[list[int]]:
-    """Register to register over ``step`` zero bytes; backwards when negative."""
-    move, count = (_forward, step) if step >= 0 else (_backward, -step)
-    return _rows([move(1 << bit, count) for bit in range(32)])
+def _state_rows(size: int) -> list[list[int]]:
+    """Register to register over ``size`` zero bytes."""
+    return _rows([_forward(1 << bit, 8 * size) for bit in range(32)])
 
 
 @cache
-def _data_rows(size: int) -> list[list[int]]:
-    """A beat of ``size`` bytes to its contribution to the register."""
-    columns = []
-    for bit in range(8 * size):
-        # XORed into the low bits of the register, then eight steps, then the bytes behind it.
-        columns.append(_forward(_forward(1 << bit % 8, 1), size - 1 - bit // 8))
-    return _rows(columns)
+def _data_steps(size: int) -> list[list[list[int]]]:
+    """A beat of ``size`` bytes, the last bit of its last byte first, to its contribution to the
+    register: matrices to be applied one after the other, as rows like those of ``_rows``."""
+    low, count = 0, 8 * size  # the vector's bits stand for x**low, x**(low + 1), ...
+    steps = []
+    for powers, halves in FOLDS:
+        degree = powers[-1]
+        if degree >= count:
+            continue
+        first = low + (count - degree) * halves // 2
+        kept = range(first, first + degree)
+        sums = {power: frozenset({power}) for power in kept}
+        for power in range(kept.stop, low + count):
+            sums[power] = reduce(xor, (sums[power - degree + at] for at in powers[:-1]))
+        for power in reversed(range(low, first)):
+            sums[power] = reduce(xor, (sums[power + at] for at in powers[1:]))
+        steps.append([[n for n in range(count) if power in sums[low + n]] for power in kept])
+        low, count = first, degree
+    # The last bit is XORed into the register's, and goes through one step then.
+    columns = [_forward(1 << 31, 32 + low)]
+    for _ in range(count - 1):
+        columns.append(_forward(columns[-1], 1))
+    return [*steps, _rows(columns)]
 
 
 def _xor(vector: Value, bits: list[int]) -> Value:
     return Cat(vector[bit] for bit in bits).xor()
 
 
+def _product(rows: list[list[int]], vector: Value) -> Value:
+    return Cat(_xor(vector, row) for row in rows)
+
+
 def residues(size: int) -> list[int]:
     """Register after a good packet with its ICRC and then 0, 1, ... ``size`` - 1 zero bytes."""
-    return [_forward(ICRC_RESIDUE, fill) for fill in range(size)]
+    return [_forward(ICRC_RESIDUE, 8 * fill) for fill in range(size)]
 
 
 class IcrcMask(wiring.Component):
@@ -147,15 +178,21 @@ class CrcBeats(wiring.Component):
             first.eq(Cat(self.first, first)),
             skip.eq(Cat(self.skip, skip)),
         ]
+        steps = _data_steps(self._width // 8)
+        early = min(EARLY_FOLDS, len(steps) - 1)
+        vector = Signal(self._width, name="powers")
         part = Signal(32, reset_less=True)
-        for bit, row in enumerate(_data_rows(self._width // 8)):
-            chunks = [row[at : at + STAGE_BITS] for at in range(0, len(row), STAGE_BITS)]
-            parts = Signal(len(chunks), name=f"parts{bit}", reset_less=True)
-            m.d.sync += [
-                parts.eq(Cat(_xor(self.data, chunk) for chunk in chunks)),
-                part[bit].eq(parts.xor()),
-            ]
-        moved = Cat(_xor(self.state, row) for row in _state_rows(self._width // 8))
+        m.d.comb += vector.eq(self.data[::-1])
+        for n, rows in enumerate(steps):
+            if n == early:
+                registered = Signal.like(vector, name="early", reset_less=True)
+                m.d.sync += registered.eq(vector)
+                vector = registered
+            product = Signal(len(rows), name=f"step{n}")
+            m.d.comb += product.eq(_product(rows, vector))
+            vector = product
+        m.d.sync += part.eq(vector)
+        moved = _product(_state_rows(self._width // 8), self.state)
         with m.If(valid[1] & (first[1] | ~skip[1])):
             m.d.sync += self.state.eq(Mux(first[1], 0, moved) ^ part)
         return m
@@ -169,8 +206,11 @@ class CrcUnfill(wiring.Component):
     wire.
     Parameters: ``width`` of a beat in bits; every fill is ``least`` bytes and a multiple of
     ``step`` (a power of two).
-    Latency: ``latency`` cycles. Throughput: one per cycle. Reset: none needed.
+    How: what a few bits of ``state`` come to for each fill stands in a table, in block RAM.
+    Latency: ``LATENCY`` cycles. Throughput: one per cycle. Reset: none needed.
     """
+
+    LATENCY = 2
 
     def __init__(self, *, width: int, step: int = 1, least: int = 0):
         if width < 32 or width & (width - 1):
@@ -179,23 +219,24 @@ class CrcUnfill(wiring.Component):
             raise ValueError(f"Step must be a power of two of at most a beat, not {step!r}")
         if not 0 <= least < step:
             raise ValueError(f"Least must be 0 to {step - 1}, not {least!r}")
-        self._size, self._least = width // 8, least
-        self._stages = range(step.bit_length() - 1, (self._size - 1).bit_length())
-        self.latency = len(self._stages) + (least > 0)
+        self._size, self._step, self._least = width // 8, step, least
         super().__init__({"state": In(32), "fill": In(range(self._size)), "crc": Out(32)})
 
     def elaborate(self, platform):
         m = Module()
-        state, fill = self.state, self.fill
-        for stage in reversed(self._stages):
-            moved = Cat(_xor(state, row) for row in _state_rows(-(1 << stage)))
-            result = Signal(32, name=f"state{stage}", reset_less=True)
-            remaining = Signal(max(1, stage), name=f"fill{stage}", reset_less=True)
-            m.d.sync += [result.eq(Mux(fill[stage], moved, state)), remaining.eq(fill)]
-            state, fill = result, remaining
-        if self._least:
-            result = Signal(32, name="state", reset_less=True)
-            m.d.sync += result.eq(Cat(_xor(state, row) for row in _state_rows(-self._least)))
-            state = result
-        m.d.comb += self.crc.eq(~state)
+        fills = range(self._least, self._size, self._step)
+        number = self.fill[self._step.bit_length() - 1 :]
+        most = max(1, TABLE_BITS - len(number))
+        parts = []
+        for at in range(0, 32, most):
+            bits = min(most, 32 - at)
+            init = [_backward(n << at, 8 * fill) for fill in fills for n in range(1 << bits)]
+            table = memory.Memory(
+                shape=unsigned(32), depth=len(init), init=init, attrs={"ram_style": "block"}
+            )
+            m.submodules[f"table{at}"] = table
+            read = table.read_port()
+            m.d.comb += read.addr.eq(Cat(self.state[at : at + bits], number))
+            parts.append(read.data)
+        m.d.sync += self.crc.eq(~reduce(xor, parts))
         return m

@@ -25,13 +25,13 @@ class Delay(wiring.Component):
     """``o`` is what ``i`` was ``cycles`` ago, if ``i_valid`` was high then; otherwise undefined.
 
     The ring rests when no such row is in it. Latency: ``cycles``, at least 2. Reset: what is under
-    way is lost; valid bits go beside it in registers.
+    way is lost; valid bits go beside it in registers. ``block``: see ``Ram``.
     """
 
-    def __init__(self, *, shape, cycles: int):
+    def __init__(self, *, shape, cycles: int, block: bool = False):
         if cycles < 2:
             raise ValueError(f"Cycles must be at least 2, not {cycles!r}")
-        self._shape, self._cycles = shape, cycles
+        self._shape, self._cycles, self._block = shape, cycles, block
         super().__init__({"i": In(shape), "i_valid": In(1), "o": Out(shape)})
 
     def elaborate(self, platform):
@@ -39,7 +39,9 @@ class Delay(wiring.Component):
         index = ceil_log2(self._cycles)
         # The row read was written 1 to cycles - 1 cycles ago: never the one written now.
         width = Shape.cast(self._shape).width
-        m.submodules.ring = ring = Ram(shape=width, depth=1 << index, forward=False)
+        m.submodules.ring = ring = Ram(
+            shape=width, depth=1 << index, forward=False, block=self._block
+        )
         at, left = Signal(index), Signal(range(self._cycles + 1))
         with m.If(self.i_valid):
             m.d.sync += left.eq(self._cycles)

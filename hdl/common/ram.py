@@ -27,7 +27,8 @@ class Ram(wiring.Component):
     the row is undefined; it is for users that never use one, and saves a register and a multiplexer
     as wide as the row for each read port. ``earlier``: numbers of ports that return the row as it
     was before the write, as if they had read a cycle earlier: UltraScale+ has that for nothing,
-    ECP5 for as much as forwarding.
+    ECP5 for as much as forwarding. ``block``: block RAM however few rows there are: for wide ones
+    it saves half a look-up table a bit, and the register behind it.
     Latency: 1 cycle; a row read stays until the next enabled read.
     Throughput: one write and one read per port and cycle.
     Reset: contents are kept; they are zero after configuration. Elaborated for a platform (any
@@ -42,6 +43,7 @@ class Ram(wiring.Component):
         reads: int = 1,
         forward: bool = True,
         earlier: Collection[int] = (),
+        block: bool = False,
     ):
         if depth < 1:
             raise ValueError(f"Depth must be at least 1 row, not {depth!r}")
@@ -51,6 +53,7 @@ class Ram(wiring.Component):
             raise ValueError(f"Earlier must name ports below {reads}, not {earlier!r}")
         self._shape, self._depth, self._reads = shape, depth, reads
         self._forward, self._earlier = forward, frozenset(earlier)
+        self._style = "block" if block else "auto"
         self._index = max(1, ceil_log2(depth))
         members = {"write": In(TableWrite(self._index, shape))}
         members |= {f"read{i}": In(TableRead(self._index, shape)) for i in range(reads)}
@@ -88,6 +91,7 @@ class Ram(wiring.Component):
                 p_DEPTH=self._depth,
                 p_INDEX=self._index,
                 p_ANY=int(i not in self._earlier),
+                p_STYLE=self._style,
                 i_clk=ClockSignal(),
                 i_write_enable=self.write.enable,
                 i_write_index=self.write.index,

@@ -8,7 +8,8 @@ module rocinante_ram #(
     parameter DEPTH = 16,
     parameter INDEX = 4,
     // verilator lint_off UNUSEDPARAM
-    parameter ANY = 0  // of an attribute
+    parameter ANY = 0,  // of attributes, these two
+    parameter STYLE = "auto"
     // verilator lint_on UNUSEDPARAM
 ) (
     input  wire             clk,
@@ -19,7 +20,7 @@ module rocinante_ram #(
     input  wire [INDEX-1:0] read_index,
     output reg  [WIDTH-1:0] read_row
 );
-  (* no_rw_check = ANY *)
+  (* no_rw_check = ANY, ram_style = STYLE *)
   reg [WIDTH-1:0] rows[0:DEPTH-1];
 
   initial read_row = {WIDTH{1'b0}};

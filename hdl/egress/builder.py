@@ -26,7 +26,7 @@ from hdl.wire.constants import (
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
 
-from .rows import SENT_OPCODES, head, head_bits
+from .rows import HEAD_BYTES, SENT_OPCODES, head, lengths
 
 __all__ = ["HeaderBuilder"]
 
@@ -41,12 +41,14 @@ class HeaderBuilder(wiring.Component):
     0), IEEE 802.1Q, IBTA vol 1, 9.2 and 9.3 (MigReq 0).
     Members: ``i`` rows; ``gid`` reads the GID table; ``mac_address``; ``o`` see ``head``;
     ``headers``: the packets' headers as bytes, whose user takes each after the packet's ``o``.
-    Latency: 9 cycles to the queues of ``AHEAD`` packets, 2 through them. Throughput: one packet per
+    Latency: 8 cycles to the queues of ``AHEAD`` packets, 2 through them. Throughput: one packet per
     cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark
     the packet with ``error``. Reset: empty.
     """
 
-    STAGES = 9
+    #: Cycles to the bytes, and to the checksum, which has a queue of its own.
+    BUILT = 5
+    STAGES = 4 + WordSum.LATENCY
 
     def __init__(self, *, width: int):
         self._width = width
@@ -56,17 +58,16 @@ class HeaderBuilder(wiring.Component):
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(stream.Signature(head(width))),
-                "headers": Out(stream.Signature(head_bits(width))),
+                "headers": Out(stream.Signature(8 * HEAD_BYTES)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        layout = head(self._width)
+        layout = lengths(self._width)
         m.submodules.queue = queue = StreamFifo(shape=layout, depth=AHEAD)
-        m.submodules.bytes_queue = bytes_queue = StreamFifo(
-            shape=head_bits(self._width), depth=AHEAD
-        )
+        m.submodules.bytes_queue = bytes_queue = StreamFifo(shape=8 * HEAD_BYTES, depth=AHEAD)
+        m.submodules.sums = sums = StreamFifo(shape=16, depth=AHEAD)
         valid = Signal(self.STAGES)
         credit = Signal(range(AHEAD + 1), init=AHEAD)
         take, done = Signal(), Signal()
@@ -74,10 +75,16 @@ class HeaderBuilder(wiring.Component):
             self.i.ready.eq(credit != 0),
             take.eq(self.i.valid & self.i.ready),
             done.eq(self.headers.valid & self.headers.ready),
-            queue.i.valid.eq(valid[-1]),
-            bytes_queue.i.valid.eq(valid[-1]),
+            queue.i.valid.eq(valid[self.BUILT - 1]),
+            bytes_queue.i.valid.eq(valid[self.BUILT - 1]),
+            sums.i.valid.eq(valid[-1]),
+            # The checksum is the last to come.
+            self.o.valid.eq(sums.o.valid),
+            self.o.p.lengths.eq(queue.o.payload),
+            self.o.p.checksum.eq(sums.o.payload),
+            queue.o.ready.eq(sums.o.valid & self.o.ready),
+            sums.o.ready.eq(self.o.ready),
         ]
-        wiring.connect(m, queue.o, wiring.flipped(self.o))
         wiring.connect(m, bytes_queue.o, wiring.flipped(self.headers))
         m.d.sync += [valid.eq(valid << 1 | take), credit.eq(credit - take + done)]
 
@@ -87,7 +94,7 @@ class HeaderBuilder(wiring.Component):
         m.d.sync += self.gid.index.eq(job.av.sgid_index)
         row3 = Signal(GidRow, reset_less=True)
         m.d.sync += row3.eq(self.gid.row)
-        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=4 + WordSum.LATENCY)
+        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=3, block=True)
         m.d.comb += [jobs.i.eq(job), jobs.i_valid.eq(take)]
         opcode1 = delayed(m, job.opcode, 1, name="opcode")
         length1 = delayed(m, job.length, 1, name="length")
@@ -109,7 +116,7 @@ class HeaderBuilder(wiring.Component):
         destination3 = delayed(m, job.av.dgid[96:], 3, name="destination")
         ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
 
-        # 4: the IPv4 header without its checksum; 4 to 8: the checksum.
+        # 4: the IPv4 header without its checksum; 4 to 8: the checksum, for IPv4 only.
         ipv4 = build(
             IPV4,
             {
@@ -124,7 +131,7 @@ class HeaderBuilder(wiring.Component):
                 "destination": swap(destination3),
             },
         )
-        wait = data.StructLayout(
+        entry = data.StructLayout(
             {
                 "row": GidRow,
                 "ipv6": 1,
@@ -134,7 +141,7 @@ class HeaderBuilder(wiring.Component):
                 "error": 1,
             }
         )
-        entry4 = Signal(wait, reset_less=True)
+        entry4 = Signal(entry, reset_less=True)
         m.d.sync += [
             entry4.row.eq(row3),
             entry4.ipv6.eq(ipv6_3),
@@ -144,66 +151,61 @@ class HeaderBuilder(wiring.Component):
             entry4.error.eq(~row3.valid | ~delayed(m, known, 2, name="known")),
         ]
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
-        m.submodules.waiting = waiting = Delay(shape=wait, cycles=WordSum.LATENCY)
-        m.d.comb += [
-            header_sum.data.eq(entry4.ipv4),
-            waiting.i.eq(entry4),
-            waiting.i_valid.eq(valid[3]),
-        ]
+        m.d.comb += [header_sum.data.eq(entry4.ipv4), sums.i.payload.eq(~header_sum.sum)]
 
-        # 9: the bytes.
-        entry8 = waiting.o
-        job8 = jobs.o
-        checksum = Const(0, 8 * IPV4["checksum"].byte), ~header_sum.sum
-        ipv4_8 = entry8.ipv4 | Cat(*checksum, Const(0, 64))[: 8 * IPV4.size]
-        ipv6_8 = build(
+        # 5: the bytes.
+        job4 = Signal(TxHeader, reset_less=True)  # a block RAM's output is late
+        m.d.sync += job4.eq(jobs.o)
+        ipv6_4 = build(
             IPV6,
             {
                 "version": 6,
-                "traffic_class": job8.av.traffic_class,
-                "flow_label": job8.av.flow_label,
-                "payload_length": entry8.segment,
+                "traffic_class": job4.av.traffic_class,
+                "flow_label": job4.av.flow_label,
+                "payload_length": entry4.segment,
                 "next_header": IP_PROTOCOL_UDP,
-                "hop_limit": job8.av.hop_limit,
-                "source": swap(entry8.row.gid),
-                "destination": swap(job8.av.dgid),
+                "hop_limit": job4.av.hop_limit,
+                "source": swap(entry4.row.gid),
+                "destination": swap(job4.av.dgid),
             },
         )
         # The headers in each of the four orders, one of which it is; lengths likewise.
-        transport = self._transport(m, job8, entry8.segment)
-        addresses = Cat(job8.av.dmac, self.mac_address)
+        transport = self._transport(m, job4, entry4.segment)
+        addresses = Cat(job4.av.dmac, self.mac_address)
         assert ETHERNET.size == 14  # addresses and EtherType
-        packet = Signal(head_bits(self._width), reset_less=True)
+        packet = Signal(8 * HEAD_BYTES, reset_less=True)
         base = Signal(7)  # headers to BTH
         before = Signal(7)  # those in front of UDP
-        vlan8 = entry8.row.vlan_valid
-        with m.Switch(Cat(vlan8, entry8.ipv6)):
+        vlan4 = entry4.row.vlan_valid
+        with m.Switch(Cat(vlan4, entry4.ipv6)):
             for vlan, v6 in ((0, 0), (1, 0), (0, 1), (1, 1)):
                 kind = swap(Const(ETHERTYPE_IPV6 if v6 else ETHERTYPE_IPV4, 16))
                 tag = build(
                     VLAN,
-                    {"pcp": job8.av.sl, "vlan_id": entry8.row.vlan_id, "ethertype": swap(kind)},
+                    {"pcp": job4.av.sl, "vlan_id": entry4.row.vlan_id, "ethertype": swap(kind)},
                 )
                 link = Cat(swap(Const(ETHERTYPE_VLAN, 16)), tag) if vlan else kind
                 size = bth_offset(vlan=bool(vlan), ipv6=bool(v6)) + BTH.size
                 with m.Case(vlan | v6 << 1):
-                    m.d.sync += packet.eq(Cat(addresses, link, ipv6_8 if v6 else ipv4_8, transport))
+                    m.d.sync += packet.eq(
+                        Cat(addresses, link, ipv6_4 if v6 else entry4.ipv4, transport)
+                    )
                     m.d.comb += [base.eq(size), before.eq(size - UDP.size - BTH.size)]
         result = Signal(layout, reset_less=True)
         lane_bits = ceil_log2(self._width // 8)
-        length = job8.length
+        length = job4.length
         whole = Signal(14)  # with the ICRC
         short = whole < MIN_FRAME
-        m.d.comb += whole.eq(before + entry8.segment)
+        m.d.comb += whole.eq(before + entry4.segment)
         m.d.sync += [
-            result.size.eq(base + entry8.extended),
+            result.size.eq(base + entry4.extended),
             result.beats.eq(length[lane_bits:] + length[:lane_bits].any()),
             result.check.eq(whole - ICRC_BYTES),
             result.frame.eq(Mux(short, MIN_FRAME, whole)),
             result.last_beat.eq(Mux(short, MIN_FRAME - 1, whole - 1) >> lane_bits),
-            result.vlan.eq(vlan8),
-            result.ipv6.eq(entry8.ipv6),
-            result.error.eq(entry8.error),
+            result.vlan.eq(vlan4),
+            result.ipv6.eq(entry4.ipv6),
+            result.error.eq(entry4.error),
         ]
         m.d.comb += [queue.i.payload.eq(result), bytes_queue.i.payload.eq(packet)]
         return m

@@ -5,8 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import BYTES, COUNT, increment
-from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
@@ -38,7 +37,7 @@ class Egress(wiring.Component):
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
     bytes; ``counters``.
-    Latency: 21 (64 bit) to 24 (512 bit) cycles from ``header`` to the first beat.
+    Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Who waits: a frame waits for its payload, also in its middle.
     Errors: ``error`` of the payload, an invalid GID row or an opcode without description: the
@@ -62,27 +61,21 @@ class Egress(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = self._config.width
-        beat = packet_beat(width)
-        m.submodules.payload_skid = payload_skid = Skid(shape=beat)
+        m.submodules.payload_stage = payload_stage = Stage(shape=packet_beat(width))
         m.submodules.builder = builder = HeaderBuilder(width=width)
         m.submodules.merge = merge = Merge(width=width)
-        m.submodules.seal = seal = Seal(width=width)
-        m.submodules.queue = queue = StreamFifo(shape=beat, depth=QUEUE)
+        m.submodules.seal = seal = Seal(width=width, depth=QUEUE)
         connect(m, flipped(self.header), builder.i)
-        connect(m, flipped(self.payload), payload_skid.i)
-        connect(m, payload_skid.o, merge.payload)
+        connect(m, flipped(self.payload), payload_stage.i)
+        connect(m, payload_stage.o, merge.payload)
         connect(m, builder.o, merge.heads)
         connect(m, builder.gid, flipped(self.gid))
         connect(m, builder.headers, merge.headers)
+        connect(m, seal.o, flipped(self.o))
         m.d.comb += [
             builder.mac_address.eq(self.mac_address),
             seal.valid.eq(merge.o_valid),
             seal.i.eq(merge.o),
-            queue.i.valid.eq(seal.o_valid),
-            queue.i.payload.eq(seal.o),
-            self.o.valid.eq(queue.o.valid),
-            self.o.payload.eq(queue.o.payload),
-            queue.o.ready.eq(self.o.ready),
         ]
 
         # A beat starts only when the queue has a place for it: nothing behind ever stalls.

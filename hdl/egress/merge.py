@@ -7,8 +7,10 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.shift import shifted
 from hdl.ports.packet import packet_stream
+from hdl.wire.constants import ip_offset
+from hdl.wire.headers import IPV4
 
-from .rows import beat_number, head, head_bits, sealed_beat
+from .rows import HEAD_BYTES, beat_number, head, sealed_beat
 
 __all__ = ["Merge"]
 
@@ -31,7 +33,7 @@ class Merge(wiring.Component):
         super().__init__(
             {
                 "heads": In(stream.Signature(head(width))),
-                "headers": In(stream.Signature(head_bits(width))),
+                "headers": In(stream.Signature(8 * HEAD_BYTES)),
                 "payload": In(packet_stream(width)),
                 "go": In(1),
                 "stepped": Out(1),
@@ -47,7 +49,7 @@ class Merge(wiring.Component):
         counts = beat_number(width)
 
         # The packet being sent: its lengths stay at the input until its last beat.
-        now, failed = self.heads.p, Signal()
+        now, failed = self.heads.p.lengths, Signal()
         number, end_beat = Signal(counts), Signal(counts)
         first = number == 0
         wanted = Signal(14 - lane_bits)  # payload beats not yet taken, from the second beat on
@@ -117,8 +119,20 @@ class Merge(wiring.Component):
         ]
 
         # Headers, then payload, then zeros. The headers' bytes leave their queue a cycle late.
-        parts = len(self.headers.p) // width
-        header = self.headers.p.word_select(facts.number[: ceil_log2(parts)], width)
+        parts = -(-HEAD_BYTES // size)
+        headers = Signal(parts * width)
+        # Behind the tag or without it; of an IPv6 header there is none.
+        checksum = Signal(16, reset_less=True)
+        with m.If(now.ipv6):
+            m.d.sync += checksum.eq(0)
+        with m.Else():
+            m.d.sync += checksum.eq(self.heads.p.checksum)
+        m.d.comb += headers.eq(self.headers.p)
+        for vlan in (False, True):
+            at = ip_offset(vlan=vlan) + IPV4["checksum"].byte
+            with m.If(facts.vlan == vlan):
+                m.d.comb += headers[8 * at :][:16].eq(self.headers.p[8 * at :][:16] | checksum)
+        header = headers.word_select(facts.number[: ceil_log2(parts)], width)
         payload = shifted(m, moved, shift, 32, "payload")
         m.d.comb += [
             self.headers.ready.eq(valid & facts.last),

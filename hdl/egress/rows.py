@@ -7,7 +7,7 @@ from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
 from hdl.wire.headers import BTH
 from hdl.wire.opcodes import ROCE_OPCODES
 
-__all__ = ["HEAD_BYTES", "SENT_OPCODES", "beat_number", "head", "head_bits", "sealed_beat"]
+__all__ = ["HEAD_BYTES", "SENT_OPCODES", "beat_number", "head", "lengths", "sealed_beat"]
 
 #: Opcodes whose headers a ``TxHeader`` can fill: no datagrams, no atomics.
 SENT_OPCODES = {
@@ -24,12 +24,12 @@ HEAD_BYTES = (
 FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 
-def head_bits(width: int) -> int:
-    """Bits of all headers of one packet, in whole beats."""
-    return width * -(-8 * HEAD_BYTES // width)
-
-
 def head(width: int) -> data.StructLayout:
+    """What is sent of one packet; ``checksum`` of an IPv4 header, not in its bytes."""
+    return data.StructLayout({"lengths": lengths(width), "checksum": 16})
+
+
+def lengths(width: int) -> data.StructLayout:
     """The lengths that follow from all headers of one packet.
 
     ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes the ICRC

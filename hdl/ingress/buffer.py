@@ -8,13 +8,11 @@ from amaranth.utils import ceil_log2
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.common.skid import Stage
-from hdl.ports.headers import RxHeader
 from hdl.ports.packet import packet_beat, packet_stream
 
-__all__ = ["ReceiveBuffer"]
+from .rows import KEPT
 
-#: Beats read ahead of the consumer: covers the RAM's latency and the FIFO's.
-AHEAD = 8
+__all__ = ["ReceiveBuffer"]
 
 
 class ReceiveBuffer(wiring.Component):
@@ -25,7 +23,7 @@ class ReceiveBuffer(wiring.Component):
     taken back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back;
     ``room``: at least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was
     kept.
-    Latency: 6 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
+    Latency: 5 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
     packet per cycle. Errors: none of its own. Reset: empty.
     """
 
@@ -46,10 +44,10 @@ class ReceiveBuffer(wiring.Component):
                 "data": In(width),
                 "finish": In(1),
                 "keep": In(1),
-                "row": In(RxHeader),
+                "row": In(KEPT),
                 "full": Out(1),
                 "room": Out(1),
-                "header": Out(stream.Signature(RxHeader)),
+                "header": Out(stream.Signature(KEPT)),
                 "payload": Out(packet_stream(width)),
             }
         )
@@ -60,10 +58,10 @@ class ReceiveBuffer(wiring.Component):
         index = ceil_log2(self._depth)
         # Only beats of packets that are there whole are read.
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
-        m.submodules.headers = headers = StreamFifo(shape=RxHeader, depth=self._packets)
+        m.submodules.headers = headers = StreamFifo(shape=KEPT, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
         # What comes out of a block RAM is late.
-        m.submodules.header_out = header_out = Stage(shape=RxHeader)
+        m.submodules.header_out = header_out = Stage(shape=KEPT)
         m.submodules.length_out = length_out = Stage(shape=13)
         wiring.connect(m, headers.o, header_out.i)
         wiring.connect(m, header_out.o, wiring.flipped(self.header))
@@ -103,45 +101,38 @@ class ReceiveBuffer(wiring.Component):
         with m.If(kept):
             m.d.sync += committed.eq(after)
 
-        # Reading: a beat is asked for when the output FIFO has a place reserved for it.
-        m.submodules.ahead = ahead = StreamFifo(shape=packet_beat(self._width), depth=AHEAD)
-        credit = Signal(range(AHEAD + 1), init=AHEAD)
+        # Reading: the RAM's output, with what is known beside it, moves on into a last register.
+        m.submodules.payload_out = payload_out = Stage(shape=packet_beat(self._width))
         number = Signal(13 - lane_bits)
-        ask, last, popped = Signal(), Signal(), Signal()
+        ask, asked, last = Signal(), Signal(), Signal()
         tail = length_out.o.payload  # number of the payload's last byte
+        beat = Signal(packet_beat(self._width), reset_less=True)
         m.d.comb += [
-            ask.eq(length_out.o.valid & (credit != 0)),
+            ask.eq(length_out.o.valid & (~asked | payload_out.i.ready)),
             last.eq(number == tail[lane_bits:]),
             length_out.o.ready.eq(ask & last),
             ram.read0.index.eq(start),
             ram.read0.enable.eq(ask),
-            popped.eq(self.payload.valid & self.payload.ready),
+            payload_out.i.valid.eq(asked),
+            payload_out.i.p.data.eq(ram.read0.row),
+            payload_out.i.p.keep.eq(beat.keep),
+            payload_out.i.p.first.eq(beat.first),
+            payload_out.i.p.last.eq(beat.last),
         ]
-        asked = Signal()
-        beat = Signal(packet_beat(self._width), reset_less=True)
-        m.d.sync += [
-            asked.eq(ask),
-            credit.eq(credit - ask + popped),
-            beat.first.eq(number == 0),
-            beat.last.eq(last),
-            beat.keep.eq(
-                Mux(
-                    last,
-                    Cat(1, (tail[:lane_bits] >= n for n in range(1, self._width // 8))),
-                    Const(-1, self._width // 8),
-                )
-            ),
-        ]
+        wiring.connect(m, payload_out.o, wiring.flipped(self.payload))
+        m.d.sync += asked.eq(ask | (asked & ~payload_out.i.ready))
         with m.If(ask):
-            m.d.sync += [start.eq(start + 1), number.eq(Mux(last, 0, number + 1))]
-        m.d.comb += [
-            ahead.i.valid.eq(asked),
-            ahead.i.p.data.eq(ram.read0.row),
-            ahead.i.p.keep.eq(beat.keep),
-            ahead.i.p.first.eq(beat.first),
-            ahead.i.p.last.eq(beat.last),
-            self.payload.valid.eq(ahead.o.valid),
-            self.payload.payload.eq(ahead.o.payload),
-            ahead.o.ready.eq(self.payload.ready),
-        ]
+            m.d.sync += [
+                start.eq(start + 1),
+                number.eq(Mux(last, 0, number + 1)),
+                beat.first.eq(number == 0),
+                beat.last.eq(last),
+                beat.keep.eq(
+                    Mux(
+                        last,
+                        Cat(1, (tail[:lane_bits] >= n for n in range(1, self._width // 8))),
+                        Const(-1, self._width // 8),
+                    )
+                ),
+            ]
         return m

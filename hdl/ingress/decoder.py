@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.crc import IcrcMask
-from hdl.common.delay import delayed
+from hdl.common.delay import Delay, delayed
 from hdl.common.shift import keep_mask
 from hdl.wire.constants import (
     ETHERTYPE_IPV6,
@@ -140,11 +140,9 @@ class Decoder(wiring.Component):
         vlan1, ipv6_1 = register(vlan, "vlan1"), register(ipv6, "ipv61")
         total1, opcode1 = register(total, "total1"), register(opcode, "opcode1")
         pad1, number1 = register(pad, "pad1"), register(self.i.number, "number1")
-        data1 = register(self.i.beat.data, "data1")
         first = delayed(m, self.i.beat.first, 4, name="first")
 
         # 2: end of the IP packet, extended headers.
-        data2 = register(data1, "data2")
         vlan2, ipv6_2 = register(vlan1, "vlan2"), register(ipv6_1, "ipv62")
         kind1 = Cat(vlan1, ipv6_1)
         before = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
@@ -175,7 +173,9 @@ class Decoder(wiring.Component):
         with m.Else():
             m.d.comb += lanes.eq(left)
         lanes3 = register(lanes, "lanes3")
-        data3 = register(data2, "data3")
+        m.submodules.beats = beats = Delay(shape=self._width, cycles=3, block=True)
+        m.d.comb += [beats.i.eq(self.i.beat.data), beats.i_valid.eq(self.i_valid)]
+        data3 = beats.o
         vlan3, ipv6_3 = register(vlan2, "vlan3"), register(ipv6_2, "ipv63")
         head3 = register((base2 + extended2)[:7], "head3")
         stop3 = register((end2 - (ICRC_BYTES + pad2))[:LENGTH_BITS], "stop3")

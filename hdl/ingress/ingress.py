@@ -21,6 +21,7 @@ from .counters import Cause, IngressCounters
 from .decoder import Decoder
 from .parser import HeaderChecks, HeaderParser
 from .realign import Realign
+from .rows import KEPT, expanded
 
 __all__ = ["Ingress"]
 
@@ -45,7 +46,7 @@ class Ingress(wiring.Component):
     table; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
     ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
     do not wait for each other); ``counters``.
-    Latency: 15 cycles from a frame's last beat to its ``header``, 18 to its payload.
+    Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
     Errors: every packet not delivered is counted under one cause. Reset: empty, counters 0; a frame
@@ -123,15 +124,22 @@ class Ingress(wiring.Component):
         # The row, as old as the decision.
         ends = Signal(DECISION)
         m.d.sync += ends.eq(ends << 1 | (collector.o_valid & collector.o.beat.last))
-        row = Signal(RxHeader)
-        parsed = HeaderParser.LATENCY
-        m.submodules.rows = rows = Delay(shape=RxHeader, cycles=DECISION - parsed)
+        parsed, laid_out = HeaderParser.LATENCY, HeaderParser.ROW_LATENCY
+        bounded = Decoder.PLAN_LATENCY
+        m.submodules.rows = rows = Delay(shape=KEPT, cycles=DECISION - laid_out)
+        late = {
+            "gid_index": (parser.gid_index, parsed),
+            "function": (parser.function, parsed),
+            "length": (decoder.bounds.length, bounded),
+        }
         m.d.comb += [
-            row.eq(parser.o),
-            row.length.eq(decoder.bounds.length),
-            rows.i.eq(row),
-            rows.i_valid.eq(ends[parsed - 1]),
+            rows.i.eq(parser.o),
+            rows.i_valid.eq(ends[laid_out - 1]),
             buffer.row.eq(rows.o),
+            *(
+                buffer.row[name].eq(delayed(m, value, DECISION - stage, name=name))
+                for name, (value, stage) in late.items()
+            ),
             udp.pseudo.eq(
                 delayed(
                     m,
@@ -156,9 +164,9 @@ class Ingress(wiring.Component):
         m.d.comb += [
             buffer.finish.eq(ends[-1]),
             buffer.keep.eq(good),
-            end.eq(delayed(m, decoder.bounds.end, DECISION - parsed, name="end")),
+            end.eq(delayed(m, decoder.bounds.end, DECISION - bounded, name="end")),
             self.header.valid.eq(buffer.header.valid),
-            self.header.payload.eq(buffer.header.payload),
+            *expanded(self.header.payload, buffer.header.payload),
             buffer.header.ready.eq(self.header.ready),
             self.payload.valid.eq(buffer.payload.valid),
             self.payload.payload.eq(buffer.payload.payload),
@@ -197,8 +205,8 @@ class Ingress(wiring.Component):
 
         parsed = HeaderParser.LATENCY
         checks = data.View(HeaderChecks, since(parser.checks, parsed, "checks"))
-        bad = since(decoder.bounds.bad, parsed, "bad")
-        oversize = since(decoder.bounds.oversize, parsed, "oversize")
+        bad = since(decoder.bounds.bad, Decoder.PLAN_LATENCY, "bad")
+        oversize = since(decoder.bounds.oversize, Decoder.PLAN_LATENCY, "oversize")
         summed = since(parser.udp_sum, parsed, "udp_sum")
         return [
             (Cause.FRAME, since(collector.o.beat.error, 0, "error")),

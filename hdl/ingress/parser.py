@@ -1,12 +1,15 @@
 """Header word of a whole frame -> ``RxHeader`` and the checks that need no other byte."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.checksum import WordSum
 from hdl.common.delay import delayed
-from hdl.ports.headers import GidRow, RxHeader
+from hdl.ports.headers import GidRow
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ICRC_BYTES,
@@ -23,7 +26,6 @@ from hdl.wire.headers import (
     ATOMIC_ACK_ETH,
     ATOMIC_ETH,
     BTH,
-    DETH,
     ETHERNET,
     IETH,
     IMM_DT,
@@ -38,6 +40,7 @@ from hdl.wire.opcodes import CNP, MAX_EXTENDED, ROCE_OPCODES
 from .address import AddressMatch
 from .collector import LENGTH_BITS
 from .decoder import ethertype, is_ipv6, is_vlan
+from .rows import KEPT
 
 __all__ = ["HeaderChecks", "HeaderParser"]
 
@@ -72,13 +75,15 @@ class HeaderParser(wiring.Component):
 
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
     Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes,
-    needed 2 cycles later; ``o`` without ``length``; ``checks``; ``cnp``: a congestion notification;
-    ``udp_pseudo``: protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP
-    checksum. Latency: ``LATENCY`` cycles. Throughput: one frame per cycle, no stall. Reset: none
-    needed (valid bits go beside it).
+    needed 2 cycles later; ``o`` without ``length``, ``gid_index`` and ``function``; these two of
+    the GID row that matches; ``checks``; ``cnp``: a congestion notification; ``udp_pseudo``:
+    protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP checksum.
+    Latency: ``ROW_LATENCY`` cycles to ``o``, ``LATENCY`` to all others. Throughput: one frame per
+    cycle, no stall. Reset: none needed (valid bits go beside it).
     """
 
-    LATENCY = 6
+    ROW_LATENCY = 2
+    LATENCY = ROW_LATENCY + AddressMatch.LATENCY
 
     def __init__(self, *, bits: int, gids: int):
         self._bits, self._gids = bits, gids
@@ -87,7 +92,9 @@ class HeaderParser(wiring.Component):
                 "gids": In(data.ArrayLayout(GidRow, gids)),
                 "headers": In(bits),
                 "frame_length": In(LENGTH_BITS),
-                "o": Out(RxHeader),
+                "o": Out(KEPT),
+                "gid_index": Out(8),
+                "function": Out(8),
                 "checks": Out(HeaderChecks),
                 "cnp": Out(1),
                 "udp_pseudo": Out(17),
@@ -99,87 +106,94 @@ class HeaderParser(wiring.Component):
         m = Module()
         headers = Cat(self.headers, Const(0, 8 * 128))
 
-        # 1: without the VLAN tag.
-        vlan = is_vlan(headers)
-        l3_size = IPV6.size + L4_BYTES
-        plain, tagged = (headers[8 * ip_offset(vlan=tag) :][: 8 * l3_size] for tag in (False, True))
-        l3 = Signal(8 * l3_size, reset_less=True)
-        kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
-        m.d.sync += [
-            l3.eq(Mux(vlan, tagged, plain)),
-            kind1.vlan.eq(vlan),
-            kind1.ipv4.eq(ethertype(headers) == ETHERTYPE_IPV4),
-            kind1.ipv6.eq(is_ipv6(headers)),
-        ]
-        src_mac = delayed(m, raw(headers, ETHERNET, "source"), 3, name="src_mac")
-
-        # 2: the IP header apart from what follows it.
+        # 1: the IP header and what follows it, each from the places where it can be.
+        vlan, v6 = is_vlan(headers), is_ipv6(headers)
         ip = Signal(8 * IPV6.size, reset_less=True)
         l4 = Signal(8 * L4_BYTES, reset_less=True)
-        kind2 = Signal.like(kind1)
+        kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
+        plain, tagged = (headers[8 * ip_offset(vlan=tag) :][: len(ip)] for tag in (False, True))
+        kind = Signal(2)
+        m.d.comb += kind.eq(Cat(vlan, v6))
+        # A sum of products, as in ``shifted``.
+        behind = reduce(
+            or_,
+            (
+                headers[8 * (ip_offset(vlan=bool(n & 1)) + size) :][: len(l4)]
+                & (kind == n).replicate(len(l4))
+                for n, size in enumerate((IPV4.size, IPV4.size, IPV6.size, IPV6.size))
+            ),
+        )
         m.d.sync += [
-            ip.eq(l3[: 8 * IPV6.size]),
-            l4.eq(Mux(kind1.ipv6, l3[8 * IPV6.size :], l3[8 * IPV4.size :])),
-            kind2.eq(kind1),
+            ip.eq(Mux(vlan, tagged, plain)),
+            l4.eq(behind),
+            kind1.vlan.eq(vlan),
+            kind1.ipv4.eq(ethertype(headers) == ETHERTYPE_IPV4),
+            kind1.ipv6.eq(v6),
         ]
-        m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)  # from 1 to 5
-        m.d.comb += header_sum.data.eq(l3[: 8 * IPV4.size])
+        src_mac = delayed(m, raw(headers, ETHERNET, "source"), 1, name="src_mac")
 
-        # 3: checks and fields.
-        v6 = kind2.ipv6
-        checks3 = self._checks(m, l3, kind1, ip, l4, kind2)
-        row3, gid3 = Signal(RxHeader, reset_less=True), Signal(128, reset_less=True)
-        m.d.sync += self._fields(m, row3, ip, l4, v6)
-        m.d.sync += gid3.eq(self._gid(ip, "destination", v6))
-        m.submodules.address = address = AddressMatch(rows=self._gids)  # from 3 to 6
-        m.d.comb += [address.gids.eq(self.gids), address.gid.eq(gid3)]
+        # 2: fields, and 3: checks; 1 to 5: the sum of an IPv4 header; 2 to 6: the GID table.
+        row, gid = Signal(KEPT, reset_less=True), Signal(128, reset_less=True)
+        m.d.sync += [
+            *self._fields(m, row, ip, l4, kind1.ipv6),
+            row.src_mac.eq(src_mac),
+            gid.eq(self._gid(ip, "destination", kind1.ipv6)),
+        ]
+        checks3 = self._checks(m, ip, l4, kind1)
+        m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
+        m.submodules.address = address = AddressMatch(rows=self._gids)
+        m.d.comb += [
+            header_sum.data.eq(ip[: 8 * IPV4.size]),
+            address.gids.eq(self.gids),
+            address.gid.eq(gid),
+        ]
 
         # 6: together.
-        stages = self.LATENCY - 3
-        row6 = data.View(RxHeader, delayed(m, Value.cast(row3), stages, name="row"))
-        checks6 = data.View(HeaderChecks, delayed(m, Value.cast(checks3), stages, name="checks"))
-        ipv4 = delayed(m, kind2.ipv4, stages + 1, name="ipv4")
-        wrong_sum = delayed(m, header_sum.sum != 0xFFFF, 1, name="wrong_sum")
-        udp = {
-            name: delayed(m, raw(l4, UDP, name), stages + 1, name=f"udp_{name}")
-            for name in ("length", "checksum")
-        }
+        late = self.LATENCY - 1
+        checks = data.View(
+            HeaderChecks, delayed(m, Value.cast(checks3), self.LATENCY - 3, name="checks")
+        )
+        ipv4 = delayed(m, kind1.ipv4, WordSum.LATENCY, name="ipv4")
+        wrong_sum = ipv4 & (header_sum.sum != 0xFFFF)
         # RFC 768: zero, protocol, UDP length. As raw words a number in the low byte is shifted.
-        protocol = Const(IP_PROTOCOL_UDP << 8, 16)
+        pseudo = raw(l4, UDP, "length") + Const(IP_PROTOCOL_UDP << 8, 16)
         m.d.comb += [
-            self.o.eq(row6),
-            self.o.src_mac.eq(delayed(m, src_mac, stages, name="src_mac_late")),
-            self.o.gid_index.eq(address.index),
-            self.o.function.eq(address.function),
-            self.checks.eq(checks6),
-            self.checks.ipv4_checksum.eq(ipv4 & wrong_sum),
+            self.o.eq(row),
+            self.gid_index.eq(address.index),
+            self.function.eq(address.function),
+            self.checks.eq(checks),
+            self.checks.ipv4_checksum.eq(delayed(m, wrong_sum, late - WordSum.LATENCY, name="sum")),
             self.checks.address.eq(~address.hit),
-            self.cnp.eq(row6.opcode == CNP),
-            self.udp_sum.eq(udp["checksum"] != 0),
-            self.udp_pseudo.eq(udp["length"] + protocol),
+            self.cnp.eq(delayed(m, row.opcode == CNP, AddressMatch.LATENCY, name="cnp")),
+            self.udp_sum.eq(delayed(m, raw(l4, UDP, "checksum") != 0, late, name="udp_sum")),
+            self.udp_pseudo.eq(delayed(m, pseudo, late, name="udp_pseudo")),
         ]
         return m
 
-    def _checks(self, m: Module, l3: Value, kind1, ip: Value, l4: Value, kind) -> Signal:
+    def _checks(self, m: Module, ip: Value, l4: Value, kind) -> Signal:
         """Stage 3: the checks made on headers and lengths alone; sums of lengths in stage 2."""
-        v6, header = kind.ipv6, Signal(6)
-        before = Signal(range(ip_offset(vlan=True) + 1))
+        v6 = kind.ipv6
         payload, end = Signal(17, reset_less=True), Signal(LENGTH_BITS, reset_less=True)
+        before = Signal(range(ip_offset(vlan=True) + 1))
+        header = Mux(v6, IPV6.size, IPV4.size)
+        short = Signal(range(ip_offset(vlan=True) + IPV6.size + 1), reset_less=True)
         total = get(ip, IPV4, "total_length")
-        total2, payload2 = get(l3, IPV4, "total_length"), get(l3, IPV6, "payload_length")
-        outside = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
         tag = ip_offset(vlan=True) - ip_offset(vlan=False)
-        sizes = Mux(kind1.ipv6, ip_offset(vlan=False) + IPV6.size, ip_offset(vlan=False))
-        m.d.comb += outside.eq(sizes + Mux(kind1.vlan, tag, 0))
-        m.d.sync += [
-            payload.eq(Mux(kind1.ipv6, payload2, total2 - IPV4.size)),
-            end.eq(outside + Mux(kind1.ipv6, payload2, total2)),
-        ]
+        length = Mux(v6, get(ip, IPV6, "payload_length"), total)
+        outside = Signal(range(ip_offset(vlan=True) + IPV6.size + 1))
+        kind2 = delayed(m, kind.vlan, 1, name="vlan")
         m.d.comb += [
-            header.eq(Mux(v6, IPV6.size, IPV4.size)),
-            before.eq(Mux(kind.vlan, ip_offset(vlan=True), ip_offset(vlan=False))),
+            outside.eq(
+                Mux(v6, ip_offset(vlan=False) + IPV6.size, ip_offset(vlan=False))
+                + Mux(kind.vlan, tag, 0)
+            ),
+            before.eq(Mux(kind2, ip_offset(vlan=True), ip_offset(vlan=False))),
         ]
-        checks = Signal(HeaderChecks, reset_less=True, name="checks3")
+        m.d.sync += [
+            payload.eq(length - Mux(v6, 0, IPV4.size)),
+            end.eq(outside + length),
+            short.eq(Mux(kind.vlan, ip_offset(vlan=True), ip_offset(vlan=False)) + header),
+        ]
         frame = self.frame_length
         fragment = Cat(get(ip, IPV4, "more_fragments"), get(ip, IPV4, "fragment_offset")).any()
         version = get(ip, IPV4, "version")
@@ -189,26 +203,32 @@ class HeaderParser(wiring.Component):
                 m.d.comb += known.eq(1)
         protocol = Mux(v6, get(ip, IPV6, "next_header"), get(ip, IPV4, "protocol"))
         smallest = UDP.size + BTH.size + ICRC_BYTES
+        early = Signal(HeaderChecks, reset_less=True, name="checks2")
+        checks = Signal(HeaderChecks, reset_less=True, name="checks3")
+        udp_length = delayed(m, get(l4, UDP, "length"), 1, name="udp_length")
         m.d.sync += [
-            checks.short_ethernet.eq(frame < before),
-            checks.ethertype.eq(~kind.ipv4 & ~kind.ipv6),
-            checks.short_ip.eq(frame < before + header),
-            checks.ip_version.eq(
+            early.ethertype.eq(~kind.ipv4 & ~v6),
+            early.ip_version.eq(
                 Mux(v6, version != 6, (version != 4) | (get(ip, IPV4, "ihl") != 5))
             ),
-            checks.fragment.eq(~v6 & fragment),
-            checks.ip_length.eq(~v6 & (total < IPV4.size)),
-            checks.short_packet.eq(frame < end),
-            checks.protocol.eq(protocol != IP_PROTOCOL_UDP),
-            checks.udp_room.eq(payload < UDP.size),
-            checks.port.eq(get(l4, UDP, "destination_port") != ROCE_PORT),
-            checks.udp_length.eq(get(l4, UDP, "length") != payload),
-            checks.bth_room.eq(payload < smallest),
-            checks.tver.eq(get(l4, BTH, "tver", at=UDP.size) != 0),
-            checks.opcode.eq(~known),
-            checks.pkey.eq(
+            early.fragment.eq(~v6 & fragment),
+            early.ip_length.eq(~v6 & (total < IPV4.size)),
+            early.protocol.eq(protocol != IP_PROTOCOL_UDP),
+            early.port.eq(get(l4, UDP, "destination_port") != ROCE_PORT),
+            early.tver.eq(get(l4, BTH, "tver", at=UDP.size) != 0),
+            early.opcode.eq(~known),
+            early.pkey.eq(
                 (get(l4, BTH, "pkey", at=UDP.size) & PKEY_MASK) != PKEY_DEFAULT & PKEY_MASK
             ),
+        ]
+        m.d.sync += [
+            checks.eq(early),
+            checks.short_ethernet.eq(frame < before),
+            checks.short_ip.eq(frame < short),
+            checks.short_packet.eq(frame < end),
+            checks.udp_room.eq(payload < UDP.size),
+            checks.udp_length.eq(udp_length != payload),
+            checks.bth_room.eq(payload < smallest),
         ]
         return checks
 
@@ -250,10 +270,6 @@ class HeaderParser(wiring.Component):
             row.rkey.eq(extended(RETH, "rkey")),
             row.dma_length.eq(extended(RETH, "dma_length")),
             row.imm.eq(imm),
-            row.syndrome.eq(extended(AETH, "syndrome")),
-            row.msn.eq(extended(AETH, "msn")),
-            row.qkey.eq(extended(DETH, "qkey")),
-            row.src_qp.eq(extended(DETH, "src_qp")),
             row.swap_add.eq(Mux(aeth, original, swap_add)),
             row.compare.eq(extended(ATOMIC_ETH, "compare")),
             row.ipv6.eq(v6),
