@@ -17,7 +17,7 @@ from hdl.ports.tables import TableProgram, TableRead
 from .descriptor import ShortDescriptors
 from .flow import ReadFlow
 from .heads import RingHeads
-from .types import INDEX_OFFSET, ChainJob, UsedRing
+from .types import INDEX_OFFSET, ChainJob, Table, UsedRing
 
 __all__ = ["CqBuffers", "CompletionJob", "MAX_CHAIN"]
 
@@ -149,7 +149,7 @@ class CqBuffers(wiring.Component):
             config=config, size=INDEX_BYTES, reads=READS, bypass=False
         )
         m.submodules.heads = heads = RingHeads(
-            config=config, lines=min(LINES, 1 << bits), depth=READS, bypass=False
+            config=config, lines=min(LINES, 1 << bits), depth=READS
         )
         m.submodules.descriptors = descriptors = ShortDescriptors(
             config=config,
@@ -173,6 +173,16 @@ class CqBuffers(wiring.Component):
         connect(m, heads.read_client, flipped(self.read_client1))
         connect(m, descriptors.read_client, flipped(self.read_client2))
         connect(m, heads.o, descriptors.i)
+        # Descriptor tables, beside the heads: room for as many as wait.
+        m.submodules.tables = tables = StreamFifo(shape=Table, depth=2 * WAITING)
+        connect(m, tables.o, descriptors.table)
+        job = heads.i.payload
+        m.d.comb += [
+            tables.i.valid.eq(heads.i.valid & heads.i.ready),
+            tables.i.payload.function.eq(job.request.function),
+            tables.i.payload.desc.eq(job.desc),
+            tables.i.payload.size_log2.eq(job.size_log2),
+        ]
         m.d.comb += heads.flush.eq(self.flush | self.program.write)
 
         clear = Signal(range(config.cqs + 1))
@@ -371,22 +381,22 @@ class CqBuffers(wiring.Component):
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         element, buffer = descriptors.o.payload, found.i.payload
-        request, for_lane = element.found.job.request, Signal()
+        table, for_lane = element.table, Signal()
         # Nothing is known of the completion that the FIFO is about to give.
         m.d.comb += self.soon.eq(passing | ((waiting.level != 0) & ~waiting.o.valid))
         m.d.comb += [
-            for_lane.eq(element.odd & ~element.found.failed),
-            buffer.head.eq(element.found.head),
+            for_lane.eq(element.odd & ~element.failed),
+            buffer.head.eq(element.head),
             buffer.addr.eq(element.addr),
             buffer.odd.eq(element.odd),
-            buffer.failed.eq(element.found.failed),
+            buffer.failed.eq(element.failed),
             found.i.valid.eq(descriptors.o.valid & (~for_lane | self.chain.ready)),
             descriptors.o.ready.eq(found.i.ready & (~for_lane | self.chain.ready)),
             self.chain.valid.eq(descriptors.o.valid & for_lane & found.i.ready),
-            self.chain.payload.function.eq(request.function),
-            self.chain.payload.desc.eq(element.found.job.desc),
-            self.chain.payload.size_log2.eq(element.found.job.size_log2),
-            self.chain.payload.head.eq(element.found.head),
+            self.chain.payload.function.eq(table.function),
+            self.chain.payload.desc.eq(table.desc),
+            self.chain.payload.size_log2.eq(table.size_log2),
+            self.chain.payload.head.eq(element.head),
             self.chain.payload.limit.eq(MAX_CHAIN),
             self.chain.payload.writable.eq(1),
         ]
