@@ -75,7 +75,7 @@ class ShortDescriptors(wiring.Component):
                 config=self._config, size=DESC_BYTES, reads=depth
             )
             m.submodules.share = share = ReadShare(
-                width=width, clients=2, depth=2 * depth, register=False
+                width=width, clients=2, depth=max(8, 2 * depth), register=False
             )
             connect(m, flow.read_client, share.client0)
             connect(m, guesses.read_client, share.client1)
