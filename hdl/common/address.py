@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal, Value
 
 from .count import raised
 
@@ -31,6 +31,4 @@ def add_middle(m: Module, addr: Value, carry: Signal, offset: Value) -> None:
 
 def add_high(m: Module, addr: Value, carry: Signal, above: int = OFFSET_BITS) -> None:
     """Last cycle: the bits from ``above`` on; where it is called again nothing more is added."""
-    m.d.sync += carry.eq(0)
-    with m.If(carry):
-        m.d.sync += addr[above:].eq(raised(addr[above:], Const(1)))
+    m.d.sync += [addr[above:].eq(raised(addr[above:], carry)), carry.eq(0)]
