@@ -1,7 +1,7 @@
 """Where the next CQE of each completion queue goes."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -14,12 +14,13 @@ from hdl.ports.jobs import Completion, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
+from .buffer_rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 from .descriptor import ShortDescriptors
 from .flow import ReadFlow
 from .heads import RingHeads
-from .types import INDEX_OFFSET, ChainJob, UsedRing
+from .types import INDEX_OFFSET, ChainJob, Table
 
-__all__ = ["CqBuffers", "CompletionJob", "MAX_CHAIN"]
+__all__ = ["CqBuffers", "MAX_CHAIN"]
 
 #: Bytes of the longest chain that is taken for a completion buffer.
 MAX_CHAIN = 65536
@@ -27,74 +28,9 @@ MAX_CHAIN = 65536
 LINES = 64
 #: Completions inside; reads of one kind in flight; buffers that may wait for their completions.
 WAITING, READS, FOUND = 64, 32, 16
+#: Places that make a block RAM of a FIFO.
+BLOCK = 256
 INDEX_BYTES = 2
-
-
-class CqRing(data.Struct):
-    """What returning a buffer to a CQ needs: no ``driver``, its interrupts go by what is armed."""
-
-    queue: 16
-    size_log2: 4
-    device: 64
-    vector: 16
-
-
-class CompletionJob(data.Struct):
-    """A completion and where it goes.
-
-    ``ring``: the WQE's buffer goes back to ``wqe_ring``. ``write``: a CQE goes to the chain
-    ``head`` of ``cq_ring``: to ``addr``, or with ``odd`` to the segments that a Walker delivers.
-    Neither, with ``emit``: the CQE is ``lost``; ``cause``, if any, is what is wrong with the CQ's
-    ring."""
-
-    completion: Completion
-    ring: 1
-    wqe_ring: UsedRing
-    write: 1
-    lost: 1
-    cause: QueueErrorCause
-    cq_ring: CqRing
-    head: 16
-    odd: 1
-    addr: 64
-
-
-class _Waiting(data.Struct):
-    """What a completion needs when its buffer is known."""
-
-    completion: Completion
-    ring: 1
-    wqe_ring: UsedRing
-    cq_ring: CqRing
-
-
-class _Check(data.Struct):
-    """Is ``position`` of a CQ available? With ``poll`` the avail index has been asked for, else it
-    was ``known`` as long as the CQ is not in error. ``disabled``: the queue is."""
-
-    cq: 14
-    function: 8
-    position: 16
-    known: 16
-    poll: 1
-    disabled: 1
-    size_log2: 4
-    desc: 64
-    driver: 64
-
-
-class _Verdict(data.Struct):
-    lost: 1
-    cause: QueueErrorCause
-
-
-class _Found(data.Struct):
-    """A buffer; ``failed``: its ring entry could not be read."""
-
-    head: 16
-    addr: 64
-    odd: 1
-    failed: 1
 
 
 class CqBuffers(wiring.Component):
@@ -149,7 +85,7 @@ class CqBuffers(wiring.Component):
             config=config, size=INDEX_BYTES, reads=READS, bypass=False
         )
         m.submodules.heads = heads = RingHeads(
-            config=config, lines=min(LINES, 1 << bits), depth=READS, bypass=False
+            config=config, lines=min(LINES, 1 << bits), depth=READS
         )
         m.submodules.descriptors = descriptors = ShortDescriptors(
             config=config,
@@ -160,11 +96,20 @@ class CqBuffers(wiring.Component):
             guesses=False,
             bypass=False,
         )
-        m.submodules.waiting = waiting = StreamFifo(shape=_Waiting, depth=WAITING)
-        m.submodules.checks = checks = StreamFifo(shape=_Check, depth=WAITING)
+        m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=WAITING)
+        m.submodules.checks = checks = StreamFifo(shape=Check, depth=WAITING)
+        # Beside those, in block RAM, whose output is late.
+        m.submodules.waiting = waiting = StreamFifo(shape=Waiting, depth=BLOCK)
+        m.submodules.rings = rings = StreamFifo(shape=Ring, depth=BLOCK)
+        m.d.comb += [
+            waiting.i.valid.eq(kinds.i.valid & kinds.i.ready),
+            waiting.o.ready.eq(kinds.o.valid & kinds.o.ready),
+            rings.i.valid.eq(checks.i.valid & checks.i.ready),
+            rings.o.ready.eq(checks.o.valid & checks.o.ready),
+        ]
         # Never full: each is of a completion that is waiting.
-        m.submodules.verdicts = verdicts = StreamFifo(shape=_Verdict, depth=WAITING)
-        m.submodules.found = found = StreamFifo(shape=_Found, depth=FOUND)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=CheckVerdict, depth=WAITING)
+        m.submodules.found = found = StreamFifo(shape=Found, depth=FOUND)
         # Each has one writer besides the firmware, but for errors: a broken chain is found late.
         m.submodules.positions = positions = Ram(shape=16, depth=config.cqs, reads=2)
         m.submodules.available = available = Ram(shape=16, depth=config.cqs, reads=2)
@@ -173,16 +118,29 @@ class CqBuffers(wiring.Component):
         connect(m, heads.read_client, flipped(self.read_client1))
         connect(m, descriptors.read_client, flipped(self.read_client2))
         connect(m, heads.o, descriptors.i)
+        # Descriptor tables, beside the heads: room for as many as wait.
+        m.submodules.tables = tables = StreamFifo(shape=Table, depth=BLOCK)
+        connect(m, tables.o, descriptors.table)
+        job = heads.i.payload
+        m.d.comb += [
+            tables.i.valid.eq(heads.i.valid & heads.i.ready),
+            tables.i.payload.function.eq(job.request.function),
+            tables.i.payload.desc.eq(job.desc),
+            tables.i.payload.size_log2.eq(job.size_log2),
+        ]
         m.d.comb += heads.flush.eq(self.flush | self.program.write)
 
-        clear = Signal(range(config.cqs + 1))
-        m.d.comb += self.ready.eq(clear == config.cqs)
+        clear = Signal(range(config.cqs))
         with m.If(~self.ready):
-            m.d.sync += clear.eq(clear + 1)
+            m.d.sync += [clear.eq(clear + 1), self.ready.eq(clear == config.cqs - 1)]
 
-        taken, taking, passing = self._take(m, polls, waiting, checks, positions, available, errors)
-        checked, wrong, deciding = self._check(m, polls, checks, verdicts, heads, available, errors)
-        self._give(m, waiting, verdicts, descriptors, found, passing)
+        taken, taking, passing = self._take(
+            m, polls, (kinds, waiting), (checks, rings), positions, available, errors
+        )
+        checked, wrong, deciding = self._check(
+            m, polls, (checks, rings), verdicts, heads, available, errors
+        )
+        self._give(m, (kinds, waiting), verdicts, descriptors, found, passing)
 
         # The owners' writes go first, the firmware's waits.
         program = self.program
@@ -224,21 +182,25 @@ class CqBuffers(wiring.Component):
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
         taken, passing = Signal(), Signal()
         position = positions.read0.row
-        wait, check = waiting.i.payload, checks.i.payload
+        kinds, waiting = waiting
+        checks, rings = checks
+        kind, wait, check = kinds.i.payload, waiting.i.payload, checks.i.payload
+        ring = rings.i.payload
         m.d.comb += [
             wait.completion.eq(completion),
-            wait.ring.eq(returns),
+            kind.emit.eq(completion.emit),
+            kind.ring.eq(returns),
             wait.wqe_ring.queue.eq(completion.queue),
             wait.cq_ring.queue.eq(1 + cq),
             check.cq.eq(completion.cq),
-            check.function.eq(completion.function),
+            ring.function.eq(completion.function),
+            ring.desc.eq(queue.desc),
+            ring.driver.eq(queue.driver),
             check.position.eq(position),
             check.known.eq(available.read0.row),
             check.poll.eq(poll),
             check.disabled.eq(~queue.enabled),
             check.size_log2.eq(queue.size_log2),
-            check.desc.eq(queue.desc),
-            check.driver.eq(queue.driver),
             polls.i.payload.function.eq(completion.function),
             polls.i.payload.addr.eq(queue.driver),
             polls.i.payload.offset.eq(INDEX_OFFSET),
@@ -281,8 +243,8 @@ class CqBuffers(wiring.Component):
                 with m.If(~completion.emit):
                     m.next = "PASS"
             with m.State("PASS"):
-                m.d.comb += waiting.i.valid.eq(1)
-                with m.If(waiting.i.ready):
+                m.d.comb += kinds.i.valid.eq(1)
+                with m.If(kinds.i.ready):
                     m.next = "IDLE"
             with m.State("CQ"):
                 m.d.sync += [ahead.eq(available.read0.row - position), broken.eq(errors.read0.row)]
@@ -291,9 +253,9 @@ class CqBuffers(wiring.Component):
                 with m.If(polling):
                     m.d.comb += look.eq(1)
                     m.next = "CQ"
-                with m.Elif(waiting.i.ready & checks.i.ready & (~poll | polls.i.ready)):
+                with m.Elif(kinds.i.ready & checks.i.ready & (~poll | polls.i.ready)):
                     m.d.comb += [
-                        waiting.i.valid.eq(1),
+                        kinds.i.valid.eq(1),
                         checks.i.valid.eq(1),
                         polls.i.valid.eq(poll),
                         taken.eq(lookable),
@@ -308,7 +270,9 @@ class CqBuffers(wiring.Component):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is written, and whether either may be."""
         bits = len(errors.read1.index)
+        checks, rings = checks
         check, verdict, job = checks.o.payload, verdicts.i.payload, heads.i.payload
+        ring = rings.o.payload
         index, ahead = Signal(16, reset_less=True), Signal(16, reset_less=True)
         answer, failed = Signal(16), Signal(reset_less=True)
         checked, wrong, done = Signal(), Signal(), Signal()
@@ -322,14 +286,14 @@ class CqBuffers(wiring.Component):
             errors.read1.index.eq(check.cq[:bits]),
             errors.read1.enable.eq(1),
             answer.eq(Mux(check.poll, polls.o.payload.data, check.known)),
-            job.request.function.eq(check.function),
+            job.request.function.eq(ring.function),
             job.request.qp.eq(check.cq),
             job.request.queue.eq(1 + check.cq),
             job.request.position.eq(check.position),
             job.request.known.eq(index),
             job.size_log2.eq(check.size_log2),
-            job.desc.eq(check.desc),
-            job.driver.eq(check.driver),
+            job.desc.eq(ring.desc),
+            job.driver.eq(ring.driver),
             verdicts.i.valid.eq(done),
             checks.o.ready.eq(done),
         ]
@@ -370,40 +334,42 @@ class CqBuffers(wiring.Component):
 
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
+        kinds, waiting = waiting
         element, buffer = descriptors.o.payload, found.i.payload
-        request, for_lane = element.found.job.request, Signal()
+        table, for_lane = element.table, Signal()
         # Nothing is known of the completion that the FIFO is about to give.
-        m.d.comb += self.soon.eq(passing | ((waiting.level != 0) & ~waiting.o.valid))
+        m.d.comb += self.soon.eq(passing | ((kinds.level != 0) & ~kinds.o.valid))
         m.d.comb += [
-            for_lane.eq(element.odd & ~element.found.failed),
-            buffer.head.eq(element.found.head),
+            for_lane.eq(element.odd & ~element.failed),
+            buffer.head.eq(element.head),
             buffer.addr.eq(element.addr),
             buffer.odd.eq(element.odd),
-            buffer.failed.eq(element.found.failed),
+            buffer.failed.eq(element.failed),
             found.i.valid.eq(descriptors.o.valid & (~for_lane | self.chain.ready)),
             descriptors.o.ready.eq(found.i.ready & (~for_lane | self.chain.ready)),
             self.chain.valid.eq(descriptors.o.valid & for_lane & found.i.ready),
-            self.chain.payload.function.eq(request.function),
-            self.chain.payload.desc.eq(element.found.job.desc),
-            self.chain.payload.size_log2.eq(element.found.job.size_log2),
-            self.chain.payload.head.eq(element.found.head),
+            self.chain.payload.function.eq(table.function),
+            self.chain.payload.desc.eq(table.desc),
+            self.chain.payload.size_log2.eq(table.size_log2),
+            self.chain.payload.head.eq(element.head),
             self.chain.payload.limit.eq(MAX_CHAIN),
             self.chain.payload.writable.eq(1),
         ]
         wait, verdict, job = waiting.o.payload, verdicts.o.payload, self.o.payload
-        completion, complete, gone = wait.completion, Signal(), Signal()
+        kind, complete, gone = kinds.o.payload, Signal(), Signal()
         usable = ~verdict.lost & ~found.o.payload.failed
         m.d.comb += [
-            complete.eq(~completion.emit | (verdicts.o.valid & (verdict.lost | found.o.valid))),
-            self.o.valid.eq(waiting.o.valid & complete),
+            complete.eq(~kind.emit | (verdicts.o.valid & (verdict.lost | found.o.valid))),
+            self.o.valid.eq(kinds.o.valid & complete),
             gone.eq(self.o.valid & self.o.ready),
-            waiting.o.ready.eq(self.o.ready & complete),
-            verdicts.o.ready.eq(gone & completion.emit),
-            found.o.ready.eq(gone & completion.emit & ~verdict.lost),
-            job.completion.eq(completion),
-            job.ring.eq(wait.ring),
-            job.write.eq(completion.emit & usable),
-            job.lost.eq(completion.emit & ~usable),
+            kinds.o.ready.eq(self.o.ready & complete),
+            verdicts.o.ready.eq(gone & kind.emit),
+            found.o.ready.eq(gone & kind.emit & ~verdict.lost),
+            job.completion.eq(wait.completion),
+            job.emit.eq(kind.emit),
+            job.ring.eq(kind.ring),
+            job.write.eq(kind.emit & usable),
+            job.lost.eq(kind.emit & ~usable),
             job.cause.eq(Mux(verdict.lost, verdict.cause, QueueErrorCause.HOST_READ)),
             job.head.eq(found.o.payload.head),
             job.odd.eq(found.o.payload.odd),

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import CQE
-from hdl.common.count import COUNT
+from hdl.common.count import COUNT, increment
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
@@ -14,7 +14,8 @@ from hdl.ports.jobs import Completion, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from .buffers import WAITING, CompletionJob, CqBuffers
+from .buffer_rows import CompletionJob
+from .buffers import WAITING, CqBuffers
 from .cqe import CqeWriter
 from .read import ReadShare
 from .runs import UsedRuns
@@ -182,7 +183,7 @@ class CompletionEngine(wiring.Component):
             m.d.sync += broken_valid.eq(0)
         reported = ~lost_valid & ~broken_valid
 
-        clear = Signal(range(config.queues + 1))
+        clear = Signal(range(config.queues))
         under_way = Signal(range(WAITING + 4))  # completions inside
         finished, nothing = Signal(), Signal()
         m.d.sync += under_way.eq(under_way + (self.i.valid & self.i.ready) - finished)
@@ -196,7 +197,6 @@ class CompletionEngine(wiring.Component):
         cleared = Signal()
         resetting, quiet = Signal(), Signal()
         m.d.comb += [
-            cleared.eq(clear == config.queues),
             resetting.eq(self.queue_reset.valid),
             buffers.hold.eq(resetting | ~cleared),
             arm_place_next.eq(completion.cq),
@@ -217,7 +217,7 @@ class CompletionEngine(wiring.Component):
         def returned() -> None:
             """A buffer is back in its ring: the WQE's, or at last the CQE's."""
             with m.If(second):
-                m.d.sync += self.completions.eq(self.completions + 1)
+                increment(m, self.completions)
             with m.If(~second & completion.emit):
                 m.next = "CQE"
             with m.Else():
@@ -226,7 +226,7 @@ class CompletionEngine(wiring.Component):
 
         with m.FSM(name="state") as fsm:
             with m.State("CLEAR"):
-                m.d.sync += clear.eq(clear + 1)
+                m.d.sync += [clear.eq(clear + 1), cleared.eq(clear == config.queues - 1)]
                 with m.If(clear == config.queues - 1):
                     m.next = "IDLE"
             with m.State("IDLE"):
@@ -245,7 +245,7 @@ class CompletionEngine(wiring.Component):
                     m.d.sync += begun.eq(1)
                     with m.If(next_job.ring):
                         m.next = "RETURN"
-                    with m.Elif(next_job.completion.emit):
+                    with m.Elif(next_job.emit):
                         m.next = "CQE"
                     with m.Else():
                         m.d.comb += finished.eq(1)
@@ -314,14 +314,14 @@ class CompletionEngine(wiring.Component):
                     lost.qp.eq(completion.qp_num),
                     broken_valid.eq(broken.cause != QueueErrorCause.NONE),
                     broken.queue.eq(job.cq_ring.queue),
-                    self.overflows.eq(self.overflows + 1),
                 ]
+                increment(m, self.overflows)
                 m.next = "IDLE"
         m.d.sync += self.idle.eq(
             fsm.ongoing("IDLE") & nothing & ~(self.i.valid & self.i.ready) & ~self.arm.valid
         )
         with m.If(used.done & used.raised):
-            m.d.sync += self.interrupts.eq(self.interrupts + 1)
+            increment(m, self.interrupts)
 
         # The firmware's windows: its writes wait for a cycle without one of ours.
         program, window = self.used_program, self.cq_program

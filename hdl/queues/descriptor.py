@@ -14,7 +14,7 @@ from hdl.ports.host import ReadClient
 
 from .flow import ReadFlow
 from .read import ReadShare
-from .types import DESC_BYTES, Element, FlowRead, HeadFound
+from .types import DESC_BYTES, Element, FlowRead, HeadFound, Table
 
 __all__ = ["ShortDescriptors"]
 
@@ -26,15 +26,15 @@ class ShortDescriptors(wiring.Component):
     Parameters: ``least``, ``most``: bytes of a buffer that is taken; others are ``odd``;
     ``writable``: buffers the device writes are taken, and none it reads; ``guesses``: heads may be
     guessed; ``bypass`` as in ReadFlow.
-    Members: ``i`` heads; ``o`` one Element per head, in order (``length`` modulo 512); with
-    ``guesses`` ``guess``: reads of the descriptors of heads that will come with ``guessed``, in
-    their order. A guess that is right saves the head its host read, one that is not is read and
-    left.
+    Members: ``i`` heads; ``table``: the descriptor table of each, in the same order; ``o`` one
+    Element per head, in order (``length`` modulo 512); with ``guesses`` ``guess``: reads of the
+    descriptors of heads that will come with ``guessed``, in their order. A guess that is right
+    saves the head its host read, one that is not is read and left.
     Latency: a host read plus 5 cycles. Throughput: a head in 3 cycles (4 at 64 bits).
     Errors: none of its own: a head beyond the table, a descriptor with NEXT, INDIRECT or of the
     wrong direction, a length beyond the bounds, a buffer in the last ``most`` bytes of the address
     space, memory that does not answer: ``odd``. A failed head passes as it is, odd as well, and so
-    does one with ``send`` in its request: the sink of a READ is a lane's.
+    does one with ``send``: the sink of a READ is a lane's.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class ShortDescriptors(wiring.Component):
         self._writable, self._guesses, self._bypass = writable, guesses, bypass
         members = {
             "i": In(stream.Signature(HeadFound)),
+            "table": In(stream.Signature(Table)),
             "o": Out(stream.Signature(Element)),
             "read_client": Out(ReadClient(config.width)),
         }
@@ -61,7 +62,9 @@ class ShortDescriptors(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        waiting = data.StructLayout({"found": HeadFound, "odd": 1, "right": 1})
+        waiting = data.StructLayout(
+            {"head": 16, "failed": 1, "table": Table, "odd": 1, "right": 1, "guessed": 1}
+        )
         m.submodules.waits = waits = StreamFifo(shape=waiting, depth=self._depth)
         width, depth = self._config.width, self._depth
         m.submodules.flow = flow = ReadFlow(
@@ -72,7 +75,7 @@ class ShortDescriptors(wiring.Component):
                 config=self._config, size=DESC_BYTES, reads=depth
             )
             m.submodules.share = share = ReadShare(
-                width=width, clients=2, depth=2 * depth, register=False
+                width=width, clients=2, depth=max(8, 2 * depth), register=False
             )
             connect(m, flow.read_client, share.client0)
             connect(m, guesses.read_client, share.client1)
@@ -86,27 +89,33 @@ class ShortDescriptors(wiring.Component):
 
         # Ask.
         found, found_valid = Signal(HeadFound, reset_less=True), Signal()
+        table = Signal(Table, reset_less=True)
         outside, right, gone = Signal(), Signal(), Signal()
-        job = found.job
         m.d.comb += [
-            outside.eq(
-                found.failed | job.request.send | ((found.head & ~mask(job.size_log2)) != 0)
-            ),
+            outside.eq(found.failed | table.send | ((found.head & ~mask(table.size_log2)) != 0)),
             right.eq(found.guessed & (found.head == found.guess)),
-            flow.i.payload.function.eq(job.request.function),
-            flow.i.payload.addr.eq(job.desc),
+            flow.i.payload.function.eq(table.function),
+            flow.i.payload.addr.eq(table.desc),
             flow.i.payload.offset.eq(DESC_BYTES * found.head),
             flow.i.payload.length.eq(DESC_BYTES),
             flow.i.valid.eq(found_valid & ~outside & ~right & waits.i.ready),
-            waits.i.payload.found.eq(found),
+            waits.i.payload.head.eq(found.head),
+            waits.i.payload.failed.eq(found.failed),
+            waits.i.payload.table.eq(table),
+            waits.i.payload.guessed.eq(found.guessed),
             waits.i.payload.odd.eq(outside),
             waits.i.payload.right.eq(right),
             waits.i.valid.eq(found_valid & (outside | right | flow.i.ready)),
             gone.eq(waits.i.valid & waits.i.ready),
-            self.i.ready.eq(~found_valid),
+            self.i.ready.eq(~found_valid & self.table.valid),
+            self.table.ready.eq(~found_valid & self.i.valid),
         ]
         with m.If(~found_valid):
-            m.d.sync += [found.eq(self.i.payload), found_valid.eq(self.i.valid)]
+            m.d.sync += [
+                found.eq(self.i.payload),
+                table.eq(self.table.payload),
+                found_valid.eq(self.i.valid & self.table.valid),
+            ]
         with m.If(gone):
             m.d.sync += found_valid.eq(0)
 
@@ -119,7 +128,7 @@ class ShortDescriptors(wiring.Component):
         from_guess = Signal()
         m.d.comb += [beat.eq(flow.o.payload), beat_valid.eq(flow.o.valid)]
         if self._guesses:
-            m.d.comb += from_guess.eq(waited.found.guessed & ~guessed)
+            m.d.comb += from_guess.eq(waited.guessed & ~guessed)
             with m.If(from_guess):
                 m.d.comb += [beat.eq(guesses.o.payload), beat_valid.eq(guesses.o.valid)]
         bits = Signal(8 * DESC_BYTES)
@@ -131,7 +140,9 @@ class ShortDescriptors(wiring.Component):
             with m.If(beat_valid & ~beat.last):
                 m.d.sync += kept.eq(beat.data)
         m.d.comb += [
-            element.found.eq(waited.found),
+            element.head.eq(waited.head),
+            element.failed.eq(waited.failed),
+            element.table.eq(waited.table),
             element.addr.eq(desc.addr),
             element.length.eq(desc.len),
             element.odd.eq(waited.odd | failed | unfit),

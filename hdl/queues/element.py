@@ -19,7 +19,7 @@ __all__ = ["ElementReader"]
 #: Bytes of one host read, and of the storage reserved for what is in flight.
 READ_BYTES = 256
 STORAGE_BYTES = 1024
-WORD_BYTES = 8
+WORD_BYTES, UNIT_BYTES = 8, 4
 
 
 class ElementReader(wiring.Component):
@@ -30,8 +30,8 @@ class ElementReader(wiring.Component):
     (bytes of all buffers) and ``cause`` (of a broken chain, or HOST_READ).
     Only the first ``limit`` bytes are read and given; ``length`` counts all. Reads of up to 1 KiB
     are in flight, across buffers.
-    Latency: a host read plus 5 cycles. Throughput: eight bytes a cycle, whatever the data width: an
-    element is some hundred bytes at most, and the join of eight bytes is a small shifter.
+    Latency: a host read plus 7 cycles. Throughput: four bytes a cycle, whatever the data width: an
+    element is some hundred bytes at most, and the join of four bytes is a small shifter.
     Reset: as BlockReader.
     """
 
@@ -68,7 +68,7 @@ class ElementReader(wiring.Component):
         chosen, next_chunk = Signal(), Signal(range(READ_BYTES + 1))  # the next read is worked out
         chunk = Signal(range(READ_BYTES + 1), reset_less=True)
         chunk_beats = Signal(range(beats + 1), reset_less=True)
-        take, ask, popped, answered, finish = Signal(), Signal(), Signal(), Signal(), Signal()
+        take, ask, popped, answered = Signal(), Signal(), Signal(), Signal()
         asked = Signal()  # in the cycle before; the next one comes another later
         given, short = self.i.payload.length, Signal()
         m.d.comb += [
@@ -125,14 +125,14 @@ class ElementReader(wiring.Component):
         with m.If(answered & beat.error & (cause == QueueErrorCause.NONE)):
             m.d.sync += cause.eq(QueueErrorCause.HOST_READ)
 
-        # Narrow to words: the stored beat stays at the output until its last one is taken.
+        # Narrow to units: the stored beat stays at the output until its last one is taken.
         stored = beats_fifo.o
-        at = Signal(range(max(2, lanes // WORD_BYTES)))
-        word, step = Signal(8 * WORD_BYTES, reset_less=True), Signal(range(WORD_BYTES + 1))
+        at = Signal(range(max(2, lanes // UNIT_BYTES)))
+        unit, step = Signal(8 * UNIT_BYTES, reset_less=True), Signal(range(UNIT_BYTES + 1))
         load, ends_beat, advance = Signal(), Signal(), Signal()
         m.d.comb += [
             load.eq(stored.valid & ((step == 0) | advance)),
-            ends_beat.eq(at == stored.payload.highest[3:]),
+            ends_beat.eq(at == stored.payload.highest[2:]),
             stored.ready.eq(load & ends_beat),
             popped.eq(stored.valid & stored.ready),
         ]
@@ -140,52 +140,60 @@ class ElementReader(wiring.Component):
             m.d.sync += step.eq(0)
         with m.If(load):
             m.d.sync += [
-                word.eq(stored.payload.data.word_select(at, 8 * WORD_BYTES)),
-                step.eq(Mux(ends_beat, stored.payload.highest[:3] + 1, WORD_BYTES)),
+                unit.eq(stored.payload.data.word_select(at, 8 * UNIT_BYTES)),
+                step.eq(Mux(ends_beat, stored.payload.highest[:2] + 1, UNIT_BYTES)),
                 at.eq(Mux(ends_beat, 0, at + 1)),
             ]
 
-        # Join: ``part`` holds ``fill`` bytes, zero above them.
-        part, fill = Signal(64), Signal(3)
-        fresh, joined, sum_ = Signal(64), Signal(128), Signal(5)
-        full = sum_[3:]  # 1: a whole word has come together
+        # Join: ``rest`` holds ``fill`` bytes, zero above them; ``part`` the units of a word: with
+        # ``half`` one, with ``full`` two, in its upper end.
+        rest, fill = Signal(8 * (UNIT_BYTES - 1)), Signal(range(UNIT_BYTES))
+        part, half, full = Signal(8 * WORD_BYTES), Signal(), Signal()
+        fresh, joined = Signal(8 * UNIT_BYTES), Signal(8 * (2 * UNIT_BYTES - 1))
+        sum_ = Signal(3)
         with m.Switch(step):
-            for i in range(1, WORD_BYTES + 1):
+            for i in range(1, UNIT_BYTES + 1):
                 with m.Case(i):
-                    m.d.comb += fresh.eq(word[: 8 * i])
-        out, out_valid = Signal(Word, reset_less=True), Signal()
-        blocked = Signal()
+                    m.d.comb += fresh.eq(unit[: 8 * i])
+        # The last word takes one unit or two: what is left, and zeros.
+        flush, flushed, last = Signal(), Signal(), Signal()
+        count = Signal(range(WORD_BYTES), reset_less=True)
         idle = (left == 0) & ~asked & (reading == 0) & (beats_fifo.level == 0)
         m.d.comb += [
-            joined.eq(part | (fresh << (8 * fill))),
+            joined.eq(rest | (fresh << (8 * fill))),
             sum_.eq(fill + step),
-            blocked.eq(out_valid & ~self.o.ready),
-            advance.eq((step != 0) & ~blocked),
-            finish.eq(ended & idle & (step == 0) & ~blocked & ~(out_valid & out.last)),
-            self.o.valid.eq(out_valid),
-            self.o.payload.eq(out),
+            advance.eq((step != 0) & (~full | self.o.ready)),
+            flush.eq(ended & idle & (step == 0) & ~full & ~last),
+            self.o.valid.eq(full | last),
+            self.o.payload.data.eq(part),
+            self.o.payload.count.eq(Mux(last, count, WORD_BYTES)),
+            self.o.payload.last.eq(last),
         ]
-        with m.If(~blocked):
-            m.d.sync += out_valid.eq((advance & (full != 0)) | finish)
-            m.d.sync += [
-                out.data.eq(Mux(finish, part, joined[:64])),
-                out.count.eq(Mux(finish, fill, WORD_BYTES)),
-                out.last.eq(finish),
-            ]
+        with m.If(self.o.ready):
+            m.d.sync += full.eq(0)
         with m.If(advance):
-            m.d.sync += fill.eq(sum_[:3])
-            with m.If(full != 0):
-                m.d.sync += part.eq(joined[64:])
-            with m.Else():
-                m.d.sync += part.eq(joined[:64])
-        with m.If(out_valid & out.last & self.o.ready):
+            m.d.sync += [fill.eq(sum_), rest.eq(joined)]
+            with m.If(sum_[2]):
+                m.d.sync += rest.eq(joined[8 * UNIT_BYTES :])
+        with m.If((advance & sum_[2]) | flush):
+            m.d.sync += [
+                part.eq(Cat(part[8 * UNIT_BYTES :], joined[: 8 * UNIT_BYTES])),
+                half.eq(~half),
+                full.eq(half & ~flush),
+            ]
+        with m.If(flush):
+            m.d.sync += [rest.eq(0), flushed.eq(1), last.eq(half)]
+            with m.If(~flushed):
+                m.d.sync += count.eq(Cat(fill, half))
+        with m.If(last & self.o.ready):
             m.d.sync += [
                 ended.eq(0),
                 free.eq(self._limit),
                 length.eq(0),
                 cause.eq(QueueErrorCause.NONE),
-                part.eq(0),
                 fill.eq(0),
+                flushed.eq(0),
+                last.eq(0),
             ]
         return m
 

@@ -1,10 +1,12 @@
 """The express path: many short WQEs on their way through the host's latency at a time."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.fifo import StreamFifo
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS
@@ -13,12 +15,14 @@ from .decode import RECV_BYTES, SEND_BYTES, Slot
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes
-from .types import ExpressJob, Verdict
+from .types import ExpressJob, Table, Verdict, WqeJob
 
 __all__ = ["Express"]
 
 #: Most queues whose ring entries are at hand.
 LINES = 64
+#: Jobs inside, at most: a block RAM.
+JOBS = 256
 
 
 class Express(wiring.Component):
@@ -26,11 +30,11 @@ class Express(wiring.Component):
     jobs in flight.
 
     Parameters: ``receive`` as in ShortWqes; these are fetched ahead, so nothing is spent on how
-    long one takes: no heads are guessed, and read data pass FIFOs.
+    long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
     Members: ``i`` and, without ``receive``, ``in_order`` as in RingHeads; ``line``, ``slot``,
-    ``slot_line``, ``slot_valid``, ``o`` as in ShortWqes; ``flush``; ``read_client0`` ring,
-    ``read_client1`` descriptors, ``read_client2`` elements. Nobody waits for anything but host
-    reads and, at the end, ``line`` and ``o``.
+    ``slot_line``, ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's;
+    ``flush``; ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
+    Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
     Latency: two host reads (three without ring entries at hand and without a right guess) and 20
     cycles, 26 with ``receive``. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a
     stage, and no faster than the read client.
@@ -42,6 +46,7 @@ class Express(wiring.Component):
         read = Out(ReadClient(config.width))
         members = {
             "i": In(stream.Signature(ExpressJob)),
+            "job": Out(WqeJob),
             "slot": Out(Slot),
             "slot_line": Out(WQE_LINE_BITS),
             "slot_valid": Out(1),
@@ -51,16 +56,14 @@ class Express(wiring.Component):
             "read_client1": read,
             "read_client2": read,
         }
-        send_only = {"in_order": In(1), "line": In(stream.Signature(8))}
+        send_only = {"in_order": In(1), "line": In(stream.Signature(WQE_LINE_BITS))}
         super().__init__(members | ({} if receive else send_only))
 
     def elaborate(self, platform):
         m = Module()
         config, depth = self._config, self._depth
         lines = min(LINES, 1 << ceil_log2(config.qps))
-        m.submodules.heads = heads = RingHeads(
-            config=config, lines=lines, depth=depth, bypass=not self._receive
-        )
+        m.submodules.heads = heads = RingHeads(config=config, lines=lines, depth=depth)
         m.submodules.descriptors = descriptors = ShortDescriptors(
             config=config,
             least=RECV_BYTES if self._receive else SEND_BYTES,
@@ -70,14 +73,42 @@ class Express(wiring.Component):
             bypass=not self._receive,
         )
         m.submodules.wqes = wqes = ShortWqes(config=config, depth=depth, receive=self._receive)
-        connect(m, flipped(self.i), heads.i)
         connect(m, heads.o, descriptors.i)
         connect(m, descriptors.o, wqes.i)
         connect(m, wqes.o, flipped(self.o))
         if not self._receive:
-            connect(m, flipped(self.line), wqes.line)
             connect(m, heads.guess, descriptors.guess)
             m.d.comb += heads.in_order.eq(self.in_order)
+
+        # What a stage does not need passes by it. A block RAM's output is late: it is registered.
+        m.submodules.jobs = jobs = StreamFifo(shape=WqeJob, depth=JOBS)
+        m.submodules.tables = tables = StreamFifo(shape=Table, depth=JOBS)
+        m.submodules.job = job = Stage(shape=WqeJob)
+        connect(m, jobs.o, job.i)
+        connect(m, tables.o, descriptors.table)
+        request, gone = self.i.payload.request, Signal()
+        m.d.comb += [
+            heads.i.payload.eq(self.i.payload),
+            heads.i.valid.eq(self.i.valid & jobs.i.ready),
+            self.i.ready.eq(heads.i.ready & jobs.i.ready),
+            jobs.i.valid.eq(self.i.valid & heads.i.ready),
+            tables.i.valid.eq(jobs.i.valid),  # has room if ``jobs`` has
+            tables.i.payload.function.eq(request.function),
+            tables.i.payload.desc.eq(self.i.payload.desc),
+            tables.i.payload.size_log2.eq(self.i.payload.size_log2),
+            tables.i.payload.send.eq(request.send),
+            self.job.eq(job.o.payload),
+            gone.eq(self.o.valid & self.o.ready),
+            job.o.ready.eq(gone),
+        ]
+        m.d.comb += [
+            jobs.i.payload[name].eq(self.i.payload[name])
+            for name in ("request", "line", "size_log2", "desc")
+        ]
+        if self._receive:
+            m.d.comb += [wqes.line.valid.eq(1), wqes.line.payload.eq(self.job.line)]
+        else:
+            connect(m, flipped(self.line), wqes.line)
         connect(m, heads.read_client, flipped(self.read_client0))
         connect(m, descriptors.read_client, flipped(self.read_client1))
         connect(m, wqes.read_client, flipped(self.read_client2))

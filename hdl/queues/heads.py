@@ -1,6 +1,6 @@
 """The front of the express path: from known positions of many queues to the heads of chains."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -22,6 +22,11 @@ __all__ = ["RingHeads"]
 #: Entries read at once: one 32-byte line of the ring.
 BATCH = 16
 ENTRY_BITS = 8 * AVAIL_ELEMENT.size
+#: A line lies in rows, which are written one after the other: narrow enough for one block RAM.
+ROW = 4
+ROW_BITS = ROW * ENTRY_BITS
+#: Reads whose entries have room: as many as make a block RAM of it.
+READS = 128
 
 
 class _Tag(data.Struct):
@@ -32,16 +37,10 @@ class _Tag(data.Struct):
     count: range(BATCH + 1)
 
 
-class _Line(data.Struct):
-    entries: BATCH * ENTRY_BITS
-    error: 1  # they could not be read
-
-
 class RingHeads(wiring.Component):
     """Finds the heads at positions that are known to be available, in the order of the jobs.
 
     Spec: Virtio 1.2, 2.7.6 (available ring).
-    Parameters: ``bypass`` as in ReadFlow.
     Members: ``i`` jobs: the queue is enabled, ``request.known`` lies 1 to the queue's size ahead of
     ``request.position``; ``o`` one HeadFound per job; ``flush`` (a cycle, with nothing inside)
     forgets the entries read ahead. ``in_order``: VIRTIO_F_IN_ORDER was negotiated; then ``guess``
@@ -55,16 +54,17 @@ class RingHeads(wiring.Component):
     descriptor: a guess is as far from the last head of the line that was guessed wrong as its
     position is. A guess that finds no room is not made.
     ``o`` comes straight from a RAM and a few multiplexers, and is for a register.
-    Latency: 5 cycles for an entry at hand, else a host read more, for this job and those behind it.
-    Throughput: a job in 3 cycles. Errors: ``failed`` in HeadFound: host memory did not answer; the
-    head is not checked here. Reset: nothing at hand.
+    Latency: 5 cycles for an entry at hand, else a host read and 2 cycles more, for this job and
+    those behind it. Throughput: a job in 3 cycles; one that has a line read takes a cycle more for
+    each four entries, which are written one after the other.
+    Errors: ``failed`` in HeadFound: host memory did not answer; the head is not checked here.
+    Reset: nothing at hand.
     """
 
-    def __init__(self, *, config: NicConfig, lines: int, depth: int, bypass: bool = True):
+    def __init__(self, *, config: NicConfig, lines: int, depth: int):
         if lines < 2 or lines & (lines - 1):
             raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
         self._config, self._lines, self._depth = config, lines, depth
-        self._bypass = bypass
         super().__init__(
             {
                 "i": In(stream.Signature(ExpressJob)),
@@ -80,15 +80,18 @@ class RingHeads(wiring.Component):
         m = Module()
         bits, width = ceil_log2(self._lines), self._config.width
         line_bits = BATCH * ENTRY_BITS
+        # ``place``: of the entry in its line; with ``fill``, of the last one that is read for it.
         looked = data.StructLayout(
-            {"job": ExpressJob, "offset": 4, "fill": 1, "guessed": 1, "guess": 16}
+            {"slot": bits, "position": 16, "place": 4, "fill": 1, "guessed": 1, "guess": 16}
         )
         m.submodules.tags = tags = Ram(shape=_Tag, depth=self._lines)
-        m.submodules.lines = lines = Ram(shape=_Line, depth=self._lines, forward=False)
+        rows = BATCH // ROW
+        m.submodules.lines = lines = Ram(shape=ROW_BITS, depth=rows * self._lines, forward=False)
+        m.submodules.errors = errors = Ram(shape=1, depth=self._lines, forward=False)
         m.submodules.bases = bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
-            config=self._config, size=line_bits // 8, reads=self._depth, bypass=self._bypass
+            config=self._config, size=line_bits // 8, reads=READS, bypass=False
         )
         connect(m, flow.read_client, flipped(self.read_client))
 
@@ -120,7 +123,8 @@ class RingHeads(wiring.Component):
             tags.write.row.first.eq(request.position),
             tags.write.row.count.eq(count),
             place.eq(request.position & mask(job.size_log2)),
-            jobs.i.payload.job.eq(job),
+            jobs.i.payload.slot.eq(index),
+            jobs.i.payload.position.eq(request.position),
             bases.read0.index.eq(tags.read0.index),
             bases.read0.enable.eq(tags.read0.enable),
             guess.eq((request.position + base) & mask(job.size_log2)),
@@ -161,7 +165,7 @@ class RingHeads(wiring.Component):
             with m.State("LOOK"):
                 m.d.comb += guessing.eq(filling != 0)
                 m.d.sync += count.eq(Mux(ahead < to_end, ahead, to_end))
-                m.d.comb += jobs.i.payload.offset.eq(offset)
+                m.d.comb += jobs.i.payload.place.eq(offset)
                 with m.If(hit & (tag.queue == request.queue) & (offset < tag.count)):
                     m.d.comb += jobs.i.valid.eq(1)
                     m.next = "IDLE"
@@ -172,6 +176,7 @@ class RingHeads(wiring.Component):
                     guessing.eq(1),
                     flow.i.valid.eq(1),
                     jobs.i.payload.fill.eq(1),
+                    jobs.i.payload.place.eq(count - 1),
                     jobs.i.valid.eq(flow.i.ready),
                     tags.write.enable.eq(flow.i.ready),
                 ]
@@ -179,39 +184,40 @@ class RingHeads(wiring.Component):
                     m.d.sync += held.bit_select(index, 1).eq(1)
                     m.next = "IDLE"
 
-        # Data, behind the reads.
-        beats = max(1, line_bits // width)
-        at = Signal(range(max(2, beats)))
-        line, error = Signal(line_bits, reset_less=True), Signal(reset_less=True)
-        chosen, slot = jobs.o.payload, Signal(bits)
-        found = self.o.payload
-        head, failed = Signal(16), Signal()
-        # A job that had its line read takes the line's first entry as it comes.
-        with m.If(chosen.fill):
-            m.d.comb += [head.eq(line[:ENTRY_BITS]), failed.eq(error)]
-        with m.Else():
-            kept = lines.read0.row
-            m.d.comb += [
-                head.eq(kept.entries.word_select(chosen.offset, ENTRY_BITS)),
-                failed.eq(kept.error),
-            ]
+        # Data, behind the reads: a line is written a row at a time, as far as it was read.
+        chosen, found = jobs.o.payload, self.o.payload
+        at = Signal(range(rows))
+        row, popped = Signal(ROW_BITS), Signal()
+        if width > ROW_BITS:
+            per_beat = min(width // ROW_BITS, rows)
+            m.d.comb += row.eq(flow.o.payload.data.word_select(at[: ceil_log2(per_beat)], ROW_BITS))
+            m.d.comb += popped.eq(at[: ceil_log2(per_beat)].all())
+        else:
+            m.d.comb += [row.eq(flow.o.payload.data), popped.eq(1)]
+        first, error = Signal(ENTRY_BITS, reset_less=True), Signal(reset_less=True)
+        ends = Signal()
         m.d.comb += [
-            slot.eq(chosen.job.request.qp[:bits]),
-            lines.read0.index.eq(slot),
-            lines.write.index.eq(slot),
-            bases.write.index.eq(slot),
-            bases.write.row.eq(head - chosen.job.request.position),
-            lines.write.row.entries.eq(line),
-            lines.write.row.error.eq(error),
-            found.job.eq(chosen.job),
-            found.head.eq(head),
-            found.failed.eq(failed),
+            # A read in error may have fewer beats.
+            ends.eq((at == chosen.place[ceil_log2(ROW) :]) | (popped & flow.o.payload.last)),
+            lines.read0.index.eq(Cat(chosen.place[ceil_log2(ROW) :], chosen.slot)),
+            errors.read0.index.eq(chosen.slot),
+            lines.write.index.eq(Cat(at, chosen.slot)),
+            lines.write.row.eq(row),
+            errors.write.index.eq(chosen.slot),
+            errors.write.row.eq(error),
             found.guessed.eq(chosen.guessed),
             found.guess.eq(chosen.guess),
         ]
+        # A job that had its line read takes the line's first entry as it came.
+        with m.If(chosen.fill):
+            m.d.comb += [found.head.eq(first), found.failed.eq(error)]
+        with m.Else():
+            entry = lines.read0.row.word_select(chosen.place[: ceil_log2(ROW)], ENTRY_BITS)
+            m.d.comb += [found.head.eq(entry), found.failed.eq(errors.read0.row)]
+        given = Signal()
         with m.FSM(name="pick"):
             with m.State("IDLE"):
-                m.d.comb += lines.read0.enable.eq(1)
+                m.d.comb += [lines.read0.enable.eq(1), errors.read0.enable.eq(1)]
                 m.d.sync += at.eq(0)
                 with m.If(jobs.o.valid):
                     with m.If(chosen.fill):
@@ -219,32 +225,47 @@ class RingHeads(wiring.Component):
                     with m.Else():
                         m.next = "PICK"
             with m.State("FILL"):
-                m.d.comb += flow.o.ready.eq(1)
+                m.d.comb += flow.o.ready.eq(popped | ends)
                 m.d.sync += error.eq(flow.o.payload.error)
+                with m.If(at == 0):
+                    m.d.sync += first.eq(row)
                 with m.If(flow.o.valid):
-                    with m.Switch(at):
-                        for i in range(beats):
-                            with m.Case(i):
-                                part = line[i * width : (i + 1) * width]
-                                m.d.sync += part.eq(flow.o.payload.data)
+                    m.d.comb += lines.write.enable.eq(1)
                     m.d.sync += at.eq(at + 1)
-                    with m.If(flow.o.payload.last):
+                    with m.If(ends):
                         m.next = "PICK"
             with m.State("PICK"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.d.comb += [
+                        given.eq(1),
                         jobs.o.ready.eq(1),
                         filled.eq(chosen.fill),
-                        lines.write.enable.eq(chosen.fill),
+                        errors.write.enable.eq(chosen.fill),
                         spoiled.eq(chosen.fill & error),
-                        bases.write.enable.eq(chosen.guessed & (head != chosen.guess)),
                     ]
                     m.next = "IDLE"
+        # What was guessed wrong is noted when the head, which comes late, lies in a register.
+        noted, wrong = Signal(), Signal()
+        head, guessed = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        noted_at, noted_slot = Signal(16, reset_less=True), Signal(bits, reset_less=True)
+        m.d.sync += [
+            noted.eq(given & chosen.guessed),
+            head.eq(found.head),
+            guessed.eq(chosen.guess),
+            noted_at.eq(chosen.position),
+            noted_slot.eq(chosen.slot),
+        ]
+        m.d.comb += [
+            wrong.eq(noted & (head != guessed)),
+            bases.write.enable.eq(wrong),
+            bases.write.index.eq(noted_slot),
+            bases.write.row.eq(head - noted_at),
+        ]
         # A line that could not be read is asked for again by the jobs whose tag is not looked up
         # yet; those in between fail with it.
         with m.If(spoiled):
-            m.d.sync += held.bit_select(slot, 1).eq(0)
+            m.d.sync += held.bit_select(chosen.slot, 1).eq(0)
         with m.If(forget):
             m.d.sync += held.eq(0)
         return m

@@ -174,7 +174,7 @@ class Polls(wiring.Component):
         m.submodules.founds = founds = StreamFifo(shape=_Found, depth=self._count)
         m.submodules.second = second = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
         m.submodules.share = share = ReadShare(
-            width=config.width, clients=2, depth=2 * self._count, register=False
+            width=config.width, clients=2, depth=max(8, 2 * self._count), register=False
         )
         connect(m, flow.read_client, share.client0)
         connect(m, second.read_client, share.client1)

@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -30,8 +30,8 @@ class BlockReader(wiring.Component):
     """
 
     def __init__(self, *, width: int, size: int = 64):
-        if size * 8 < 64 or size > 64 or size & (size - 1):
-            raise ValueError(f"Size must be 8, 16, 32 or 64 bytes, not {size!r}")
+        if size not in (8, 16, 32, 64, 128):
+            raise ValueError(f"Size must be 8, 16, 32, 64 or 128 bytes, not {size!r}")
         self._width, self._bits = width, size * 8
         self._answer = block_answer(self._bits)
         super().__init__(
@@ -83,11 +83,13 @@ class ReadShare(wiring.Component):
     Parameters: ``register``: requests leave from a register slice; without it a client's has to
     come out of registers, and nothing long may follow.
     Latency: 1 cycle for a request (none without ``register``), none for a response: it finds its
-    owner in a queue of those asked for. At most ``depth`` reads are in flight.
+    owner in a queue of those asked for. At most ``depth`` reads are in flight (or a few fewer).
     Throughput: a request per cycle. Reset: as BlockReader.
     """
 
     def __init__(self, *, width: int, clients: int, depth: int = 16, register: bool = True):
+        if depth < 8:
+            raise ValueError(f"Depth must be at least 8 reads, not {depth!r}")
         if clients < 1:
             raise ValueError(f"Clients must be at least 1, not {clients!r}")
         self._width, self._clients, self._depth = width, clients, depth
@@ -100,7 +102,9 @@ class ReadShare(wiring.Component):
         clients = [getattr(self, f"client{i}") for i in range(self._clients)]
         bits = max(1, ceil_log2(self._clients))
         m.submodules.owners = owners = fifo.SyncFIFO(width=bits, depth=self._depth)
-        taken = Signal()
+        # Room for those that are taken before it is seen, and for one that stays.
+        taken, ample, room = Signal(), Signal(), Signal()
+        m.d.sync += ample.eq(owners.w_level < self._depth - 4)
         # One bit a client: who asks, who comes behind the one served last, who is served.
         asking, behind = Signal(self._clients), Signal(self._clients)
         grant, served = Signal(self._clients), Signal(self._clients)
@@ -114,23 +118,22 @@ class ReadShare(wiring.Component):
             m.submodules.skid = skid = Skid(shape=ReadRequest)
             connect(m, skid.o, flipped(self.read_client.req))
             connect(m, out, skid.i)
-            m.d.comb += served.eq(grant)
+            m.d.comb += [served.eq(grant), room.eq(ample)]
         else:
             connect(m, out, flipped(self.read_client.req))
             # A request that was offered stays.
             stays, kept = Signal(), Signal(self._clients, reset_less=True)
-            m.d.comb += served.eq(Mux(stays, kept, grant))
+            m.d.comb += [served.eq(Mux(stays, kept, grant)), room.eq(ample | stays)]
             m.d.sync += [stays.eq(out.valid & ~out.ready), kept.eq(served)]
-        chosen = [served[i] for i in range(self._clients)]
-        payloads = [
-            Mux(one, Value.cast(client.req.payload), 0)
-            for client, one in zip(clients, chosen, strict=True)
-        ]
+        who = Signal(bits)
+        # Taken in the cycle before, and in no register yet.
+        late, late_who = Signal(), Signal(bits, reset_less=True)
         m.d.comb += [
-            out.valid.eq(asking.any() & owners.w_rdy),
-            Value.cast(out.payload).eq(reduce(or_, payloads)),
+            who.eq(reduce(or_, (Mux(served[i], i, 0) for i in range(self._clients)))),
+            out.valid.eq(asking.any() & room),
+            # One of them by number: bits chosen one by one and put together take more.
+            Value.cast(out.payload).eq(Array(client.req.payload for client in clients)[who]),
             taken.eq(out.valid & out.ready),
-            owners.w_data.eq(reduce(or_, (Mux(one, i, 0) for i, one in enumerate(chosen)))),
         ]
         with m.If(taken):
             m.d.sync += behind.eq(Cat(served[:i].any() for i in range(self._clients)))
@@ -140,16 +143,19 @@ class ReadShare(wiring.Component):
         m.d.comb += [
             load.eq(~owned | (response.valid & response.payload.last)),
             owners.r_en.eq(load),
-            owners.w_en.eq(taken & (~load | owners.r_rdy)),
+            owners.w_data.eq(late_who),
+            owners.w_en.eq(late & (~load | owners.r_rdy)),
         ]
+        m.d.sync += [late.eq(taken & (~load | owners.r_rdy | late)), late_who.eq(who)]
         with m.If(load):
-            m.d.sync += [
-                owned.eq(owners.r_rdy | taken),
-                owner.eq(Mux(owners.r_rdy, 1 << owners.r_data, served)),
-            ]
+            m.d.sync += owned.eq(owners.r_rdy | late | taken)
+            with m.If(owners.r_rdy | late):
+                m.d.sync += owner.eq(1 << Mux(owners.r_rdy, owners.r_data, late_who))
+            with m.Else():
+                m.d.sync += owner.eq(served)
         for i, client in enumerate(clients):
             m.d.comb += [
-                client.req.ready.eq(served[i] & out.ready & owners.w_rdy),
+                client.req.ready.eq(served[i] & out.ready & room),
                 client.rsp.valid.eq(response.valid & owner[i]),
                 client.rsp.payload.eq(response.payload),
             ]

@@ -88,8 +88,7 @@ class RecvPath(wiring.Component):
         connect(m, flipped(self.i), express.i)
         for k in range(3):
             connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
-        verdict = express.o.payload
-        found, job = verdict.found, verdict.found.job
+        verdict, job = express.o.payload, express.job
         m.d.comb += express.flush.eq(self.flush)
 
         # What the express path leaves over goes to the lane if its asker waits, else it is given
@@ -100,7 +99,7 @@ class RecvPath(wiring.Component):
         for_lane, demanded, given_up, arrived_last = (Signal() for _ in range(4))
         owner = Signal(Arrival, reset_less=True)
         m.d.comb += [
-            for_lane.eq(verdict.odd & ~found.failed),
+            for_lane.eq(verdict.odd & ~verdict.failed),
             demanded.eq(for_lane & self.waits & (job.line == self.wanted)),
             given_up.eq(for_lane & ~demanded),
             lane.indirect.eq(self.indirect),
@@ -108,7 +107,7 @@ class RecvPath(wiring.Component):
             lane.i.payload.function.eq(job.request.function),
             lane.i.payload.desc.eq(job.desc),
             lane.i.payload.size_log2.eq(job.size_log2),
-            lane.i.payload.head.eq(found.head),
+            lane.i.payload.head.eq(verdict.head),
             lane.i.payload.receive.eq(~job.request.send),
             lane.o.ready.eq(~arrived_last),
             express.o.ready.eq(Mux(demanded, lane.i.ready, ~lane.o.valid & ~arrived_last)),
@@ -120,7 +119,7 @@ class RecvPath(wiring.Component):
                 owner.line.eq(job.line),
                 owner.queue.eq(job.request.queue),
                 owner.position.eq(job.request.position),
-                owner.head.eq(found.head),
+                owner.head.eq(verdict.head),
             ]
         arrived = self.arrived
         with m.If(lane.o.valid):
@@ -131,9 +130,9 @@ class RecvPath(wiring.Component):
                 arrived.told.eq(~given_up),
                 arrived.queue.eq(job.request.queue),
                 arrived.position.eq(job.request.position),
-                arrived.head.eq(found.head),
+                arrived.head.eq(verdict.head),
                 arrived.found.status.eq(
-                    Mux(found.failed | given_up, FetchStatus.QUEUE_ERROR, FetchStatus.OK)
+                    Mux(verdict.failed | given_up, FetchStatus.QUEUE_ERROR, FetchStatus.OK)
                 ),
                 arrived.found.cause.eq(QueueErrorCause.HOST_READ),
                 arrived.found.wqe.eq(verdict.wqe),

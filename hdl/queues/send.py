@@ -1,7 +1,7 @@
 """Send WQEs: from a position of a send queue to a decoded WQE in its line."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -37,6 +37,17 @@ SLOTS = 32
 SINKS = 4
 #: Answers that may wait for the lane's.
 ANSWERS = 16
+
+
+class _Sink(data.Struct):
+    """A ReadSink without its slots."""
+
+    queue: 16
+    position: 16
+    head: 16
+    num_sge: 6
+    wr_id: 64
+    length: 32
 
 
 class SendFetch(wiring.Component):
@@ -127,22 +138,19 @@ class SendFetch(wiring.Component):
         waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
         m.submodules.answers = answers = StreamFifo(shape=waiting, depth=ANSWERS)
         lane_line = Signal(line_bits, reset_less=True)
-        verdict, entry = express.o.payload, answers.i.payload
-        job = verdict.found.job
+        verdict, entry, job = express.o.payload, answers.i.payload, express.job
         for_lane = Signal()
         m.d.comb += [
-            for_lane.eq(verdict.odd & ~verdict.found.failed),
+            for_lane.eq(verdict.odd & ~verdict.failed),
             express.o.ready.eq(answers.i.ready & (~for_lane | lane.i.ready)),
             answers.i.valid.eq(express.o.valid & (~for_lane | lane.i.ready)),
             entry.lane.eq(for_lane),
             entry.queue.eq(job.request.queue),
-            entry.answer.status.eq(
-                Mux(verdict.found.failed, FetchStatus.QUEUE_ERROR, FetchStatus.OK)
-            ),
+            entry.answer.status.eq(Mux(verdict.failed, FetchStatus.QUEUE_ERROR, FetchStatus.OK)),
             entry.answer.qp.eq(job.request.qp),
             entry.answer.position.eq(job.request.position),
             entry.answer.available.eq(job.request.known),
-            entry.answer.head.eq(verdict.found.head),
+            entry.answer.head.eq(verdict.head),
             entry.answer.line.eq(verdict.line),
             entry.answer.wqe.eq(verdict.wqe),
         ]
@@ -152,7 +160,7 @@ class SendFetch(wiring.Component):
             lane.i.payload.function.eq(job.request.function),
             lane.i.payload.desc.eq(job.desc),
             lane.i.payload.size_log2.eq(job.size_log2),
-            lane.i.payload.head.eq(verdict.found.head),
+            lane.i.payload.head.eq(verdict.head),
         ]
         with m.If(lane.i.valid & lane.i.ready):
             m.d.sync += lane_line.eq(verdict.line)
@@ -242,10 +250,9 @@ class SendFetch(wiring.Component):
 
     def _sinks(self, m: Module, express):
         """Tells of the READs that go by."""
-        m.submodules.sinks = sinks = StreamFifo(shape=ReadSink, depth=SINKS)
-        connect(m, sinks.o, flipped(self.sink))
-        verdict, sink = express.o.payload, sinks.i.payload
-        request = verdict.found.job.request
+        m.submodules.sinks = sinks = StreamFifo(shape=_Sink, depth=SINKS)
+        verdict, sink, told = express.o.payload, sinks.i.payload, self.sink.payload
+        request = express.job.request
         m.d.comb += [
             sinks.i.valid.eq(
                 express.o.valid
@@ -257,13 +264,32 @@ class SendFetch(wiring.Component):
             ),
             sink.queue.eq(request.queue),
             sink.position.eq(request.position),
-            sink.head.eq(verdict.found.head),
-            sink.slots.eq(verdict.slots),
+            sink.head.eq(verdict.head),
+            self.sink.valid.eq(sinks.o.valid),
+            sinks.o.ready.eq(self.sink.ready),
         ]
-        m.d.comb += [
-            getattr(sink, name).eq(getattr(verdict.wqe, name))
-            for name in ("num_sge", "wr_id", "length")
+        for name in ("num_sge", "wr_id", "length"):
+            m.d.comb += getattr(sink, name).eq(getattr(verdict.wqe, name))
+        for name in ("queue", "position", "head", "num_sge", "wr_id", "length"):
+            m.d.comb += getattr(told, name).eq(getattr(sinks.o.payload, name))
+        # The slots of each WQE are kept as they go by, where those of the next sink lie; a full
+        # FIFO keeps half of the rows.
+        write, read = (Signal(range(2 * SINKS), name=name) for name in ("write", "read"))
+        m.d.sync += [
+            write.eq(write + (sinks.i.valid & sinks.i.ready)),
+            read.eq(read + (self.sink.valid & self.sink.ready)),
         ]
+        for n in range(TOLD_SGES):
+            rows = memory.Memory(shape=128, depth=2 * SINKS, init=[])
+            m.submodules[f"slots{n}"] = rows
+            store, load = rows.write_port(), rows.read_port(domain="comb")
+            m.d.comb += [
+                store.addr.eq(write),
+                store.data.eq(express.slot.data),
+                store.en.eq(express.slot_valid & (express.slot.slot == n)),
+                load.addr.eq(read),
+                told.slots[128 * n : 128 * (n + 1)].eq(load.data),
+            ]
         m.d.sync += self.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
         return sinks
 

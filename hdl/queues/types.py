@@ -18,6 +18,8 @@ __all__ = [
     "Word",
     "UsedRing",
     "ExpressJob",
+    "WqeJob",
+    "Table",
     "HeadFound",
     "Element",
     "Verdict",
@@ -149,11 +151,28 @@ class ExpressJob(data.Struct):
     driver: 64
 
 
+class WqeJob(data.Struct):
+    """What is left of an ExpressJob when its WQE has come."""
+
+    request: FetchRequest
+    line: WQE_LINE_BITS
+    size_log2: 4
+    desc: 64
+
+
+class Table(data.Struct):
+    """Where the descriptors of a job's queue lie. ``send``: the job is for the sink of a READ."""
+
+    function: 8
+    desc: 64
+    size_log2: 4
+    send: 1
+
+
 class HeadFound(data.Struct):
     """The head of the chain of a job. ``failed``: the ring could not be read. ``guessed``: the
     descriptor at ``guess`` has been asked for already."""
 
-    job: ExpressJob
     head: 16
     failed: 1
     guessed: 1
@@ -162,9 +181,11 @@ class HeadFound(data.Struct):
 
 class Element(data.Struct):
     """The buffer of a chain of one short readable descriptor; ``odd``: it is something else, or
-    could not be read, and has to be looked at by a lane."""
+    could not be read, and has to be looked at by a lane. ``table``: of the job."""
 
-    found: HeadFound
+    head: 16
+    failed: 1
+    table: Table
     addr: 64
     length: 9
     odd: 1
@@ -172,10 +193,10 @@ class Element(data.Struct):
 
 class Verdict(data.Struct):
     """A WQE for which nothing is left to do, its slots in ``line``; with ``odd`` the chain at
-    ``found.head`` is a lane's (unless ``found.failed``), and ``line`` is for it."""
+    ``head`` is a lane's (unless ``failed``), and ``line`` is for it."""
 
-    found: HeadFound
+    head: 16
+    failed: 1
     odd: 1
     line: WQE_LINE_BITS
     wqe: SendWqe
-    slots: TOLD_SGES * 128  # its first SGEs, as they lie in the element

@@ -157,7 +157,7 @@ async def garbage(dut):
     bench.memory.put(blob, rng.randbytes(4096))
     free = bench.memory.free
     statuses = set()
-    for _ in range(100):
+    for _ in range(200):
         bench.memory.free = free
         size = 1 << rng.randrange(1, 6)
         queue = bench.queue(1, size)
