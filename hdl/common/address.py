@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 from .count import raised
 
@@ -26,7 +26,9 @@ def add_low(m: Module, addr: Value, carry: Signal, base: Value, offset: Value) -
 def add_middle(m: Module, addr: Value, carry: Signal, offset: Value) -> None:
     """Second cycle of three, for an ``offset`` of twice as many bits."""
     middle = addr[OFFSET_BITS : 2 * OFFSET_BITS]
-    m.d.sync += Cat(middle, carry).eq(middle + offset[OFFSET_BITS:] + carry)
+    # The carry enters below the sum's own bits, not as a third number.
+    total = Cat(Const(1, 1), middle) + Cat(carry, offset[OFFSET_BITS:])
+    m.d.sync += Cat(middle, carry).eq(total[1:])
 
 
 def add_high(m: Module, addr: Value, carry: Signal, above: int = OFFSET_BITS) -> None:

@@ -44,7 +44,7 @@ class StreamFifo(wiring.Component):
         fetched = Signal()  # the RAM's output holds the next beat
         push, fetch, pop = Signal(), Signal(), Signal()
         m.d.comb += [
-            self.i.ready.eq(self.level != self._depth),
+            self.i.ready.eq(~self.level[index]),  # a power of two, reached and not passed
             push.eq(self.i.valid & self.i.ready),
             pop.eq(fetched & self.o.ready),
             fetch.eq((stored != 0) & (~fetched | self.o.ready)),

@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.common.address import add_high, add_low
 from hdl.common.count import add_up
@@ -59,7 +60,7 @@ class ResponseWriter(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(1),
             self.total.eq(total),
-            size.eq(Mux(length < limit, length, limit)),
+            size.eq(Mux(length[ceil_log2(limit) :].any(), limit, length)),
             pieces.write.index.eq(stored),
             pieces.write.row.addr.eq(self.i.payload.addr),
             pieces.write.row.length.eq(size),

@@ -103,10 +103,11 @@ class OutstandingTable(wiring.Component):
         m = Module()
         entry_bits, qp_bits = ceil_log2(self._entries), ceil_log2(self._qps)
         # No operation writes a row in the cycle in which it reads the same one.
-        m.submodules.rows = rows = Ram(shape=Outstanding, depth=self._entries, forward=False)
-        m.submodules.complete = complete = Ram(shape=1, depth=self._entries, forward=False)
-        m.submodules.status = statuses = Ram(shape=8, depth=self._entries, forward=False)
-        m.submodules.links = links = Ram(shape=entry_bits, depth=self._entries, forward=False)
+        each = {"depth": self._entries, "forward": False}
+        m.submodules.rows = rows = Ram(shape=Outstanding, **each)
+        m.submodules.complete = complete = Ram(shape=1, block=True, **each)
+        m.submodules.status = statuses = Ram(shape=8, block=True, **each)
+        m.submodules.links = links = Ram(shape=entry_bits, **each)
         m.submodules.free = free = Ram(shape=entry_bits, depth=self._entries)
         m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
 

@@ -92,6 +92,7 @@ def test_clear_read_and_write():
         await clear(ctx, dut, 2)
         await count(ctx, dut, 2, ["out_of_buffer", "unknown_qp"])
         await count(ctx, dut, 2, ["out_of_buffer"])
+        await ctx.tick().repeat(6)
         for reader in (dut.guest, dut.program):
             assert await read(ctx, reader, 2, "out_of_buffer") == 2
             assert await read(ctx, reader, 2, "bad_pkey") == 0
@@ -106,8 +107,7 @@ def test_clear_read_and_write():
         ctx.set(dut.program.write, 0)
         assert await read(ctx, dut.guest, 2, "bad_pkey") == 0xFFFF_FFFF
         await count(ctx, dut, 2, ["bad_pkey"])  # it wraps
-        for _ in range(4):
-            await ctx.tick()
+        await ctx.tick().repeat(6)
         assert await read(ctx, dut.guest, 2, "bad_pkey") == 0
         await clear(ctx, dut, 2)
         assert await read(ctx, dut.guest, 2, "out_of_buffer") == 0
