@@ -84,7 +84,7 @@ class Ram(wiring.Component):
     def _copy(self, m: Module, i: int, port, width: int, *, instance: bool) -> Signal:
         name = f"copy{i}"
         row = Signal(width, name=f"{name}_row")
-        if instance and width * self._depth > INSTANCE_BITS:
+        if instance and (self._style == "block" or width * self._depth > INSTANCE_BITS):
             m.submodules[name] = Instance(
                 "rocinante_ram",
                 p_WIDTH=width,

@@ -167,7 +167,9 @@ class RecvLines(wiring.Component):
         ]
 
         m.submodules.held = held = HeldLines(looks=3)
-        hand, hand_valid, unread = Signal(bits), Signal(), Signal()
+        # The free line in hand; whether somebody still reads it, which it does not begin again, is
+        # judged in a cycle of its own.
+        hand, hand_valid, unread, judged = Signal(bits), Signal(), Signal(), Signal()
         look0 = Signal(WQE_LINE_BITS, reset_less=True)
         m.d.comb += [
             held.taken.eq(self.line_use.taken),
@@ -176,16 +178,17 @@ class RecvLines(wiring.Component):
             held.look0.eq(hand),
             held.look1.eq(look0),
             held.look2.eq(self.look1),
-            unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current))),
             self.read1.eq(held.held2 | (self.current_valid & (self.look1 == self.current))),
         ]
+        m.d.sync += unread.eq(~held.held0 & ~(self.current_valid & (hand == self.current)))
         m.d.sync += look0.eq(self.look0)
         m.d.sync += self.read0.eq(held.held1 | (self.current_valid & (look0 == self.current)))
 
         # Free lines.
         m.submodules.back = back = StreamFifo(shape=bits, depth=self._lines)
-        offered = hand_valid & unread & ~self.spare_valid
-        passed = hand_valid & ~unread & ~freed & ~clearing
+        offered = judged & unread & ~self.spare_valid
+        passed = judged & ~unread & ~freed & ~clearing
+        m.d.sync += judged.eq(hand_valid & ~(offered | passed))
         m.d.comb += [
             back.i.valid.eq(freed | passed | (clearing & (clear < queue_lines))),
             back.i.payload.eq(Mux(clearing, clear, Mux(freed, freed_line, hand))),

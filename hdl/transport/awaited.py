@@ -76,12 +76,22 @@ class Awaited(wiring.Component):
         begun = Signal(range(AWAITED + 1))  # appended, first packets not yet released
         refused_epoch = Signal()
         free, bad, taken = Signal(), Signal(), Signal()
+        # What ``queue.level`` is in this cycle, told a cycle before.
+        few, some, entered = Signal(init=1), Signal(init=1), Signal()
+        for flag, limit in ((few, LARGE), (some, AWAITED - 1)):
+            with m.If(entered == taken):
+                m.d.sync += flag.eq(queue.level < limit)
+            with m.Elif(entered):
+                m.d.sync += flag.eq(queue.level < limit - 1)
+            with m.Else():
+                m.d.sync += flag.eq(queue.level < limit + 1)
         m.d.comb += [
             queue.i.valid.eq(self.i.valid),
             queue.i.payload.handed.eq(self.i.payload),
             queue.i.payload.epoch.eq(drain.epoch),
             self.i.ready.eq(queue.i.ready),
-            self.room.eq(queue.level < Mux(self.large, LARGE, AWAITED - 1)),
+            entered.eq(queue.i.valid & queue.i.ready),
+            self.room.eq(Mux(self.large, few, some)),
             free.eq(
                 queue.o.valid
                 & ~self.release.valid

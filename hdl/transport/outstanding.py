@@ -129,7 +129,8 @@ class OutstandingTable(wiring.Component):
         # ``here`` and ``number`` are as the last look has shown, so that a pop need not look again.
         held, held_qp, held_link = Signal(), Signal(qp_bits), Signal(entry_bits)
         position, status = Signal(16), Signal(8)
-        named, good, last = Signal(), Signal(), Signal()  # of the entry that a walk has come to
+        # Of the entry that a walk has come to.
+        found, named, good, last = Signal(16, reset_less=True), Signal(), Signal(), Signal()
         # In a register: two cycles behind ``free_head``, one before the next append can want it.
         free_number = Signal(entry_bits, reset_less=True)
         m.d.sync += free_number.eq(free.read0.row)
@@ -349,7 +350,7 @@ class OutstandingTable(wiring.Component):
                 with m.If(dropping):
                     give_back(number)
                 m.d.sync += [
-                    named.eq(failing & (rows.read0.row.position == position)),
+                    found.eq(rows.read0.row.position),
                     good.eq(statuses.read0.row == 0),
                     last.eq(number == here.tail),
                     here.head.eq(links.read0.row),
@@ -357,6 +358,7 @@ class OutstandingTable(wiring.Component):
                 m.next = "WALK-NEXT"
             with m.State("WALK-NEXT"):
                 m.d.comb += [
+                    named.eq(failing & (found == position)),
                     complete.write.index.eq(number),
                     complete.write.row.eq(1),
                     complete.write.enable.eq(named),
