@@ -16,14 +16,12 @@ def raised(value: Value, carry: Value) -> Value:
     """``value`` and one more with ``carry``; it wraps.
 
     A piece is raised when all bits below it are ones, which no carry chain has to tell, nor the
-    piece below. It is chosen behind the chain, so that what comes late is ``carry``.
+    piece below.
     """
     pieces = []
     for at in range(0, len(value), PIECE):
         piece = value[at : at + PIECE]
-        # no Mux: Yosys would make one sum of the two, behind the carry
-        choice = (carry & value[:at].all()).replicate(len(piece))
-        pieces.append(((piece + 1)[: len(piece)] & choice) | (piece & ~choice))
+        pieces.append((piece + (carry & value[:at].all()))[: len(piece)])
     return Cat(pieces)
 
 
