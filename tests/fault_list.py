@@ -617,6 +617,22 @@ FAULTS = (
         tests=COUNTERS,
     ),
     Fault(
+        name="tour-forgotten",
+        what="a room's counter that nobody reads wraps unseen",
+        file="hdl/context/counter_bank.py",
+        old="m.d.sync += again.eq(1)",
+        new="m.d.sync += again.eq(0)",
+        tests=("tests/context/test_counter_bank.py",),
+    ),
+    Fault(
+        name="wrap-not-counted",
+        what="the upper half of a 64-bit counter stays when the lower one wraps",
+        file="hdl/context/counter_bank.py",
+        old="m.d.sync += wrapped[number].eq(1)",
+        new="m.d.sync += wrapped[number].eq(0)",
+        tests=("tests/context/test_counter_bank.py",),
+    ),
+    Fault(
         name="gid-beyond-the-table",
         what="the number of a GID row beyond the table names a row in it",
         file="hdl/context/gid.py",
@@ -628,8 +644,8 @@ FAULTS = (
         name="second-event-not-counted",
         what="only one event of each packet is counted",
         file="hdl/transport/qp_counters.py",
-        old="waiting.o.ready.eq(last)",
-        new="waiting.o.ready.eq(1)",
+        old="with m.If(~in_hand | (counting & last)):",
+        new="with m.If(~in_hand | counting):",
         tests=COUNTERS,
     ),
     Fault(

@@ -118,7 +118,7 @@ class QpCounters(wiring.Component):
                 with m.If(in_hand):
                     m.d.comb += word.eq(Cat(slot, qp))
                     m.next = "COUNT"
-                with m.Elif(self.clear.valid):
+                with m.Elif(self.clear.valid & ~waiting.o.valid):
                     m.next = "CLEAR"
                 for number, reader in enumerate((self.guest, self.program)):
                     with m.Elif(reader.read):
