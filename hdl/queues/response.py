@@ -1,6 +1,6 @@
 """A response of the mailbox, written over the buffers the driver gave for it."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -81,7 +81,8 @@ class ResponseWriter(wiring.Component):
         left = Signal(range(limit + 1))  # bytes of this segment
         addr, carry = Signal(64, reset_less=True), Signal()
         block = Signal(self._width, reset_less=True)
-        fill = Signal(range(lanes + 1))
+        # Bytes of the beat; their lanes in registers, as much stands between here and the host.
+        fill, keep = Signal(range(lanes + 1)), Signal(lanes, reset_less=True)
         byte = Signal(8)
         beat = self.write_client.beat.payload
         m.d.comb += [
@@ -91,7 +92,7 @@ class ResponseWriter(wiring.Component):
             beat.function.eq(self.function),
             beat.addr.eq(addr),
             beat.data.eq(block),
-            beat.keep.eq(((1 << fill) - 1)[:lanes]),
+            beat.keep.eq(keep),
             beat.first.eq(1),
             beat.last.eq(1),
         ]
@@ -117,6 +118,7 @@ class ResponseWriter(wiring.Component):
                     addr.eq(pieces.read0.row.addr),
                     left.eq(pieces.read0.row.length),
                     fill.eq(0),
+                    keep.eq(0),
                     carry.eq(0),
                 ]
                 m.next = "BYTE"
@@ -128,6 +130,7 @@ class ResponseWriter(wiring.Component):
                         with m.Case(i):
                             m.d.sync += block[8 * i : 8 * i + 8].eq(byte)
                 m.d.sync += [fill.eq(fill + 1), at.eq(at + 1), left.eq(left - 1)]
+                m.d.sync += keep.eq(Cat(1, keep))
                 with m.If((fill == lanes - 1) | (left == 1) | (at + 1 == goal)):
                     m.next = "BEAT"
                 with m.Elif(at[:2] == 3):
@@ -142,7 +145,7 @@ class ResponseWriter(wiring.Component):
                     self.response.enable.eq(1),
                 ]
                 with m.If(self.write_client.beat.ready):
-                    m.d.sync += fill.eq(0)
+                    m.d.sync += [fill.eq(0), keep.eq(0)]
                     add_low(m, addr, carry, addr, fill)
                     with m.If((left == 0) | (at == goal)):
                         m.next = "PIECE"
