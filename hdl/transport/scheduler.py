@@ -49,7 +49,7 @@ class Scheduler(wiring.Component):
     has been asked for, and with each doorbell that does not tell it; once, until there is news.
     After a rewind, answers to what was asked before are stale and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
-    cycles and one per WQE, an answer 3 or 4, a rewind 3, one at a time. Every input but
+    cycles and one per WQE, an answer 3, a rewind 2, one at a time. Every input but
     ``fetch_rsp`` is served even while the requester's queue is full, so the requester's rewinds
     never wait for the requester. Reset: nothing is activated.
     """
@@ -95,8 +95,19 @@ class Scheduler(wiring.Component):
         ]
 
         qp = Signal(14)
-        again = active.set3
-        m.d.comb += [again.payload.qp.eq(qp), again.payload.flags.eq(SendFlags.AGAIN)]
+        # One QP at a time waits for its place at the end of the list, beside what comes next.
+        again, wants, who = active.set3, Signal(), Signal(14, reset_less=True)
+        free = ~wants | again.ready
+        m.d.comb += [
+            again.valid.eq(wants),
+            again.payload.qp.eq(who),
+            again.payload.flags.eq(SendFlags.AGAIN),
+        ]
+        with m.If(again.ready):
+            m.d.sync += wants.eq(0)
+
+        def once_more():
+            m.d.sync += [wants.eq(1), who.eq(qp)]
 
         def read_rows(index):
             for table in (self.cfg, self.ack, self.tx, self.row):
@@ -182,8 +193,9 @@ class Scheduler(wiring.Component):
         with m.FSM(name="serve"):
             with m.State("IDLE"):
                 with m.If(self.rewind.valid):
-                    read_rows(rewind.qp)
-                    m.next = "REWIND"
+                    with m.If(free):
+                        read_rows(rewind.qp)
+                        m.next = "REWIND"
                 with m.Elif(self.fetch_rsp.valid & wqes.i.ready & ~self.release.valid):
                     read_rows(answer.qp)
                     m.next = "ANSWER"
@@ -272,12 +284,12 @@ class Scheduler(wiring.Component):
                 m.d.sync += rest.eq(rest & (unasked > BATCH) & (most > BATCH))
                 m.next = "ASK"
             with m.State("ASK"):
-                # Never waits here: the fetch engine may be waiting for the requester, and that for
-                # a rewind to be taken.
+                # Never waits for the fetch engine: that may be waiting for the requester, and that
+                # for a rewind to be taken.
                 with m.If((count != 0) & requests.i.ready):
                     m.d.comb += requests.i.valid.eq(1)
                     m.d.sync += [count.eq(count - 1), asked.eq(asked + 1)]
-                with m.Else():
+                with m.Elif(free):
                     # All that is known has been asked for, or the doorbell may bring news.
                     m.d.comb += [
                         polls.eq(~polled & (count == 0) & (poll | (asked == newest))),
@@ -291,9 +303,10 @@ class Scheduler(wiring.Component):
                     ]
                     m.next = "IDLE"
                     with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
-                        m.next = "AGAIN"
+                        once_more()
             with m.State("ANSWER"):
-                m.next = "SETTLE"
+                with m.If(free):
+                    m.next = "SETTLE"
             with m.State("SETTLE"):
                 # Whatever becomes of it: nothing here waits, and the row is late.
                 m.d.comb += self.fetch_rsp.ready.eq(1)
@@ -304,7 +317,7 @@ class Scheduler(wiring.Component):
                     m.d.comb += self.row_write.enable.eq(newer)
                     m.next = "IDLE"
                     with m.If(newer & runs & ~row.blocked):
-                        m.next = "AGAIN"
+                        once_more()
                 with m.Elif(good & fresh):
                     m.d.comb += [
                         next_row.position.eq(onward),
@@ -316,7 +329,7 @@ class Scheduler(wiring.Component):
                     # Half of what may be under way is asked for at a time.
                     m.next = "IDLE"
                     with m.If(few):
-                        m.next = "AGAIN"
+                        once_more()
                 with m.Elif(good):
                     m.d.sync += self.release.valid.eq(answer.status == FetchStatus.OK)
                     m.next = "IDLE"
@@ -329,7 +342,7 @@ class Scheduler(wiring.Component):
                         with m.If(empty):
                             m.d.comb += next_row.available.eq(answer.available)
                             with m.If(runs & ~row.blocked):
-                                m.next = "AGAIN"
+                                once_more()
             with m.State("REWIND"):
                 stays = Signal()
                 m.d.comb += [
@@ -341,12 +354,7 @@ class Scheduler(wiring.Component):
                     self.row_write.enable.eq(1),
                     self.rewind.ready.eq(1),
                 ]
-                with m.If(stays):
-                    m.next = "IDLE"
-                with m.Else():
-                    m.next = "AGAIN"
-            with m.State("AGAIN"):
-                m.d.comb += again.valid.eq(1)
-                with m.If(again.ready):
-                    m.next = "IDLE"
+                m.next = "IDLE"
+                with m.If(~stays):
+                    once_more()
         return m
