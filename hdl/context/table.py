@@ -56,17 +56,16 @@ class Table(wiring.Component):
             ]
 
         firmware = getattr(rows, f"read{self._reads}")
-        read_done = Signal()
+        read_done, write_done, writing = Signal(), Signal(), Signal()
         m.d.comb += [
             firmware.index.eq(self.program.index[:index]),
             firmware.enable.eq(self.program.read),
             self.program.read_row.eq(firmware.row),
         ]
-        m.d.sync += read_done.eq(self.program.read & ~read_done)
+        m.d.sync += [read_done.eq(self.program.read & ~read_done), write_done.eq(writing)]
 
         clear = Signal(range(self._depth + 1))
         m.d.comb += self.ready.eq(clear == self._depth)
-        owner_writes = self.write.enable if self._owned else 0
         with m.If(~self.ready):
             m.d.comb += [rows.write.index.eq(clear), rows.write.enable.eq(1)]
             m.d.sync += clear.eq(clear + 1)
@@ -77,13 +76,12 @@ class Table(wiring.Component):
                     rows.write.row.eq(self.write.row),
                     rows.write.enable.eq(1),
                 ]
-        with m.Elif(self.program.write):
+        with m.Elif(self.program.write & ~write_done):
             m.d.comb += [
+                writing.eq(1),
                 rows.write.index.eq(self.program.index[:index]),
                 rows.write.row.eq(self.program.row),
                 rows.write.enable.eq(1),
             ]
-        m.d.comb += self.program.done.eq(
-            read_done | (self.program.write & self.ready & ~owner_writes)
-        )
+        m.d.comb += self.program.done.eq(read_done | write_done)
         return m

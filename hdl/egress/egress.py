@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import BYTES, COUNT, increment
-from hdl.common.skid import Stage
+from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
@@ -61,13 +61,13 @@ class Egress(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = self._config.width
-        m.submodules.payload_stage = payload_stage = Stage(shape=packet_beat(width))
+        m.submodules.payload_skid = payload_skid = Skid(shape=packet_beat(width))
         m.submodules.builder = builder = HeaderBuilder(width=width)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width, depth=QUEUE)
         connect(m, flipped(self.header), builder.i)
-        connect(m, flipped(self.payload), payload_stage.i)
-        connect(m, payload_stage.o, merge.payload)
+        connect(m, flipped(self.payload), payload_skid.i)
+        connect(m, payload_skid.o, merge.payload)
         connect(m, builder.o, merge.heads)
         connect(m, builder.gid, flipped(self.gid))
         connect(m, builder.headers, merge.headers)

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
@@ -83,7 +84,10 @@ class Scheduler(wiring.Component):
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
         m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=8)
         wiring.connect(m, requests.o, wiring.flipped(self.fetch_req))
-        wiring.connect(m, wqes.o, wiring.flipped(self.wqe))
+        # Block RAM is late, and the requester begins to work out a packet from what it gets.
+        m.submodules.next = stage = Stage(shape=SendFetched)
+        wiring.connect(m, wqes.o, stage.i)
+        wiring.connect(m, stage.o, wiring.flipped(self.wqe))
         wiring.connect(m, wiring.flipped(self.doorbell), active.set0)
         wiring.connect(m, wiring.flipped(self.activate), active.set2)
         m.d.comb += [

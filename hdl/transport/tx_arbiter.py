@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.skid import Stage
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
 
 __all__ = ["TxArbiter"]
@@ -24,7 +25,7 @@ class TxArbiter(wiring.Component):
     requester has one job passed on for each of the replier's: READ responses and requests share the
     wire evenly although only one side works ahead.
 
-    Latency: none; the gather takes jobs into a register. Throughput: one job a cycle.
+    Latency: 1 cycle. Throughput: one job a cycle.
     Reset: idle.
     """
 
@@ -45,31 +46,35 @@ class TxArbiter(wiring.Component):
         m = Module()
         whose = data.StructLayout({"side": 1, "silent": 1})
         m.submodules.order = order = StreamFifo(shape=whose, depth=JOBS)
+        m.submodules.stage0, m.submodules.stage1 = stages = Stage(shape=TxJob), Stage(shape=TxJob)
+        wiring.connect(m, wiring.flipped(self.job0), stages[0].i)
+        wiring.connect(m, wiring.flipped(self.job1), stages[1].i)
+        job0, job1 = (stage.o for stage in stages)
         reading = Signal()  # an answer to the replier is to come
         grace = Signal(range(GRACE + 1))
         spent = Signal()  # the requester has had its job since the replier's last
         chosen, passed, last = Signal(), Signal(), Signal()
         held = (reading | (grace != 0)) & spent
-        choose = self.job1.valid & (~self.job0.valid | ~last | held)
+        choose = job1.valid & (~job0.valid | ~last | held)
         # Whoever has been offered to the gather stays until it is taken.
         offered, offered_side = Signal(), Signal()
         with m.If(offered):
             m.d.comb += chosen.eq(offered_side)
         with m.Else():
             m.d.comb += chosen.eq(choose)
-        silent = chosen & (self.job1.payload.source == TxSource.NONE)
+        silent = chosen & (job1.payload.source == TxSource.NONE)
         may0 = offered | ~held
         with m.If(chosen):
             m.d.comb += [
-                self.job.payload.eq(self.job1.payload),
-                self.job.valid.eq(self.job1.valid & order.i.ready),
-                self.job1.ready.eq(self.job.ready & order.i.ready),
+                self.job.payload.eq(job1.payload),
+                self.job.valid.eq(job1.valid & order.i.ready),
+                job1.ready.eq(self.job.ready & order.i.ready),
             ]
         with m.Else():
             m.d.comb += [
-                self.job.payload.eq(self.job0.payload),
-                self.job.valid.eq(self.job0.valid & order.i.ready & may0),
-                self.job0.ready.eq(self.job.ready & order.i.ready & may0),
+                self.job.payload.eq(job0.payload),
+                self.job.valid.eq(job0.valid & order.i.ready & may0),
+                job0.ready.eq(self.job.ready & order.i.ready & may0),
             ]
         m.d.comb += [
             passed.eq(self.job.valid & self.job.ready),
