@@ -169,7 +169,7 @@ class Scheduler(wiring.Component):
         # An answer, compared with the row (ANSWER) before it changes it (SETTLE).
         newer = Signal()  # it tells an index that is
         fresh, good, empty = Signal(), Signal(), Signal()
-        inside, few = Signal(), Signal()  # it is still wanted; little else is under way
+        inside, more = Signal(), Signal()  # it is still wanted; there is more to ask for
         onward = Signal(16)  # the position behind the row's
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         m.d.comb += [
@@ -181,7 +181,10 @@ class Scheduler(wiring.Component):
             newer.eq(is_newer(told, known)),
             fresh.eq(runs & ~row.blocked & (answer.position == row.position)),
             inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
-            few.eq((row.asked - row.position)[:16] <= (limit >> 1) + 1),
+            # Half of what may be under way is asked for at a time.
+            more.eq(
+                ((row.asked - row.position)[:16] <= (limit >> 1) + 1) & (row.available != row.asked)
+            ),
             onward.eq(row.position + 1),
         ]
         with m.If(self.release.ready):
@@ -330,9 +333,8 @@ class Scheduler(wiring.Component):
                         self.row_write.enable.eq(1),
                         wqes.i.valid.eq(1),
                     ]
-                    # Half of what may be under way is asked for at a time.
                     m.next = "IDLE"
-                    with m.If(few):
+                    with m.If(more | newer):
                         once_more()
                 with m.Elif(good):
                     m.d.sync += self.release.valid.eq(answer.status == FetchStatus.OK)
