@@ -82,7 +82,9 @@ class Scheduler(wiring.Component):
         m.submodules.list = active = ActivationList(qps=self._config.qps, sets=4, data_width=16)
         depth = max(4, 2 * self._config.send_lines)
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
-        m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=8)
+        # A turn begins when all that it may ask for has room: turns cut short would bring the QPs'
+        # WQEs one by one, and none of what follows could join those of a QP.
+        m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=2 * BATCH)
         wiring.connect(m, requests.o, wiring.flipped(self.fetch_req))
         # Block RAM is late, and the requester begins to work out a packet from what it gets.
         m.submodules.next = stage = Stage(shape=SendFetched)
@@ -206,7 +208,7 @@ class Scheduler(wiring.Component):
                 with m.Elif(self.fetch_rsp.valid & wqes.i.ready & ~self.release.valid):
                     read_rows(answer.qp)
                     m.next = "ANSWER"
-                with m.Elif(active.o.valid & requests.i.ready):
+                with m.Elif(active.o.valid & (requests.level < BATCH)):
                     read_rows(taken.qp)
                     m.next = "TAKE"
             with m.State("TAKE"):
