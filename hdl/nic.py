@@ -117,7 +117,7 @@ class Nic(wiring.Component):
         tx_arbiter = room("tx_arbiter", TxArbiter())
         receive = room("receive", Receive(config=config))
         qp_counters = room("qp_counters", QpCounters(config=config))
-        counters = room("counters", CounterBank(names=NAMES))
+        counters = room("counter_bank", CounterBank(names=NAMES))
         pokes = room("pokes", ActivationList(qps=config.qps, sets=5, held=True))
         gather = room("gather", Gather(config=config))
         scatter = room("scatter", Scatter(config=config))

@@ -137,17 +137,22 @@ async def queues_are_set_up(dut):
     assert await shadow(host, 3) == expected | {"vector": 1}
     await host.csr_write("queue.row", 0, word=0)
     await host.csr_write("queue.row", 0, word=6)
-    await host.csr_write("queue.command", 2)
+    await command(host, 2)
     assert await host.row(3) == expected | {"vector": 1, "fresh": 0}
     assert await host.get("device_status") & Status.DEVICE_NEEDS_RESET == 0
+
+
+async def command(host, number):
+    """Have the window of the virtqueues read (1) or commit (2)."""
+    await host.csr_write("queue.command", number)
+    while await host.csr_read("queue.status"):
+        pass
 
 
 async def shadow(host, queue):
     """The row as the firmware reads it."""
     await host.csr_write("queue.index", queue)
-    await host.csr_write("queue.command", 1)
-    while await host.csr_read("queue.status"):
-        pass
+    await command(host, 1)
     words = [await host.csr_read("queue.row", i) for i in range(row_map("queue").words)]
     return row_map("queue").unpack(words)
 
@@ -263,7 +268,7 @@ async def queue_reset(dut):
     for queue in (4, 5, 6):
         await host.enable_queue(queue)
         await host.csr_write("queue.index", queue)
-        await host.csr_write("queue.command", 2)  # not fresh any more
+        await command(host, 2)  # not fresh any more
         assert (await host.row(queue))["fresh"] == 0
     host.rooms = False
     for queue in (4, 6):

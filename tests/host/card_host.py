@@ -21,6 +21,8 @@ OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 
 READ_CYCLES = 40
 #: Cycles after a posted write until it has reached its register.
 GAP = 12
+#: Cycles after reset until the management function answers: its windows' RAM clears itself.
+WINDOWS = 520
 #: Where the structures are in BAR 0; the walk of the capabilities checks it.
 COMMON, ISR, DEVICE, PBA, COUNTERS, TABLE = 0x0000, 0x1000, 0x2000, 0x4000, 0x6000, 0x8000
 NOTIFY_BAR = 2
@@ -79,6 +81,7 @@ class Host:
         cocotb.start_soon(Clock(dut.clk, 4, unit="ns").start())
         await self.tick(2)
         dut.rst.value = 0
+        await self.tick(WINDOWS)
         cocotb.start_soon(self._watch(deadline))
         cocotb.start_soon(self._answer_resets())
         cocotb.start_soon(self._answer_queue_resets())

@@ -22,6 +22,7 @@ DATA = np.random.default_rng(2).integers(0, 256, 1 << 14, np.uint8)
 #: Memories that keep what has passed: requests of the control queue, and when each receive queue
 #: was asked for last.
 PASSED = (
+    "counter_bank.",
     "control.",  # its ring, its descriptors
     "reads.",  # reorder storage of host reads
     "writes.",  # bytes on their way to the host
