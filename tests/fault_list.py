@@ -203,7 +203,7 @@ FAULTS = (
         what="an RDMA WRITE may end before the length that its RETH announced",
         file="hdl/transport/responder_check.py",
         old="message.eq(~is_sum(rx.offset, length32, rx.dma_length))",
-        new="message.eq(over & ~is_sum(rx.offset, length32, rx.dma_length))",
+        new="message.eq(~is_sum(rx.offset, length32, rx.dma_length) & (header.length == mtu))",
         tests=RECEIVE,
     ),
     # Responses sent and received.
