@@ -26,15 +26,8 @@ def slot_beat(width: int, clients: int) -> data.StructLayout:
     )
 
 
-class ReadAlign(wiring.Component):
-    """Joins each beat with the next of its request, and shifts what the two hold of one.
-
-    Members: ``beat`` with ``valid``: a beat's facts; ``data``: its data; ``o``: the aligned beat,
-    for the client whose bit in ``o_valid`` is set; ``busy``: something is inside.
-    Latency: 3 cycles. Throughput: one beat per cycle in. The last beat of a request makes no beat
-    of its own when all its bytes fit into the one before. A beat that is not its request's last
-    waits here for the next one. Reset: empty.
-    """
+class _Way(wiring.Component):
+    """From the beats of slots to the clients."""
 
     def __init__(self, *, width: int, clients: int):
         self._width, self._clients = width, clients
@@ -48,6 +41,17 @@ class ReadAlign(wiring.Component):
                 "busy": Out(1),
             }
         )
+
+
+class ReadAlign(_Way):
+    """Joins each beat with the next of its request, and shifts what the two hold of one.
+
+    Members: ``beat`` with ``valid``: a beat's facts; ``data``: its data; ``o``: the aligned beat,
+    for the client whose bit in ``o_valid`` is set; ``busy``: something is inside.
+    Latency: 3 cycles. Throughput: one beat per cycle in. The last beat of a request makes no beat
+    of its own when all its bytes fit into the one before. A beat that is not its request's last
+    waits here for the next one. Reset: empty.
+    """
 
     def elaborate(self, platform):
         m = Module()
@@ -108,26 +112,13 @@ class ReadAlign(wiring.Component):
         return m
 
 
-class ReadPass(wiring.Component):
+class ReadPass(_Way):
     """In place of ReadAlign for clients that take their data in address lanes.
 
     Members: as of ReadAlign. ``o.keep`` is not given: the client knows what it has asked for.
     Latency: none. Throughput: one beat per cycle; every beat that the request touches is one.
     Reset: nothing is offered.
     """
-
-    def __init__(self, *, width: int, clients: int):
-        self._clients = clients
-        super().__init__(
-            {
-                "valid": In(1),
-                "beat": In(slot_beat(width, clients)),
-                "data": In(width),
-                "o_valid": Out(clients),
-                "o": Out(read_beat(width)),
-                "busy": Out(1),
-            }
-        )
 
     def elaborate(self, platform):
         m = Module()

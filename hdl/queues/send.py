@@ -39,15 +39,10 @@ SINKS = 4
 ANSWERS = 16
 
 
-class _Sink(data.Struct):
-    """A ReadSink without its slots."""
-
-    queue: 16
-    position: 16
-    head: 16
-    num_sge: 6
-    wr_id: 64
-    length: 32
+#: A ReadSink without its slots.
+_SINK = data.StructLayout(
+    {name: field.shape for name, field in ReadSink.as_shape() if name != "slots"}
+)
 
 
 class SendFetch(wiring.Component):
@@ -250,7 +245,7 @@ class SendFetch(wiring.Component):
 
     def _sinks(self, m: Module, express):
         """Tells of the READs that go by."""
-        m.submodules.sinks = sinks = StreamFifo(shape=_Sink, depth=SINKS)
+        m.submodules.sinks = sinks = StreamFifo(shape=_SINK, depth=SINKS)
         verdict, sink, told = express.o.payload, sinks.i.payload, self.sink.payload
         request = express.job.request
         m.d.comb += [
