@@ -612,8 +612,8 @@ FAULTS = (
         name="count-lost-behind-itself",
         what="a counter that counts twice running is read before it has been written",
         file="hdl/transport/qp_counters.py",
-        old="words = Ram(shape=32, depth=self._qps * QP_COUNTER_SLOTS)",
-        new="words = Ram(shape=32, depth=self._qps * QP_COUNTER_SLOTS, earlier=(0,))",
+        old="QP_COUNTER_SLOTS // 2\n        )",
+        new="QP_COUNTER_SLOTS // 2, earlier=(0,)\n        )",
         tests=COUNTERS,
     ),
     Fault(
@@ -652,8 +652,8 @@ FAULTS = (
         name="counters-begin-anywhere",
         what="a QP's counters can be read before they were cleared for it",
         file="hdl/transport/qp_counters.py",
-        old="reader.read_row.eq(Mux(begun.read0.row, words.read0.row, 0))",
-        new="reader.read_row.eq(words.read0.row)",
+        old="reader.read_row.eq(Mux(known, old, 0))",
+        new="reader.read_row.eq(old)",
         tests=COUNTERS,
     ),
     # What the whole card sends.

@@ -1,7 +1,7 @@
 """Counters of every QP: what the receive side has met, by rdma-core's names."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -23,12 +23,14 @@ WAITING = 16
 class QpCounters(wiring.Component):
     """A word for each QP and counter of ``QP_COUNTERS``, one after the other in one RAM.
 
+    Two words make a row: a RAM of half the depth needs half as many blocks side by side.
+
     Members: ``counted`` In: what to count. ``clear`` In: a QP whose counters begin at 0; until its
     first clear after reset a QP counts nothing and reads 0. ``guest`` and ``program`` In: readers;
     the index is ``QP_COUNTER_SLOTS`` times the pair plus the counter. A write replaces a word.
     ``ready`` Out: the clearing after reset is done.
-    Latency: 6 cycles until an event is counted, 2 for a read. Throughput: an event in 2 cycles, a
-    clear in 33. The receive side needs 4 cycles and more for a packet, which causes one event, and
+    Latency: 6 cycles until an event is counted, 3 for a read. Throughput: an event in 2 cycles, a
+    clear in 17. The receive side needs 4 cycles and more for a packet, which causes one event, and
     3 at the most when it breaks its QP, so none is ever lost.
     Errors: none; words wrap at 2**32. Reset: every QP reads 0.
     """
@@ -50,8 +52,10 @@ class QpCounters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.waiting = waiting = StreamFifo(shape=Counted, depth=WAITING)
-        m.submodules.words = words = Ram(shape=32, depth=self._qps * QP_COUNTER_SLOTS)
-        m.submodules.begun = begun = Ram(shape=1, depth=self._qps)
+        m.submodules.words = words = Ram(
+            shape=data.ArrayLayout(32, 2), depth=self._qps * QP_COUNTER_SLOTS // 2
+        )
+        m.submodules.begun = begun = Ram(shape=1, depth=self._qps, forward=False)
         slots, pairs = ceil_log2(QP_COUNTER_SLOTS), ceil_log2(self._qps)
 
         wanted = Cat(self.counted.payload.events[name] for name in QP_COUNTERS)
@@ -80,80 +84,88 @@ class QpCounters(wiring.Component):
         with m.Elif(counting):
             m.d.sync += left.eq(left & ~first)
 
-        step = Signal(slots)
+        step = Signal(slots - 1)
         cleared = Signal(range(self._qps + 1))
-        turn = Signal()  # 0: the answer is the guest's
         word = Signal(range(self._qps * QP_COUNTER_SLOTS))
-        # The word counted last is written while the next one is read, which may be the same.
-        # Which of its bytes are full is told from the RAM: no byte has to wait for one below.
-        before, place = Signal(32, reset_less=True), Signal(len(word), reset_less=True)
-        full, grown = Signal(3, reset_less=True), Signal(32)
-        m.d.comb += grown.eq(Cat((before.word_select(n, 8) + full[:n].all())[:8] for n in range(4)))
+        asked = Signal.like(word, reset_less=True)
+        # What was read: the word's place, its row, and whether its pair has been cleared once. A
+        # word that counts is written while the next one is read, which may be the same.
+        place = Signal.like(word, reset_less=True)
+        row, known = Signal(words.write.row.shape(), reset_less=True), Signal(reset_less=True)
+        old, new, grown = Signal(32), Signal(32), Signal(32)
+        of_event, turn = Signal(), Signal()  # what it is read for; turn 0: the guest
         storing = Signal()
-        m.d.sync += storing.eq(0)
+        full = [old.word_select(n, 8).all() for n in range(3)]  # no byte waits for one below
         m.d.comb += [
             self.ready.eq(cleared == self._qps),
-            words.read0.index.eq(word),
-            words.write.index.eq(word),
+            words.read0.index.eq(word >> 1),
             begun.read0.index.eq(word >> slots),
             begun.read0.enable.eq(words.read0.enable),
+            old.eq(row[place[0]]),
+            grown.eq(Cat((old.word_select(n, 8) + Cat(full[:n]).all())[:8] for n in range(4))),
+            new.eq(Mux(storing, grown, self.program.row)),
+            words.write.index.eq(place >> 1),
+            words.write.row.eq(row),
+            words.write.row[place[0]].eq(new),
+            begun.write.index.eq(self.clear.payload.qp),
+            begun.write.row.eq(1),
         ]
         for reader in (self.guest, self.program):
-            m.d.comb += reader.read_row.eq(Mux(begun.read0.row, words.read0.row, 0))
+            m.d.comb += reader.read_row.eq(Mux(known, old, 0))
         with m.FSM(name="qp_counters"):
             with m.State("RESET"):
-                m.d.comb += [begun.write.index.eq(cleared), begun.write.enable.eq(1)]
+                m.d.comb += [
+                    begun.write.index.eq(cleared),
+                    begun.write.row.eq(0),
+                    begun.write.enable.eq(1),
+                ]
                 m.d.sync += cleared.eq(cleared + 1)
                 with m.If(cleared == self._qps - 1):
                     m.next = "IDLE"
             with m.State("IDLE"):
-                m.d.comb += words.read0.enable.eq(1)
-                m.d.sync += step.eq(0)
-                with m.If(storing):
-                    m.d.comb += [
-                        words.write.index.eq(place),
-                        words.write.row.eq(grown),
-                        words.write.enable.eq(1),
-                    ]
+                m.d.comb += [words.read0.enable.eq(1), words.write.enable.eq(storing)]
+                m.d.sync += [step.eq(0), asked.eq(word), storing.eq(0)]
                 with m.If(in_hand):
                     m.d.comb += word.eq(Cat(slot, qp))
-                    m.next = "COUNT"
+                    m.d.sync += of_event.eq(1)
+                    m.next = "READ"
                 with m.Elif(self.clear.valid & ~waiting.o.valid):
                     m.next = "CLEAR"
-                for number, reader in enumerate((self.guest, self.program)):
-                    with m.Elif(reader.read):
-                        m.d.comb += word.eq(reader.index)
-                        m.d.sync += turn.eq(number)
-                        m.next = "ANSWER"
-                with m.Elif(self.program.write & ~storing):
-                    m.d.comb += [
-                        word.eq(self.program.index),
-                        words.write.row.eq(self.program.row),
-                        words.write.enable.eq(1),
-                        self.program.done.eq(1),
-                    ]
-            with m.State("COUNT"):
-                m.d.comb += counting.eq(1)
+                with m.Elif(self.guest.read):
+                    m.d.comb += word.eq(self.guest.index)
+                    m.d.sync += [of_event.eq(0), turn.eq(0)]
+                    m.next = "READ"
+                with m.Elif(self.program.read | self.program.write):
+                    m.d.comb += word.eq(self.program.index)
+                    m.d.sync += [of_event.eq(0), turn.eq(1)]
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += counting.eq(of_event)
                 m.d.sync += [
-                    before.eq(words.read0.row),
-                    full.eq(Cat(words.read0.row.word_select(n, 8).all() for n in range(3))),
-                    place.eq(Cat(slot, qp)),
-                    storing.eq(1),
+                    row.eq(words.read0.row),
+                    known.eq(begun.read0.row),
+                    place.eq(asked),
+                    storing.eq(of_event),
+                ]
+                m.next = "ANSWER"
+                with m.If(of_event):
+                    m.next = "IDLE"
+            with m.State("ANSWER"):
+                m.d.comb += [
+                    self.guest.done.eq(~turn),
+                    self.program.done.eq(turn),
+                    words.write.enable.eq(turn & self.program.write),
                 ]
                 m.next = "IDLE"
             with m.State("CLEAR"):
                 m.d.comb += [
-                    word.eq(Cat(step, self.clear.payload.qp[:pairs])),
+                    words.write.index.eq(Cat(step, self.clear.payload.qp[:pairs])),
+                    words.write.row.eq(0),
                     words.write.enable.eq(1),
-                    begun.write.index.eq(self.clear.payload.qp),
-                    begun.write.row.eq(1),
                     begun.write.enable.eq(1),
-                    self.clear.ready.eq(step == QP_COUNTER_SLOTS - 1),
+                    self.clear.ready.eq(step == QP_COUNTER_SLOTS // 2 - 1),
                 ]
                 m.d.sync += step.eq(step + 1)
                 with m.If(self.clear.ready):
                     m.next = "IDLE"
-            with m.State("ANSWER"):
-                m.d.comb += [self.guest.done.eq(~turn), self.program.done.eq(turn)]
-                m.next = "IDLE"
         return m
