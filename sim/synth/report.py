@@ -85,8 +85,10 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     say("generating")
     files = sources(part.rtl)
     contents = [tool.prepared(source) for source in files]
-    text = tool.script([source.name for source in files], part.name, family, part.cuts)
-    key = digest(text, env.package_version("pyosys"), *contents)
+    names = [source.name for source in files]
+    text = repr(tool.scripts(names, part.name, family, part.cuts))
+    library = [file.read_text() for file in tool.CASCADE]
+    key = digest(text, env.package_version("pyosys"), *library, *contents)
     folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     done, packed = folder / "seconds", folder / f"{tool.NETLIST}.gz"

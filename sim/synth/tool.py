@@ -15,9 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim import env
 from sim.env import BuildError, ToolError
 
 #: Family -> the synthesis command, without ``-top``. Out of context: no pads, no clock buffers.
@@ -26,12 +28,24 @@ FAMILIES = {
     "ecp5": "synth_ecp5",
 }
 
+#: Family -> what the cells look like that its command maps to.
+_CELLS = {
+    "xcup": ("+/xilinx/cells_sim.v", "+/xilinx/cells_xtra.v"),
+    "ecp5": ("+/ecp5/cells_sim.v", "+/ecp5/cells_bb.v"),
+}
+
+#: UltraRAMs in cascade: as ``memory_libmap`` takes them, and as the device's cells.
+CASCADE = tuple(
+    Path(__file__).with_name(name) for name in ("uram_cascade.txt", "uram_cascade_map.v")
+)
+
 #: Attributes that nets keep through synthesis: those named in the source, and of these registers.
 NAMED, REGISTER = "named", "register"
 
-NETLIST, LOG = "netlist.json", "yosys.log"
+NETLIST = "netlist.json"
+_WRITE = ("check -assert -noinit", f"write_json {NETLIST}")
 
-_RUN = """
+_PROGRAM = """
 import sys, pyosys
 sys._pyosys_share_dirname = "share/"
 from pyosys import libyosys
@@ -68,32 +82,86 @@ class Cuts:
 NO_CUTS = Cuts()
 
 
-def script(sources: Sequence[str], top: str, family: str, cuts: Cuts = NO_CUTS) -> str:
-    """Return the Yosys script: file names are relative to the folder that it runs in."""
-    cut = [f"blackbox ={name}" for name in cuts.without]
-    apart = " ".join(f"={name}" for name in cuts.apart)
-    separate = [f"setattr -mod -set keep_hierarchy 1 {apart}"] if apart else []
-    narrow = ["opt_clean", "opt_hier", "opt -fast", "opt_hier"] if apart else []
-    join = [f"setattr -mod -unset keep_hierarchy {apart}", "flatten", "opt_clean"] if apart else []
-    return "\n".join(
-        [
-            f"read_verilog -sv {' '.join(sources)}",
-            f"hierarchy -check -top {top}",
-            "proc",
-            f"setattr -set {NAMED} 1 w:* w:$* %d",
-            f"setattr -set {REGISTER} 1 a:init",
-            *cut,
-            *separate,
-            "flatten",
-            *narrow,
-            *([f"expose -evert {top}/c:*"] if cut else []),
-            f"{FAMILIES[family]} -top {top}",
-            *join,
-            "check -assert -noinit",
-            f"write_json {NETLIST}",
-            "",
-        ]
+@dataclass(frozen=True)
+class Step:
+    """One run of Yosys: the script ``name.ys``, with its log beside it, and the file it leaves."""
+
+    name: str
+    commands: str
+    result: str
+
+
+def scripts(
+    sources: Sequence[str], top: str, family: str, cuts: Cuts = NO_CUTS
+) -> list[list[Step]]:
+    """Return what Yosys runs, one list after the other, those of a list in any order."""
+    if cuts.apart:
+        return _apart(sources, top, family, cuts.apart)
+    ports = [f"expose -evert {top}/c:*"] if cuts.without else []
+    commands = (
+        *_read(sources, top),
+        *(f"blackbox ={name}" for name in cuts.without),
+        "flatten",
+        *ports,
+        f"{FAMILIES[family]} -top {top}",
+        *_WRITE,
     )
+    return [[_step("synth", commands, NETLIST)]]
+
+
+def _apart(sources: Sequence[str], top: str, family: str, apart: Sequence[str]) -> list[list[Step]]:
+    pieces = [*apart, top]
+    kept = " ".join(f"={name}" for name in apart)
+    take = (
+        *_read(sources, top),
+        f"setattr -mod -set keep_hierarchy 1 {kept}",
+        "flatten",
+        *("opt_clean", "opt_hier", "opt -fast", "opt_hier"),
+        f"setattr -mod -unset keep_hierarchy {kept}",
+        *(line for name in pieces for line in _write_piece(name, f"{name}.il")),
+    )
+    # Of the pieces the top needs to know the ports.
+    known = [line for name in apart for line in (f"read_rtlil {name}.il", f"blackbox ={name}")]
+    each = [
+        _step(
+            name,
+            (
+                f"read_rtlil {name}.il",
+                *(known if name == top else ()),
+                f"{FAMILIES[family]} -top {name}",
+                *_write_piece(name, f"{name}.mapped.il"),
+            ),
+            f"{name}.mapped.il",
+        )
+        for name in pieces
+    ]
+    join = (
+        *(f"read_verilog -lib {library}" for library in _CELLS[family]),
+        *(f"read_rtlil {name}.mapped.il" for name in pieces),
+        "blackbox =A:whitebox",
+        f"hierarchy -top {top}",
+        *("flatten", "opt_clean"),
+        *_WRITE,
+    )
+    return [[_step("apart", take, f"{top}.il")], each, [_step("join", join, NETLIST)]]
+
+
+def _step(name: str, commands: Sequence[str], result: str) -> Step:
+    return Step(name, "\n".join([*commands, ""]), result)
+
+
+def _read(sources: Sequence[str], top: str) -> tuple[str, ...]:
+    return (
+        f"read_verilog -sv {' '.join(sources)}",
+        f"hierarchy -check -top {top}",
+        "proc",
+        f"setattr -set {NAMED} 1 w:* w:$* %d",
+        f"setattr -set {REGISTER} 1 a:init",
+    )
+
+
+def _write_piece(name: str, file: str) -> tuple[str, ...]:
+    return f"select ={name}", f"write_rtlil -selected {file}", "select -clear"
 
 
 def synthesise(
@@ -113,43 +181,63 @@ def synthesise(
     _library(folder / "share")
     for source in sources:
         (folder / source.name).write_text(prepared(source))
-    (folder / "synth.ys").write_text(script([path.name for path in sources], top, family, cuts))
-    log = folder / LOG
-    with log.open("w") as output, _watch(log, say):
+    for steps in scripts([source.name for source in sources], top, family, cuts):
+        # The largest first, or the end would wait for it alone.
+        steps.sort(key=lambda step: _size(folder / f"{step.name}.il"), reverse=True)
+        with ThreadPoolExecutor(env.compile_jobs()) as pool:
+            list(pool.map(lambda step: _run(step, folder, say), steps))
+    shutil.rmtree(folder / "share")
+    for piece in folder.glob("*.il"):
+        piece.unlink()
+    return folder / NETLIST
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _run(step: Step, folder: Path, say: Callable[[str], None]) -> None:
+    (folder / f"{step.name}.ys").write_text(step.commands)
+    log = folder / f"{step.name}.log"
+    with log.open("w") as output, _watch(log, lambda text: say(f"{step.name}: {text}")):
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _RUN, "synth.ys"],
+            [sys.executable, "-P", "-c", _PROGRAM, f"{step.name}.ys"],
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
         )
-    shutil.rmtree(folder / "share")
-    netlist = folder / NETLIST
-    if done.returncode or not netlist.is_file():
+    if done.returncode or not (folder / step.result).is_file():
         end = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise BuildError(f"{top}: Yosys ended with status {done.returncode}, no figures\n{end}")
-    return netlist
+        raise BuildError(
+            f"{step.name}: Yosys ended with status {done.returncode}, no figures\n{end}"
+        )
 
 
 def _library(share: Path) -> None:
-    """Link Yosys' cell libraries to ``share``, with an error in one of them put right.
+    """Link Yosys' cell libraries to ``share``, with what is wrong or missing in them put right.
 
     Its single-port memories of look-up tables for UltraScale+ (Yosys 0.70) include one of 65536
     rows, cheap and so often chosen, for which there is no cell: that cell, RAM512X1S, has 512.
+    Its UltraRAMs do not stand behind one another: ``uram_cascade.txt``.
     """
     package = importlib.util.find_spec("pyosys")
     if package is None or package.origin is None:
         raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
     installed = Path(package.origin).parent / "share"
-    for folder, skipped in ((installed, "xilinx"), (installed / "xilinx", "lutrams_xcu.txt")):
+    changed = ("xilinx", "lutrams_xcu.txt", "urams.txt", "urams_map.v")
+    for folder in (installed, installed / "xilinx"):
         target = share / folder.relative_to(installed)
         target.mkdir()
         for entry in folder.iterdir():
-            if entry.name != skipped:
+            if entry.name not in changed:
                 (target / entry.name).symlink_to(entry)
-    text = (installed / "xilinx" / "lutrams_xcu.txt").read_text()
+    theirs, ours = installed / "xilinx", share / "xilinx"
+    text = (theirs / "lutrams_xcu.txt").read_text()
     wrong, right = (f'"ABITS" {bits} {{\n\t\tabits {bits};' for bits in (16, 9))
-    (share / "xilinx" / "lutrams_xcu.txt").write_text(text.replace(wrong, right))
+    (ours / "lutrams_xcu.txt").write_text(text.replace(wrong, right))
+    for name, more in zip(("urams.txt", "urams_map.v"), CASCADE, strict=True):
+        (ours / name).write_text((theirs / name).read_text() + more.read_text())
 
 
 @contextlib.contextmanager

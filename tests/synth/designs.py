@@ -60,6 +60,15 @@ module apart(input clk, input [10:0] i, output [7:0] o);
 endmodule
 """
 
+DEEP = """
+module deep(input clk, write, input [13:0] to, index, input [71:0] data, output reg [71:0] row);
+  (* no_rw_check *) reg [71:0] rows [0:16383];
+  always @(posedge clk) begin
+    if (write) rows[to] <= data;
+    row <= rows[index];
+  end
+endmodule
+"""
 SINGLE_PORT = """
 module single_port(input clk, input write, input [8:0] to, input i, output o);
   reg rows[0:511];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_missing_top(tmp_path: Path) -> None:
 def test_yosys_that_ends_well_without_a_netlist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool, "_RUN", "print('all is well')")
+    monkeypatch.setattr(tool, "_PROGRAM", "print('all is well')")
     with pytest.raises(BuildError, match=r"(?s)status 0, no figures.*all is well"):
         designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
 
@@ -59,8 +60,8 @@ def test_modules_that_are_mapped_apart(tmp_path: Path) -> None:
 
 
 def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = tool._RUN.replace("import sys, pyosys", "import sys, pyosys; sys._pyosys_abc = 'no'")
-    monkeypatch.setattr(tool, "_RUN", dead)
+    dead = tool._PROGRAM.replace("import sys, pyosys", "import sys, pyosys; sys._pyosys_abc = 'no'")
+    monkeypatch.setattr(tool, "_PROGRAM", dead)
     with pytest.raises(BuildError, match=r"(?s)no figures.*ABC"):
         designs.synthesised(designs.ADDER, "adder", "xcup", tmp_path)
 
@@ -102,3 +103,19 @@ def test_elements_of_arrays_keep_apart(tmp_path: Path) -> None:
 def test_single_port_memory_gets_a_cell_that_exists(tmp_path: Path) -> None:
     netlist = designs.synthesised(designs.SINGLE_PORT, "single_port", "xcup", tmp_path)
     assert {cell.type for cell in netlist.cells if cell.type.startswith("RAM")} == {"RAM512X1S"}
+
+
+def test_deep_memory_is_a_column(tmp_path: Path) -> None:
+    """Four UltraRAMs, each with an address of its own, and nothing behind them."""
+    netlist = designs.synthesised(designs.DEEP, "deep", "xcup", tmp_path)
+    assert {cell.type for cell in netlist.cells} == {"URAM288"}
+    blocks = sorted(netlist.cells, key=lambda cell: str(cell.parameters["SELF_ADDR_B"]))
+    assert [int(str(cell.parameters["SELF_ADDR_B"]), 2) for cell in blocks] == [0, 1, 2, 3]
+    orders = [cell.parameters["CASCADE_ORDER_B"] for cell in blocks]
+    assert orders == ["FIRST", "MIDDLE", "MIDDLE", "LAST"]
+    assert {int(str(cell.parameters["SELF_MASK_B"]), 2) for cell in blocks} == {0x7FC}
+    for below, above in itertools.pairwise(blocks):
+        assert below.outputs["CAS_OUT_DOUT_B"] == above.inputs["CAS_IN_DOUT_B"]
+        assert below.outputs["CAS_OUT_ADDR_B"] == above.inputs["CAS_IN_ADDR_B"]
+    assert netlist.outputs["row"] == blocks[-1].outputs["DOUT_B"]
+    assert netlist.inputs["index"] == blocks[0].inputs["ADDR_B"][:14]
