@@ -85,8 +85,8 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     say("generating")
     files = sources(part.rtl)
     contents = [tool.prepared(source) for source in files]
-    names = [source.name for source in files]
-    text = repr(tool.scripts(names, part.name, family, part.cuts))
+    cuts = tool.named(part.cuts, contents)
+    text = repr(tool.scripts([source.name for source in files], part.name, family, cuts))
     library = [file.read_text() for file in tool.CASCADE]
     key = digest(text, env.package_version("pyosys"), *library, *contents)
     folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"
@@ -97,7 +97,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             started = time.monotonic()
-            netlist = tool.synthesise(files, part.name, family, folder, say, part.cuts)
+            netlist = tool.synthesise(files, part.name, family, folder, say, cuts)
             seconds = time.monotonic() - started
             with netlist.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
                 shutil.copyfileobj(source, target)

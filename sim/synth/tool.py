@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import re
 import shutil
 import subprocess
@@ -80,6 +81,20 @@ class Cuts:
 
 
 NO_CUTS = Cuts()
+
+
+def named(cuts: Cuts, texts: Sequence[str]) -> Cuts:
+    """Return the cuts with their modules' names in the Verilog, ``nic.gids$12`` for ``nic.gids``.
+
+    The generator adds a number where a signal has the name of a submodule. Raises BuildError for a
+    module that is not there.
+    """
+    written = {}
+    for name in itertools.chain.from_iterable(re.findall(r"(?m)^module \\(\S+)", t) for t in texts):
+        written[re.sub(r"\$\d+$", "", name)] = name
+    if missing := [name for name in (*cuts.without, *cuts.apart) if name not in written]:
+        raise BuildError(f"No module {', '.join(missing)} in the Verilog, no figures")
+    return Cuts(*(tuple(written[name] for name in names) for names in (cuts.without, cuts.apart)))
 
 
 @dataclass(frozen=True)

@@ -119,3 +119,12 @@ def test_deep_memory_is_a_column(tmp_path: Path) -> None:
         assert below.outputs["CAS_OUT_ADDR_B"] == above.inputs["CAS_IN_ADDR_B"]
     assert netlist.outputs["row"] == blocks[-1].outputs["DOUT_B"]
     assert netlist.inputs["index"] == blocks[0].inputs["ADDR_B"][:14]
+
+
+def test_names_of_cuts() -> None:
+    """A number behind a module's name is the generator's; a module that is missing is an error."""
+    text = "module top(clk);\nmodule \\top.a$12 (clk);\nmodule \\top.a.b (clk);\nmodule \\top.c (clk);"
+    found = tool.named(tool.Cuts(without=("top.c",), apart=("top.a",)), [text])
+    assert found == tool.Cuts(without=("top.c",), apart=("top.a$12",))
+    with pytest.raises(BuildError, match=r"No module top\.b in the Verilog"):
+        tool.named(tool.Cuts(apart=("top.b",)), [text])
