@@ -156,10 +156,9 @@ class Receive(wiring.Component):
         # The completer works on while the next packet's rows are read. Those that it writes in this
         # very cycle come a cycle too late for that; later ones are seen below.
         index, waits = Signal(14), Signal()
-        written = self.ack_write.enable & (self.ack_write.index == index)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(settle.stalled | (completer.busy & self.hold) | written),
+            waits.eq(settle.stalled | (completer.busy & self.hold) | completer.ack_write.enable),
         ]
         resting = ~completer.busy | (completer.ending & (completer.qp != qp))
         # The responder is at a packet, and the rows of the next one have been read.
@@ -174,7 +173,8 @@ class Receive(wiring.Component):
                 reply.eq(self.reply.row),
             ]
 
-        m.d.sync += peeked.eq(0)
+        written = Signal()  # the responder's row, in the cycle before: not yet what is read then
+        m.d.sync += [peeked.eq(0), written.eq(responder.rx_write.enable)]
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
                 m.d.comb += [
@@ -245,7 +245,7 @@ class Receive(wiring.Component):
                         m.d.comb += self.header.ready.eq(1)
                         load_rows()
                         m.d.sync += [header.eq(self.header.payload), drop.eq(0), qp.eq(pair)]
-                        with m.If(responder.rx_write.enable & (pair == qp)):
+                        with m.If((responder.rx_write.enable | written) & (pair == qp)):
                             m.d.sync += rx.eq(responder.rx_write.row)
                         m.next = "CHECK"
             with m.State("FAIL"):

@@ -197,11 +197,12 @@ class Requester(wiring.Component):
         other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
         spent = (sent == self._config.quantum) & other_waits
 
-        # A WQE's last row is written while the next one's rows are read.
+        # A WQE's last row is written after the next one's rows have been read, or in that cycle.
         store, stored_qp = Signal(), Signal(14)  # ``row`` is written in this cycle
+        stored = Signal()  # it was in the cycle before
         seen = Signal(QpTx)  # the row of the WQE taken last
-        same = store & (stored_qp == qp)
-        m.d.sync += [store.eq(0), stored_qp.eq(qp)]
+        same = (store | stored) & (stored_qp == qp)
+        m.d.sync += [store.eq(0), stored.eq(store), stored_qp.eq(qp)]
         m.d.comb += seen.eq(Mux(same, row.as_value(), self.row.row.as_value()))
         with m.If(store):
             m.d.comb += [self.row_write.enable.eq(1), self.row_write.index.eq(stored_qp)]
