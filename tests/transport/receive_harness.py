@@ -96,7 +96,7 @@ class Harness:
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
         self._answered = self._released = 0  # checks taken; effects: each after its check
         self.check_cycles = 1  # from a job to its check, when not random
-        self._element = Element()
+        self._elements: dict[int, Element] = {}  # those fetched last, by line
         self._in = {name: 0 for name in INPUTS}
 
     async def start(self, *, clock: bool = True) -> None:
@@ -305,7 +305,7 @@ class Harness:
             seen.fetches.append((row["queue"], row["position"], row["send"]))
             element, available = self.world.fetch(qp, row["position"], send=bool(row["send"]))
             assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
-            self._element = element
+            self._elements[element.line] = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
             answer: Row = {"status": element.status, "error": element.error, "line": element.line}
             answer |= {"available": available, "head": element.head, "wqe": wqe}
@@ -313,7 +313,7 @@ class Harness:
         elif name == "scatter_job":
             row = self._read(name)
             seen.jobs.append(row)
-            status = self.world.check(row, self._element)
+            status = self.world.check(row, self._elements.get(row["line"], Element()))
             wait = self.rng.choice((0, 0, 1, 9, 12, 40)) if self.delays else self.check_cycles - 1
             answer = pack(ScatterChecked, {"status": status})
             self._checks.append((self.cycle + 1 + wait, answer))
