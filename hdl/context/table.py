@@ -18,9 +18,9 @@ class Table(wiring.Component):
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
     effect at once; the firmware's write waits for a cycle in which the owner does not write, so
-    that a live row changes in one step. A read in the cycle of the owner's write returns the new
-    row to the owner; everybody else gets the row as it was: the same as a cycle earlier, which
-    whoever is told of a write in a later cycle cannot see. After reset the rows are cleared one a
+    that a live row changes in one step. A read in the cycle of a write returns the row as it was:
+    the same as a cycle earlier, which whoever is told of the write in a later cycle cannot see. The
+    owner uses no row that it reads while it writes it. After reset the rows are cleared one a
     cycle; ``ready`` says when.
     """
 
@@ -38,13 +38,11 @@ class Table(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         # A reader can find a row that somebody else writes a cycle before the write or after it,
-        # and what it is told of the write comes later: forwarding to it would tell nobody apart.
-        first = 1 if self._owned else 0
+        # and what it is told of the write comes later: forwarding would tell nobody apart, and is a
+        # comparison in front of the RAM and a multiplexer as wide as the row behind it.
+        reads = self._reads + 1
         m.submodules.rows = rows = Ram(
-            shape=self._row,
-            depth=self._depth,
-            reads=self._reads + 1,
-            earlier=range(first, self._reads + 1),
+            shape=self._row, depth=self._depth, reads=reads, earlier=range(reads)
         )
         index = max(1, ceil_log2(self._depth))
         for i in range(self._reads):

@@ -1,11 +1,10 @@
 """The sending side's answers: ACKs, NAKs and READ responses finish outstanding WQEs."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
-from hdl.common.count import raised
 from hdl.common.sums import is_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
@@ -207,7 +206,7 @@ class Completer(wiring.Component):
                             m.d.sync += owes.eq(0)
                     with m.Elif(placed):
                         m.d.sync += [
-                            ack.psn.eq(raised(header.psn, Const(1))),
+                            ack.psn.eq(said.next_psn),
                             ack.read_begun.eq(1),
                             changed.eq(1),
                         ]
@@ -232,16 +231,15 @@ class Completer(wiring.Component):
                         m.next = "IDLE"
 
         # What is handed over, each as soon as its taker is ready; a wake for all that has finished.
+        # The first two become due on the way into that state, and it does not end before they go.
+        handing = fsm.ongoing("HAND-OVER")
         for still, give, due, port in (
             (left[0], give_pending, give_pending, self.pending),
             (left[1], give_pop, give_pop, self.pop),
-            (left[2], give_wake, give_wake & ~more, self.wake),
-            (left[3], poke_flags, poke_flags != 0, self.repoke),
+            (left[2], give_wake, handing & give_wake & ~more, self.wake),
+            (left[3], poke_flags, handing & (poke_flags != 0), self.repoke),
         ):
-            m.d.comb += [
-                port.valid.eq(fsm.ongoing("HAND-OVER") & due),
-                still.eq(due & ~port.ready),
-            ]
+            m.d.comb += [port.valid.eq(due), still.eq(due & ~port.ready)]
             with m.If(port.valid & port.ready):
                 m.d.sync += give.eq(0)
 
@@ -323,7 +321,7 @@ class Completer(wiring.Component):
             with m.If(~work.ack.error):
                 m.d.sync += poke_flags.eq(ReceiveFlags.FINISH | ReceiveFlags.FLUSH)
         with m.Elif(~facts.acknowledged):
-            m.d.sync += ack.psn.eq(raised(entry.last_psn, Const(1)))
+            m.d.sync += ack.psn.eq(facts.next_psn)
 
     def _decide_poke(self, m, work, ack, oldest, facts, finish, status):
         entry = oldest.entry
@@ -346,7 +344,7 @@ class Completer(wiring.Component):
     def _decide_packet(
         self, m, work, ack, oldest, said, facts, finish, status, more, changed, poke_flags, events
     ):
-        entry, header = oldest.entry, work.header
+        entry = oldest.entry
         is_ack, is_data = said.response == Response.ACK, said.response == Response.DATA
         reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
 
@@ -376,7 +374,7 @@ class Completer(wiring.Component):
         with m.Elif(is_data | (is_ack & facts.read)):
             lost()
         with m.Elif(is_ack):
-            m.d.sync += [ack.psn.eq(raised(header.psn, Const(1))), changed.eq(1)]
+            m.d.sync += [ack.psn.eq(said.next_psn), changed.eq(1)]
         with m.Else():
             self._decide_nak(
                 m, work, ack, oldest, said, facts, finish, status, changed, poke_flags, events

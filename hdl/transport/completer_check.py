@@ -1,9 +1,10 @@
 """What the completer wants to know of a response and of the oldest WQE, for one register stage."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
+from hdl.common.count import raised
 from hdl.common.sums import wide_difference
 from hdl.ports.jobs import Oldest
 from hdl.ports.rows import QpAck
@@ -34,6 +35,7 @@ class ResponseFacts(data.Struct):
     first: 1  # READ response FIRST or ONLY
     last: 1  # READ response LAST or ONLY
     full: 1  # its payload is one path MTU
+    next_psn: 24  # behind it
 
 
 class EntryFacts(data.Struct):
@@ -46,6 +48,7 @@ class EntryFacts(data.Struct):
     acknowledged: 1  # every packet of the WQE has been acknowledged before
     read: 1
     offset: 32  # bytes of the READ before this packet
+    next_psn: 24  # behind the WQE
 
 
 def response_facts(m: Module, work: CompleterWork) -> Signal:
@@ -60,6 +63,7 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
         facts.first.eq(first),
         facts.last.eq(last),
         facts.full.eq(header.length == mtu_bytes(m, work.cfg.path_mtu)),
+        facts.next_psn.eq(raised(header.psn, Const(1))),
     ]
     with m.If(first | last | (operation == Op.READ_RESP_MIDDLE)):
         m.d.comb += facts.response.eq(Response.DATA)
@@ -103,6 +107,7 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
         facts.acknowledged.eq(left[23]),
         facts.read.eq(entry.opcode == WrOpcode.RDMA_READ),
         facts.offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
+        facts.next_psn.eq(raised(entry.last_psn, Const(1))),
     ]
     return facts
 

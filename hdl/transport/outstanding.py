@@ -73,6 +73,8 @@ class OutstandingTable(wiring.Component):
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
     every append, finish, fail and pop of such a list gives a poke.
+    The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
+    is, and nothing that it does waits for what it asks.
 
     Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
     the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
@@ -167,8 +169,9 @@ class OutstandingTable(wiring.Component):
             m.d.sync += number.eq(index)
 
         def poke_if(watched, index=qp):
+            m.d.sync += self.poke.payload.qp.eq(index)
             with m.If(watched):
-                m.d.sync += [self.poke.valid.eq(1), self.poke.payload.qp.eq(index)]
+                m.d.sync += self.poke.valid.eq(1)
 
         def unlink(index, link):
             """Takes entry ``number`` off the head of the list ``here``."""
@@ -211,10 +214,13 @@ class OutstandingTable(wiring.Component):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 # The completer first: what it takes off makes room.
+                m.d.comb += [
+                    self.pop.ready.eq(~self.poke.valid),
+                    self.head_req.ready.eq(~self.poke.valid),
+                ]
                 with m.If(self.poke.valid):
                     pass  # each of these may have one to give
                 with m.Elif(self.pop.valid):
-                    m.d.comb += self.pop.ready.eq(1)
                     read_list(self.pop.payload.qp)
                     m.d.sync += [held.eq(0), following.eq(self.pop.payload.look)]
                     with m.If(held & (held_qp == self.pop.payload.qp)):
@@ -227,7 +233,6 @@ class OutstandingTable(wiring.Component):
                     with m.Else():
                         m.next = "POP"
                 with m.Elif(self.head_req.valid):
-                    m.d.comb += self.head_req.ready.eq(1)
                     read_list(self.head_req.payload.qp)
                     m.d.sync += stopped.eq(self.head_req.payload.stopped)
                     m.next = "HEAD"

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.count import COUNT, increment
+from hdl.common.skid import Register
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
@@ -134,6 +135,9 @@ class Receive(wiring.Component):
         m.submodules.responder = responder = Responder(config=self._config)
         m.submodules.completer = completer = Completer(config=self._config)
         m.submodules.settle = settle = Settle()
+        # What a job is made of is known late, and its taker begins to look it up at once.
+        m.submodules.jobs = jobs = Register(shape=ScatterJob)
+        wiring.connect(m, jobs.o, wiring.flipped(self.scatter_job))
 
         header = Signal(RxHeader, reset_less=True)
         cfg, rx = Signal(QpCfg, reset_less=True), Signal(QpRx, reset_less=True)
@@ -156,10 +160,9 @@ class Receive(wiring.Component):
         # The completer works on while the next packet's rows are read. Those that it writes in this
         # very cycle come a cycle too late for that; later ones are seen below.
         index, waits = Signal(14), Signal()
-        written = self.ack_write.enable & (self.ack_write.index == index)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(settle.stalled | (completer.busy & self.hold) | written),
+            waits.eq(settle.stalled | (completer.busy & self.hold) | completer.ack_write.enable),
         ]
         resting = ~completer.busy | (completer.ending & (completer.qp != qp))
         # The responder is at a packet, and the rows of the next one have been read.
@@ -174,7 +177,8 @@ class Receive(wiring.Component):
                 reply.eq(self.reply.row),
             ]
 
-        m.d.sync += peeked.eq(0)
+        written = Signal()  # the responder's row, in the cycle before: not yet what is read then
+        m.d.sync += [peeked.eq(0), written.eq(responder.rx_write.enable)]
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
                 m.d.comb += [
@@ -233,21 +237,19 @@ class Receive(wiring.Component):
                 with m.If(~poked & responder.i.valid):
                     self._read_rows(m, pair)
                     m.d.sync += peeked.eq(self.header.valid)
-                with m.If(
-                    (responder.i.valid & responder.i.ready)
-                    | (completer.i.valid & completer.i.ready)
-                ):
+                given = responder.i.valid & responder.i.ready
+                with m.If(given | (completer.i.valid & completer.i.ready)):
                     m.d.sync += turn.eq(~poked & self.poke.valid)
                     m.next = "IDLE"
                     with m.If(poked & (poke != 0)):
                         m.next = "CHECK"  # the poke has a second half
-                    with m.Elif(peeked & ~self.poke.valid & ~settle.stalled & ~self.hold):
-                        m.d.comb += self.header.ready.eq(1)
-                        load_rows()
-                        m.d.sync += [header.eq(self.header.payload), drop.eq(0), qp.eq(pair)]
-                        with m.If(responder.rx_write.enable & (pair == qp)):
-                            m.d.sync += rx.eq(responder.rx_write.row)
-                        m.next = "CHECK"
+                with m.If(given & peeked & ~self.poke.valid & ~settle.stalled & ~self.hold):
+                    m.d.comb += self.header.ready.eq(1)
+                    load_rows()
+                    m.d.sync += [header.eq(self.header.payload), drop.eq(0), qp.eq(pair)]
+                    with m.If((responder.rx_write.enable | written) & (pair == qp)):
+                        m.d.sync += rx.eq(responder.rx_write.row)
+                    m.next = "CHECK"
             with m.State("FAIL"):
                 # Something outside has broken the QP (its CQ overflowed): stop it, then flush it.
                 m.d.comb += [failing.eq(1), pending_valid.eq(1)]
@@ -259,7 +261,7 @@ class Receive(wiring.Component):
                     m.next = "CHECK"
             with m.State("DROP"):
                 m.d.comb += discarding.eq(1)
-                with m.If(self.scatter_job.ready):
+                with m.If(jobs.i.ready):
                     m.next = "DROPPED"
             with m.State("DROPPED"):
                 m.d.comb += pending_valid.eq(1)
@@ -305,21 +307,21 @@ class Receive(wiring.Component):
         with m.If(~failing):
             m.d.comb += pending.events.eq(drop)
         self._rows_written(m, responder, completer, settle, failing, failed, qp)
-        self._shared_ports(m, responder, completer, settle, part)
+        self._shared_ports(m, responder, completer, settle, part, jobs.i)
         with m.If(part == Part.FRONT):
             m.d.comb += [
-                self.scatter_job.valid.eq(discarding),
-                self.scatter_job.payload.kind.eq(
+                jobs.i.valid.eq(discarding),
+                jobs.i.payload.kind.eq(
                     Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
                 ),
-                self.scatter_job.payload.length.eq(header.length),
+                jobs.i.payload.length.eq(header.length),
             ]
         with m.If(pending_valid):
             m.d.comb += [settle.pending.valid.eq(1), settle.pending.payload.eq(pending)]
-        job = self.scatter_job
+        job = jobs.i
         m.d.comb += [
             settle.front_idle.eq(fsm.ongoing("IDLE") & ~completer.busy),
-            self.turned.eq(fsm.ongoing("IDLE") & ~completer.busy),
+            self.turned.eq(fsm.ongoing("IDLE") & ~completer.busy & ~jobs.o.valid),
             self.settled.eq(settle.idle),
             self.mending.eq(settle.stalled),
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
@@ -419,12 +421,12 @@ class Receive(wiring.Component):
             outer = getattr(self, "scatter_checked" if name == "checked" else name)
             wiring.connect(m, getattr(settle, name), wiring.flipped(outer))
 
-    def _shared_ports(self, m, responder, completer, settle, part):
+    def _shared_ports(self, m, responder, completer, settle, part, job):
         """Members that the part at work has for itself until it is done."""
         for outer, first, second in (
             (self.fetch_req, responder.fetch_req, completer.fetch_req),
             (self.repoke, responder.repoke, completer.repoke),
-            (self.scatter_job, responder.job, completer.job),
+            (job, responder.job, completer.job),
             (settle.pending, responder.pending, completer.pending),
         ):
             with m.Switch(part):

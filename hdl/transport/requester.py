@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import COUNT, raised
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     FetchStatus,
@@ -22,7 +23,8 @@ from hdl.ports.tables import TableRead, TableWrite
 
 from .awaited import Awaited
 from .outstanding import Append, Fail, Finish
-from .request_headers import SENDS, WRITES, one_of, request_headers
+from .request_headers import request_headers
+from .requester_check import broken_rules
 from .segment import fit, is_ragged, mtu_bytes, whole_packets
 
 __all__ = ["Requester"]
@@ -47,8 +49,9 @@ class Requester(wiring.Component):
     ``Quiesce``; ``drain_start``, ``drain_done``: see ``Awaited``, which also has ``packets``. After
     ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
-    Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 2 cycles, the first of a
-    WQE in 4; a message of several packets waits for its entry's number behind the first.
+    Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
+    WQE in 4, which payload takes too; a message of several packets waits for its entry's number
+    behind the first.
     Errors: a WQE that cannot be sent gets an outstanding entry with its WC status; one with a
     packet whose check is not good fails when that is known. Either way ``QpTx.error`` turns every
     later WQE of the QP into a flush, in order. Packets that were handed over behind a refused one
@@ -93,14 +96,12 @@ class Requester(wiring.Component):
         row = Signal(QpTx)  # working copy, from ROWS on
         job, header = self.job.payload, self.job.payload.header
         sent = Signal(range(self._config.quantum + 1))  # packets in this turn
-        status = Signal(8)  # why the WQE ends in error
+        status = Signal(8)  # why the WQE ends in error, from its entry on
         begun_failed = Signal()  # it had an entry already
-        refused = awaited.refused  # a packet was: its WQE ends before anything else is done
-        refusing = Signal()  # that is under way
+        # A packet was refused: its WQE ends before anything else is done; that is under way.
+        refused, refusing = awaited.refused, Signal()
 
         is_read = wqe.wqe.opcode == WrOpcode.RDMA_READ
-        is_write = one_of(wqe.wqe.opcode, WRITES)
-        is_send = one_of(wqe.wqe.opcode, SENDS)
 
         # The next packet.
         mtu_code, mtu = Signal(3, reset_less=True), Signal(13, reset_less=True)
@@ -137,9 +138,14 @@ class Requester(wiring.Component):
 
         # The entry of a WQE that begins or that ends unsent. One packet: nobody but its QP's list
         # knows it, so it is complete at once; what is in front of it keeps the order.
-        entry = self.append.payload.entry
+        # In registers: the table is asked by many, and takes what is first late.
+        m.submodules.appends = appends = Register(shape=Append)
+        m.submodules.fails = fails = Register(shape=Fail)
+        wiring.connect(m, appends.o, wiring.flipped(self.append))
+        wiring.connect(m, fails.o, wiring.flipped(self.fail))
+        fail, entry = fails.i, appends.i.payload.entry
         m.d.comb += [
-            self.append.payload.qp.eq(qp),
+            appends.i.payload.qp.eq(qp),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
@@ -152,9 +158,9 @@ class Requester(wiring.Component):
             entry.complete.eq((status != 0) | single),
             entry.status.eq(status),
             entry.function.eq(cfg.function),
-            self.fail.payload.qp.eq(qp),
-            self.fail.payload.position.eq(wqe.position),
-            self.fail.payload.status.eq(status),
+            fail.payload.qp.eq(qp),
+            fail.payload.position.eq(wqe.position),
+            fail.payload.status.eq(status),
             self.rewind.payload.qp.eq(qp),
             self.rewind.payload.position.eq(row.position),
             self.rewind.payload.wakes.eq(ack.wakes),
@@ -162,52 +168,61 @@ class Requester(wiring.Component):
             self.row_write.row.eq(row),
         ]
         with m.If(refusing):
-            m.d.comb += self.fail.payload.eq(refused.payload)
+            m.d.comb += fail.payload.eq(refused.payload)
 
         def read_rows(index):
             for table in (self.cfg, self.row, self.ack, self.rx):
                 m.d.comb += [table.index.eq(index), table.enable.eq(1)]
             m.d.sync += qp.eq(index)
 
-        stopped = Signal()
-        bad = Signal()
-        m.d.comb += [
+        # What the rows say, a cycle later: they are late.
+        stopped, reset, idle = Signal(), Signal(), Signal()  # by the QP's state
+        bad = Signal(4)  # any: the WQE breaks a rule
+        # By the table's row and by the one in hand, which may be ``newer``: whether the scheduler
+        # has been rewound since, and the READs under way. A choice of rows would be too late.
+        facts_of = data.StructLayout({"stale": 1, "reads": 8})
+        found, newer = [Signal(facts_of, name=name) for name in ("table", "hand")], Signal()
+        stale, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
+        most_reads = Signal(8)  # at a time
+        m.d.sync += [
             stopped.eq(
                 (cfg.state == QpState.ERR) | self.row.row.error | ack.error | self.rx.row.error
             ),
-            bad.eq(
-                ~(is_read | is_write | is_send)
-                | (wqe.wqe.num_sge > cfg.max_send_sge)
-                | (wqe.wqe.inline & (is_read | ~fit(wqe.wqe.length, cfg.max_inline)))
-                | (is_read & (cfg.max_rd_atomic == 0))
-            ),
+            reset.eq(cfg.state == QpState.RESET),
+            idle.eq(cfg.state != QpState.RTS),
+            bad.eq(broken_rules(wqe.wqe, cfg)),
+            most_reads.eq(cfg.max_rd_atomic),
         ]
-        reads = Signal(8)
-        blocked, full = Signal(), Signal()
+        cause, fails_now, blocked = Signal(8), Signal(), Signal()
+        malformed = wqe.status == FetchStatus.WQE_ERROR
         m.d.comb += [
-            reads.eq(row.reads - ack.reads),
-            blocked.eq((is_read & (reads >= cfg.max_rd_atomic)) | (wqe.wqe.fence & (reads != 0))),
-            full.eq(~self.room),
+            fails_now.eq(stopped | malformed | bad.any()),
+            cause.eq(Mux(malformed, wqe.error, Mux(bad.any(), WcStatus.LOC_QP_OP_ERR, 0))),
+            blocked.eq((is_read & (reads >= most_reads)) | (wqe.wqe.fence & (reads != 0))),
         ]
+        with m.If(stopped):
+            m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
         waited = Signal(range(PATIENCE + 1))
         begun = Signal()  # the WQE has its entry: it was interrupted, or is sent again
         newest = Signal()  # and that entry is the newest: row.entry
         m.d.comb += begun.eq(row.position != row.high)
         m.d.sync += newest.eq((row.position + 1)[:16] == row.high)  # still since PACKET
-        other_waits = self.wqe.valid & (self.wqe.payload.qp != qp)
+        other_waits = Signal()
+        m.d.sync += other_waits.eq(self.wqe.valid & (self.wqe.payload.qp != qp))
         spent = (sent == self._config.quantum) & other_waits
 
-        # A WQE's last row is written while the next one's rows are read.
+        # A WQE's last row is written after the next one's rows have been read, or in that cycle.
         store, stored_qp = Signal(), Signal(14)  # ``row`` is written in this cycle
+        stored = Signal()  # it was in the cycle before
         seen = Signal(QpTx)  # the row of the WQE taken last
-        same = store & (stored_qp == qp)
-        m.d.sync += [store.eq(0), stored_qp.eq(qp)]
+        same = (store | stored) & (stored_qp == qp)
+        m.d.sync += [store.eq(0), stored.eq(store), stored_qp.eq(qp)]
         m.d.comb += seen.eq(Mux(same, row.as_value(), self.row.row.as_value()))
         with m.If(store):
             m.d.comb += [self.row_write.enable.eq(1), self.row_write.index.eq(stored_qp)]
 
-        append, offered, appending = Signal(), Signal(), Signal()
-        self._append(m, awaited, row, status, single, append, offered, appending)
+        append, appending = Signal(), Signal()
+        self._append(m, awaited, row, fails_now, single, append, appending, appends.i)
         large = Signal(reset_less=True)  # known a cycle after ``mtu``, before the first packet
         m.d.sync += large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read)
         entered = Signal()  # it has been appended now, and no packet has been handed over since
@@ -277,23 +292,24 @@ class Requester(wiring.Component):
                     whole.eq(whole_packets(m, cfg.path_mtu, wqe.wqe.length)),
                     ragged.eq(is_ragged(m, cfg.path_mtu, wqe.wqe.length)),
                 ]
+                for facts, one in zip(found, (self.row.row, row), strict=True):
+                    m.d.sync += [
+                        facts.stale.eq(wqe.position != one.position),
+                        facts.reads.eq(one.reads - ack.reads),
+                    ]
+                m.d.sync += newer.eq(same)
                 m.next = "DECIDE"
-                with m.If(wqe.position != seen.position):
-                    m.next = "RELEASE"  # stale: the scheduler has been rewound since
-                with m.Elif(stopped):
-                    m.d.sync += status.eq(WcStatus.WR_FLUSH_ERR)
-                with m.Elif(cfg.state != QpState.RTS):
-                    m.next = "BLOCK"
-                with m.Elif(wqe.status == FetchStatus.WQE_ERROR):
-                    m.d.sync += status.eq(wqe.error)
-                with m.Elif(bad):
-                    m.d.sync += status.eq(WcStatus.LOC_QP_OP_ERR)
             with m.State("DECIDE"):
                 m.d.sync += [
                     left.eq(Cat(wqe.wqe.length[:8], wqe.wqe.length[8:] - row.offset[8:])),
-                    span.eq(Mux(status == 0, whole - ~ragged, -1)),
+                    span.eq(Mux(fails_now, -1, whole - ~ragged)),
+                    status.eq(cause),
                 ]
-                with m.If(begun & (status == 0)):
+                with m.If(stale):
+                    m.next = "RELEASE"
+                with m.Elif(idle & ~stopped):
+                    m.next = "BLOCK"
+                with m.Elif(begun & ~fails_now):
                     m.next = "PACKET"
                     with m.If(is_read & ~first):
                         m.next = "RESUME"
@@ -301,18 +317,18 @@ class Requester(wiring.Component):
                     m.d.sync += begun_failed.eq(1)
                     fail_row()
                     m.next = "FAILED"
-                with m.Elif(blocked & (status == 0)):
+                with m.Elif(blocked & ~fails_now):
                     m.next = "BLOCK"
-                with m.Elif(full):
+                with m.Elif(~self.room):
                     # It waits in place; after PATIENCE it is given back, and what is behind it.
                     m.d.sync += waited.eq(waited + 1)
                     with m.If(self.restart.valid | refused.valid | (waited == PATIENCE)):
                         m.next = "YIELD"
-                with m.Elif(~appending):
+                with m.Elif(~appending | self.appended.valid):
                     m.d.comb += append.eq(1)
                     m.d.sync += row.high.eq(row.high + 1)
                     m.next = "PACKET"
-                    with m.If(status != 0):
+                    with m.If(fails_now):
                         fail_row()
                         m.next = "FAILED"
                     with m.Else():
@@ -337,7 +353,7 @@ class Requester(wiring.Component):
                     advance.packets.eq(Mux(is_read, raised(left_whole, ragged), 1)),
                     advance.asks.eq(header.ack_request),
                 ]
-                with m.If(~offering & (cfg.state == QpState.RESET)):
+                with m.If(~offering & reset):
                     # Nothing of the QP may go out any more; its rows and its list are dropped.
                     m.next = "RELEASE"
                 with m.Elif(~offering & stopped & (sent != 0)):
@@ -355,26 +371,23 @@ class Requester(wiring.Component):
                         m.d.sync += entered.eq(0)
                         m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                with m.If(~offered | self.append.ready):  # the entry is made of what is here
-                    m.d.sync += [
-                        row.psn.eq(row.psn + advance.packets),
-                        row.offset[8:].eq(row.offset[8:] + advance.payload[8:]),
-                        left[8:].eq(left[8:] - advance.payload[8:]),
-                        row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
-                        sent.eq(sent + (sent != self._config.quantum)),
-                    ]
-                    with m.If(advance.last):
-                        m.d.sync += [
-                            row.position.eq(row.position + 1),
-                            row.offset.eq(0),
-                            store.eq(1),
-                        ]
-                        m.next = "IDLE"
-                        take_next()
-                    with m.Else():
-                        read_rows(qp)
-                        m.d.comb += self.turned.eq(1)
-                        m.next = "PACKET"
+                m.d.sync += [
+                    row.psn.eq(row.psn + advance.packets),
+                    row.offset[8:].eq(row.offset[8:] + advance.payload[8:]),
+                    left[8:].eq(left[8:] - advance.payload[8:]),
+                    row.unasked.eq(Mux(advance.asks, 0, row.unasked + 1)),
+                    sent.eq(sent + (sent != self._config.quantum)),
+                ]
+                with m.If(advance.last):
+                    m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0), store.eq(1)]
+                    m.next = "IDLE"
+                    take_next()
+                with m.Else():
+                    read_rows(qp)
+                    m.d.comb += self.turned.eq(1)
+                    m.next = "STATE"
+            with m.State("STATE"):
+                m.next = "PACKET"  # which goes by what has been read
 
             with m.State("REFUSED"):
                 m.d.sync += [row.eq(seen), refusing.eq(1)]
@@ -389,12 +402,12 @@ class Requester(wiring.Component):
                 m.next = "FAIL"
             with m.State("FAIL"):
                 # An entry appended with a status needs no mark; one that had begun does.
-                m.d.comb += self.fail.valid.eq((begun_failed | refusing) & ~appending)
-                with m.If(refusing & self.fail.ready):
+                m.d.comb += fail.valid.eq((begun_failed | refusing) & ~appending)
+                with m.If(refusing & fail.ready):
                     m.d.comb += refused.ready.eq(1)
                     m.d.sync += refusing.eq(0)
                     m.next = "IDLE"
-                with m.Elif(~refusing & ~appending & (self.fail.ready | ~begun_failed)):
+                with m.Elif(~refusing & ~appending & (fail.ready | ~begun_failed)):
                     m.next = "RELEASE"
 
             with m.State("YIELD"):
@@ -420,20 +433,19 @@ class Requester(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _append(self, m: Module, awaited, row, status, single, start, offered, busy) -> None:
-        """Appends the WQE's entry beside its first packet's way; what it is made of is needed while
-        it is ``offered``. A message of several packets keeps its number, to finish it by."""
+    def _append(self, m: Module, awaited, row, fails, single, start, busy, port) -> None:
+        """Appends the WQE's entry beside its first packet's way. It is made in the cycle after
+        ``start``, by what is known then; ``port`` has room, as there is never more than one. A
+        message of several packets keeps its number, to finish it by."""
         keep, counts = Signal(), Signal()
         m.d.comb += [
-            self.append.valid.eq(offered),
-            self.appended.ready.eq(busy & ~offered),
+            self.appended.ready.eq(busy),
             awaited.begun.eq(self.appended.valid & self.appended.ready & counts),
         ]
-        with m.If(start):
-            m.d.sync += [offered.eq(1), busy.eq(1), keep.eq(~single), counts.eq(status == 0)]
-        with m.If(offered & self.append.ready):
-            m.d.sync += offered.eq(0)
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += busy.eq(0)
             with m.If(keep):
                 m.d.sync += row.entry.eq(self.appended.payload)
+        m.d.sync += port.valid.eq(start)
+        with m.If(start):
+            m.d.sync += [busy.eq(1), keep.eq(~single), counts.eq(~fails)]

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Stage
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
@@ -49,10 +49,11 @@ class Scheduler(wiring.Component):
     can start (docs/transport.md). The index is asked for by itself (a poll) when all that is known
     has been asked for, and with each doorbell that does not tell it; once, until there is news.
     After a rewind, answers to what was asked before are stale and given back.
-    Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 5
-    cycles and one per WQE, an answer 3, a rewind 2, one at a time. Every input but
-    ``fetch_rsp`` is served even while the requester's queue is full, so the requester's rewinds
-    never wait for the requester. Reset: nothing is activated.
+    Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 6
+    cycles, and the next one begins when all of it has been asked for, one WQE a cycle; an answer
+    takes 4, a rewind 3; one at a time. Every input but ``fetch_rsp`` is served even while the
+    requester's queue is full, so the requester's rewinds never wait for the requester.
+    Reset: nothing is activated.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -82,14 +83,11 @@ class Scheduler(wiring.Component):
         m.submodules.list = active = ActivationList(qps=self._config.qps, sets=4, data_width=16)
         depth = max(4, 2 * self._config.send_lines)
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
-        # A turn begins when all that it may ask for has room: turns cut short would bring the QPs'
-        # WQEs one by one, and none of what follows could join those of a QP.
-        m.submodules.requests = requests = StreamFifo(shape=FetchRequest, depth=2 * BATCH)
-        wiring.connect(m, requests.o, wiring.flipped(self.fetch_req))
-        # Block RAM is late, and the requester begins to work out a packet from what it gets.
-        m.submodules.next = stage = Stage(shape=SendFetched)
-        wiring.connect(m, wqes.o, stage.i)
-        wiring.connect(m, stage.o, wiring.flipped(self.wqe))
+        # Block RAM is late, and the requester begins to work out a packet from what it gets; it
+        # takes one in 4 cycles, and says so late.
+        m.submodules.next = following = Register(shape=SendFetched)
+        wiring.connect(m, wqes.o, following.i)
+        wiring.connect(m, following.o, wiring.flipped(self.wqe))
         wiring.connect(m, wiring.flipped(self.doorbell), active.set0)
         wiring.connect(m, wiring.flipped(self.activate), active.set2)
         m.d.comb += [
@@ -120,7 +118,10 @@ class Scheduler(wiring.Component):
                 m.d.comb += [table.index.eq(index), table.enable.eq(1)]
             m.d.sync += qp.eq(index)
 
-        row, cfg, ack, tx = self.row.row, self.cfg.row, self.ack.row, self.tx.row
+        # The QP's row and the requester's position a cycle later: their differences are long.
+        row, sent = Signal(QpFetch, reset_less=True), Signal(16, reset_less=True)
+        cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
+        m.d.sync += [row.eq(self.row.row), sent.eq(tx.position)]
         next_row = Signal(QpFetch)
         available = Signal(16)  # known of the ring, at this step
         m.d.comb += [
@@ -134,7 +135,10 @@ class Scheduler(wiring.Component):
         taken, answer, rewind = active.o.payload, self.fetch_rsp.payload, self.rewind.payload
         runs = Signal()  # the QP may fetch: to send, or to flush
         m.d.comb += runs.eq((cfg.state == QpState.RTS) | (cfg.state == QpState.ERR))
-        known, told = Signal(16), Signal(16)  # from the position: ``available``, the answer's index
+        # From the row's position: what is available, what the answer tells of, what it answers.
+        known, told, answered = Signal(16), Signal(16), Signal(16)
+        gone = Signal(16)  # what has been asked for
+        m.d.comb += gone.eq(row.asked - row.position)
 
         def is_newer(told, known):
             """The newer of two avail indices is the one further from the position."""
@@ -143,10 +147,11 @@ class Scheduler(wiring.Component):
         m.d.comb += [
             known.eq(row.available - row.position),
             told.eq(answer.available - row.position),
+            answered.eq(answer.position - row.position),
         ]
 
-        # A turn: distances (TAKE), what is known and how many of it to ask for (COUNT, LIMIT),
-        # asking (ASK).
+        # A turn: distances (TAKE), what is known and how many of it to ask for (COUNT, LIMIT), and
+        # that all of it is asked for (ASK), beside what comes next.
         heard, tells, rings = Signal(16), Signal(), Signal()  # the index told; a poll is asked for
         heard_told, heard_known = Signal(16), Signal(16)
         heard_unasked, row_unasked = Signal(16), Signal(16)
@@ -157,37 +162,61 @@ class Scheduler(wiring.Component):
         room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
         count = Signal(range(BATCH + 1))
         rest, poll, polls = Signal(), Signal(), Signal()
+        whole = Signal()  # all that is known has been asked for then
         limits = Array([min(AHEAD[size], self._config.send_lines) for size in WqeSize])
-        limit = Signal(8)
-        m.d.comb += [
-            limit.eq(limits[row.size.as_value()]),
-            requests.i.payload.function.eq(cfg.function),
-            requests.i.payload.qp.eq(qp),
-            requests.i.payload.queue.eq(1 + self._config.cqs + (qp << 1)),
-            requests.i.payload.position.eq(asked),
-            requests.i.payload.known.eq(newest),
-        ]
+        limit, most_reads = Signal(8), Signal(8)
+        m.d.sync += [limit.eq(limits[row.size.as_value()]), most_reads.eq(cfg.max_rd_atomic)]
 
-        # An answer, compared with the row (ANSWER) before it changes it (SETTLE).
+        # What a turn asks for: WQEs, then a poll. No turn begins before.
+        request, position = self.fetch_req.payload, Signal(16, reset_less=True)
+        left, polling, asking = Signal(range(BATCH + 1)), Signal(), Signal()
+        asker = Signal(14, reset_less=True)
+        m.d.comb += [
+            asking.eq((left != 0) | polling),
+            self.fetch_req.valid.eq(asking),
+            request.qp.eq(asker),
+            request.queue.eq(1 + self._config.cqs + (asker << 1)),
+            request.position.eq(Mux(left != 0, position, request.known)),
+        ]
+        with m.If(self.fetch_req.ready):
+            with m.If(left != 0):
+                m.d.sync += [left.eq(left - 1), position.eq(position + 1)]
+            with m.Else():
+                m.d.sync += polling.eq(0)
+
+        # An answer: differences from the row (ANSWER), which is late, compared when it changes the
+        # row (SETTLE).
         newer = Signal()  # it tells an index that is
         fresh, good, empty = Signal(), Signal(), Signal()
         inside, more = Signal(), Signal()  # it is still wanted; there is more to ask for
+        answer_told, answer_known = Signal(16), Signal(16)
+        answer_place, answer_gone = Signal(16), Signal(16)
+        serves, expected, unasked_left = Signal(), Signal(), Signal()
+        reads_left = Signal()  # some of the QP's have not finished
         onward = Signal(16)  # the position behind the row's
+        stays = Signal()  # a rewind: blocked, and no wake since
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         m.d.comb += [
             good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
             empty.eq(answer.status == FetchStatus.EMPTY),
             wqes.i.payload.eq(answer),
+            newer.eq(is_newer(answer_told, answer_known)),
+            fresh.eq(serves & expected),
+            inside.eq(answer_place < answer_gone),
+            # Half of what may be under way is asked for at a time.
+            more.eq((answer_gone <= (limit >> 1) + 1) & unasked_left),
         ]
         m.d.sync += [
-            newer.eq(is_newer(told, known)),
-            fresh.eq(runs & ~row.blocked & (answer.position == row.position)),
-            inside.eq((answer.position - row.position)[:16] < (row.asked - row.position)[:16]),
-            # Half of what may be under way is asked for at a time.
-            more.eq(
-                ((row.asked - row.position)[:16] <= (limit >> 1) + 1) & (row.available != row.asked)
-            ),
+            answer_told.eq(told),
+            answer_known.eq(known),
+            answer_place.eq(answered),
+            answer_gone.eq(gone),
+            serves.eq(runs & ~row.blocked),
+            expected.eq(answer.position == row.position),
+            unasked_left.eq(row.available != row.asked),
+            reads_left.eq(tx.reads != ack.reads),
             onward.eq(row.position + 1),
+            stays.eq(rewind.blocked & (rewind.wakes == ack.wakes)),
         ]
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
@@ -207,10 +236,12 @@ class Scheduler(wiring.Component):
                         m.next = "REWIND"
                 with m.Elif(self.fetch_rsp.valid & wqes.i.ready & ~self.release.valid):
                     read_rows(answer.qp)
-                    m.next = "ANSWER"
-                with m.Elif(active.o.valid & (requests.level < BATCH)):
+                    m.next = "ANSWER-ROW"
+                with m.Elif(active.o.valid & ~asking):
                     read_rows(taken.qp)
-                    m.next = "TAKE"
+                    m.next = "TAKE-ROW"
+            with m.State("TAKE-ROW"):
+                m.next = "TAKE"
             with m.State("TAKE"):
                 m.d.comb += active.o.ready.eq(1)
                 doorbell = (taken.flags & SendFlags.DOORBELL) != 0
@@ -237,8 +268,8 @@ class Scheduler(wiring.Component):
                     heard_known.eq(known),
                     heard_unasked.eq(taken.data - row.asked),
                     row_unasked.eq(row.available - row.asked),
-                    under_way.eq(row.asked - row.position),
-                    pending.eq(row.asked - tx.position),
+                    under_way.eq(gone),
+                    pending.eq(row.asked - sent),
                     reads.eq(tx.reads - ack.reads),
                 ]
                 m.next = "COUNT"
@@ -267,10 +298,10 @@ class Scheduler(wiring.Component):
                     rest.eq(Mux(news, some(heard_unasked), some(row_unasked))),
                     poll.eq(Mux(news, heard_unasked == 0, rings | (row_unasked == 0))),
                 ]
-                m.d.comb += spare.eq(cfg.max_rd_atomic - pending[:8] - reads)
+                m.d.comb += spare.eq(most_reads - pending[:8] - reads)
                 with m.If(~pending[8:].any() & (spare >= 0)):
                     m.d.sync += startable.eq(spare)
-                with m.If((pending == 0) & (reads == 0) & (cfg.max_rd_atomic == 0)):
+                with m.If((pending == 0) & (reads == 0) & (most_reads == 0)):
                     m.d.sync += startable.eq(1)
                 with m.If(~row.reading):
                     m.d.sync += startable.eq(BATCH)
@@ -280,6 +311,8 @@ class Scheduler(wiring.Component):
             with m.State("LIMIT"):
                 most = Signal(8)
                 m.d.comb += most.eq(Mux(room < startable, room, startable))
+                fits = (unasked <= most) & (unasked <= BATCH)
+                m.d.sync += whole.eq((unasked == 0) | (rest & fits))
                 with m.If(~rest):
                     m.d.sync += count.eq(0)
                 with m.Elif((unasked < most) & (unasked < BATCH)):
@@ -295,24 +328,29 @@ class Scheduler(wiring.Component):
             with m.State("ASK"):
                 # Never waits for the fetch engine: that may be waiting for the requester, and that
                 # for a rewind to be taken.
-                with m.If((count != 0) & requests.i.ready):
-                    m.d.comb += requests.i.valid.eq(1)
-                    m.d.sync += [count.eq(count - 1), asked.eq(asked + 1)]
-                with m.Elif(free):
+                with m.If(free):
                     # All that is known has been asked for, or the doorbell may bring news.
                     m.d.comb += [
-                        polls.eq(~polled & (count == 0) & (poll | (asked == newest))),
-                        requests.i.payload.position.eq(newest),
-                        requests.i.valid.eq(polls),
+                        polls.eq(~polled & (poll | whole)),
                         next_row.available.eq(newest),
                         next_row.blocked.eq(0),
-                        next_row.asked.eq(asked),
-                        next_row.polled.eq(polled | (polls & requests.i.ready)),
+                        next_row.asked.eq(asked + count),
+                        next_row.polled.eq(polled | polls),
                         self.row_write.enable.eq(1),
                     ]
+                    m.d.sync += [
+                        request.function.eq(cfg.function),
+                        request.known.eq(newest),
+                        asker.eq(qp),
+                        position.eq(asked),
+                        left.eq(count),
+                        polling.eq(polls),
+                    ]
                     m.next = "IDLE"
-                    with m.If(rest | (count != 0) | (polls & ~requests.i.ready)):
+                    with m.If(rest):
                         once_more()
+            with m.State("ANSWER-ROW"):
+                m.next = "ANSWER"
             with m.State("ANSWER"):
                 with m.If(free):
                     m.next = "SETTLE"
@@ -325,13 +363,13 @@ class Scheduler(wiring.Component):
                 with m.If(answer.poll):
                     m.d.comb += self.row_write.enable.eq(newer)
                     m.next = "IDLE"
-                    with m.If(newer & runs & ~row.blocked):
+                    with m.If(newer & serves):
                         once_more()
                 with m.Elif(good & fresh):
                     m.d.comb += [
                         next_row.position.eq(onward),
                         next_row.size.eq(size),
-                        next_row.reading.eq(is_read | (row.reading & (tx.reads != ack.reads))),
+                        next_row.reading.eq(is_read | (row.reading & reads_left)),
                         self.row_write.enable.eq(1),
                         wqes.i.valid.eq(1),
                     ]
@@ -349,12 +387,12 @@ class Scheduler(wiring.Component):
                         m.d.comb += self.row_write.enable.eq(1)
                         with m.If(empty):
                             m.d.comb += next_row.available.eq(answer.available)
-                            with m.If(runs & ~row.blocked):
+                            with m.If(serves):
                                 once_more()
             with m.State("REWIND"):
-                stays = Signal()
+                m.next = "REWOUND"
+            with m.State("REWOUND"):
                 m.d.comb += [
-                    stays.eq(rewind.blocked & (rewind.wakes == ack.wakes)),
                     next_row.position.eq(rewind.position),
                     next_row.asked.eq(rewind.position),
                     next_row.blocked.eq(stays),

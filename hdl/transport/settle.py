@@ -92,6 +92,7 @@ class Settle(wiring.Component):
         undone = Signal(FAILED)  # the same, one cycle later
         owed, owed_status = Signal(), Signal(8, reset_less=True)
         bad = Signal()
+        beyond = Signal(16)  # the position behind the row's, if the record is a SEND's
         gone = Signal()  # the record is done with
         mending = failed[0]
 
@@ -116,8 +117,12 @@ class Settle(wiring.Component):
                 m.d.comb += self.checked.ready.eq(queue.o.valid & ~record.jobless)
                 with m.If(queue.o.valid & (record.jobless | self.checked.valid)):
                     m.next = "ACT"
+                    with m.If(~record.jobless & (self.checked.payload.status != 0)):
+                        m.next = "ROW"  # which tells what becomes of this one
                 with m.Elif(self.stalled & self.front_idle & (queue.level == 0)):
                     m.next = "READ"
+            with m.State("ROW"):
+                m.next = "ACT"
             with m.State("ACT"):
                 m.d.comb += self.effects.valid.eq(~record.jobless)
                 with m.If(record.jobless | self.effects.ready):
@@ -144,6 +149,7 @@ class Settle(wiring.Component):
                     m.d.sync += known.eq(known >> 1)
                     m.d.sync += [one.eq(after) for one, after in pairwise(failed)]
                     m.next = "LOOK"
+        m.d.sync += beyond.eq(self.rx_read.row.position + record.send)
         m.d.comb += [
             queue.o.ready.eq(gone),
             self.stalled.eq(known != 0),
@@ -198,7 +204,7 @@ class Settle(wiring.Component):
                     row.eq(self.rx_read.row),
                     row.error.eq(1),
                     row.available.eq(record.row.available),
-                    row.position.eq(self.rx_read.row.position + record.send),
+                    row.position.eq(beyond),
                     row.syndrome.eq(
                         Mux(record.send, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)
                     ),

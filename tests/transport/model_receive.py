@@ -99,7 +99,7 @@ class World:
         return ring[position], (last + 1) % 65536
 
     def check(self, job: Row, element: Element) -> int:
-        """WC status of a scatter job; ``element`` is the one fetched last."""
+        """WC status of a scatter job; ``element`` is the one in its line."""
         if job["kind"] == LINE:
             too_long = job["offset"] + job["length"] > element.length
             return LOC_LEN_ERR if too_long else element.check

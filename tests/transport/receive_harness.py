@@ -91,11 +91,12 @@ class Harness:
         self._started = 0
         self._woken = dict.fromkeys(self.ack, 0)  # the last that a wake told of
         self._rows: dict[str, int] = {}
+        self._before: dict[tuple[str, int], Row] = {}  # rows written in this cycle
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
         self._answered = self._released = 0  # checks taken; effects: each after its check
         self.check_cycles = 1  # from a job to its check, when not random
-        self._element = Element()
+        self._elements: dict[int, Element] = {}  # those fetched last, by line
         self._in = {name: 0 for name in INPUTS}
 
     async def start(self, *, clock: bool = True) -> None:
@@ -229,9 +230,11 @@ class Harness:
     def _sample(self, flags: int, active: set[str]) -> None:
         if self._seen and self.dut.settled.value and self._over():
             self._finish()
+        self._before = {}
         for name in WRITES:
             if name in active:
                 index, row = int(getattr(self.dut, f"{name}_index").value), self._read(name)
+                self._before[name, index] = self._tables[name].get(index, {})
                 self._tables[name][index] = row
         offered = {name for bit, name in enumerate(INPUTS) if flags >> bit & 1}
         for name in offered & active:
@@ -255,6 +258,7 @@ class Harness:
             if mutation:
                 mutation(self.world)
                 self.sync()
+                self._before = {}
             qp = (header["dest_qp"] & 0x3FFF) % CONFIG.qps
             self._seen = Seen("packet", qp, stopped=self.world.in_error(qp))
             self._seen.expected = [self.world.packet(header)]
@@ -267,8 +271,11 @@ class Harness:
         self._started = self.cycle
 
     def _table(self, name: str, index: int) -> None:
+        # A read in the cycle of a write finds the row as it was.
+        before = self._before.get((name.replace("read", "write"), index))
         if name == "resource_read":
-            self._rows[name] = pack(ReadResource, self.pool.get(index, {}))
+            row = self.pool.get(index, {}) if before is None else before
+            self._rows[name] = pack(ReadResource, row)
             return
         index %= CONFIG.qps
         tables: dict[str, tuple[Any, dict[int, Row]]] = {
@@ -279,7 +286,7 @@ class Harness:
             "ack_read": (QpAck, self.ack),
         }
         shape, rows = tables[name]
-        self._rows[name] = pack(shape, rows[index])
+        self._rows[name] = pack(shape, rows[index] if before is None else before)
 
     def _output(self, name: str) -> None:
         seen = self._seen
@@ -298,7 +305,7 @@ class Harness:
             seen.fetches.append((row["queue"], row["position"], row["send"]))
             element, available = self.world.fetch(qp, row["position"], send=bool(row["send"]))
             assert (row["known"] - row["position"]) % 65536 < 32768, "known lies before position"
-            self._element = element
+            self._elements[element.line] = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
             answer: Row = {"status": element.status, "error": element.error, "line": element.line}
             answer |= {"available": available, "head": element.head, "wqe": wqe}
@@ -306,7 +313,7 @@ class Harness:
         elif name == "scatter_job":
             row = self._read(name)
             seen.jobs.append(row)
-            status = self.world.check(row, self._element)
+            status = self.world.check(row, self._elements.get(row["line"], Element()))
             wait = self.rng.choice((0, 0, 1, 9, 12, 40)) if self.delays else self.check_cycles - 1
             answer = pack(ScatterChecked, {"status": status})
             self._checks.append((self.cycle + 1 + wait, answer))

@@ -113,7 +113,7 @@ class Peer:
 
     def _element(self, position: int, length: int, **fields: Any) -> Element:
         base = {"wr_id": 0xFEED_0000_0000_0000 + position, "head": position * 7 % 256}
-        return Element(length=length, line=position % 64, **(base | fields))
+        return Element(length=length, line=64 * self.qp + position % 64, **(base | fields))
 
     def post_send(self, opcode: int, length: int, *, sink: Row | None = None, **fields: Any) -> Row:
         """An outstanding WQE, all packets sent. Opcodes: WR opcodes of the ABI."""
