@@ -114,6 +114,7 @@ class ControlEngine(wiring.Component):
             element.function.eq(self.function),
             writer.function.eq(self.function),
             writer.length.eq(self.response_length),
+            used.accepted.eq(1),
             used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(self.function),
             used.i.payload.ring.size_log2.eq(row.size_log2),
