@@ -1,6 +1,6 @@
 """Device reset: the rooms start anew while the host keeps what it was promised."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,6 +34,8 @@ class ResetSequence(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        ready = Signal()
+        m.d.sync += ready.eq(self.tables_ready)
         m.d.comb += self.abort.eq(self.hold)
         with m.FSM(name="reset"):
             with m.State("RUN"):
@@ -48,7 +50,7 @@ class ResetSequence(wiring.Component):
                 m.d.sync += self.hold.eq(0)
                 m.next = "WAIT"
             with m.State("WAIT"):
-                with m.If(self.tables_ready):
+                with m.If(ready):
                     m.d.comb += self.done.eq(1)
                     m.next = "DONE"
             with m.State("DONE"):

@@ -256,13 +256,13 @@ class CompletionEngine(wiring.Component):
                         m.d.comb += finished.eq(1)
                 with m.Else():
                     m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
-                    with m.If(resetting & quiet):
-                        m.d.comb += [
-                            index_next.eq(1),
-                            reset.eq(1),
-                            buffers.flush.eq(1),
-                            self.queue_reset.ready.eq(1),
-                        ]
+                with m.If(resetting & quiet):
+                    m.d.comb += [
+                        index_next.eq(1),
+                        reset.eq(1),
+                        buffers.flush.eq(1),
+                        self.queue_reset.ready.eq(1),
+                    ]
             with m.State("ARM"):
                 m.d.comb += [
                     arm_next.eq(1),

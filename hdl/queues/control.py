@@ -274,9 +274,11 @@ class ControlEngine(wiring.Component):
                     ]
                     m.next = "IDLE"
             with m.State("ERROR"):
-                m.d.comb += self.error.valid.eq(1)
-                m.d.sync += stopped.eq(1)
+                m.d.sync += [self.error.valid.eq(1), stopped.eq(1)]
+                m.next = "TOLD"
+            with m.State("TOLD"):
                 with m.If(self.error.ready):
+                    m.d.sync += self.error.valid.eq(0)
                     m.next = "IDLE"
         with m.If(self.doorbell.valid):
             m.d.sync += wake.eq(1)
