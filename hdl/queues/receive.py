@@ -245,20 +245,21 @@ class RecvFetch(wiring.Component):
 
         # What is known to be available: for the request, and behind the WQEs fetched ahead. What is
         # computed of a row and of the request is a cycle late: there is a state for it (GATHER).
-        told, heard, beyond, size = Signal(16), Signal(16), Signal(16), Signal(16)
+        # All are less one: from 1 to the queue's size means no bit beyond it.
+        told, heard, beyond, outside = Signal(16), Signal(16), Signal(16), Signal(16)
         best, known, told_so = Signal(16), Signal(), Signal()
         m.d.comb += [
-            size.eq(1 << row.size_log2),
+            outside.eq(~mask(row.size_log2)),
             best.eq(request.known),
-            told_so.eq((told != 0) & (told <= size)),
+            told_so.eq((told & outside) == 0),
             known.eq(told_so),
-            beyond.eq(queue.available + ~queue.first),  # how far behind the first, less one
+            beyond.eq(queue.available + ~queue.first),
         ]
         m.d.sync += [
-            told.eq(request.known - request.position),
-            heard.eq(queue.available - request.position),
+            told.eq(request.known + ~request.position),
+            heard.eq(queue.available + ~request.position),
         ]
-        with m.If(~request.send & (heard != 0) & (heard <= size) & (~told_so | (heard > told))):
+        with m.If(~request.send & ((heard & outside) == 0) & (~told_so | (heard > told))):
             m.d.comb += [best.eq(queue.available), known.eq(1)]
         # A queue that is asked for gets a line ahead if there is any, such as the one that it has
         # just given back, and further ones up to its share while an eighth of all is left over;
@@ -266,7 +267,8 @@ class RecvFetch(wiring.Component):
         more_known, may = Signal(), Signal()
         none, free = queue.count == queue.given, lines.free
         m.d.sync += [
-            more_known.eq((beyond >= queue.count) & ((beyond & ~mask(row.size_log2)) == 0)),
+            # The sign of the difference: a comparison would wait for its last bit.
+            more_known.eq(~(beyond - queue.count)[15] & ((beyond & outside) == 0)),
             may.eq(
                 Mux(
                     queue.used,
