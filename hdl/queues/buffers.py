@@ -290,7 +290,7 @@ class CqBuffers(wiring.Component):
                     m.next = "IDLE"
         m.d.comb += passing.eq((fsm.ongoing("WQE") & ~completion.emit) | fsm.ongoing("PASS"))
         with m.If(fsm.ongoing("IDLE")):
-            m.d.comb += passing.eq(self.i.valid & self.i.ready & ~self.i.payload.emit)
+            m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
     def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):

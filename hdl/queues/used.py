@@ -38,8 +38,8 @@ class UsedWriter(wiring.Component):
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
     ``interrupt``; ``accepted``: no beat given to the ``write_client`` waits in front of the write
     engine; ``event_idx``: used_event decides instead of NO_INTERRUPT.
-    Latency: 5 cycles, two of them for addresses; with ``notify`` a host read more (the flag or
-    used_event) unless ``sure``. One job at a time.
+    Latency: 5 cycles, two of them for addresses; with ``notify`` one more, and a host read (the
+    flag or used_event) unless ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
     """
 
@@ -128,15 +128,18 @@ class UsedWriter(wiring.Component):
                 add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
-                        m.next = "ASK"
-                        with m.If(job.sure):
-                            m.next = "RAISE"
+                        m.next = "SETTLE"
                     with m.Else():
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
+            with m.State("SETTLE"):
+                with m.If(self.accepted):
+                    m.next = "ASK"
+                    with m.If(job.sure):
+                        m.next = "RAISE"
             with m.State("ASK"):
-                m.d.comb += reader.i.valid.eq(self.accepted)
-                with m.If(reader.i.valid & reader.i.ready):
+                m.d.comb += reader.i.valid.eq(1)
+                with m.If(reader.i.ready):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += reader.o.ready.eq(1)
@@ -147,8 +150,8 @@ class UsedWriter(wiring.Component):
                     with m.Else():
                         m.next = "RAISE"
             with m.State("RAISE"):
-                m.d.comb += self.interrupt.valid.eq(self.accepted)
-                with m.If(self.interrupt.valid & self.interrupt.ready):
+                m.d.comb += self.interrupt.valid.eq(1)
+                with m.If(self.interrupt.ready):
                     m.d.comb += [self.done.eq(1), self.raised.eq(1)]
                     m.next = "IDLE"
         return m
