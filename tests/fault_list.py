@@ -306,9 +306,7 @@ FAULTS = (
                 add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
-                        m.next = "ASK"
-                        with m.If(job.sure):
-                            m.next = "RAISE"
+                        m.next = "SETTLE"
                     with m.Else():
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
@@ -332,7 +330,7 @@ FAULTS = (
                 add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify & ~job.sure):
-                        m.next = "ASK"
+                        m.next = "SETTLE"
                     with m.Else():
                         m.d.comb += [self.done.eq(1), self.raised.eq(job.notify)]
                         m.next = "IDLE"
@@ -351,7 +349,7 @@ FAULTS = (
         name="armed-too-early",
         what="a CQ is armed while a used index is still to be written, which then wakes nobody",
         file="hdl/queues/completion.py",
-        old="with m.If(self.arm.valid & ~runs.pending):",
+        old="with m.If(self.arm.valid & ~pending):",
         new="with m.If(self.arm.valid):",
         tests=COMPLETION,
     ),

@@ -1,6 +1,9 @@
 """From the register bus to the blocks."""
 
-from amaranth.hdl import Cat, Module, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -48,9 +51,16 @@ class CsrFabric(wiring.Component):
         addr = Signal(CSR_ADDRESS_BITS)
         write, data = Signal(), Signal(32)
         enable, aligned = Signal(), Signal()
+        # Whose data come: a bit a block, as some come late, out of a RAM.
+        asked = Signal(len(self._pages))
+        answers = (
+            getattr(self, name).read_data & asked[n].replicate(32)
+            for n, name in enumerate(self._pages)
+        )
         m.d.comb += aligned.eq(addr[:2] == 0)
+        m.d.sync += asked.eq(0)
         with m.Switch(addr[PAGE_LOW:]):
-            for name, numbers in self._pages.items():
+            for n, (name, numbers) in enumerate(self._pages.items()):
                 block = getattr(self, name)
                 m.d.comb += [
                     block.index.eq(addr[2:]),
@@ -59,6 +69,7 @@ class CsrFabric(wiring.Component):
                 ]
                 with m.Case(*numbers):
                     m.d.comb += block.enable.eq(enable & aligned)
+                    m.d.sync += asked[n].eq(aligned)
 
         with m.FSM(name="access"):
             with m.State("IDLE"):
@@ -74,11 +85,7 @@ class CsrFabric(wiring.Component):
                 m.d.comb += enable.eq(1)
                 m.next = "COLLECT"
             with m.State("COLLECT"):
-                m.d.sync += bus.rsp.payload.eq(UNMAPPED)
-                with m.Switch(addr[PAGE_LOW:]):
-                    for name, numbers in self._pages.items():
-                        with m.Case(*numbers), m.If(aligned):
-                            m.d.sync += bus.rsp.payload.eq(getattr(self, name).read_data)
+                m.d.sync += bus.rsp.payload.eq(reduce(or_, answers) | Mux(asked.any(), 0, UNMAPPED))
                 with m.If(~Cat(getattr(self, name).wait for name in self._pages).any()):
                     m.next = "RESPOND"
             with m.State("RESPOND"):

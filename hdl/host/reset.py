@@ -1,6 +1,6 @@
 """Device reset: the rooms start anew while the host keeps what it was promised."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -34,21 +34,23 @@ class ResetSequence(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        ready = Signal()
+        m.d.sync += ready.eq(self.tables_ready)
+        m.d.comb += self.abort.eq(self.hold)
         with m.FSM(name="reset"):
             with m.State("RUN"):
                 with m.If(self.request):
-                    m.d.sync += self.room_reset.eq(1)
+                    m.d.sync += [self.room_reset.eq(1), self.hold.eq(1)]
                     m.next = "STOP"
             with m.State("STOP"):
-                m.d.comb += [self.hold.eq(1), self.abort.eq(1)]
                 with m.If(self.reads_idle & self.writes_idle):
                     m.d.sync += self.room_reset.eq(0)
                     m.next = "CLEAR"
             with m.State("CLEAR"):
-                m.d.comb += [self.hold.eq(1), self.abort.eq(1)]
+                m.d.sync += self.hold.eq(0)
                 m.next = "WAIT"
             with m.State("WAIT"):
-                with m.If(self.tables_ready):
+                with m.If(ready):
                     m.d.comb += self.done.eq(1)
                     m.next = "DONE"
             with m.State("DONE"):

@@ -90,21 +90,21 @@ class WriteEngine(wiring.Component):
         m.submodules.align = align = WriteAlign(width=width)
         m.submodules.store = store = WriteStore(config=self._config)
 
-        # The turn stays with a client for a whole burst. It depends on registers only, so ``ready``
-        # does too.
+        # The turn stays with a client for a whole burst. ``ready`` comes out of a register, which
+        # is the turn's and says that there is a place whatever leaves meanwhile.
         clients = [getattr(self, f"client{i}").beat for i in range(self._clients)]
         turn, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
-        waiting = Signal(self._clients)
+        following = Signal.like(turn)  # the turn of the next cycle
+        waiting, ready = Signal(self._clients), Signal(self._clients)
         inside = Signal()  # a burst has begun and not ended
         offered, taken, ends = Signal(), Signal(), Signal()
-        space = Signal()
+        level, leave = Signal(range(WAITING + 1)), Signal()
         beat, burst_up = Signal(arriving_beat(width)), Signal(lanes, reset_less=True)
         with m.Switch(turn):
             for i, client in enumerate(clients):
                 with m.Case(i):
                     m.d.comb += [
                         offered.eq(client.valid & ~self.abort),
-                        client.ready.eq(space & ~self.abort),
                         ends.eq(client.p.last & ~(client.p.more if i in self._placed else 0)),
                     ]
                     self._take(m, i, client.payload, beat, burst_up)
@@ -119,21 +119,24 @@ class WriteEngine(wiring.Component):
         m.d.comb += [
             waiting.eq(Cat(client.valid for client in clients)),
             beat.drop.eq(self.abort),
-            taken.eq(space & (offered | (self.abort & inside))),
+            taken.eq(
+                Mux(self.abort, inside & (level != WAITING), (waiting & ready).any()),
+            ),
+            following.eq(Mux((taken & offered & ends) | (~offered & ~inside), chosen, turn)),
         ]
+        m.d.sync += turn.eq(following)
+        for i, client in enumerate(clients):
+            m.d.comb += client.ready.eq(ready[i] & ~self.abort)
+            m.d.sync += ready[i].eq((following == i) & (level + taken < WAITING))
         with m.If(taken):
             m.d.sync += [burst_up.eq(beat.up), inside.eq(~(self.abort | ends))]
-        with m.If((taken & offered & ends) | (~offered & ~inside)):
-            m.d.sync += turn.eq(chosen)
 
         # Accepted beats: a few places of LUT RAM, as wide as a register and no multiplexer.
         m.submodules.beats = beats = memory.Memory(
             shape=arriving_beat(width), depth=WAITING, init=[]
         )
         put, get = beats.write_port(), beats.read_port(domain="comb")
-        level, leave = Signal(range(WAITING + 1)), Signal()
         m.d.comb += [
-            space.eq(level != WAITING),
             put.en.eq(taken),
             put.data.eq(beat),
             align.i.valid.eq(level != 0),

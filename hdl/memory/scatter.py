@@ -188,7 +188,8 @@ class Scatter(wiring.Component):
             drain.epoch0.eq(cutter.o.p.epoch),
         ]
 
-        # Effects, each when its packet is through. The two outputs wait for nobody but their own.
+        # Effects, each when its packet is through. The two outputs wait for nobody but their own;
+        # who takes them says so late, so that is looked at a cycle later.
         written = Signal(range(EFFECTS + 1))  # packets through, effects not yet gone
         completed, replied = Signal(), Signal()
         effect, due = following.o.payload, Signal()
@@ -199,11 +200,7 @@ class Scatter(wiring.Component):
             self.reply.valid.eq(due & effect.reply & ~replied),
             self.reply.payload.qp.eq(effect.qp),
             self.reply.payload.flags.eq(effect.flags),
-            paired.eq(
-                due
-                & (~self.completion.valid | self.completion.ready)
-                & (~self.reply.valid | self.reply.ready)
-            ),
+            paired.eq(due & (~effect.complete | completed) & (~effect.reply | replied)),
             following.o.ready.eq(paired),
         ]
         with m.If(paired):

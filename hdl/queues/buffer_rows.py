@@ -50,10 +50,11 @@ class Waiting(data.Struct):
 
 
 class Kind(data.Struct):
-    """What is decided by at once, beside a Waiting, which is late."""
+    """What is decided by at once, beside a Waiting, which is late. ``queue``: of the WQE."""
 
     emit: 1
     ring: 1
+    queue: 16
 
 
 class Check(data.Struct):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import CQE
+from hdl.common.address import mask
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -37,11 +38,12 @@ class CqBuffers(wiring.Component):
     """Finds the buffer for each completion's CQE; holds position, avail index and error of the CQs.
 
     Spec: Virtio 1.2, 2.7.6; virtio-rdma VR-4.11.
-    Members: ``i`` completions, ``o`` jobs in the same order; ``chain`` the chains of the jobs that
+    Members: ``i`` completions, ``o`` jobs in the same order; ``queue`` the WQE's of the job at
+    ``o``, which is not as late; ``chain`` the chains of the jobs that
     will be ``odd``, in their order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain
     of a CQ was broken; ``program`` the firmware's window (``armed`` of a row is not kept here;
-    ``write`` is not held back by ``fault``'s caller, who must not give both at once; ``available``
-    becomes ``position``, whatever is written); ``flush`` (with nothing inside) forgets entries read
+    ``available`` becomes ``position``, whatever is written); ``flush`` (with nothing inside)
+    forgets entries read
     ahead; ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few
     cycles if none is here. ``read_client0`` avail indices,
     ``read_client1`` ring entries, ``read_client2`` descriptors.
@@ -62,6 +64,7 @@ class CqBuffers(wiring.Component):
             {
                 "i": In(stream.Signature(Completion)),
                 "o": Out(stream.Signature(CompletionJob)),
+                "queue": Out(16),
                 "chain": Out(stream.Signature(ChainJob)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "fault": In(1),
@@ -134,20 +137,40 @@ class CqBuffers(wiring.Component):
         with m.If(~self.ready):
             m.d.sync += [clear.eq(clear + 1), self.ready.eq(clear == config.cqs - 1)]
 
-        taken, taking, passing = self._take(
+        taken, passing = self._take(
             m, polls, (kinds, waiting), (checks, rings), positions, available, errors
         )
-        checked, wrong, deciding = self._check(
-            m, polls, (checks, rings), verdicts, heads, available, errors
-        )
+        checked, wrong = self._check(m, polls, (checks, rings), verdicts, heads, available, errors)
         self._give(m, (kinds, waiting), verdicts, descriptors, found, passing)
+
+        # What is to be written, a cycle later: nobody reads it before, and a cycle's delay harms
+        # neither who waits for an index nor who finds a CQ in error.
+        take, check = waiting.i.payload.completion, checks.o.payload
+        position_write, available_write, error_write = Signal(), Signal(), Signal()
+        take_cq, check_cq = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
+        position, index = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        fault, fault_cq = Signal(), Signal(bits, reset_less=True)  # waits while another is written
+        m.d.sync += [
+            position_write.eq(taken),
+            take_cq.eq(take.cq),
+            position.eq(positions.read0.row + 1),
+            available_write.eq(checked),
+            error_write.eq(wrong),
+            check_cq.eq(check.cq),
+            index.eq(heads.i.payload.request.known),
+        ]
+        with m.If(self.fault):
+            m.d.sync += [fault.eq(1), fault_cq.eq(self.fault_cq)]
+        with m.Elif(~error_write):
+            m.d.sync += fault.eq(0)
 
         # The owners' writes go first, the firmware's waits.
         program = self.program
-        read_done, writes = Signal(), Signal()
+        read_done, writes, owned = Signal(), Signal(), Signal()
         m.d.sync += read_done.eq(program.read & ~read_done)
         m.d.comb += [
-            writes.eq(program.write & self.ready & ~(taking | deciding | self.fault)),
+            owned.eq(position_write | available_write | error_write | fault),
+            writes.eq(program.write & self.ready & ~owned),
             program.done.eq(read_done | writes),
             program.read_row.position.eq(positions.read1.row),
             program.read_row.available.eq(available.read1.row),
@@ -155,14 +178,12 @@ class CqBuffers(wiring.Component):
         ]
         for port in (positions.read1, available.read1, errors.read2):
             m.d.comb += [port.index.eq(program.index[:bits]), port.enable.eq(program.read)]
-        check = checks.o.payload
-        completion_cq = waiting.i.payload.completion.cq
-        for ram, owner, place, row, first in (
-            (positions, taken, completion_cq, positions.read0.row + 1, program.row.position),
-            (available, checked, check.cq, heads.i.payload.request.known, program.row.position),
-            (errors, self.fault | wrong, Mux(self.fault, self.fault_cq, check.cq), 1, None),
+        error_cq = Mux(error_write, check_cq, fault_cq)
+        for ram, owner, place, row, given in (
+            (positions, position_write, take_cq, position, program.row.position),
+            (available, available_write, check_cq, index, program.row.position),
+            (errors, error_write | fault, error_cq, 1, program.row.error),
         ):
-            given = program.row.error if first is None else first
             m.d.comb += [
                 ram.write.enable.eq(~self.ready | owner | writes),
                 ram.write.index.eq(Mux(self.ready, Mux(owner, place, program.index), clear)),
@@ -172,13 +193,14 @@ class CqBuffers(wiring.Component):
 
     def _take(self, m: Module, polls, waiting, checks, positions, available, errors):
         """A completion gets its position, and its CQ's avail index is asked for if it has to be;
-        returns whether a position is used, whether one may be, and whether one that has no CQE is
-        here."""
+        returns whether a position is used, and whether one that has no CQE is here."""
         bits = len(positions.read0.index)
         completion = Signal(Completion, reset_less=True)
         wqe_row = Signal(QueueRow, reset_less=True)
+        cq_row = Signal(QueueRow, reset_less=True)
         queue, cq = self.queue_read.row, Signal(14)
-        returns, broken, ahead = Signal(), Signal(), Signal(16)
+        # ``beyond``: how far the avail index lies beyond the next position.
+        returns, beyond = Signal(), Signal(16, reset_less=True)
         look, lookable, polling, poll = Signal(), Signal(), Signal(), Signal()
         taken, passing = Signal(), Signal()
         position = positions.read0.row
@@ -190,25 +212,26 @@ class CqBuffers(wiring.Component):
             wait.completion.eq(completion),
             kind.emit.eq(completion.emit),
             kind.ring.eq(returns),
+            kind.queue.eq(completion.queue),
             wait.wqe_ring.queue.eq(completion.queue),
             wait.cq_ring.queue.eq(1 + cq),
             check.cq.eq(completion.cq),
             ring.function.eq(completion.function),
-            ring.desc.eq(queue.desc),
-            ring.driver.eq(queue.driver),
+            ring.desc.eq(cq_row.desc),
+            ring.driver.eq(cq_row.driver),
             check.position.eq(position),
             check.known.eq(available.read0.row),
             check.poll.eq(poll),
-            check.disabled.eq(~queue.enabled),
-            check.size_log2.eq(queue.size_log2),
+            check.disabled.eq(~cq_row.enabled),
+            check.size_log2.eq(cq_row.size_log2),
             polls.i.payload.function.eq(completion.function),
-            polls.i.payload.addr.eq(queue.driver),
+            polls.i.payload.addr.eq(cq_row.driver),
             polls.i.payload.offset.eq(INDEX_OFFSET),
             polls.i.payload.length.eq(INDEX_BYTES),
             cq.eq(completion.cq),
         ]
         m.d.comb += wait.wqe_ring.driver.eq(wqe_row.driver)
-        for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, queue)):
+        for ring, row in ((wait.wqe_ring, wqe_row), (wait.cq_ring, cq_row)):
             m.d.comb += [
                 getattr(ring, name).eq(getattr(row, name))
                 for name in ("size_log2", "device", "vector")
@@ -218,9 +241,9 @@ class CqBuffers(wiring.Component):
         # The index is asked for by the first completion that finds nothing available, whose
         # position lies at the index then, and the next one beyond it until the answer has come.
         m.d.comb += [
-            lookable.eq(queue.enabled & ~broken),
-            polling.eq(lookable & (ahead == 0xFFFF)),
-            poll.eq(lookable & ((ahead == 0) | (ahead > (1 << queue.size_log2)))),
+            polling.eq(lookable & (beyond == 0xFFFE)),
+            # No position is left, or more than the queue has.
+            poll.eq(lookable & ((beyond & ~mask(cq_row.size_log2)) != 0)),
         ]
         with m.FSM(name="take") as fsm:
             with m.State("IDLE"):
@@ -247,7 +270,11 @@ class CqBuffers(wiring.Component):
                 with m.If(kinds.i.ready):
                     m.next = "IDLE"
             with m.State("CQ"):
-                m.d.sync += [ahead.eq(available.read0.row - position), broken.eq(errors.read0.row)]
+                m.d.sync += [
+                    cq_row.eq(queue),
+                    lookable.eq(queue.enabled & ~errors.read0.row),
+                    beyond.eq(available.read0.row + ~position),
+                ]
                 m.next = "GIVE"
             with m.State("GIVE"):
                 with m.If(polling):
@@ -263,12 +290,12 @@ class CqBuffers(wiring.Component):
                     m.next = "IDLE"
         m.d.comb += passing.eq((fsm.ongoing("WQE") & ~completion.emit) | fsm.ongoing("PASS"))
         with m.If(fsm.ongoing("IDLE")):
-            m.d.comb += passing.eq(self.i.valid & self.i.ready & ~self.i.payload.emit)
-        return taken, fsm.ongoing("GIVE"), passing
+            m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
+        return taken, passing
 
     def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
-        and whether an error, is written, and whether either may be."""
+        and whether an error, is to be written."""
         bits = len(errors.read1.index)
         checks, rings = checks
         check, verdict, job = checks.o.payload, verdicts.i.payload, heads.i.payload
@@ -297,7 +324,7 @@ class CqBuffers(wiring.Component):
             verdicts.i.valid.eq(done),
             checks.o.ready.eq(done),
         ]
-        with m.FSM(name="check") as fsm:
+        with m.FSM(name="check"):
             with m.State("LOOK"):
                 m.d.sync += [
                     index.eq(answer),
@@ -325,12 +352,11 @@ class CqBuffers(wiring.Component):
                         done.eq(heads.i.ready),
                         checked.eq(done & check.poll),
                     ]
-                # The error of a broken chain is written first.
-                with m.If(wrong & ~self.fault):
+                with m.If(wrong):
                     m.d.comb += done.eq(1)
                 with m.If(done):
                     m.next = "LOOK"
-        return checked, wrong, fsm.ongoing("DECIDE")
+        return checked, wrong
 
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
@@ -365,6 +391,7 @@ class CqBuffers(wiring.Component):
             kinds.o.ready.eq(self.o.ready & complete),
             verdicts.o.ready.eq(gone & kind.emit),
             found.o.ready.eq(gone & kind.emit & ~verdict.lost),
+            self.queue.eq(kind.queue),
             job.completion.eq(wait.completion),
             job.emit.eq(kind.emit),
             job.ring.eq(kind.ring),

@@ -8,8 +8,9 @@ from amaranth.utils import ceil_log2
 from hdl.abi.virtio_rdma import CQE
 from hdl.common.count import COUNT, increment
 from hdl.common.ram import Ram
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.host import ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import Completion, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
@@ -120,27 +121,27 @@ class CompletionEngine(wiring.Component):
         connect(m, walker.o, cqe.segment)
         m.d.comb += walker.indirect.eq(self.indirect)
 
-        # One write client, a burst at a time.
-        writing_cqe, writing_used = Signal(), Signal()
+        # One write client, a burst at a time. What stands in the register is not with the write
+        # engine yet: nobody may be told of it.
+        m.submodules.output = output = Stage(shape=write_beat(config.width))
+        connect(m, output.o, flipped(self.write_client.beat))
+        writing_cqe, writing_used, pending = Signal(), Signal(), Signal()
+        m.d.comb += [
+            used.accepted.eq(~output.o.valid),
+            pending.eq(runs.pending | output.o.valid),
+        ]
         with m.If(writing_cqe):
-            connect_stream(m, cqe.write_client.beat, self.write_client.beat)
+            connect_stream(m, cqe.write_client.beat, output.i)
         with m.Elif(writing_used):
-            connect_stream(m, used.write_client.beat, self.write_client.beat)
+            connect_stream(m, used.write_client.beat, output.i)
         with m.Else():
-            connect_stream(m, runs.write_client.beat, self.write_client.beat)
+            connect_stream(m, runs.write_client.beat, output.i)
 
         job, next_job = Signal(CompletionJob, reset_less=True), buffers.o.payload
         completion = job.completion
         second = Signal()  # the CQ's ring, not the WQE's
         begun = Signal()  # the job is here for its first cycle
-        ring = Signal(UsedRing)
-        m.d.comb += ring.driver.eq(job.wqe_ring.driver)
-        m.d.comb += [
-            getattr(ring, name).eq(
-                Mux(second, getattr(job.cq_ring, name), getattr(job.wqe_ring, name))
-            )
-            for name in ("queue", "size_log2", "device", "vector")
-        ]
+        ring = Signal(UsedRing, reset_less=True)
         asked = armed.read0.row
         wanted, notify = Signal(), Signal()
         m.d.comb += [
@@ -184,9 +185,12 @@ class CompletionEngine(wiring.Component):
         reported = ~lost_valid & ~broken_valid
 
         clear = Signal(range(config.queues))
-        under_way = Signal(range(WAITING + 4))  # completions inside
-        finished, nothing = Signal(), Signal()
-        m.d.sync += under_way.eq(under_way + (self.i.valid & self.i.ready) - finished)
+        under_way = Signal(range(WAITING + 4))  # completions inside, or just gone
+        finished, gone, nothing = Signal(), Signal(), Signal()
+        m.d.sync += [
+            gone.eq(finished),
+            under_way.eq(under_way + (self.i.valid & self.i.ready) - gone),
+        ]
         # What is to be written into the tables, and a cycle later, when it is.
         index_next, reset, index_write = Signal(), Signal(), Signal()
         index_place, index_row = Signal(used_bits, reset_less=True), Signal(16, reset_less=True)
@@ -200,7 +204,7 @@ class CompletionEngine(wiring.Component):
             resetting.eq(self.queue_reset.valid),
             buffers.hold.eq(resetting | ~cleared),
             arm_place_next.eq(completion.cq),
-            nothing.eq((under_way == 0) & ~runs.pending & ~lost_valid & ~broken_valid),
+            nothing.eq((under_way == 0) & ~pending & ~lost_valid & ~broken_valid),
         ]
         m.d.sync += [
             index_write.eq(index_next),
@@ -231,14 +235,15 @@ class CompletionEngine(wiring.Component):
                     m.next = "IDLE"
             with m.State("IDLE"):
                 m.d.sync += [job.eq(next_job), second.eq(0), begun.eq(0)]
+                m.d.sync += ring.eq(next_job.wqe_ring)
                 m.d.comb += [
-                    indices.read0.index.eq(next_job.wqe_ring.queue),
+                    indices.read0.index.eq(buffers.queue),
                     indices.read0.enable.eq(1),
                     armed.read0.index.eq(self.arm.payload.cq),
                     armed.read0.enable.eq(1),
                 ]
                 # A CQ is armed when all its indices are written: whoever armed it looks once more.
-                with m.If(self.arm.valid & ~runs.pending):
+                with m.If(self.arm.valid & ~pending):
                     m.next = "ARM"
                 with m.Elif(~self.arm.valid & buffers.o.valid & reported):
                     m.d.comb += buffers.o.ready.eq(1)
@@ -251,13 +256,13 @@ class CompletionEngine(wiring.Component):
                         m.d.comb += finished.eq(1)
                 with m.Else():
                     m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
-                    with m.If(resetting & quiet):
-                        m.d.comb += [
-                            index_next.eq(1),
-                            reset.eq(1),
-                            buffers.flush.eq(1),
-                            self.queue_reset.ready.eq(1),
-                        ]
+                with m.If(resetting & quiet):
+                    m.d.comb += [
+                        index_next.eq(1),
+                        reset.eq(1),
+                        buffers.flush.eq(1),
+                        self.queue_reset.ready.eq(1),
+                    ]
             with m.State("ARM"):
                 m.d.comb += [
                     arm_next.eq(1),
@@ -298,6 +303,10 @@ class CompletionEngine(wiring.Component):
                     indices.read0.enable.eq(1),
                 ]
                 m.d.sync += begun.eq(0)
+                m.d.sync += [
+                    getattr(ring, name).eq(getattr(job.cq_ring, name))
+                    for name in ("queue", "size_log2", "device", "vector")
+                ]
                 with m.If(job.lost):
                     m.d.sync += broken.cause.eq(job.cause)
                     m.next = "LOST"

@@ -114,6 +114,7 @@ class ControlEngine(wiring.Component):
             element.function.eq(self.function),
             writer.function.eq(self.function),
             writer.length.eq(self.response_length),
+            used.accepted.eq(1),
             used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(self.function),
             used.i.payload.ring.size_log2.eq(row.size_log2),
@@ -273,9 +274,11 @@ class ControlEngine(wiring.Component):
                     ]
                     m.next = "IDLE"
             with m.State("ERROR"):
-                m.d.comb += self.error.valid.eq(1)
-                m.d.sync += stopped.eq(1)
+                m.d.sync += [self.error.valid.eq(1), stopped.eq(1)]
+                m.next = "TOLD"
+            with m.State("TOLD"):
                 with m.If(self.error.ready):
+                    m.d.sync += self.error.valid.eq(0)
                     m.next = "IDLE"
         with m.If(self.doorbell.valid):
             m.d.sync += wake.eq(1)

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.layout import amaranth_layout
 from hdl.abi.virtio_rdma import CQE
+from hdl.common.shift import keep_mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import Completion, QueueErrorCause
@@ -67,16 +68,15 @@ class CqeWriter(wiring.Component):
         left = Signal(range(CQE.size + 1))
         run, shifts = Signal(range(CQE.size + 1)), Signal(range(CQE.size + 1))
         addr, first = Signal(64, reset_less=True), Signal()
-        run_last, whole, chained = Signal(), Signal(), Signal()
+        run_last, chained = Signal(), Signal()
         beat = self.write_client.beat.payload
         m.d.comb += [
             run_last.eq(run <= lanes),
-            whole.eq(run >= lanes),
             beat.stream_id.eq(STREAM_DATA),
             beat.function.eq(completion.function),
             beat.addr.eq(addr),
             beat.data.eq(rest),
-            beat.keep.eq(Mux(whole, ~0, ((1 << run) - 1)[:lanes])),
+            beat.keep.eq(keep_mask(run, lanes)),
             beat.first.eq(first),
             beat.last.eq(run_last),
         ]

@@ -100,7 +100,10 @@ class ReadSinks(wiring.Component):
         begins, tag = Signal(), tags.write.row
         # Whether the line is held comes late, so it is looked at a cycle later.
         steady, held, touch = Signal(), Signal(), Signal()
+        begun, begun_place = Signal(), Signal(bits, reset_less=True)  # its age is to be written
         m.d.sync += [
+            begun.eq(begins),
+            begun_place.eq(told_place),
             steady.eq(self.i.valid & ~self.i.ready),
             held.eq(self.held),
             touch.eq(self.touch),
@@ -175,16 +178,16 @@ class ReadSinks(wiring.Component):
         ]
         m.d.sync += [
             looked.eq(ages.read1.enable),
-            judged.eq(looked & ~begins & ~touch),
+            judged.eq(looked & ~begins & ~begun & ~touch),
             old.eq(ages.read1.row.valid & ~self._young(now, ages.read1.row)),
         ]
         with m.If(clearing):
             m.d.comb += [ages.write.enable.eq(1), ages.write.index.eq(cleared)]
             m.d.sync += [cleared.eq(cleared + 1), clearing.eq(cleared != count - 1)]
-        with m.Elif(begins | touch):
+        with m.Elif(begun | touch):
             m.d.comb += [
                 ages.write.enable.eq(1),
-                ages.write.index.eq(Mux(begins, told_place, asked_place)),
+                ages.write.index.eq(Mux(begun, begun_place, asked_place)),
                 ages.write.row.valid.eq(1),
             ]
         with m.Elif(judged):

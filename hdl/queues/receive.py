@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.activation import activation_layout
+from hdl.common.address import mask
 from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
 from hdl.config import FUNCTION_RDMA, NicConfig
@@ -244,20 +245,21 @@ class RecvFetch(wiring.Component):
 
         # What is known to be available: for the request, and behind the WQEs fetched ahead. What is
         # computed of a row and of the request is a cycle late: there is a state for it (GATHER).
-        told, heard, span, size = Signal(16), Signal(16), Signal(16), Signal(16)
+        # All are less one: from 1 to the queue's size means no bit beyond it.
+        told, heard, beyond, outside = Signal(16), Signal(16), Signal(16), Signal(16)
         best, known, told_so = Signal(16), Signal(), Signal()
         m.d.comb += [
-            size.eq(1 << row.size_log2),
+            outside.eq(~mask(row.size_log2)),
             best.eq(request.known),
-            told_so.eq((told != 0) & (told <= size)),
+            told_so.eq((told & outside) == 0),
             known.eq(told_so),
-            span.eq(queue.available - queue.first),
+            beyond.eq(queue.available + ~queue.first),
         ]
         m.d.sync += [
-            told.eq(request.known - request.position),
-            heard.eq(queue.available - request.position),
+            told.eq(request.known + ~request.position),
+            heard.eq(queue.available + ~request.position),
         ]
-        with m.If(~request.send & (heard != 0) & (heard <= size) & (~told_so | (heard > told))):
+        with m.If(~request.send & ((heard & outside) == 0) & (~told_so | (heard > told))):
             m.d.comb += [best.eq(queue.available), known.eq(1)]
         # A queue that is asked for gets a line ahead if there is any, such as the one that it has
         # just given back, and further ones up to its share while an eighth of all is left over;
@@ -265,7 +267,8 @@ class RecvFetch(wiring.Component):
         more_known, may = Signal(), Signal()
         none, free = queue.count == queue.given, lines.free
         m.d.sync += [
-            more_known.eq((span > queue.count) & (span <= size)),
+            # The sign of the difference: a comparison would wait for its last bit.
+            more_known.eq(~(beyond - queue.count)[15] & ((beyond & outside) == 0)),
             may.eq(
                 Mux(
                     queue.used,
@@ -278,17 +281,12 @@ class RecvFetch(wiring.Component):
         # answers of all queues for one of this queue's. Peers send several messages in a row, so
         # that is an average, of about eight answers, and begins with a share of 32.
         answers, gap, since = Signal(16), Signal(bits), Signal(16)
-        pace, share = Signal(15), Signal(4)
+        kept, pace, share = Signal(15), Signal(15), Signal(4)
         m.d.comb += [since.eq(answers - queue.stamp), share.eq(0)]
         m.d.sync += [
             gap.eq(Mux(since[bits:].any(), (1 << bits) - 1, since)),
-            pace.eq(
-                Mux(
-                    queue.pace == 0,
-                    max(8, total // 8),
-                    queue.pace - ((queue.pace + 7) >> 3) + gap,
-                )
-            ),
+            kept.eq(((queue.pace << 3) - queue.pace) >> 3),
+            pace.eq(Mux(queue.pace == 0, max(8, total // 8), kept + gap)),
         ]
         for log in reversed(range(bits - 1)):
             with m.If(pace <= 8 << log):

@@ -56,7 +56,7 @@ class RecvLines(wiring.Component):
     it is under way; ``quiet``: none is at all. ``free``: lines in no list and not busy, or soon
     neither; ``spare`` with ``spare_valid``: one of them that nobody reads. ``clearing``: not yet
     usable.
-    What happens to a line is seen by looks that begin 2 cycles later, an arrival by those 3 later:
+    What happens to a line is seen by looks that begin 3 cycles later, an arrival by those 4 later:
     a row is read, changed and written back, one after the other, so what happens to a line at the
     same time happens in some order. Free lines are given in the order in which they came back; one
     that is still read goes to the end of the row.
@@ -92,7 +92,8 @@ class RecvLines(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         queue_lines, bits = self._lines - sinks_of(self._lines), ceil_log2(self._lines)
-        m.submodules.states = states = Ram(shape=_Line, depth=self._lines, reads=3)
+        # A look's line comes late, so there is no time to compare it with the one that is written.
+        m.submodules.states = states = Ram(shape=_Line, depth=self._lines, reads=3, earlier=(1,))
         clear, under_way = Signal(bits), Signal(range(self._lines + 1))
         clearing = Signal(init=1)
         begun, gone, owned = Signal(), Signal(), Signal()  # what came a cycle ago
@@ -150,14 +151,14 @@ class RecvLines(wiring.Component):
         ]
 
         # Looks.
-        looked, swept, since = states.read1, states.read2, Signal(3)
+        looked, swept, since = states.read1, states.read2, Signal(4)
         m.d.comb += [
             looked.index.eq(Mux(self.ask, self.asked, self.wanted)),
             looked.enable.eq(self.ask | self.waits),
             swept.index.eq(self.sweep),
             swept.enable.eq(1),
             # A fetch that began in the cycle before ``waits`` has been seen by now.
-            self.wanted_done.eq(self.waits & since[2] & ~self.busy),
+            self.wanted_done.eq(self.waits & since[3] & ~self.busy),
         ]
         m.d.sync += [
             self.busy.eq(looked.row.busy),

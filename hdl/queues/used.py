@@ -36,9 +36,10 @@ class UsedWriter(wiring.Component):
 
     Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression).
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
-    ``interrupt``; ``event_idx``: used_event decides instead of NO_INTERRUPT.
-    Latency: 5 cycles, two of them for addresses; with ``notify`` a host read more (the flag or
-    used_event) unless ``sure``. One job at a time.
+    ``interrupt``; ``accepted``: no beat given to the ``write_client`` waits in front of the write
+    engine; ``event_idx``: used_event decides instead of NO_INTERRUPT.
+    Latency: 5 cycles, two of them for addresses; with ``notify`` one more, and a host read (the
+    flag or used_event) unless ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
     """
 
@@ -50,6 +51,7 @@ class UsedWriter(wiring.Component):
                 "done": Out(1),
                 "raised": Out(1),
                 "interrupt": Out(stream.Signature(Interrupt)),
+                "accepted": In(1),
                 "event_idx": In(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -126,12 +128,15 @@ class UsedWriter(wiring.Component):
                 add_high(m, addr, carry)
                 with m.If(self.write_client.beat.ready):
                     with m.If(job.notify):
-                        m.next = "ASK"
-                        with m.If(job.sure):
-                            m.next = "RAISE"
+                        m.next = "SETTLE"
                     with m.Else():
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
+            with m.State("SETTLE"):
+                with m.If(self.accepted):
+                    m.next = "ASK"
+                    with m.If(job.sure):
+                        m.next = "RAISE"
             with m.State("ASK"):
                 m.d.comb += reader.i.valid.eq(1)
                 with m.If(reader.i.ready):

@@ -14,10 +14,11 @@ from hdl.ports.jobs import QueueErrorCause
 from .read import BlockReader
 from .types import DESC_BYTES, ChainJob, Segment
 
-__all__ = ["Walker", "MAX_TABLE"]
+__all__ = ["Walker"]
 
-#: Descriptors of the longest indirect table (the largest virtqueue; Virtio 1.2, 2.7).
-MAX_TABLE = 32768
+#: Descriptors of the longest indirect table (the largest virtqueue; Virtio 1.2, 2.7), as a power
+#: of two.
+MAX_TABLE_LOG2 = 15
 
 
 class Walker(wiring.Component):
@@ -86,8 +87,13 @@ class Walker(wiring.Component):
                 & ((low[:16] != 0) | Mux(low[16], ~full, high[:16] != 0))
             ),
         ]
-        entry_count = Signal(29)
-        m.d.comb += entry_count.eq(desc.len >> 4)
+        entry_count, too_many = Signal(28), Signal()
+        upper, lower = entry_count[MAX_TABLE_LOG2:], entry_count[:MAX_TABLE_LOG2]
+        m.d.comb += [
+            entry_count.eq(desc.len >> 4),
+            # More than the most: a compare would be a carry chain.
+            too_many.eq(upper[1:].any() | (upper[0] & lower.any())),
+        ]
 
         def fail(cause: QueueErrorCause) -> None:
             m.d.sync += [
@@ -164,7 +170,7 @@ class Walker(wiring.Component):
                         | ((flags & DescFlags.NEXT) != 0)
                         | (desc.len[:4] != 0)
                         | (entry_count == 0)
-                        | (entry_count > MAX_TABLE)
+                        | too_many
                     ):
                         fail(QueueErrorCause.INDIRECT)
                     with m.Else():
