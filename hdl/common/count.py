@@ -1,4 +1,4 @@
-"""Counters of any width, added in pieces: few levels of logic between two registers."""
+"""Counters of any width, added in pieces: a carry chain of few levels between two registers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["BYTES", "COUNT", "PIECE", "add_up", "increment", "raised"]
 
 #: Bits of a room's count of events, and of bytes: they wrap, hdl/context/counter_bank.py adds up.
 COUNT, BYTES = 11, 18
-#: Bits of a piece.
+#: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
 PIECE = 8
 
 
 def raised(value: Value, carry: Value) -> Value:
     """``value`` and one more with ``carry``; it wraps.
 
-    A bit turns over when all bits below it are ones, which takes no carry chain: those of the
-    pieces below are looked at together.
+    A piece is raised when all bits below it are ones, which no carry chain has to tell, nor the
+    piece below.
     """
-    bits = []
+    pieces = []
     for at in range(0, len(value), PIECE):
-        piece, turns = value[at : at + PIECE], carry & value[:at].all()
-        bits += [bit ^ (turns & piece[:place].all()) for place, bit in enumerate(piece)]
-    return Cat(bits)
+        piece = value[at : at + PIECE]
+        pieces.append((piece + (carry & value[:at].all()))[: len(piece)])
+    return Cat(pieces)
 
 
 def increment(m: Module, counter: Value) -> None:

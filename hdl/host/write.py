@@ -125,9 +125,10 @@ class WriteEngine(wiring.Component):
             following.eq(Mux((taken & offered & ends) | (~offered & ~inside), chosen, turn)),
         ]
         m.d.sync += turn.eq(following)
+        full = (level == WAITING) | (taken & (level == WAITING - 1))
         for i, client in enumerate(clients):
             m.d.comb += client.ready.eq(ready[i] & ~self.abort)
-            m.d.sync += ready[i].eq((following == i) & (level + taken < WAITING))
+            m.d.sync += ready[i].eq((following == i) & ~full)
         with m.If(taken):
             m.d.sync += [burst_up.eq(beat.up), inside.eq(~(self.abort | ends))]
 

@@ -1,6 +1,6 @@
 """Receive WQEs, and send WQEs read again as the sink of a READ."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -264,11 +264,13 @@ class RecvFetch(wiring.Component):
         # A queue that is asked for gets a line ahead if there is any, such as the one that it has
         # just given back, and further ones up to its share while an eighth of all is left over;
         # one that was only notified gets one while half of all are free.
-        more_known, may = Signal(), Signal()
+        more_known, may, short = Signal(), Signal(), Signal(16)
+        # ``beyond`` less ``queue.count``, whose sign says enough, in one carry chain.
+        a, b, c = queue.available, ~queue.first, ~Cat(queue.count, Const(0, 2))
+        m.d.comb += short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b))))
         none, free = queue.count == queue.given, lines.free
         m.d.sync += [
-            # The sign of the difference: a comparison would wait for its last bit.
-            more_known.eq(~(beyond - queue.count)[15] & ((beyond & outside) == 0)),
+            more_known.eq(~short[15] & ((beyond & outside) == 0)),
             may.eq(
                 Mux(
                     queue.used,
