@@ -27,7 +27,7 @@ class QpCounters(wiring.Component):
     first clear after reset a QP counts nothing and reads 0. ``guest`` and ``program`` In: readers;
     the index is ``QP_COUNTER_SLOTS`` times the pair plus the counter. A write replaces a word.
     ``ready`` Out: the clearing after reset is done.
-    Latency: 7 cycles until an event is counted, 2 for a read. Throughput: an event in 2 cycles, a
+    Latency: 8 cycles until an event is counted, 3 for a read. Throughput: an event in 2 cycles, a
     clear in 33. The receive side needs 4 cycles and more for a packet, which causes one event, and
     3 at the most when it breaks its QP, so none is ever lost.
     Errors: none; words wrap at 2**32. Reset: every QP reads 0.
@@ -87,13 +87,25 @@ class QpCounters(wiring.Component):
         cleared = Signal(range(self._qps + 1))
         turn = Signal()  # 0: the answer is the guest's
         word = Signal(range(self._qps * QP_COUNTER_SLOTS))
-        # The word counted last is written while the next one is read, which may be the same.
-        # Which of its bytes are full is told from the RAM: no byte has to wait for one below.
-        before, place = Signal(32, reset_less=True), Signal(len(word), reset_less=True)
+        # What comes out of a RAM of many blocks is late, so it is used a cycle later. The word
+        # counted last is written after the next one has been read, which may be the same.
+        before, alive = Signal(32, reset_less=True), Signal(reset_less=True)
+        # Then which of its bytes are full: so no byte has to wait for one below.
         full, grown = Signal(3, reset_less=True), Signal(32)
+        place = Signal(len(word), reset_less=True)
         m.d.comb += grown.eq(Cat((before.word_select(n, 8) + full[:n].all())[:8] for n in range(4)))
-        storing = Signal()
-        m.d.sync += storing.eq(0)
+        adding, storing, again, taken = Signal(), Signal(), Signal(), Signal()
+        with m.If(taken):
+            m.d.sync += [
+                before.eq(Mux(again, grown, words.read0.row)),
+                alive.eq(begun.read0.row),
+            ]
+        m.d.sync += [
+            adding.eq(0),
+            storing.eq(adding),
+            again.eq(adding & (place == word)),
+            full.eq(Cat(before.word_select(n, 8).all() for n in range(3))),
+        ]
         m.d.comb += [
             self.ready.eq(cleared == self._qps),
             words.read0.index.eq(word),
@@ -102,7 +114,7 @@ class QpCounters(wiring.Component):
             begun.read0.enable.eq(words.read0.enable),
         ]
         for reader in (self.guest, self.program):
-            m.d.comb += reader.read_row.eq(Mux(begun.read0.row, words.read0.row, 0))
+            m.d.comb += reader.read_row.eq(Mux(alive, before, 0))
         with m.FSM(name="qp_counters"):
             with m.State("RESET"):
                 m.d.comb += [begun.write.index.eq(cleared), begun.write.enable.eq(1)]
@@ -112,23 +124,17 @@ class QpCounters(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += words.read0.enable.eq(1)
                 m.d.sync += step.eq(0)
-                with m.If(storing):
-                    m.d.comb += [
-                        words.write.index.eq(place),
-                        words.write.row.eq(grown),
-                        words.write.enable.eq(1),
-                    ]
                 with m.If(in_hand):
                     m.d.comb += word.eq(Cat(slot, qp))
                     m.next = "COUNT"
-                with m.Elif(self.clear.valid & ~waiting.o.valid):
+                with m.Elif(self.clear.valid & ~waiting.o.valid & ~adding):
                     m.next = "CLEAR"
                 for number, reader in enumerate((self.guest, self.program)):
                     with m.Elif(reader.read):
                         m.d.comb += word.eq(reader.index)
                         m.d.sync += turn.eq(number)
-                        m.next = "ANSWER"
-                with m.Elif(self.program.write & ~storing):
+                        m.next = "WORD"
+                with m.Elif(self.program.write & ~adding & ~storing):
                     m.d.comb += [
                         word.eq(self.program.index),
                         words.write.row.eq(self.program.row),
@@ -136,13 +142,8 @@ class QpCounters(wiring.Component):
                         self.program.done.eq(1),
                     ]
             with m.State("COUNT"):
-                m.d.comb += counting.eq(1)
-                m.d.sync += [
-                    before.eq(words.read0.row),
-                    full.eq(Cat(words.read0.row.word_select(n, 8).all() for n in range(3))),
-                    place.eq(Cat(slot, qp)),
-                    storing.eq(1),
-                ]
+                m.d.comb += [counting.eq(1), taken.eq(1)]
+                m.d.sync += [place.eq(Cat(slot, qp)), adding.eq(1)]
                 m.next = "IDLE"
             with m.State("CLEAR"):
                 m.d.comb += [
@@ -156,7 +157,16 @@ class QpCounters(wiring.Component):
                 m.d.sync += step.eq(step + 1)
                 with m.If(self.clear.ready):
                     m.next = "IDLE"
+            with m.State("WORD"):
+                m.d.comb += taken.eq(1)
+                m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += [self.guest.done.eq(~turn), self.program.done.eq(turn)]
                 m.next = "IDLE"
+        with m.If(storing):
+            m.d.comb += [
+                words.write.index.eq(place),
+                words.write.row.eq(grown),
+                words.write.enable.eq(1),
+            ]
         return m
