@@ -201,9 +201,8 @@ class Scheduler(wiring.Component):
         onward = Signal(16)  # the position behind the answer's
         stays = Signal()  # a rewind: blocked, and no wake since
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
+        polled_only = Signal()
         m.d.comb += [
-            good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
-            empty.eq(answer.status == FetchStatus.EMPTY),
             wqes.i.payload.eq(answer),
             newer.eq(is_newer(answer_told, answer_known)),
             fresh.eq(serves & expected.all()),
@@ -218,6 +217,9 @@ class Scheduler(wiring.Component):
             return Cat(one.word_select(n, 4) == other.word_select(n, 4) for n in range(4))
 
         m.d.sync += [
+            good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
+            empty.eq(answer.status == FetchStatus.EMPTY),
+            polled_only.eq(answer.poll),
             answer_told.eq(told),
             answer_known.eq(known),
             answer_place.eq(answered),
@@ -377,7 +379,7 @@ class Scheduler(wiring.Component):
             with m.State("ANSWER-ROW"):
                 m.next = "ANSWER"
             with m.State("ANSWER"):
-                with m.If(free & good & fresh & told_before.all() & ~answer.poll):
+                with m.If(free & good & fresh & told_before.all() & ~polled_only):
                     m.d.comb += self.fetch_rsp.ready.eq(1)
                     take_answer()
                     with m.If(more):
@@ -391,7 +393,7 @@ class Scheduler(wiring.Component):
                 m.d.sync += self.release.payload.eq(answer.line)
                 with m.If(newer):
                     m.d.comb += [available.eq(answer.available), next_row.polled.eq(0)]
-                with m.If(answer.poll):
+                with m.If(polled_only):
                     m.d.comb += self.row_write.enable.eq(newer)
                     m.next = "IDLE"
                     with m.If(newer & serves):
