@@ -181,7 +181,8 @@ class OutstandingTable(wiring.Component):
                     lists.write.index.eq(index),
                     lists.write.row.used.eq(here.head != here.tail),
                     lists.write.row.watched.eq(here.watched),
-                    lists.write.row.head.eq(link),
+                    follows.eq(1),
+                    link_to.eq(link),
                     lists.write.row.tail.eq(here.tail),
                     lists.write.enable.eq(1),
                 ]
@@ -190,6 +191,18 @@ class OutstandingTable(wiring.Component):
         m.d.comb += self.poke.payload.flags.eq(ReceiveFlags.FINISH)
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
+
+        # A list goes on from what its row says, a new entry or a link. The row is late: no choice
+        # by the state stands behind it.
+        begins, follows, link_to = Signal(), Signal(), Signal(entry_bits)
+        stands = Signal()  # the row says where the list begins
+        looks = Signal()  # ... and whether it is watched
+        head = (
+            (lists.read0.row.head & stands.replicate(16))
+            | (free_number & begins.replicate(16))
+            | (link_to & follows.replicate(16))
+        )
+        m.d.comb += lists.write.row.head.eq(head)
 
         oldest, used = self.head_rsp.payload, Signal()
         m.d.comb += [
@@ -263,12 +276,16 @@ class OutstandingTable(wiring.Component):
                     read_list(self.append.payload.qp)
                     m.next = "APPEND"
             with m.State("FINISH"):
-                poke_if(lists.read0.row.watched)
+                poke_if(0)
+                m.d.comb += looks.eq(1)
                 m.next = "IDLE"
             with m.State("APPEND"):
                 watched = lists.read0.row.watched | (self.append.payload.entry.status != 0)
-                poke_if(watched)
+                poke_if(self.append.payload.entry.status != 0)
                 m.d.comb += [
+                    looks.eq(1),
+                    stands.eq(lists.read0.row.used),
+                    begins.eq(~lists.read0.row.used),
                     taken.eq(1),
                     self.append.ready.eq(1),
                     rows.write.index.eq(free_number),
@@ -288,10 +305,6 @@ class OutstandingTable(wiring.Component):
                     lists.write.row.tail.eq(free_number),
                     lists.write.enable.eq(1),
                 ]
-                with m.If(lists.read0.row.used):
-                    m.d.comb += lists.write.row.head.eq(lists.read0.row.head)
-                with m.Else():
-                    m.d.comb += lists.write.row.head.eq(free_number)
                 m.d.sync += [
                     free_head.eq(free_head + 1),
                     self.appended.payload.eq(free_number),
@@ -314,8 +327,10 @@ class OutstandingTable(wiring.Component):
                 ]
                 m.d.comb += [
                     lists.write.index.eq(qp),
-                    lists.write.row.eq(lists.read0.row),
+                    lists.write.row.used.eq(lists.read0.row.used),
                     lists.write.row.watched.eq(1),
+                    stands.eq(1),
+                    lists.write.row.tail.eq(lists.read0.row.tail),
                     lists.write.enable.eq(stopped),
                 ]
                 read_entry(lists.read0.row.head)
@@ -343,7 +358,11 @@ class OutstandingTable(wiring.Component):
                 # What fails is watched; a list that is dropped is empty from now on.
                 m.d.comb += [lists.write.index.eq(qp), lists.write.enable.eq(1)]
                 with m.If(failing):
-                    m.d.comb += lists.write.row.eq(lists.read0.row)
+                    m.d.comb += [
+                        stands.eq(1),
+                        lists.write.row.used.eq(lists.read0.row.used),
+                        lists.write.row.tail.eq(lists.read0.row.tail),
+                    ]
                 m.d.comb += lists.write.row.watched.eq(failing)
                 poke_if(failing)
                 read_entry(lists.read0.row.head)
@@ -377,6 +396,8 @@ class OutstandingTable(wiring.Component):
                     read_entry(here.head)
                     m.next = "WALK-ENTRY"
 
+        with m.If(looks & lists.read0.row.watched):
+            m.d.sync += self.poke.valid.eq(1)
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)
         return m

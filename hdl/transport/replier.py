@@ -33,7 +33,7 @@ class Replier(wiring.Component):
     (its key went away after the request was accepted) becomes NAK 62h and the QP's READs are
     dropped. A QP in RESET, INIT or ERR says nothing.
 
-    Latency: 6 cycles from the list to the job, 9 in the middle of a READ. Throughput: an ACK takes
+    Latency: 7 cycles from the list to the job, 9 in the middle of a READ. Throughput: an ACK takes
     9 cycles and the gather's check, a READ response packet 2 and the check, while the previous
     one's data moves. Reset: nothing is due.
     """
@@ -107,6 +107,8 @@ class Replier(wiring.Component):
             job.va.eq(va),
             job.source.eq(TxSource.NONE),
         ]
+        due = Signal()  # a READ is to be answered first
+        changed = Signal()  # the row
         refused = Signal()
         nak_due = Signal()
         # A gap that has closed while the NAK waited is no longer worth one.
@@ -147,6 +149,7 @@ class Replier(wiring.Component):
             m.d.sync += [
                 sent.eq(sent + 1),
                 row.packet.eq(row.packet + 1),
+                changed.eq(1),
                 left[8:].eq(left[8:] - mtu[8:]),
                 psn.eq(psn + 1),
             ]
@@ -163,7 +166,7 @@ class Replier(wiring.Component):
         with m.FSM(name="reply"):
             with m.State("IDLE"):
                 m.d.comb += self.turned.eq(1)
-                m.d.sync += [sent.eq(0), refused.eq(0)]
+                m.d.sync += [sent.eq(0), refused.eq(0), changed.eq(0)]
                 with m.If(active.o.valid):
                     read_rows(active.o.payload.qp)
                     m.d.comb += [self.row.enable.eq(1), active.o.ready.eq(1)]
@@ -183,6 +186,7 @@ class Replier(wiring.Component):
                         row.packet.eq(rx.replay_skip),
                         row.replay_seq.eq(rx.replay_seq),
                         flags.replay.eq(0),
+                        changed.eq(1),
                     ]
                 with m.If(quiet):
                     m.next = "IDLE"
@@ -195,6 +199,7 @@ class Replier(wiring.Component):
                 m.next = "CHOOSE"
             with m.State("CHOOSE"):
                 m.d.sync += [
+                    due.eq(row.read_head != rx.read_tail),
                     va.eq(resource.va),
                     left.eq(resource.length),
                     psn.eq(resource.psn),
@@ -202,19 +207,20 @@ class Replier(wiring.Component):
                     offset.eq(passed),
                     expected.eq(rx.psn),
                 ]
-                with m.If(row.read_head != rx.read_tail):
+                m.next = "CHOSEN"
+            with m.State("CHOSEN"):
+                # In the middle of a READ the sums tell; a sum of 64 bits takes its time. At its
+                # beginning there is nothing to add.
+                m.d.sync += [left[8:].eq(left[8:] - offset[8:]), psn.eq(psn + row.packet)]
+                add_low(m, va, carry, va, offset)
+                with m.If(due):
                     m.next = "READ"
                     with m.If(~first):
-                        m.next = "RESUME"
+                        m.next = "RESUME-HIGH"
                 with m.Elif(flags.nak | flags.ack):
                     m.next = "ANSWER"
                 with m.Else():
                     m.next = "WRITE"
-            with m.State("RESUME"):
-                # In the middle of a READ; a sum of 64 bits takes its time.
-                m.d.sync += [left[8:].eq(left[8:] - offset[8:]), psn.eq(psn + row.packet)]
-                add_low(m, va, carry, va, offset)
-                m.next = "RESUME-HIGH"
             with m.State("RESUME-HIGH"):
                 add_middle(m, va, carry, offset)
                 m.next = "RESUME-TOP"
@@ -248,7 +254,9 @@ class Replier(wiring.Component):
                         increment(m, self.acks)
                     with m.If(refused):
                         m.d.sync += [row.read_head.eq(rx.read_tail), row.packet.eq(0)]
-                    m.next = "WRITE"
+                    m.next = "IDLE"  # an ACK changes nothing
+                    with m.If(changed | refused):
+                        m.next = "WRITE"
             with m.State("YIELD"):
                 m.d.comb += again.valid.eq(1)
                 with m.If(again.ready):

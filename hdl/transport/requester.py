@@ -411,10 +411,7 @@ class Requester(wiring.Component):
                     m.next = "RELEASE"
 
             with m.State("YIELD"):
-                m.d.comb += [
-                    self.row_write.enable.eq(~appending),
-                    self.rewind.valid.eq(~appending),
-                ]
+                m.d.comb += [self.row_write.enable.eq(~appending), self.rewind.valid.eq(~appending)]
                 with m.If(~appending & self.rewind.ready):
                     m.next = "RELEASE"
             with m.State("BLOCK"):

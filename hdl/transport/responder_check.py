@@ -74,7 +74,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     reth = read | (write & (first | only))
 
     distance = Signal(24, name="psn_distance")
-    placed = wide_sum(m, rx.va, rx.offset)[: len(rx.va)]
+    placed = wide_sum(m, rx.va, rx.offset, block=12)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
     after = Signal(33, name="after_now")
@@ -152,7 +152,9 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | forbidden
             | (read & full & ~replaying)
         ),
-        facts.exceeds.eq(write & middle & reaches(m, rx.offset, header.length, rx.dma_length)),
+        facts.exceeds.eq(
+            write & middle & reaches(m, rx.offset, header.length, rx.dma_length, block=11)
+        ),
         facts.read_full.eq(read & full),
         facts.replaying.eq(replaying),
         facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),

@@ -1,6 +1,6 @@
 """Which QP sends next: activations in, WQE fetches out, fetched WQEs in order to the requester."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,8 +51,9 @@ class Scheduler(wiring.Component):
     After a rewind, answers to what was asked before are stale and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 6
     cycles, and the next one begins when all of it has been asked for, one WQE a cycle; an answer
-    takes 4, a rewind 3; one at a time. Every input but ``fetch_rsp`` is served even while the
-    requester's queue is full, so the requester's rewinds never wait for the requester.
+    takes 3, or 4 when it tells another index than the one known, a rewind 3; one at a time. Every
+    input but ``fetch_rsp`` is served even while the requester's queue is full, so the requester's
+    rewinds never wait for the requester.
     Reset: nothing is activated.
     """
 
@@ -165,7 +166,10 @@ class Scheduler(wiring.Component):
         whole = Signal()  # all that is known has been asked for then
         limits = Array([min(AHEAD[size], self._config.send_lines) for size in WqeSize])
         limit, most_reads = Signal(8), Signal(8)
-        m.d.sync += [limit.eq(limits[row.size.as_value()]), most_reads.eq(cfg.max_rd_atomic)]
+        m.d.sync += [
+            limit.eq(limits[self.row.row.size.as_value()]),
+            most_reads.eq(cfg.max_rd_atomic),
+        ]
 
         # What a turn asks for: WQEs, then a poll. No turn begins before.
         request, position = self.fetch_req.payload, Signal(16, reset_less=True)
@@ -184,38 +188,49 @@ class Scheduler(wiring.Component):
             with m.Else():
                 m.d.sync += polling.eq(0)
 
-        # An answer: differences from the row (ANSWER), which is late, compared when it changes the
-        # row (SETTLE).
+        # An answer: compared with the row as it comes, as far as that is short (ANSWER-ROW), which
+        # mostly is enough to change it (ANSWER); else after differences from it (SETTLE).
         newer = Signal()  # it tells an index that is
         fresh, good, empty = Signal(), Signal(), Signal()
         inside, more = Signal(), Signal()  # it is still wanted; there is more to ask for
         answer_told, answer_known = Signal(16), Signal(16)
         answer_place, answer_gone = Signal(16), Signal(16)
-        serves, expected, unasked_left = Signal(), Signal(), Signal()
+        ahead = Signal(8)  # asked for and not answered: never as many as this can count
+        serves, expected, all_asked, told_before = Signal(), Signal(4), Signal(4), Signal(4)
         reads_left = Signal()  # some of the QP's have not finished
-        onward = Signal(16)  # the position behind the row's
+        onward = Signal(16)  # the position behind the answer's
         stays = Signal()  # a rewind: blocked, and no wake since
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
+        polled_only = Signal()
         m.d.comb += [
-            good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
-            empty.eq(answer.status == FetchStatus.EMPTY),
             wqes.i.payload.eq(answer),
             newer.eq(is_newer(answer_told, answer_known)),
-            fresh.eq(serves & expected),
+            fresh.eq(serves & expected.all()),
             inside.eq(answer_place < answer_gone),
             # Half of what may be under way is asked for at a time.
-            more.eq((answer_gone <= (limit >> 1) + 1) & unasked_left),
+            more.eq((ahead <= (limit >> 1) + 1) & ~all_asked.all()),
         ]
+        late = self.row.row
+
+        def alike(one, other):
+            """Where two positions are the same, in four parts: all of it would be late."""
+            return Cat(one.word_select(n, 4) == other.word_select(n, 4) for n in range(4))
+
         m.d.sync += [
+            good.eq((answer.status == FetchStatus.OK) | (answer.status == FetchStatus.WQE_ERROR)),
+            empty.eq(answer.status == FetchStatus.EMPTY),
+            polled_only.eq(answer.poll),
             answer_told.eq(told),
             answer_known.eq(known),
             answer_place.eq(answered),
             answer_gone.eq(gone),
-            serves.eq(runs & ~row.blocked),
-            expected.eq(answer.position == row.position),
-            unasked_left.eq(row.available != row.asked),
+            ahead.eq(late.asked[:8] - late.position[:8]),
+            serves.eq(runs & ~late.blocked),
+            expected.eq(alike(answer.position, late.position)),
+            all_asked.eq(alike(late.available, late.asked)),
+            told_before.eq(alike(answer.available, late.available)),
             reads_left.eq(tx.reads != ack.reads),
-            onward.eq(row.position + 1),
+            onward.eq(answer.position + 1),
             stays.eq(rewind.blocked & (rewind.wakes == ack.wakes)),
         ]
         with m.If(self.release.ready):
@@ -227,6 +242,16 @@ class Scheduler(wiring.Component):
             m.d.sync += size.eq(WqeSize.SHORT)
         with m.Else():
             m.d.sync += size.eq(WqeSize.LONG)
+
+        def take_answer():
+            """The WQE goes on to the requester, and the row with it."""
+            m.d.comb += [
+                next_row.position.eq(onward),
+                next_row.size.eq(size),
+                next_row.reading.eq(is_read | (row.reading & reads_left)),
+                self.row_write.enable.eq(1),
+                wqes.i.valid.eq(1),
+            ]
 
         with m.FSM(name="serve"):
             with m.State("IDLE"):
@@ -273,6 +298,8 @@ class Scheduler(wiring.Component):
                     reads.eq(tx.reads - ack.reads),
                 ]
                 m.next = "COUNT"
+                with m.If((taken.flags == SendFlags.WAKE) & ~row.blocked & ~row.reading):
+                    m.next = "IDLE"
             with m.State("COUNT"):
                 # The driver's word is believed only where it can be true and is news: it may be
                 # older than what was read since.
@@ -352,7 +379,13 @@ class Scheduler(wiring.Component):
             with m.State("ANSWER-ROW"):
                 m.next = "ANSWER"
             with m.State("ANSWER"):
-                with m.If(free):
+                with m.If(free & good & fresh & told_before.all() & ~polled_only):
+                    m.d.comb += self.fetch_rsp.ready.eq(1)
+                    take_answer()
+                    with m.If(more):
+                        once_more()
+                    m.next = "IDLE"
+                with m.Elif(free):
                     m.next = "SETTLE"
             with m.State("SETTLE"):
                 # Whatever becomes of it: nothing here waits, and the row is late.
@@ -360,19 +393,13 @@ class Scheduler(wiring.Component):
                 m.d.sync += self.release.payload.eq(answer.line)
                 with m.If(newer):
                     m.d.comb += [available.eq(answer.available), next_row.polled.eq(0)]
-                with m.If(answer.poll):
+                with m.If(polled_only):
                     m.d.comb += self.row_write.enable.eq(newer)
                     m.next = "IDLE"
                     with m.If(newer & serves):
                         once_more()
                 with m.Elif(good & fresh):
-                    m.d.comb += [
-                        next_row.position.eq(onward),
-                        next_row.size.eq(size),
-                        next_row.reading.eq(is_read | (row.reading & reads_left)),
-                        self.row_write.enable.eq(1),
-                        wqes.i.valid.eq(1),
-                    ]
+                    take_answer()
                     m.next = "IDLE"
                     with m.If(more | newer):
                         once_more()
