@@ -123,7 +123,8 @@ def test_deep_memory_is_a_column(tmp_path: Path) -> None:
 
 def test_names_of_cuts() -> None:
     """A number behind a module's name is the generator's; a module that is missing is an error."""
-    text = "module top(clk);\nmodule \\top.a$12 (clk);\nmodule \\top.a.b (clk);\nmodule \\top.c (clk);"
+    names = ("top", "\\top.a$12", "\\top.a.b", "\\top.c")
+    text = "".join(f"module {name} (clk);\n" for name in names)
     found = tool.named(tool.Cuts(without=("top.c",), apart=("top.a",)), [text])
     assert found == tool.Cuts(without=("top.c",), apart=("top.a$12",))
     with pytest.raises(BuildError, match=r"No module top\.b in the Verilog"):
