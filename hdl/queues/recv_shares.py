@@ -124,8 +124,9 @@ class RecvShares(wiring.Component):
                 m.d.comb += self.after.share.eq(bits - 1 - log)
 
         # Runs: the longest one, which counts for less with each one after it.
-        burst, longest, near = Signal(4), Signal(4), since < NEAR
+        burst, longest, near = Signal(4), Signal(4), Signal()
         m.d.sync += [
+            near.eq(since < NEAR),
             burst.eq(Mux(near, queue.burst + ~queue.burst.all(), 1)),
             longest.eq(queue.run - (~near & queue.run.any())),
         ]
