@@ -592,9 +592,9 @@ FAULTS = (
     Fault(
         name="few-take-all-lines",
         what="a receive queue keeps as many lines as it can get, however seldom it is asked",
-        file="hdl/queues/receive.py",
-        old="has_few(queue) & (free > spared)",
-        new="free > spared",
+        file="hdl/queues/recv_shares.py",
+        old="(room & (by_pace | (by_run & (self.its_turn | ~waiting.o.valid))))",
+        new="room",
         tests=RECV_AHEAD,
     ),
     Fault(

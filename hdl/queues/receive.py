@@ -3,7 +3,6 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import ceil_log2
 
 from hdl.common.activation import activation_layout
 from hdl.common.address import mask
@@ -30,13 +29,13 @@ from .read_sinks import TOLD_LINE, ReadSinks
 from .recv_ahead import AheadQueues
 from .recv_lines import RecvLines, SinkLines, is_sink, sink_line, sinks_of
 from .recv_path import Arrival, RecvPath
+from .recv_shares import RecvShares
 from .recv_states import (
     After,
     Parts,
     RecvQueue,
     ahead_states,
     forget_states,
-    has_few,
     request_states,
 )
 
@@ -104,12 +103,12 @@ class RecvFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        total, bits = config.recv_lines, ceil_log2(config.recv_lines)
+        total = config.recv_lines
         queue_lines = total - sinks_of(total)
-        spared = queue_lines // 8
         m.submodules.path = path = RecvPath(config=config, depth=self._depth)
         m.submodules.lines = lines = RecvLines(lines=total)
         m.submodules.told = told_sinks = ReadSinks(config=config)
+        m.submodules.shares = shares = RecvShares(config=config)
         m.submodules.sinks = sinks = SinkLines(sinks=sinks_of(total))
         # No state reads what it writes.
         m.submodules.links = links = Ram(shape=WQE_LINE_BITS, depth=total, forward=False)
@@ -139,6 +138,7 @@ class RecvFetch(wiring.Component):
         found, found_valid = Signal(IndexResult, reset_less=True), Signal()
         fault, fault_valid = Signal(Arrival, reset_less=True), Signal()
         item, item_valid = Signal(activation_layout(16), reset_less=True), Signal()
+        item_waits = Signal()  # it is the first of those that wait for lines
         line = Signal(WQE_LINE_BITS)  # of the request
         position = Signal(16)  # the next to fetch ahead
         of_told = Signal()  # slots of a sink that was told were read
@@ -233,7 +233,7 @@ class RecvFetch(wiring.Component):
         poll = ahead.poll.payload
         m.d.comb += [
             ahead.more.payload.eq(qp),
-            ahead.o.ready.eq(~item_valid),
+            ahead.o.ready.eq(~item_valid & ~shares.first.valid),
             poll.request.function.eq(self._function),
             poll.request.qp.eq(qp),
             poll.request.queue.eq(receive_queue(qp)),
@@ -241,7 +241,13 @@ class RecvFetch(wiring.Component):
             poll.row.eq(row),
         ]
         with m.If(~item_valid):
-            m.d.sync += [item.eq(ahead.o.payload), item_valid.eq(ahead.o.valid)]
+            m.d.sync += [
+                item.eq(ahead.o.payload),
+                item_valid.eq(ahead.o.valid | shares.first.valid),
+                item_waits.eq(shares.first.valid),
+            ]
+            with m.If(shares.first.valid):
+                m.d.sync += [item.qp.eq(shares.first.payload), item.flags.eq(0)]
 
         # What is known to be available: for the request, and behind the WQEs fetched ahead. What is
         # computed of a row and of the request is a cycle late: there is a state for it (GATHER).
@@ -261,39 +267,22 @@ class RecvFetch(wiring.Component):
         ]
         with m.If(~request.send & ((heard & outside) == 0) & (~told_so | (heard > told))):
             m.d.comb += [best.eq(queue.available), known.eq(1)]
-        # A queue that is asked for gets a line ahead if there is any, such as the one that it has
-        # just given back, and further ones up to its share while an eighth of all is left over;
-        # one that was only notified gets one while half of all are free.
-        more_known, may, short = Signal(), Signal(), Signal(16)
+        more_known, answers, short = Signal(), Signal(16), Signal(16)
         # ``beyond`` less ``queue.count``, whose sign says enough, in one carry chain.
         a, b, c = queue.available, ~queue.first, ~Cat(queue.count, Const(0, 2))
         m.d.comb += short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b))))
-        none, free = queue.count == queue.given, lines.free
-        m.d.sync += [
-            more_known.eq(~short[15] & ((beyond & outside) == 0)),
-            may.eq(
-                Mux(
-                    queue.used,
-                    Mux(none, free != 0, has_few(queue) & (free > spared)),
-                    none & (free > queue_lines // 2),
-                )
-            ),
+        m.d.sync += more_known.eq(~short[15] & ((beyond & outside) == 0))
+        m.d.comb += [
+            shares.queue.eq(queue.share),
+            shares.count.eq(queue.count),
+            shares.given.eq(queue.given),
+            shares.used.eq(queue.used),
+            shares.late.eq(queue.late != 0),
+            shares.answers.eq(answers),
+            shares.free.eq(lines.free),
+            shares.wait.payload.eq(qp),
+            shares.its_turn.eq(item_waits),
         ]
-        # Shares are in proportion to how often queues are asked: half of the lines, divided by the
-        # answers of all queues for one of this queue's. Peers send several messages in a row, so
-        # that is an average, of about eight answers, and begins with a share of 32.
-        answers, gap, since = Signal(16), Signal(bits), Signal(16)
-        kept, pace, share = Signal(15), Signal(15), Signal(4)
-        m.d.comb += [since.eq(answers - queue.stamp), share.eq(0)]
-        m.d.sync += [
-            gap.eq(Mux(since[bits:].any(), (1 << bits) - 1, since)),
-            kept.eq(((queue.pace << 3) - queue.pace) >> 3),
-            pace.eq(Mux(queue.pace == 0, max(8, total // 8), kept + gap)),
-        ]
-        for log in reversed(range(bits - 1)):
-            with m.If(pace <= 8 << log):
-                m.d.comb += share.eq(bits - 1 - log)
-
         # Jobs of the path: the request's, or one ahead.
         job, fetching = path.i.payload, Signal()
         m.d.comb += [
@@ -364,13 +353,13 @@ class RecvFetch(wiring.Component):
             indexing=indexing,
             item=item,
             item_valid=item_valid,
+            item_waits=item_waits,
             known=known,
             line=line,
             lines=lines,
             links=links,
             load=load,
             looked=looked,
-            may=may,
             more_known=more_known,
             offset=offset,
             owners=owners,
@@ -381,8 +370,7 @@ class RecvFetch(wiring.Component):
             request=request,
             reset_pair=reset_pair,
             row=row,
-            pace=pace,
-            share=share,
+            shares=shares,
             sinks=sinks,
             sweep_on=sweep_on,
             table=table,

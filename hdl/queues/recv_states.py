@@ -8,6 +8,7 @@ from amaranth.lib import data, enum
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus
 
 from .recv_ahead import DOORBELL, POLLED
+from .recv_shares import QueueShare
 
 __all__ = [
     "After",
@@ -15,7 +16,6 @@ __all__ = [
     "RecvQueue",
     "ahead_states",
     "forget_states",
-    "has_few",
     "request_states",
 ]
 
@@ -39,19 +39,12 @@ class RecvQueue(data.Struct):
     tail: WQE_LINE_BITS
     available: 16  # avail index as far as known
     seen: 2  # epoch of the last request
-    stamp: 16  # answers of all queues up to its last one
-    pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
-    share: 4  # it may have ``2**share`` lines
+    share: QueueShare
     used: 1  # it has been asked for since its lines were forgotten
     given: 1  # the first has been asked for, and may be again
     polling: 1  # its avail index is being read
-
-
-def has_few(queue):
-    """Whether its lines, but for the one that has been asked for, are fewer than its share."""
-    # Without a subtraction in front.
-    share = 1 << queue.share
-    return (queue.count >> queue.share == 0) | (queue.given & (queue.count == share))
+    waits: 1  # it is among those that wait for lines
+    late: 4  # lines that it may have without waiting, as a request found none
 
 
 class Parts(SimpleNamespace):
@@ -162,6 +155,7 @@ def request_states(m: Module, p: Parts) -> None:
                 p.queue.first.eq(p.request.position),
                 p.queue.count.eq(1),
                 p.queue.given.eq(1),
+                p.queue.late.eq(p.queue.share.run),
                 p.queue.head.eq(p.lines.spare),
                 p.queue.tail.eq(p.lines.spare),
             ]
@@ -196,9 +190,7 @@ def request_states(m: Module, p: Parts) -> None:
             p.queue.first.eq(p.queue.first + 1),
             p.queue.count.eq(p.queue.count - 1),
             p.queue.head.eq(p.links.read0.row),
-            p.queue.stamp.eq(p.answers),
-            p.queue.pace.eq(p.pace),
-            p.queue.share.eq(p.share),
+            p.queue.share.eq(p.shares.after),
             p.answers.eq(p.answers + 1),
         ]
         m.next = "NOTE"
@@ -225,9 +217,11 @@ def ahead_states(m: Module, p: Parts) -> None:
         m.d.comb += p.fetching.eq(1)
         m.d.comb += p.ahead.settled.eq((p.item.flags & POLLED) != 0)
         m.d.sync += p.item.flags.eq(p.item.flags & ~POLLED)
+        wait, first = p.shares.wait, p.shares.first
         with m.If(p.port.queue_reset.valid | ~p.row.enabled):
             m.d.sync += p.item_valid.eq(0)
-        with m.Elif(p.more_known & p.may):
+            m.d.comb += first.ready.eq(p.item_waits)
+        with m.Elif(p.more_known & p.shares.may):
             m.d.comb += [
                 p.path.i.valid.eq(p.lines.spare_valid),
                 p.lines.own.eq(p.lines.spare_valid & p.path.i.ready),
@@ -237,8 +231,9 @@ def ahead_states(m: Module, p: Parts) -> None:
                 m.d.sync += [
                     p.queue.tail.eq(p.lines.spare),
                     p.queue.count.eq(p.queue.count + 1),
+                    p.queue.late.eq(p.queue.late - (p.queue.late != 0)),
                     p.item_valid.eq(0),
-                    p.fetches_more.eq(1),
+                    p.fetches_more.eq(~p.item_waits),  # else it is still the first
                 ]
                 with m.If(p.queue.count == 0):
                     m.d.sync += [p.queue.head.eq(p.lines.spare), p.queue.seen.eq(p.epoch)]
@@ -250,8 +245,15 @@ def ahead_states(m: Module, p: Parts) -> None:
             m.d.comb += p.ahead.poll.valid.eq(1)
             with m.If(p.ahead.poll.ready):
                 m.d.sync += [p.queue.polling.eq(1), p.item_valid.eq(0)]
+                m.d.comb += first.ready.eq(p.item_waits)
+        with m.Elif(p.more_known & p.shares.wants):
+            m.d.sync += [p.item_valid.eq(0), p.queue.waits.eq(1)]
+            m.d.comb += wait.valid.eq(~p.queue.waits)
         with m.Else():
             m.d.sync += p.item_valid.eq(0)
+            m.d.comb += first.ready.eq(p.item_waits)
+        with m.If(first.ready):
+            m.d.sync += p.queue.waits.eq(0)
         m.next = "FETCHED"
     with m.State("FETCHED"):
         m.d.comb += [p.table.write.enable.eq(1), p.ahead.more.valid.eq(p.fetches_more)]
@@ -287,7 +289,7 @@ def forget_states(m: Module, p: Parts) -> None:
             with m.If(p.reset_pair[15] | ~p.reset_pair[0]):
                 m.next = "RESET"  # no receive p.queue
         with m.Else():
-            m.d.sync += [p.queue.used.eq(0), p.queue.pace.eq(0), p.queue.share.eq(0)]
+            m.d.sync += [p.queue.used.eq(0), p.queue.share.eq(0)]
     with m.State("DROP"):
         m.d.comb += [p.lines.release.eq(p.queue.count != 0), p.links.read0.enable.eq(1)]
         m.d.sync += p.queue.count.eq(p.queue.count - 1)
@@ -296,7 +298,7 @@ def forget_states(m: Module, p: Parts) -> None:
             m.d.sync += [p.queue.count.eq(0), p.queue.given.eq(0)]
             with m.Switch(p.after):
                 with m.Case(After.RESET):
-                    m.d.sync += p.queue.eq(0)
+                    m.d.sync += [p.queue.eq(0), p.queue.waits.eq(p.queue.waits)]
                     m.next = "CLEAN"
                 with m.Case(After.LOOK):
                     m.next = "GATHER"

@@ -72,6 +72,10 @@ async def throughput(dut):
         runs = [bench.queue(CONFIG.rq_queue(pair), 128) for pair in range(66, 74)]
         for queue in runs:
             bench.post(queue, 80)
+        # More than have lines for a run each: the rest wait for those that others give back.
+        more = [bench.queue(CONFIG.rq_queue(pair), 64) for pair in range(74, 86)]
+        for queue in more:
+            bench.post(queue, 56)
         for name, limit, order in (
             ("one queue", 15, [(one, n) for n in range(600)]),
             ("64 queues in turn", 25, [(queue, n) for n in range(20) for queue in many]),
@@ -79,6 +83,11 @@ async def throughput(dut):
                 "8 queues in runs of 8",
                 15,
                 [(runs[k // 8 % 8], k % 8 + k // 64 * 8) for k in range(640)],
+            ),
+            (
+                "12 queues in runs of 8",
+                45,
+                [(more[k // 8 % 12], k % 8 + k // 96 * 8) for k in range(672)],
             ),
         ):
             bench.ring(*{queue.number: queue for queue, _ in order}.values())
