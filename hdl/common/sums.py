@@ -7,7 +7,7 @@ these outside of conditions (``m.If``), which would stand in front of every bit.
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
-__all__ = ["at_most", "is_sum", "reaches", "wide_difference", "wide_sum"]
+__all__ = ["at_most", "is_sum", "reaches", "unequal", "wide_difference", "wide_sum"]
 
 #: Bits of a block; with its carry four carry blocks of four bits.
 BLOCK = 15
@@ -64,6 +64,11 @@ def at_most(a, b, *, block: int = 16) -> Value:
         less = [less[n + 1] | (equal[n + 1] & less[n]) for n in pairs] + less[rest:]
         equal = [equal[n + 1] & equal[n] for n in pairs] + equal[rest:]
     return less[0]
+
+
+def unequal(a: Value, b: Value) -> Value:
+    """Return a bit for every three in which two values differ, or may: a look-up table each."""
+    return Cat(a[n : n + 3] != b[n : n + 3] for n in range(0, len(a), 3))
 
 
 def is_sum(a: Value, b: Value, total: Value) -> Value:

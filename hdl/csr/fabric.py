@@ -85,7 +85,7 @@ class CsrFabric(wiring.Component):
                 m.d.comb += enable.eq(1)
                 m.next = "COLLECT"
             with m.State("COLLECT"):
-                m.d.sync += bus.rsp.payload.eq(reduce(or_, answers) | Mux(asked.any(), 0, UNMAPPED))
+                m.d.sync += bus.rsp.payload.eq(reduce(or_, answers, Mux(asked.any(), 0, UNMAPPED)))
                 with m.If(~Cat(getattr(self, name).wait for name in self._pages).any()):
                     m.next = "RESPOND"
             with m.State("RESPOND"):

@@ -35,7 +35,7 @@ class RowMover(wiring.Component):
     is due or, with ``store``, ``o`` is to be written there. ``wait``: the RAM has no turn for us.
     ``ready``: after reset ``address`` has passed every word; before, ``wait`` may not be.
     ``<table>``, each table's ``TableProgram``: the row is there at once.
-    Latency: 17 cycles for a command, one more for each ``wait``, and what the table needs.
+    Latency: 18 cycles for a command, one more for each ``wait``, and what the table needs.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -71,7 +71,14 @@ class RowMover(wiring.Component):
                 program.row.eq(getattr(row, f"{name}_row")),
                 getattr(row, f"{name}_read").eq(program.read_row),
             ]
-        done = Cat(getattr(self, name).done for name in TABLES).bit_select(command.table, 1)
+        # In a register: tables say late that they have done it.
+        dones = Signal(len(TABLES))
+        for n, name in enumerate(TABLES):
+            done = getattr(self, name).done
+            m.d.sync += dones[n].eq(done)
+            with m.If(done):
+                m.d.sync += [reading[n].eq(0), writing[n].eq(0)]
+        ended = dones.any()
 
         # What the table's number says. The register's first word belongs at ``first``.
         entries, first, lane = Signal(32), Signal(PLACE_BITS), Signal(LANE_BITS)
@@ -118,9 +125,9 @@ class RowMover(wiring.Component):
                     with m.Else():
                         m.next = "MOVE"
             with m.State("READ"):
-                m.d.comb += row.enable.eq(1)
-                with m.If(done):
-                    m.d.sync += [reading.eq(0), row.lane.eq(0), storing.eq(1)]
+                m.d.comb += row.enable.eq(~ended)
+                with m.If(ended):
+                    m.d.sync += [row.lane.eq(0), storing.eq(1)]
                     m.next = "MOVE"
             with m.State("MOVE"):  # all words of the register, whatever the row's are
                 m.d.comb += step.eq(~self.wait)
@@ -135,8 +142,7 @@ class RowMover(wiring.Component):
                     m.d.sync += writing.bit_select(command.table, 1).eq(1)
                     m.next = "WRITE"
             with m.State("WRITE"):
-                with m.If(done):
-                    m.d.sync += writing.eq(0)
+                with m.If(ended):
                     m.d.comb += self.commands.ready.eq(1)
                     m.next = "IDLE"
         return m

@@ -6,12 +6,14 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.count import COUNT, increment
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
-from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient
+from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import Doorbell, FetchStatus, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
+from .completion import connect_stream
 from .element import ElementReader
 from .read import ReadShare
 from .response import ResponseWriter
@@ -82,7 +84,16 @@ class ControlEngine(wiring.Component):
         )
         m.submodules.used = used = UsedWriter(config=config, stream_id=stream_id)
         m.submodules.share = share = ReadShare(width=config.width, clients=4)
-        connect(m, share.read_client, flipped(self.read_client))
+        # What is written passes a register, and nothing is read before it has left that.
+        m.submodules.output = output = Stage(shape=write_beat(config.width))
+        connect(m, output.o, flipped(self.write_client.beat))
+        asked, asks = share.read_client, self.read_client
+        m.d.comb += [
+            asks.req.payload.eq(asked.req.payload),
+            asks.req.valid.eq(asked.req.valid & ~output.o.valid),
+            asked.req.ready.eq(asks.req.ready & ~output.o.valid),
+        ]
+        connect(m, asked.rsp, flipped(asks.rsp))
         for i, user in enumerate((ring, walker, element, used)):
             connect(m, user.read_client, getattr(share, f"client{i}"))
         connect(m, used.interrupt, flipped(self.interrupt))
@@ -114,7 +125,7 @@ class ControlEngine(wiring.Component):
             element.function.eq(self.function),
             writer.function.eq(self.function),
             writer.length.eq(self.response_length),
-            used.accepted.eq(1),
+            used.accepted.eq(~output.o.valid),
             used.event_idx.eq(self.event_idx),
             used.i.payload.function.eq(self.function),
             used.i.payload.ring.size_log2.eq(row.size_log2),
@@ -189,15 +200,15 @@ class ControlEngine(wiring.Component):
                 m.d.sync += cause.eq(element.cause)
 
         with m.If(writer.writing):
-            connect_beat(m, writer.write_client, self.write_client)
+            connect_stream(m, writer.write_client.beat, output.i)
         with m.Elif(ring.write_client.beat.valid):
-            connect_beat(m, ring.write_client, self.write_client)
+            connect_stream(m, ring.write_client.beat, output.i)
         with m.Else():
-            connect_beat(m, used.write_client, self.write_client)
+            connect_stream(m, used.write_client.beat, output.i)
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
-                m.d.comb += self.idle.eq(~wake | stopped)
+                m.d.comb += self.idle.eq((~wake | stopped) & ~output.o.valid)
                 with m.If(self.queue_reset.valid):
                     m.d.comb += self.queue_reset.ready.eq(1)
                     with m.If(self.queue_reset.payload == CONTROL_QUEUE):
@@ -283,12 +294,3 @@ class ControlEngine(wiring.Component):
         with m.If(self.doorbell.valid):
             m.d.sync += wake.eq(1)
         return m
-
-
-def connect_beat(m: Module, source, sink) -> None:
-    """Join two write clients under the condition that holds where this is called."""
-    m.d.comb += [
-        sink.beat.payload.eq(source.beat.payload),
-        sink.beat.valid.eq(source.beat.valid),
-        source.beat.ready.eq(sink.beat.ready),
-    ]

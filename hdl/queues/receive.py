@@ -8,6 +8,7 @@ from hdl.common.activation import activation_layout
 from hdl.common.address import mask
 from hdl.common.epoch import Epoch
 from hdl.common.ram import Ram
+from hdl.common.sums import unequal
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -267,11 +268,11 @@ class RecvFetch(wiring.Component):
         ]
         with m.If(~request.send & ((heard & outside) == 0) & (~told_so | (heard > told))):
             m.d.comb += [best.eq(queue.available), known.eq(1)]
-        more_known, answers, short = Signal(), Signal(16), Signal(16)
+        more_known, answers, short = Signal(2), Signal(16), Signal(16)  # all: there are more
         # ``beyond`` less ``queue.count``, whose sign says enough, in one carry chain.
         a, b, c = queue.available, ~queue.first, ~Cat(queue.count, Const(0, 2))
         m.d.comb += short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b))))
-        m.d.sync += more_known.eq(~short[15] & ((beyond & outside) == 0))
+        m.d.sync += more_known.eq(Cat(~short[15], (beyond & outside) == 0))
         m.d.comb += [
             shares.queue.eq(queue.share),
             shares.count.eq(queue.count),
@@ -310,7 +311,7 @@ class RecvFetch(wiring.Component):
         m.d.sync += [
             offset.eq(request.position - queue.first),
             here.eq(request.send | ((request.position == queue.first) & (queue.count != 0))),
-            sought.eq(Cat(tag_of[n : n + 3] == asked_of[n : n + 3] for n in range(0, 32, 3))),
+            sought.eq(~unequal(tag_of, asked_of)),
         ]
         m.d.comb += [
             ready.eq(~lines.busy & Mux(request.send, sinks.valid & sought.all(), lines.good)),
@@ -360,7 +361,7 @@ class RecvFetch(wiring.Component):
             links=links,
             load=load,
             looked=looked,
-            more_known=more_known,
+            more_known=more_known.all(),
             offset=offset,
             owners=owners,
             path=path,

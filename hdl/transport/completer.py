@@ -42,7 +42,8 @@ class Completer(wiring.Component):
     a good one brings about; ``Settle`` sees to those that are not.
     An entry that is not ``complete`` is never removed: the requester still works on it.
     ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed, until all
-    has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such cycle.
+    has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such cycle, or
+    before, when only the ``pop`` is left.
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
     that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
     Spec: IBTA vol 1, 9.7.5.2, 9.7.6 (requester), 9.9.3 (its errors), 10.8.3 (flush).
@@ -99,7 +100,9 @@ class Completer(wiring.Component):
         counted, events = Signal(Events), Signal(Events)  # since the last one; now
         packet, jobless = Signal(), Signal()
         poke_flags = Signal(4)  # ReceiveFlags; not 0: poke is given
-        left = [Signal(name=f"{name}_left") for name in ("pending", "pop", "wake", "poke")]
+        left = [Signal(name=f"{name}_left") for name in ("pending", "wake", "poke")]
+        # The table says late whether it takes a pop: only the next look waits for that.
+        pop, waits_pop = Signal(Pop, reset_less=True), Signal()
         is_data = ~work.finish & (said.response == Response.DATA)
 
         with m.FSM(name="completer") as fsm:
@@ -119,12 +122,12 @@ class Completer(wiring.Component):
                     kind.eq(ScatterKind.NONE),
                 ]
                 m.d.comb += [
-                    self.head_req.valid.eq(self.i.valid),
+                    self.head_req.valid.eq(self.i.valid & ~give_pop),
                     self.head_req.payload.qp.eq(taken.qp),
                     self.head_req.payload.stopped.eq(taken.in_error),
-                    self.i.ready.eq(self.head_req.ready),
+                    self.i.ready.eq(self.head_req.ready & ~give_pop),
                 ]
-                with m.If(self.i.valid & self.head_req.ready):
+                with m.If(self.i.valid & self.i.ready):
                     m.next = "HEAD"
             with m.State("HEAD"):
                 m.d.comb += self.head_rsp.ready.eq(1)
@@ -202,6 +205,7 @@ class Completer(wiring.Component):
                     with m.If(finish):
                         self._finish(m, work, ack, entry, facts, status, poke_flags)
                         m.d.sync += [changed.eq(1), give_pop.eq(1), give_wake.eq(1)]
+                        m.d.sync += [pop.qp.eq(work.qp), pop.look.eq(more)]
                         with m.If(~is_data):
                             m.d.sync += owes.eq(0)
                     with m.Elif(placed):
@@ -235,17 +239,17 @@ class Completer(wiring.Component):
         handing = fsm.ongoing("HAND-OVER")
         for still, give, due, port in (
             (left[0], give_pending, give_pending, self.pending),
-            (left[1], give_pop, give_pop, self.pop),
-            (left[2], give_wake, handing & give_wake & ~more, self.wake),
-            (left[3], poke_flags, handing & (poke_flags != 0), self.repoke),
+            (waits_pop, give_pop, give_pop, self.pop),
+            (left[1], give_wake, handing & give_wake & ~more, self.wake),
+            (left[2], poke_flags, handing & (poke_flags != 0), self.repoke),
         ):
             m.d.comb += [port.valid.eq(due), still.eq(due & ~port.ready)]
             with m.If(port.valid & port.ready):
                 m.d.sync += give.eq(0)
 
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
-        m.d.comb += self.pop.payload.look.eq(more)
-        m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE")), self.qp.eq(work.qp)]
+        m.d.comb += self.pop.payload.eq(pop)
+        m.d.comb += [self.busy.eq(~fsm.ongoing("IDLE") | give_pop), self.qp.eq(work.qp)]
         failed = fsm.ongoing("JOB") & self.job.ready & finish
         m.d.comb += [
             events.req_cqe_error.eq(failed & (status != WcStatus.SUCCESS)),
@@ -267,7 +271,6 @@ class Completer(wiring.Component):
         done, failed = pending.effects.completion, status != WcStatus.SUCCESS
         send_queue = (work.qp << 1) + self._config.sq_queue(0)
         m.d.comb += [
-            self.pop.payload.qp.eq(work.qp),
             self.wake.payload.eq(work.qp),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(poke_flags),

@@ -95,14 +95,17 @@ class QpCounters(wiring.Component):
         old, new, grown = Signal(32), Signal(32), Signal(32)
         of_event, turn = Signal(), Signal()  # what it is read for; turn 0: the guest
         storing = Signal()
-        full = [old.word_select(n, 8).all() for n in range(3)]  # no byte waits for one below
+        # Which bytes of each word are full, told from the RAM: no byte waits for one below.
+        full_now = Cat(half.word_select(n, 8).all() for half in words.read0.row for n in range(3))
+        full, filled = Signal(data.ArrayLayout(3, 2), reset_less=True), Signal(3)
         m.d.comb += [
             self.ready.eq(cleared == self._qps),
             words.read0.index.eq(word >> 1),
             begun.read0.index.eq(word >> slots),
             begun.read0.enable.eq(words.read0.enable),
             old.eq(row[place[0]]),
-            grown.eq(Cat((old.word_select(n, 8) + Cat(full[:n]).all())[:8] for n in range(4))),
+            filled.eq(full[place[0]]),
+            grown.eq(Cat((old.word_select(n, 8) + filled[:n].all())[:8] for n in range(4))),
             new.eq(Mux(storing, grown, self.program.row)),
             words.write.index.eq(place >> 1),
             words.write.row.eq(row),
@@ -143,6 +146,7 @@ class QpCounters(wiring.Component):
                 m.d.comb += counting.eq(of_event)
                 m.d.sync += [
                     row.eq(words.read0.row),
+                    full.eq(full_now),
                     known.eq(begun.read0.row),
                     place.eq(asked),
                     storing.eq(of_event),

@@ -204,12 +204,13 @@ class Receive(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
+                # Of the next packet only what has been compared here changes.
+                with m.If(completer.busy & ~poked & merges & (drop_now.as_value() == 0)):
+                    m.d.comb += self.header.ready.eq(1)
+                    m.d.sync += header.eq(self.header.payload)
+                    increment(m, self.merged_acks)
                 with m.If(~resting):
                     m.next = "CHECK"  # the ports that it shares are its own until it ends
-                    with m.If(~poked & merges & (drop_now.as_value() == 0)):
-                        m.d.comb += self.header.ready.eq(1)
-                        m.d.sync += header.eq(self.header.payload)
-                        increment(m, self.merged_acks)
                 with m.Elif(~poked):
                     m.d.sync += [
                         part.eq(Mux(is_response, Part.COMPLETER, Part.RESPONDER)),

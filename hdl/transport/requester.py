@@ -8,6 +8,7 @@ from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import COUNT, raised
 from hdl.common.skid import Register
+from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     FetchStatus,
@@ -180,9 +181,10 @@ class Requester(wiring.Component):
         bad = Signal(4)  # any: the WQE breaks a rule
         # By the table's row and by the one in hand, which may be ``newer``: whether the scheduler
         # has been rewound since, and the READs under way. A choice of rows would be too late.
-        facts_of = data.StructLayout({"stale": 1, "reads": 8})
+        facts_of = data.StructLayout({"stale": 6, "reads": 8})
         found, newer = [Signal(facts_of, name=name) for name in ("table", "hand")], Signal()
-        stale, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
+        other, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
+        stale = other.any()
         most_reads = Signal(8)  # at a time
         m.d.sync += [
             stopped.eq(
@@ -294,7 +296,7 @@ class Requester(wiring.Component):
                 ]
                 for facts, one in zip(found, (self.row.row, row), strict=True):
                     m.d.sync += [
-                        facts.stale.eq(wqe.position != one.position),
+                        facts.stale.eq(unequal(wqe.position, one.position)),
                         facts.reads.eq(one.reads - ack.reads),
                     ]
                 m.d.sync += newer.eq(same)

@@ -88,7 +88,10 @@ class Responder(wiring.Component):
         def fail(code):
             return [outcome.eq(Outcome.FAIL), syndrome.eq(code), kind.eq(discard)]
 
-        updating = Signal()
+        updating, asking = Signal(), Signal()
+        m.d.comb += self.fetch_req.valid.eq(asking)  # a register: its taker looks up much at once
+        with m.If(self.fetch_req.ready):
+            m.d.sync += asking.eq(0)
         with m.FSM(name="responder"):
             with m.State("IDLE"):
                 m.d.sync += [
@@ -103,10 +106,11 @@ class Responder(wiring.Component):
                 with m.If(~self.i.valid):
                     pass
                 with m.Elif(work.flush):
+                    m.d.sync += asking.eq(1)
                     m.next = "FETCH"
                 with m.Else():
                     m.next = "JOB"
-                    self._decide(m, header, verdict, fail)
+                    self._decide(m, header, verdict, fail, asking)
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
                 with m.If(search.i.ready):
@@ -127,7 +131,6 @@ class Responder(wiring.Component):
                 m.next = "JOB"
 
             with m.State("FETCH"):
-                m.d.comb += self.fetch_req.valid.eq(1)
                 with m.If(self.fetch_req.ready):
                     m.next = "FETCHED"
             with m.State("FETCHED"):
@@ -254,7 +257,7 @@ class Responder(wiring.Component):
         drive_events(m, verdict, pending.events)
         return m
 
-    def _decide(self, m, header, verdict, fail):
+    def _decide(self, m, header, verdict, fail, asking):
         """What becomes of a packet, as far as it shows by itself."""
         facts, outcome, kind = verdict.facts, verdict.outcome, verdict.kind
         with m.If(facts.behind & facts.read):
@@ -268,6 +271,7 @@ class Responder(wiring.Component):
         with m.Elif(facts.read_full):
             m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay
         with m.Elif(facts.send | (facts.immediate & facts.last)):
+            m.d.sync += asking.eq(1)
             m.next = "FETCH"  # it needs a receive WQE
         with m.Elif(facts.read):
             m.d.sync += kind.eq(

@@ -153,7 +153,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | (read & full & ~replaying)
         ),
         facts.exceeds.eq(
-            write & middle & reaches(m, rx.offset, header.length, rx.dma_length, block=11)
+            write & middle & reaches(m, rx.offset, header.length, rx.dma_length, block=10)
         ),
         facts.read_full.eq(read & full),
         facts.replaying.eq(replaying),

@@ -154,7 +154,7 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
                 Mux(gap & ~rx.nak_sent, Syndrome.PSN_SEQUENCE, rx.syndrome),
             )
         ),
-        row.read_tail.eq(rx.read_tail + resource),
+        row.read_tail.eq(Mux(resource, rx.read_tail + 1, rx.read_tail)),
         row.read_wrapped.eq(rx.read_wrapped | (resource & (rx.read_tail + 1 == slots))),
         row.error.eq(rx.error | (v.outcome == Outcome.FAIL)),
     ]

@@ -8,6 +8,7 @@ from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
+from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
@@ -102,7 +103,7 @@ class Scheduler(wiring.Component):
         qp = Signal(14)
         # One QP at a time waits for its place at the end of the list, beside what comes next.
         again, wants, who = active.set3, Signal(), Signal(14, reset_less=True)
-        free = ~wants | again.ready
+        free = ~wants
         m.d.comb += [
             again.valid.eq(wants),
             again.payload.qp.eq(who),
@@ -199,7 +200,7 @@ class Scheduler(wiring.Component):
         serves, expected, all_asked, told_before = Signal(), Signal(4), Signal(4), Signal(4)
         reads_left = Signal()  # some of the QP's have not finished
         onward = Signal(16)  # the position behind the answer's
-        stays = Signal()  # a rewind: blocked, and no wake since
+        unwoken = Signal(3)  # a rewind: no wake since (all)
         is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         polled_only = Signal()
         m.d.comb += [
@@ -231,7 +232,7 @@ class Scheduler(wiring.Component):
             told_before.eq(alike(answer.available, late.available)),
             reads_left.eq(tx.reads != ack.reads),
             onward.eq(answer.position + 1),
-            stays.eq(rewind.blocked & (rewind.wakes == ack.wakes)),
+            unwoken.eq(~unequal(rewind.wakes, ack.wakes)),
         ]
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
@@ -419,6 +420,7 @@ class Scheduler(wiring.Component):
             with m.State("REWIND"):
                 m.next = "REWOUND"
             with m.State("REWOUND"):
+                stays = rewind.blocked & unwoken.all()
                 m.d.comb += [
                     next_row.position.eq(rewind.position),
                     next_row.asked.eq(rewind.position),

@@ -92,7 +92,7 @@ class Settle(wiring.Component):
         undone = Signal(FAILED)  # the same, one cycle later
         owed, owed_status = Signal(), Signal(8, reset_less=True)
         bad = Signal()
-        beyond = Signal(16)  # the position behind the row's, if the record is a SEND's
+        position = Signal(16, reset_less=True)  # the row's, which comes late
         gone = Signal()  # the record is done with
         mending = failed[0]
 
@@ -149,7 +149,7 @@ class Settle(wiring.Component):
                     m.d.sync += known.eq(known >> 1)
                     m.d.sync += [one.eq(after) for one, after in pairwise(failed)]
                     m.next = "LOOK"
-        m.d.sync += beyond.eq(self.rx_read.row.position + record.send)
+        m.d.sync += position.eq(self.rx_read.row.position)
         m.d.comb += [
             queue.o.ready.eq(gone),
             self.stalled.eq(known != 0),
@@ -204,7 +204,7 @@ class Settle(wiring.Component):
                     row.eq(self.rx_read.row),
                     row.error.eq(1),
                     row.available.eq(record.row.available),
-                    row.position.eq(beyond),
+                    row.position.eq(position + record.send),
                     row.syndrome.eq(
                         Mux(record.send, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)
                     ),

@@ -51,10 +51,10 @@ class TxArbiter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.job1), stages[1].i)
         job0, job1 = (stage.o for stage in stages)
         reading = Signal()  # an answer to the replier is to come
-        grace = Signal(range(GRACE + 1))
+        grace, graced = Signal(range(GRACE + 1)), Signal()  # graced: it is not 0
         spent = Signal()  # the requester has had its job since the replier's last
         chosen, passed, last = Signal(), Signal(), Signal()
-        held = (reading | (grace != 0)) & spent
+        held = (reading | graced) & spent
         choose = job1.valid & (~job0.valid | ~last | held)
         # Whoever has been offered to the gather stays until it is taken.
         offered, offered_side = Signal(), Signal()
@@ -102,10 +102,10 @@ class TxArbiter(wiring.Component):
             m.d.comb += self.checked.ready.eq(1)
         m.d.comb += order.o.ready.eq(self.checked.valid & self.checked.ready)
 
-        with m.If(grace != 0):
-            m.d.sync += grace.eq(grace - 1)
+        with m.If(graced):
+            m.d.sync += [grace.eq(grace - 1), graced.eq(grace != 1)]
         with m.If(self.checked1.valid & self.checked1.ready):
-            m.d.sync += [reading.eq(0), grace.eq(GRACE)]
+            m.d.sync += [reading.eq(0), grace.eq(GRACE), graced.eq(1)]
         with m.If(passed & chosen & ~silent):
             m.d.sync += reading.eq(1)
         return m
