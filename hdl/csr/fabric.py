@@ -23,8 +23,8 @@ class CsrFabric(wiring.Component):
 
     Parameters: ``pages``: name of the block -> page number, or a range of them; a member of that
     name per block. A range of n pages begins at a multiple of n, rounded up to a power of two.
-    Latency: the response is valid 3 cycles after the request was taken, whatever the block; that of
-    a remote register as many more as its owner needs. Throughput: one access in 4 cycles.
+    Latency: the response is valid 3 cycles after the request was taken, of a table's window one
+    more, of a remote register as many more as its owner needs. Throughput: one access in 4 cycles.
     Errors: a page without a block, or an address that is no multiple of 4, answers 0xFFFFFFFF,
     reads and writes alike, and loses the write. The response to any other write says nothing.
     """

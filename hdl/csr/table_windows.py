@@ -117,8 +117,9 @@ class TableWindows(wiring.Component):
         status = Signal(2)
         with m.If(place == STATUS):
             m.d.comb += status.eq(Cat(is_busy, is_error))
+        m.d.sync += bus.read_data.eq(words.read0.row | status)  # the RAM's word is 0
         m.d.comb += [
-            bus.read_data.eq(words.read0.row | status),  # the RAM's word is 0
+            bus.wait.eq(answering),
             waiting.i.valid.eq(
                 answering
                 & bus.write

@@ -206,6 +206,8 @@ class ControlEngine(wiring.Component):
         with m.Else():
             connect_stream(m, used.write_client.beat, output.i)
 
+        with m.If(self.error.ready):
+            m.d.sync += self.error.valid.eq(0)
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq((~wake | stopped) & ~output.o.valid)
@@ -219,7 +221,7 @@ class ControlEngine(wiring.Component):
                             stopped.eq(0),
                             wake.eq(0),
                         ]
-                with m.Elif(wake & ~stopped):
+                with m.Elif(wake & ~stopped & ~self.error.valid):
                     m.d.comb += self.queue_read.enable.eq(1)
                     m.d.sync += wake.eq(0)
                     m.next = "RING"
@@ -286,11 +288,7 @@ class ControlEngine(wiring.Component):
                     m.next = "IDLE"
             with m.State("ERROR"):
                 m.d.sync += [self.error.valid.eq(1), stopped.eq(1)]
-                m.next = "TOLD"
-            with m.State("TOLD"):
-                with m.If(self.error.ready):
-                    m.d.sync += self.error.valid.eq(0)
-                    m.next = "IDLE"
+                m.next = "IDLE"
         with m.If(self.doorbell.valid):
             m.d.sync += wake.eq(1)
         return m

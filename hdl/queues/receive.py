@@ -147,6 +147,7 @@ class RecvFetch(wiring.Component):
         def receive_queue(pair):
             return (config.rq_queue(0) + (pair << 1))[:16]
 
+        complains = Signal()
         m.d.comb += [
             line.eq(Mux(request.send, sink_line(request, total), queue.head)),
             position.eq(queue.first + queue.count),
@@ -196,6 +197,7 @@ class RecvFetch(wiring.Component):
             owners.write.row.eq(qp),
             owners.write.enable.eq(lines.own),
             self.rsp.payload.eq(answer),
+            self.error.valid.eq(complains),
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(fault.found.cause),
         ]
@@ -340,6 +342,7 @@ class RecvFetch(wiring.Component):
             ahead=ahead,
             answer=answer,
             answers=answers,
+            complains=complains,
             asks_more=asks_more,
             best=best,
             epoch=epoch,

@@ -97,6 +97,7 @@ def request_states(m: Module, p: Parts) -> None:
                 m.d.sync += p.answer.wqe[name].eq(p.fault.found.wqe[name])
             m.next = "ANSWER"
             with m.If(p.fault.found.status == FetchStatus.QUEUE_ERROR):
+                m.d.sync += p.complains.eq(1)
                 m.next = "ERROR"
         with m.Elif(p.here & p.lines.busy):
             m.d.sync += [p.waiting.eq(1), p.wanted.eq(p.line)]
@@ -130,6 +131,7 @@ def request_states(m: Module, p: Parts) -> None:
                 ]
                 m.next = "ANSWER"
                 with m.If(p.found.status == FetchStatus.QUEUE_ERROR):
+                    m.d.sync += p.complains.eq(1)
                     m.next = "ERROR"
         with m.Else():
             m.d.comb += p.index.i.valid.eq(1)
@@ -171,8 +173,8 @@ def request_states(m: Module, p: Parts) -> None:
             m.d.sync += p.waiting.eq(1)
             m.next = "NOTE"
     with m.State("ERROR"):
-        m.d.comb += p.port.error.valid.eq(1)
         with m.If(p.port.error.ready):
+            m.d.sync += p.complains.eq(0)
             m.next = "ANSWER"
     with m.State("ANSWER"):
         m.d.comb += [p.port.rsp.valid.eq(1), p.links.read0.enable.eq(1)]

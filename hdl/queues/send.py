@@ -122,9 +122,9 @@ class SendFetch(wiring.Component):
         connect(m, lane.read_client0, share.client4)
         connect(m, lane.read_client1, share.client5)
 
-        under_way = Signal(12)  # requests whose answer has not been taken
-        taken, answered = Signal(), Signal()
-        m.d.sync += under_way.eq(under_way + taken - answered)
+        under_way = Signal(12)  # requests whose answer has not been taken, or has just been
+        taken, answered, gone = Signal(), Signal(), Signal()
+        m.d.sync += [gone.eq(answered), under_way.eq(under_way + taken - gone)]
         m.d.comb += self.idle.eq(under_way == 0)
         sinks = self._sinks(m, express)
         self._front(m, express, polls, under_way, taken, sinks.level == 0)

@@ -167,7 +167,8 @@ class Receive(wiring.Component):
         resting = ~completer.busy | (completer.ending & (completer.qp != qp))
         # The responder is at a packet, and the rows of the next one have been read.
         peeked = Signal()
-        merges = self._merges(m, header)
+        merges = Signal()  # a cycle before: the next packet says all that this QP's one does
+        still = self._merges(m, header) & (drop_now.as_value() == 0) & ~self.header.ready
 
         def load_rows():
             m.d.sync += [
@@ -178,7 +179,7 @@ class Receive(wiring.Component):
             ]
 
         written = Signal()  # the responder's row, in the cycle before: not yet what is read then
-        m.d.sync += [peeked.eq(0), written.eq(responder.rx_write.enable)]
+        m.d.sync += [peeked.eq(0), written.eq(responder.rx_write.enable), merges.eq(0)]
         with m.FSM(name="receive") as fsm:
             with m.State("IDLE"):
                 m.d.comb += [
@@ -204,8 +205,8 @@ class Receive(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
-                # Of the next packet only what has been compared here changes.
-                with m.If(completer.busy & ~poked & merges & (drop_now.as_value() == 0)):
+                m.d.sync += merges.eq(still)
+                with m.If(completer.busy & ~poked & merges):
                     m.d.comb += self.header.ready.eq(1)
                     m.d.sync += header.eq(self.header.payload)
                     increment(m, self.merged_acks)

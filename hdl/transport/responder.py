@@ -260,13 +260,14 @@ class Responder(wiring.Component):
     def _decide(self, m, header, verdict, fail, asking):
         """What becomes of a packet, as far as it shows by itself."""
         facts, outcome, kind = verdict.facts, verdict.outcome, verdict.kind
+        inner = facts.write & ~facts.first & ~facts.last
         with m.If(facts.behind & facts.read):
             m.next = "SEARCH"
         with m.Elif(facts.behind):
             m.d.sync += outcome.eq(Mux(facts.atomic, Outcome.LOST, Outcome.DUPLICATE))
         with m.Elif(facts.ahead):
             m.d.sync += outcome.eq(Outcome.GAP)
-        with m.Elif(facts.invalid | facts.exceeds):
+        with m.Elif(facts.invalid | (facts.exceeds & inner)):
             m.d.sync += fail(Syndrome.INVALID_REQUEST)
         with m.Elif(facts.read_full):
             m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay

@@ -52,7 +52,7 @@ class RequestFacts(data.Struct):
     last: 1  # LAST or ONLY
     immediate: 1
     invalid: 1  # to be answered 61h
-    exceeds: 1  # so is this: the middle of a WRITE reaches the end that its RETH told
+    exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH told
     read_full: 1  # no resource is free for a READ
     replaying: 1  # because an old READ is being answered again
     packets: 24  # PSNs it takes
@@ -152,9 +152,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | forbidden
             | (read & full & ~replaying)
         ),
-        facts.exceeds.eq(
-            write & middle & reaches(m, rx.offset, header.length, rx.dma_length, block=10)
-        ),
+        facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=10)),
         facts.read_full.eq(read & full),
         facts.replaying.eq(replaying),
         facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),

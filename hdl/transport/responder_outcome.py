@@ -1,6 +1,6 @@
 """What follows from the responder's verdict on a packet: job, effects, rows, counters."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
@@ -138,9 +138,9 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
-        row.msn.eq(raised(rx.msn, accepted & (v.facts.last | v.facts.read))),
+        row.msn.eq(Mux(accepted & (v.facts.last | v.facts.read), raised(rx.msn, C(1)), rx.msn)),
         row.message.eq(rx.message),
-        row.position.eq(rx.position + v.consume),
+        row.position.eq(Mux(v.consume, rx.position + 1, rx.position)),
         row.available.eq(Mux(v.has_fetched, v.fetched.available, rx.available)),
         row.offset.eq(rx.offset),
         row.va.eq(Mux(begins, header.va, rx.va)),

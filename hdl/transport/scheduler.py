@@ -8,7 +8,7 @@ from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
-from hdl.common.sums import unequal
+from hdl.common.sums import unequal, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
@@ -183,6 +183,7 @@ class Scheduler(wiring.Component):
             request.queue.eq(1 + self._config.cqs + (asker << 1)),
             request.position.eq(Mux(left != 0, position, request.known)),
         ]
+        asked_then = wide_sum(m, asked, count, block=8)[:16]
         with m.If(self.fetch_req.ready):
             with m.If(left != 0):
                 m.d.sync += [left.eq(left - 1), position.eq(position + 1)]
@@ -362,7 +363,7 @@ class Scheduler(wiring.Component):
                         polls.eq(~polled & (poll | whole)),
                         next_row.available.eq(newest),
                         next_row.blocked.eq(0),
-                        next_row.asked.eq(asked + count),
+                        next_row.asked.eq(asked_then),
                         next_row.polled.eq(polled | polls),
                         self.row_write.enable.eq(1),
                     ]

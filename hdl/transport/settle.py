@@ -1,6 +1,8 @@
 """The end of each received packet: its check has come, its effects go."""
 
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -109,11 +111,15 @@ class Settle(wiring.Component):
                     undone.eq(match),
                     status.eq(self.checked.payload.status),
                     bad.eq(self.checked.payload.status != 0),
-                    owed.eq(0),
+                    # A QP has one entry.
+                    owed.eq(reduce(or_, (match[n] & one.owed for n, one in enumerate(failed)))),
+                    owed_status.eq(
+                        reduce(
+                            or_,
+                            (match[n].replicate(8) & one.status for n, one in enumerate(failed)),
+                        )
+                    ),
                 ]
-                for n, one in enumerate(failed):
-                    with m.If(match[n]):
-                        m.d.sync += [owed.eq(one.owed), owed_status.eq(one.status)]
                 m.d.comb += self.checked.ready.eq(queue.o.valid & ~record.jobless)
                 with m.If(queue.o.valid & (record.jobless | self.checked.valid)):
                     m.next = "ACT"

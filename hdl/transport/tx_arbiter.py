@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Stage
+from hdl.common.skid import Register
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
 
 __all__ = ["TxArbiter"]
@@ -25,7 +25,8 @@ class TxArbiter(wiring.Component):
     requester has one job passed on for each of the replier's: READ responses and requests share the
     wire evenly although only one side works ahead.
 
-    Latency: 1 cycle. Throughput: one job a cycle.
+    Latency: 1 cycle. Throughput: one job a cycle, of each side every other cycle: neither
+    side makes more.
     Reset: idle.
     """
 
@@ -46,7 +47,8 @@ class TxArbiter(wiring.Component):
         m = Module()
         whose = data.StructLayout({"side": 1, "silent": 1})
         m.submodules.order = order = StreamFifo(shape=whose, depth=JOBS)
-        m.submodules.stage0, m.submodules.stage1 = stages = Stage(shape=TxJob), Stage(shape=TxJob)
+        stages = Register(shape=TxJob), Register(shape=TxJob)
+        m.submodules.stage0, m.submodules.stage1 = stages
         wiring.connect(m, wiring.flipped(self.job0), stages[0].i)
         wiring.connect(m, wiring.flipped(self.job1), stages[1].i)
         job0, job1 = (stage.o for stage in stages)
