@@ -192,9 +192,9 @@ FAULTS = (
     Fault(
         name="msn-not-advanced",
         what="the MSN does not count messages",
-        file="hdl/transport/responder_outcome.py",
-        old="(v.facts.last | v.facts.read), raised(rx.msn, C(1)), rx.msn)),",
-        new="(v.facts.last | v.facts.read), rx.msn, rx.msn)),",
+        file="hdl/transport/responder_check.py",
+        old="facts.msn.eq(raised(rx.msn, C(1))),",
+        new="facts.msn.eq(rx.msn),",
         tests=RECEIVE + REPLAY,
         live=True,
     ),

@@ -7,7 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
-from hdl.common.skid import Stage
+from hdl.common.skid import Skid, Stage
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .rows import KEPT
@@ -60,8 +60,8 @@ class ReceiveBuffer(wiring.Component):
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=KEPT, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
-        # What comes out of a block RAM is late.
-        m.submodules.header_out = header_out = Stage(shape=KEPT)
+        # What comes out of a block RAM is late; so is whether receive takes a header.
+        m.submodules.header_out = header_out = Skid(shape=KEPT)
         m.submodules.length_out = length_out = Stage(shape=13)
         wiring.connect(m, headers.o, header_out.i)
         wiring.connect(m, header_out.o, wiring.flipped(self.header))

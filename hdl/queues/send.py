@@ -123,9 +123,10 @@ class SendFetch(wiring.Component):
         connect(m, lane.read_client1, share.client5)
 
         under_way = Signal(12)  # requests whose answer has not been taken, or has just been
-        taken, answered, gone = Signal(), Signal(), Signal()
-        m.d.sync += [gone.eq(answered), under_way.eq(under_way + taken - gone)]
-        m.d.comb += self.idle.eq(under_way == 0)
+        taken, answered = Signal(), Signal()
+        came, gone = Signal(), Signal()  # the same a cycle later: both are told late
+        m.d.sync += [came.eq(taken), gone.eq(answered), under_way.eq(under_way + came - gone)]
+        m.d.comb += self.idle.eq((under_way == 0) & ~came)
         sinks = self._sinks(m, express)
         self._front(m, express, polls, under_way, taken, sinks.level == 0)
 

@@ -1,8 +1,9 @@
 """What the responder wants to know of a request packet: combinational, for one register stage."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Module, Mux, Signal
 from amaranth.lib import data
 
+from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import Operation as Op
@@ -56,6 +57,8 @@ class RequestFacts(data.Struct):
     read_full: 1  # no resource is free for a READ
     replaying: 1  # because an old READ is being answered again
     packets: 24  # PSNs it takes
+    msn: 24  # of the message behind
+    wraps: 1  # the next resource of a READ is the first one again
     after: 33  # bytes of the message up to and with this packet
     va: 64  # where its payload, or its response, begins
     key: 32
@@ -152,8 +155,10 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | forbidden
             | (read & full & ~replaying)
         ),
-        facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=10)),
+        facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
         facts.read_full.eq(read & full),
+        facts.msn.eq(raised(rx.msn, C(1))),
+        facts.wraps.eq(rx.read_tail + 1 == cfg.max_dest_rd_atomic),
         facts.replaying.eq(replaying),
         facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),
         facts.after.eq(after),

@@ -1,10 +1,9 @@
 """What follows from the responder's verdict on a packet: job, effects, rows, counters."""
 
-from amaranth.hdl import C, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
-from hdl.common.count import raised
 from hdl.common.sums import wide_sum
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
@@ -134,11 +133,10 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     accepted, gap = v.outcome == Outcome.ACCEPT, v.outcome == Outcome.GAP
     begins = accepted & v.facts.first & v.facts.write
     resource = accepted & v.facts.read
-    slots = work.cfg.max_dest_rd_atomic
     after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
-        row.msn.eq(Mux(accepted & (v.facts.last | v.facts.read), raised(rx.msn, C(1)), rx.msn)),
+        row.msn.eq(Mux(accepted & (v.facts.last | v.facts.read), v.facts.msn, rx.msn)),
         row.message.eq(rx.message),
         row.position.eq(Mux(v.consume, rx.position + 1, rx.position)),
         row.available.eq(Mux(v.has_fetched, v.fetched.available, rx.available)),
@@ -155,7 +153,7 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
             )
         ),
         row.read_tail.eq(Mux(resource, rx.read_tail + 1, rx.read_tail)),
-        row.read_wrapped.eq(rx.read_wrapped | (resource & (rx.read_tail + 1 == slots))),
+        row.read_wrapped.eq(rx.read_wrapped | (resource & v.facts.wraps)),
         row.error.eq(rx.error | (v.outcome == Outcome.FAIL)),
     ]
     changes = (v.outcome == Outcome.REPLAY) & v.replays
