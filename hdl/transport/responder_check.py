@@ -77,7 +77,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     reth = read | (write & (first | only))
 
     distance = Signal(24, name="psn_distance")
-    placed = wide_sum(m, rx.va, rx.offset, block=12)[: len(rx.va)]
+    placed = wide_sum(m, rx.va, rx.offset, block=11)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
     after = Signal(33, name="after_now")
