@@ -43,7 +43,7 @@ class Speed:
 
 @click.command()
 @console.width_option
-@click.option("-n", "--messages", type=int, default=64, show_default=True, help="WRITEs.")
+@click.option("-n", "--messages", type=int, default=512, show_default=True, help="WRITEs.")
 @click.option("-s", "--size", type=int, default=4096, show_default=True, help="Bytes of each.")
 @click.option("--one", is_flag=True, help="One NIC only, also with cocotbext-axi: builds sooner.")
 @console.json_option
