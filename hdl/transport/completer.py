@@ -101,8 +101,7 @@ class Completer(wiring.Component):
         packet, jobless = Signal(), Signal()
         poke_flags = Signal(4)  # ReceiveFlags; not 0: poke is given
         left = [Signal(name=f"{name}_left") for name in ("pending", "wake", "poke")]
-        # The table says late whether it takes a pop: only the next look waits for that.
-        pop, waits_pop = Signal(Pop, reset_less=True), Signal()
+        pop = Signal(Pop, reset_less=True)
         is_data = ~work.finish & (said.response == Response.DATA)
 
         with m.FSM(name="completer") as fsm:
@@ -239,13 +238,16 @@ class Completer(wiring.Component):
         handing = fsm.ongoing("HAND-OVER")
         for still, give, due, port in (
             (left[0], give_pending, give_pending, self.pending),
-            (waits_pop, give_pop, give_pop, self.pop),
             (left[1], give_wake, handing & give_wake & ~more, self.wake),
             (left[2], poke_flags, handing & (poke_flags != 0), self.repoke),
         ):
             m.d.comb += [port.valid.eq(due), still.eq(due & ~port.ready)]
             with m.If(port.valid & port.ready):
                 m.d.sync += give.eq(0)
+        # The table says late whether it takes a pop: only the next look waits for that.
+        m.d.comb += self.pop.valid.eq(give_pop)
+        with m.If(self.pop.valid & self.pop.ready):
+            m.d.sync += give_pop.eq(0)
 
         self._ports(m, work, ack, entry, facts, finish, status, kind, fetched, poke_flags)
         m.d.comb += self.pop.payload.eq(pop)

@@ -211,6 +211,8 @@ def show(name: str, reports: Sequence[Report], paths: int) -> None:
         table.add_row(room, style="bold")
         for report in members:
             table.add_row(*_row(report))
+            for row in _inside(report):
+                table.add_row(*row)
     console.out.print(table)
     _show_paths(reports, paths)
 
@@ -260,6 +262,16 @@ def _row(report: Report) -> list[str]:
     return row
 
 
+def _inside(report: Report) -> list[list[str]]:
+    """Rows of the components of the whole, those that take most look-up tables first."""
+    found = sorted(report.inside.items(), key=lambda entry: -entry[1]["lut"])
+    figures = [figure for figure in _HEADS if not figure.endswith("levels")]
+    return [
+        [f"  {name or 'what joins them'}", *(f"{some[figure]:,.7g}" for figure in figures)]
+        for name, some in found
+    ]
+
+
 def _show_paths(reports: Sequence[Report], number: int) -> None:
     found = [
         (path["levels"] - LIMITS[one], report.name, one, path)
@@ -289,5 +301,6 @@ def _fact(report: Report) -> dict[str, Any]:
         **report.resources,
         "cells": report.cells,
         "levels": report.levels,
+        "inside": report.inside,
         "seconds": report.seconds,
     }

@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,8 @@ from sim.verilog import digest, sources
 LIMITS = {"register": 8, "ram": 3}
 
 _LONGEST = 20  # paths of each class that a report keeps
+#: What the name of a cell begins with when its component was mapped by itself.
+_COMPONENT = re.compile(r"(?:\$flatten)?\\?(\w+)\.")
 _COUNTING = ("cells.py", "levels.py", "netlist.py", "report.py")
 
 
@@ -40,6 +42,7 @@ class Report:
     levels: class of paths -> ``worst`` (levels), ``worst_pairs`` (the same with two carry blocks of
     four bits as one of eight), ``above`` (how many registers have a path above the limit), ``ends``
     (how many there are), ``paths`` (the longest, as ``sim.synth.levels.Path``).
+    inside: of the whole, component -> its resources; "" is what joins them.
     seconds: Yosys' time when it ran. folder: its log, script and netlist.
     """
 
@@ -49,6 +52,7 @@ class Report:
     resources: dict[str, float]
     cells: dict[str, int]
     levels: dict[str, dict[str, Any]]
+    inside: dict[str, dict[str, float]]
     seconds: float
     folder: Path
 
@@ -72,7 +76,7 @@ def measure(part: Part, family: str, say: Callable[[str], None] = lambda text: N
     figures = folder / f"figures-{digest(*code)}.json"
     if not figures.exists():
         say("counting")
-        counted = count(_netlist(folder, part.name), family, folder)
+        counted = count(_netlist(folder, part.name), family, folder, apart=bool(part.cuts.apart))
         temporary = figures.with_suffix(".tmp")
         temporary.write_text(json.dumps(counted, indent=1))
         temporary.replace(figures)
@@ -111,15 +115,17 @@ def _netlist(folder: Path, top: str) -> Netlist:
         return read(packed.read(), top)
 
 
-def count(netlist: Netlist, family: str, folder: Path) -> dict[str, Any]:
+def count(netlist: Netlist, family: str, folder: Path, *, apart: bool = False) -> dict[str, Any]:
     """Return the counted fields of a ``Report``; raises BuildError for a netlist without figures.
 
-    folder: holds the generated Verilog, of which paths quote lines.
+    folder: holds the generated Verilog, of which paths quote lines. apart: components were mapped
+    one by one, so each cell bears the name of its own.
     """
-    resources: Counter[str] = Counter()
+    inside: defaultdict[str, Counter[str]] = defaultdict(Counter)
     try:
         for cell in netlist.cells:
-            resources.update(dict(kind(cell, family).counts))
+            component = _COMPONENT.match(cell.name) if apart else None
+            inside[component[1] if component else ""].update(dict(kind(cell, family).counts))
         walk, paired = Walk(netlist, family), Walk(netlist, family, pairs=True)
     except ValueError as error:
         raise BuildError(f"{netlist.name}: {error}, no figures") from None
@@ -136,11 +142,17 @@ def count(netlist: Netlist, family: str, folder: Path) -> dict[str, Any]:
                 for path in found.paths[:_LONGEST]
             ],
         }
+    total = sum(inside.values(), Counter[str]())
     return {
-        "resources": {name: resources.get(name, 0) for name in RESOURCES},
+        "resources": _all(total),
+        "inside": {name: _all(some) for name, some in inside.items()} if apart else {},
         "cells": dict(sorted(Counter(cell.type for cell in netlist.cells).items())),
         "levels": levels,
     }
+
+
+def _all(counted: Counter[str]) -> dict[str, float]:
+    return {name: counted.get(name, 0) for name in RESOURCES}
 
 
 def _quote(place: str, folder: Path) -> str:

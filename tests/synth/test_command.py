@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.config import NicConfig
-from sim import cli
+from sim import cli, console
 from sim.env import BuildError
 from sim.synth import baseline, command
 from sim.synth.parts import components, configuration, parts
@@ -43,7 +43,7 @@ def report(**changed: float) -> Report:
             resources[name] = value
         else:
             levels[name]["worst"] = value
-    return Report("mill", "water", "xcup", resources, {"LUT6": 100}, levels, 1.0, Path())
+    return Report("mill", "water", "xcup", resources, {"LUT6": 100}, levels, {}, 1.0, Path())
 
 
 def test_figures_of_one_component(tmp_path: Path) -> None:
@@ -109,6 +109,18 @@ def test_limits_of_the_whole() -> None:
     most[0].resources["ff"] = 105_100
     assert not command.limits([whole], most)["ff_growth"]["met"]
     assert command.limits([]) == {}
+
+
+def test_components_of_the_whole_are_rows() -> None:
+    most = {**report().resources, "lut": 70, "bram": 1.5}
+    inside = {"": {**most, "lut": 30, "bram": 0}, "wheel": most}
+    with console.out.capture() as shown:
+        command.show("set", [dataclasses.replace(report(), inside=inside)], 0)
+    rows = [line.split() for line in shown.get().splitlines()]
+    assert ["wheel", "70", "200", "1.5", "0", "0"] in rows
+    assert rows.index(["wheel", "70", "200", "1.5", "0", "0"]) + 1 == rows.index(
+        ["what", "joins", "them", "30", "200", "0", "0", "0"]
+    )
 
 
 def test_growth_of_a_component() -> None:

@@ -12,6 +12,7 @@ from sim.env import BuildError, ToolError
 from sim.synth import tool
 from sim.synth.levels import Walk
 from sim.synth.netlist import read
+from sim.synth.report import count
 from tests.synth import designs
 
 
@@ -57,6 +58,12 @@ def test_modules_that_are_mapped_apart(tmp_path: Path) -> None:
     assert sum(cell.type.startswith("FD") for cell in found.cells) == 6 + 5 + 1
     assert not any(cell.type == "CARRY4" for cell in found.cells)
     assert Walk(found, "xcup").levels("register").worst == 2
+    counted = count(found, "xcup", tmp_path, apart=True)
+    assert {name: some["ff"] for name, some in counted["inside"].items()} == {
+        "first": 6,
+        "second": 6,
+    }
+    assert counted["resources"]["ff"] == 6 + 5 + 1
 
 
 def test_mapper_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
