@@ -221,6 +221,7 @@ class Nic(wiring.Component):
             (send_fetch.sink, recv_fetch.sink),
             (scheduler.wqe, requester.wqe),
             (requester.rewind, scheduler.rewind),
+            (requester.started, scheduler.started),
             (scheduler.release, releases.i0),
             (requester.release, releases.i1),
             (releases.o, send_fetch.release),

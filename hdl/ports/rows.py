@@ -24,7 +24,6 @@ from .headers import AddressVector
 __all__ = [
     "QpState",
     "QpCfg",
-    "WqeSize",
     "QpFetch",
     "QpTx",
     "QpAck",
@@ -85,21 +84,13 @@ class QpCfg(data.Struct):
     av: AddressVector
 
 
-class WqeSize(enum.Enum, shape=2):
-    """Bytes of a message, as the scheduler tells them apart; a READ request is small."""
-
-    LONG = 0
-    SHORT = 1
-    SMALL = 2
-
-
 class QpFetch(data.Struct):
     """Scheduler: how far the send queue has been fetched."""
 
     position: 16  # avail-ring position of the next answer wanted
     asked: 16  # next position to ask for
     available: 16  # avail index last read from the driver, or told by its notification
-    size: WqeSize  # of the last WQE: how many more may be asked for at a time
+    ahead: 3  # log2 of how many may be asked for at a time, by the bytes of the last one
     reading: 1  # READs are among them: no more are asked for than can be started
     polled: 1  # the index has been asked for since the last news of it
     blocked: 1  # the requester gave a WQE back; wait for the completer's wake

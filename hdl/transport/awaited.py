@@ -1,6 +1,6 @@
 """Packets that the requester has handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,7 +11,7 @@ from hdl.ports.jobs import TxChecked
 
 from .outstanding import Fail, Finish
 
-__all__ = ["Awaited", "Handed"]
+__all__ = ["Awaited", "Handed", "append_beside"]
 
 #: Packets whose checks are awaited, and lines to be given back behind them.
 AWAITED = 16
@@ -131,3 +131,21 @@ class Awaited(wiring.Component):
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
         return m
+
+
+def append_beside(m: Module, start, busy, port, appended, row, single, fails) -> Value:
+    """Append the WQE's entry beside its first packet's way; returns when it is there, unless the
+    WQE ``fails``. It is made in the cycle after ``start``, by what is known then; ``port`` has
+    room, as there is never more than one. A message of several packets keeps its number, to
+    finish it by."""
+    keep, counts = Signal(), Signal()
+    done = appended.valid & busy
+    m.d.comb += appended.ready.eq(busy)
+    with m.If(done):
+        m.d.sync += busy.eq(0)
+        with m.If(keep):
+            m.d.sync += row.entry.eq(appended.payload)
+    m.d.sync += port.valid.eq(start)
+    with m.If(start):
+        m.d.sync += [busy.eq(1), keep.eq(~single), counts.eq(~fails)]
+    return done & counts

@@ -22,8 +22,9 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
-from .awaited import Awaited
+from .awaited import Awaited, append_beside
 from .outstanding import Append, Fail, Finish
+from .pace import is_long
 from .request_headers import request_headers
 from .requester_check import broken_rules
 from .segment import fit, is_ragged, mtu_bytes, whole_packets
@@ -46,9 +47,10 @@ class Requester(wiring.Component):
 
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
-    ``release`` (line) back; ``restart`` (from the retry logic) moves a QP back; ``turned``: see
-    ``Quiesce``; ``drain_start``, ``drain_done``: see ``Awaited``, which also has ``packets``. After
-    ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
+    ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
+    (from the retry logic) moves a QP back; ``turned``: see ``Quiesce``; ``drain_start``,
+    ``drain_done``: see ``Awaited``, which also has ``packets``. After ``quantum`` packets the QP's
+    turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry's number
@@ -81,6 +83,7 @@ class Requester(wiring.Component):
                 "checked": In(stream.Signature(TxChecked)),
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
+                "started": Out(stream.Signature(14)),
                 "turned": Out(1),
                 "drain_start": In(1),
                 "drain_done": Out(1),
@@ -224,7 +227,10 @@ class Requester(wiring.Component):
             m.d.comb += [self.row_write.enable.eq(1), self.row_write.index.eq(stored_qp)]
 
         append, appending = Signal(), Signal()
-        self._append(m, awaited, row, fails_now, single, append, appending, appends.i)
+        counts = append_beside(
+            m, append, appending, appends.i, self.appended, row, single, fails_now
+        )
+        m.d.comb += awaited.begun.eq(counts)
         large = Signal(reset_less=True)  # known a cycle after ``mtu``, before the first packet
         m.d.sync += large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read)
         entered = Signal()  # it has been appended now, and no packet has been handed over since
@@ -251,9 +257,13 @@ class Requester(wiring.Component):
             """No later WQE of the QP is sent, nor the rest of this one."""
             m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0), row.error.eq(1)]
 
+        told = self.started
+        with m.If(told.ready):
+            m.d.sync += told.valid.eq(0)
+
         def take_next():
             m.d.sync += [sent.eq(0), status.eq(0), begun_failed.eq(0), waited.eq(0)]
-            with m.If(self.wqe.valid & ~self.restart.valid & ~refused.valid):
+            with m.If(self.wqe.valid & ~self.restart.valid & ~refused.valid & ~told.valid):
                 m.d.comb += [self.wqe.ready.eq(1), self.turned.eq(1)]
                 m.d.sync += wqe.eq(self.wqe.payload)
                 read_rows(self.wqe.payload.qp)
@@ -300,6 +310,8 @@ class Requester(wiring.Component):
                         facts.reads.eq(one.reads - ack.reads),
                     ]
                 m.d.sync += newer.eq(same)
+                with m.If(is_long(self._config, wqe.wqe.length) & ~is_read):
+                    m.d.sync += [told.valid.eq(1), told.payload.eq(qp)]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [
@@ -431,20 +443,3 @@ class Requester(wiring.Component):
                     m.d.sync += entered.eq(0)
                     m.next = "IDLE"
         return m
-
-    def _append(self, m: Module, awaited, row, fails, single, start, busy, port) -> None:
-        """Appends the WQE's entry beside its first packet's way. It is made in the cycle after
-        ``start``, by what is known then; ``port`` has room, as there is never more than one. A
-        message of several packets keeps its number, to finish it by."""
-        keep, counts = Signal(), Signal()
-        m.d.comb += [
-            self.appended.ready.eq(busy),
-            awaited.begun.eq(self.appended.valid & self.appended.ready & counts),
-        ]
-        with m.If(self.appended.valid & self.appended.ready):
-            m.d.sync += busy.eq(0)
-            with m.If(keep):
-                m.d.sync += row.entry.eq(self.appended.payload)
-        m.d.sync += port.valid.eq(start)
-        with m.If(start):
-            m.d.sync += [busy.eq(1), keep.eq(~single), counts.eq(~fails)]

@@ -11,16 +11,14 @@ from hdl.common.skid import Register
 from hdl.common.sums import unequal, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
-from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx, WqeSize
+from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
+
+from .pace import AHEAD, log2_ahead
 
 __all__ = ["Scheduler", "SendFlags"]
 
 
-#: WQEs of a QP under way in the fetch engine, by the bytes of the last one, so that at most 64 KiB
-#: of a QP stand in front of another's (a short one also fits a turn of the requester at any MTU).
-AHEAD = {WqeSize.SMALL: 64, WqeSize.SHORT: 16, WqeSize.LONG: 1}
-SMALL, SHORT = 1024, 4096
 #: WQEs asked for in one turn.
 BATCH = 8
 
@@ -41,15 +39,18 @@ class Scheduler(wiring.Component):
     from the completer), ``activate`` (from the firmware after a change of state: DOORBELL and
     WAKE), ``rewind`` (from the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine;
     ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
-    of answers that a rewind has made stale.
+    of answers that a rewind has made stale; ``started`` from the requester, a QP of which it has
+    begun a message above ``few_bytes``.
 
     A QP that may have more goes to the end of the list, so QPs share the fetch engine evenly, up to
     ``BATCH`` WQEs a turn. ``QpFetch.position`` is the position of the answer expected next,
     ``asked`` the one to ask for next: WQEs known to be available are asked for before the ones in
-    front have come, up to ``AHEAD`` of them. A QP that READs asks for no more than the requester
-    can start (docs/transport.md). The index is asked for by itself (a poll) when all that is known
-    has been asked for, and with each doorbell that does not tell it; once, until there is news.
-    After a rewind, answers to what was asked before are stale and given back.
+    front have come, as many as ``pace`` says, but none while more than these have come and wait to
+    be sent: then the QP is served again when the requester has ``started`` one. A QP that READs
+    asks for no more than the requester can start (docs/transport.md). The index is asked for by
+    itself (a poll) when all that is known has been asked for, and with each doorbell that does not
+    tell it; once, until there is news. After a rewind, answers to what was asked before are stale
+    and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 6
     cycles, and the next one begins when all of it has been asked for, one WQE a cycle; an answer
     takes 3, or 4 when it tells another index than the one known, a rewind 3; one at a time. Every
@@ -67,6 +68,7 @@ class Scheduler(wiring.Component):
                 "wake": In(stream.Signature(14)),
                 "activate": In(activations),
                 "rewind": In(stream.Signature(Rewind)),
+                "started": In(stream.Signature(14)),
                 "cfg": Out(TableRead(14, QpCfg)),
                 "ack": Out(TableRead(14, QpAck)),
                 "tx": Out(TableRead(14, QpTx)),
@@ -82,7 +84,7 @@ class Scheduler(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=4, data_width=16)
+        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=5, data_width=16)
         depth = max(4, 2 * self._config.send_lines)
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
         # Block RAM is late, and the requester begins to work out a packet from what it gets; it
@@ -97,6 +99,10 @@ class Scheduler(wiring.Component):
             active.set1.payload.qp.eq(self.wake.payload),
             active.set1.payload.flags.eq(SendFlags.WAKE),
             self.wake.ready.eq(active.set1.ready),
+            active.set4.valid.eq(self.started.valid),
+            active.set4.payload.qp.eq(self.started.payload),
+            active.set4.payload.flags.eq(SendFlags.AGAIN),
+            self.started.ready.eq(active.set4.ready),
             self.waiting.eq(active.level),
         ]
 
@@ -161,14 +167,15 @@ class Scheduler(wiring.Component):
         newest, polled, serve = Signal(16), Signal(), Signal()
         asked, unasked = Signal(16), Signal(16)
         under_way, pending, reads = Signal(16), Signal(16), Signal(8)
+        piled = Signal(16)  # answered and not sent
         room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
         count = Signal(range(BATCH + 1))
         rest, poll, polls = Signal(), Signal(), Signal()
         whole = Signal()  # all that is known has been asked for then
-        limits = Array([min(AHEAD[size], self._config.send_lines) for size in WqeSize])
+        limits = Array([min(1 << n, self._config.send_lines) for n in range(AHEAD + 1)])
         limit, most_reads = Signal(8), Signal(8)
         m.d.sync += [
-            limit.eq(limits[self.row.row.size.as_value()]),
+            limit.eq(limits[self.row.row.ahead]),
             most_reads.eq(cfg.max_rd_atomic),
         ]
 
@@ -237,19 +244,13 @@ class Scheduler(wiring.Component):
         ]
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
-        size = Signal(WqeSize)
-        with m.If((answer.wqe.length <= SMALL) | is_read):
-            m.d.sync += size.eq(WqeSize.SMALL)
-        with m.Elif(answer.wqe.length <= min(SHORT, 256 * self._config.quantum)):
-            m.d.sync += size.eq(WqeSize.SHORT)
-        with m.Else():
-            m.d.sync += size.eq(WqeSize.LONG)
+        ahead_next = log2_ahead(m, self._config, answer.wqe.length, is_read)
 
         def take_answer():
             """The WQE goes on to the requester, and the row with it."""
             m.d.comb += [
                 next_row.position.eq(onward),
-                next_row.size.eq(size),
+                next_row.ahead.eq(ahead_next),
                 next_row.reading.eq(is_read | (row.reading & reads_left)),
                 self.row_write.enable.eq(1),
                 wqes.i.valid.eq(1),
@@ -297,6 +298,7 @@ class Scheduler(wiring.Component):
                     row_unasked.eq(row.available - row.asked),
                     under_way.eq(gone),
                     pending.eq(row.asked - sent),
+                    piled.eq(row.position - sent),
                     reads.eq(tx.reads - ack.reads),
                 ]
                 m.next = "COUNT"
@@ -312,6 +314,8 @@ class Scheduler(wiring.Component):
                     m.d.comb += next_row.polled.eq(0)
                 m.d.comb += [next_row.blocked.eq(blocked), self.row_write.enable.eq(1)]
 
+                few = (row.ahead == AHEAD) | (piled <= limit)
+
                 def some(unasked):
                     return (unasked != 0) & (unasked <= self._config.queue_size)
 
@@ -321,7 +325,7 @@ class Scheduler(wiring.Component):
                     newest.eq(available),
                     polled.eq(next_row.polled),
                     unasked.eq(Mux(news, heard_unasked, row_unasked)),
-                    room.eq(Mux(under_way < limit, limit - under_way, 0)),
+                    room.eq(Mux((under_way < limit) & few, limit - under_way, 0)),
                     startable.eq(0),
                     # Of both, as ``news`` comes late.
                     rest.eq(Mux(news, some(heard_unasked), some(row_unasked))),

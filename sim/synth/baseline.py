@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from hdl.config import NicConfig
 from sim.env import REPO
-from sim.synth.parts import WHOLE, configuration
+from sim.synth.parts import SIZES, WHOLE, configuration
 from sim.synth.report import Report
 
 FILE = REPO / "tests" / "data" / "synth.json"
@@ -18,19 +18,19 @@ TOLERANCE = 0.05
 
 
 def title(family: str, config: NicConfig) -> str:
-    """Return the name of a set of figures: family, width, and what differs from the defaults, or
-    from the small configuration if that is less."""
+    """Return the name of a set of figures: family, width, and what differs from the size that it
+    is nearest to."""
 
-    def changes(base: NicConfig) -> list[str]:
+    def changes(size: str) -> list[str]:
+        base = configuration(config.width, size=size)
         return [
             f"{field.name}={getattr(config, field.name)}"
             for field in fields(config)
             if getattr(config, field.name) != getattr(base, field.name)
         ]
 
-    usual = changes(configuration(config.width))
-    small = ["small", *changes(configuration(config.width, small=True))]
-    return " ".join([family, f"width={config.width}", *min(usual, small, key=len)])
+    names = [[size, *changes(size)] if size else changes(size) for size in SIZES]
+    return " ".join([family, f"width={config.width}", *min(names, key=len)])
 
 
 def load() -> dict[str, dict[str, dict[str, float]]]:

@@ -51,7 +51,8 @@ _HEADS = {
 @click.command()
 @console.width_option
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="As in NicConfig.")
-@click.option("--small", is_flag=True, help="Few QPs, small tables and buffers; --config wins.")
+@click.option("--small", "size", flag_value="small", default="", help="Few QPs, small tables.")
+@click.option("--tiny", "size", flag_value="tiny", help="Smaller still: for the largest ECP5.")
 @click.option(
     "--room", "rooms", multiple=True, metavar="NAME", help="A room, a component, core or nic."
 )
@@ -68,7 +69,7 @@ _HEADS = {
 def synth(
     width: int,
     settings: tuple[str, ...],
-    small: bool,
+    size: str,
     rooms: tuple[str, ...],
     all_rooms: bool,
     family: str,
@@ -86,7 +87,7 @@ def synth(
     if placing:
         family, rooms = "ecp5", rooms or (CORE,)
     with console.stops():
-        config = configuration(width, settings, small=small)
+        config = configuration(width, settings, size=size)
         chosen = choose(config, rooms) if rooms else parts(config)
         if not rooms and not all_rooms:
             chosen += choose(config, (WHOLE,))

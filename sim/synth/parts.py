@@ -37,6 +37,26 @@ SMALL = {
     "gather_bytes": 8192,
     "receive_bytes": 16384,
 }
+#: ``--tiny``: one whose core the largest ECP5 holds, placed and routed in a quarter of an hour.
+TINY = SMALL | {
+    "qps": 16,
+    "cqs": 4,
+    "mrs": 8,
+    "gids": 2,
+    "queue_size": 64,
+    "read_tags": 8,
+    "max_sge": 2,
+    "max_inline": 32,
+    "send_lines": 4,
+    "recv_lines": 8,
+    "read_sinks": 16,
+    "outstanding": 32,
+    "read_resources": 32,
+    "max_rd_atomic": 2,
+    "translation_lines": 16,
+}
+#: The fields that each size sets; "" is the usual one.
+SIZES = {"": {}, "small": SMALL, "tiny": TINY}
 
 
 @dataclass(frozen=True)
@@ -107,13 +127,13 @@ def choose(config: NicConfig, names: tuple[str, ...]) -> list[Part]:
     return [part for part in known if not {part.name, part.room}.isdisjoint(names)]
 
 
-def configuration(width: int, settings: tuple[str, ...] = (), *, small: bool = False) -> NicConfig:
-    """Return the configuration of ``--width``, ``--small`` and ``--config KEY=VALUE``, which wins.
+def configuration(width: int, settings: tuple[str, ...] = (), *, size: str = "") -> NicConfig:
+    """Return the configuration of ``--width``, a size and ``--config KEY=VALUE``, which wins.
 
-    Raises ValueError for a setting that NicConfig does not have or take.
+    size: one of ``SIZES``. Raises ValueError for a setting that NicConfig does not have or take.
     """
     names = {field.name for field in fields(NicConfig)} - {"width"}
-    values = dict(SMALL) if small else {}
+    values = dict(SIZES[size])
     for setting in settings:
         key, separator, value = setting.partition("=")
         if key not in names or not separator:

@@ -28,7 +28,7 @@ COMPARED = (
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_component(name: str) -> None:
-    config = configuration(64, small=True)
+    config = configuration(64, size="small")
     (part,) = choose(config, (name,))
     found = baseline.compare(baseline.title("xcup", config), [measure(part, "xcup")])
     assert not found, (

@@ -161,8 +161,11 @@ def test_titles_say_what_differs() -> None:
     assert baseline.title("xcup", NicConfig()) == "xcup width=512"
     config = configuration(64, ("qps=1024", "cqs=32"))
     assert baseline.title("ecp5", config) == "ecp5 width=64 qps=1024"
-    config = configuration(64, ("cqs=16",), small=True)
+    config = configuration(64, ("cqs=16",), size="small")
     assert baseline.title("xcup", config) == "xcup width=64 small cqs=16"
+    config = configuration(64, size="tiny")
+    assert baseline.title("ecp5", config) == "ecp5 width=64 tiny"
+    assert config.qps < configuration(64, size="small").qps < configuration(64).qps
 
 
 def test_every_component_of_the_nic_is_a_part() -> None:

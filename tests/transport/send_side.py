@@ -44,6 +44,7 @@ class SendSide(Elaboratable):
         for a, b in (
             (s.wqe, r.wqe),
             (r.rewind, s.rewind),
+            (r.started, s.started),
             (r.append, o.append),
             (o.appended, r.appended),
             (r.finish, o.finish),

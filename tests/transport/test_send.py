@@ -1,14 +1,14 @@
 """Scheduler, requester and outstanding table together."""
 
 import random
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
 
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.config import NicConfig
-from hdl.ports.rows import QpState, WqeSize
-from hdl.transport.scheduler import AHEAD
+from hdl.ports.rows import QpState
 from hdl.wire.opcodes import Operation
 from tests.simulate import simulate
 from tests.transport.send_side import CONFIG, SendSide, World, wqe
@@ -72,7 +72,7 @@ def test_message_is_cut_into_packets(opcode, length, operations):
     run(scenario)
 
 
-def test_qps_take_turns_and_keep_their_own_order():
+def test_qps_keep_their_own_order():
     async def scenario(ctx, world):
         world.lanes = 1
         for qp in (2, 3):
@@ -88,11 +88,48 @@ def test_qps_take_turns_and_keep_their_own_order():
                 MTU,
                 0,
             ]
-        order = [j.header.dest_qp for j in world.jobs]
-        changes = sum(a != b for a, b in pairwise(order))
-        assert changes >= 4, f"one QP held the other back: {order}"
 
     run(scenario)
+
+
+def test_messages_are_cut_where_others_wait():
+    """After ``quantum`` packets; one that has been asked for again follows on from there."""
+
+    async def scenario(ctx, world):
+        for qp in (2, 3):
+            await world.connect(ctx, qp)
+            world.queues[qp] = [wqe(length=40 * MTU)]
+            await world.ring(ctx, qp)
+        await world.until(ctx, lambda: len(world.jobs) == 80)
+        for qp in (2, 3):
+            assert [p[2] for p in packets(world, qp)] == [MTU * n for n in range(40)]
+        order = [j.header.dest_qp for j in world.jobs]
+        turns = [len(list(packets)) for _qp, packets in groupby(order)]
+        assert len(turns) >= 8 and max(turns) <= 20, turns
+
+    run(scenario)
+
+
+def test_long_messages_do_not_pile_up():
+    """Another QP's message stands behind the one that is being sent and the next, not behind all
+    that lines are free for; and the line is never without one."""
+
+    async def scenario(ctx, world):
+        world.fetch_delay, world.lanes, each = 20, 64, 40
+        for qp in (2, 3):
+            await world.connect(ctx, qp)
+        world.queues[2] = [wqe(length=each * MTU)] * 12
+        world.queues[3] = [wqe(length=9)]
+        await world.ring(ctx, 2, next_index=12)
+        for begun in (3, 7):
+            await world.until(ctx, lambda begun=begun: len(world.jobs) >= begun * each + 10)
+            assert len(world.asked) <= begun + 3
+        await world.ring(ctx, 3, next_index=1)
+        await world.until(ctx, lambda: len(world.jobs) == 12 * each + 1)
+        order = [j.header.dest_qp for j in world.jobs]
+        assert order.index(order[0] ^ 1) <= 9 * each, "more than the next message was in front"
+
+    run(scenario, config=replace(WIDE, quantum=4), deadline=60_000)
 
 
 @pytest.mark.parametrize("at", range(5))
@@ -410,10 +447,10 @@ def test_told_index_saves_reading_it_and_stale_ones_do_no_harm():
 
 
 def test_short_wqes_of_a_qp_are_asked_for_together():
-    """Known ones, as many as may be under way; a long one alone."""
-    short, long, read = wqe(length=9), wqe(length=5000), wqe(WrOpcode.RDMA_READ, 5)
-    assert AHEAD[WqeSize.SMALL] > 16  # so the lines bound it here
-    for element, most in ((short, 16), (long, 1), (read, 16)):
+    """Known ones, as many as have 64 KiB or as there are lines; a long one alone."""
+    wanted = [(9, 16), (4096, 16), (4097, 8), (8192, 8), (8193, 4), (16385, 2), (32768, 2)]
+    cases = [(wqe(length=length), most) for length, most in [*wanted, (32769, 1)]]
+    for element, most in [*cases, (wqe(WrOpcode.RDMA_READ, 5), 16)]:
 
         async def scenario(ctx, world, element=element, most=most):
             world.fetch_delay, world.lanes = 200, 64
