@@ -129,7 +129,9 @@ def perf(
 
         files = draw(plan, rows[0], "size", plots)
         if len(rows) > 1:
-            files += draw(plan, [row for found in rows[1:] for row in found], "qps", plots)
+            scan = [row for row in rows[0] if row.json["size"] == plan.sizes[0]]
+            scan += [row for found in rows[1:] for row in found]
+            files += draw(plan, scan, "qps", plots)
         console.err.print(*files, sep="\n", highlight=False)
 
 

@@ -197,10 +197,13 @@ class Plan:
         return replace(self, sizes=tuple(fitting))
 
     def scan(self) -> list[Plan]:
-        """The same for each power of two of QPs; none for a latency test."""
+        """The same for each power of two of QPs, but what ``sweep`` has already; none for a latency
+        test."""
         if self.latency:
             return []
-        return [replace(self, qps=1 << n) for n in range(USUAL_QPS.bit_length())]
+        powers = [1 << n for n in range(USUAL_QPS.bit_length())]
+        seen = self.qps if self.sizes[0] in self.sweep().sizes else 0
+        return [replace(self, qps=count) for count in powers if count != seen]
 
     @property
     def cqs(self) -> int:
