@@ -257,8 +257,11 @@ class Requester(wiring.Component):
             """No later WQE of the QP is sent, nor the rest of this one."""
             m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0), row.error.eq(1)]
 
-        told = self.started
-        with m.If(told.ready):
+        told, begins, long = self.started, Signal(), Signal(reset_less=True)
+        m.d.sync += [begins.eq(0), long.eq(is_long(self._config, wqe.wqe.length) & ~is_read)]
+        with m.If(begins & long):
+            m.d.sync += [told.valid.eq(1), told.payload.eq(qp)]
+        with m.Elif(told.ready):
             m.d.sync += told.valid.eq(0)
 
         def take_next():
@@ -310,8 +313,7 @@ class Requester(wiring.Component):
                         facts.reads.eq(one.reads - ack.reads),
                     ]
                 m.d.sync += newer.eq(same)
-                with m.If(is_long(self._config, wqe.wqe.length) & ~is_read):
-                    m.d.sync += [told.valid.eq(1), told.payload.eq(qp)]
+                m.d.sync += begins.eq(1)
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [

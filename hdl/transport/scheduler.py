@@ -84,7 +84,7 @@ class Scheduler(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=5, data_width=16)
+        m.submodules.list = active = ActivationList(qps=self._config.qps, sets=4, data_width=16)
         depth = max(4, 2 * self._config.send_lines)
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
         # Block RAM is late, and the requester begins to work out a packet from what it gets; it
@@ -99,10 +99,6 @@ class Scheduler(wiring.Component):
             active.set1.payload.qp.eq(self.wake.payload),
             active.set1.payload.flags.eq(SendFlags.WAKE),
             self.wake.ready.eq(active.set1.ready),
-            active.set4.valid.eq(self.started.valid),
-            active.set4.payload.qp.eq(self.started.payload),
-            active.set4.payload.flags.eq(SendFlags.AGAIN),
-            self.started.ready.eq(active.set4.ready),
             self.waiting.eq(active.level),
         ]
 
@@ -173,9 +169,10 @@ class Scheduler(wiring.Component):
         rest, poll, polls = Signal(), Signal(), Signal()
         whole = Signal()  # all that is known has been asked for then
         limits = Array([min(1 << n, self._config.send_lines) for n in range(AHEAD + 1)])
-        limit, most_reads = Signal(8), Signal(8)
+        limit, half, most_reads = Signal(8), Signal(8), Signal(8)
         m.d.sync += [
             limit.eq(limits[self.row.row.ahead]),
+            half.eq(Array(n // 2 + 1 for n in limits)[self.row.row.ahead]),
             most_reads.eq(cfg.max_rd_atomic),
         ]
 
@@ -217,7 +214,7 @@ class Scheduler(wiring.Component):
             fresh.eq(serves & expected.all()),
             inside.eq(answer_place < answer_gone),
             # Half of what may be under way is asked for at a time.
-            more.eq((ahead <= (limit >> 1) + 1) & ~all_asked.all()),
+            more.eq((ahead <= half) & ~all_asked.all()),
         ]
         late = self.row.row
 
@@ -258,10 +255,13 @@ class Scheduler(wiring.Component):
 
         with m.FSM(name="serve"):
             with m.State("IDLE"):
+                # Only here: where ``free`` is looked at it stays so until the place is taken.
+                with m.If(free & self.started.valid):
+                    m.d.comb += self.started.ready.eq(1)
+                    m.d.sync += [wants.eq(1), who.eq(self.started.payload)]
                 with m.If(self.rewind.valid):
-                    with m.If(free):
-                        read_rows(rewind.qp)
-                        m.next = "REWIND"
+                    read_rows(rewind.qp)
+                    m.next = "REWIND"
                 with m.Elif(self.fetch_rsp.valid & wqes.i.ready & ~self.release.valid):
                     read_rows(answer.qp)
                     m.next = "ANSWER-ROW"
@@ -424,7 +424,7 @@ class Scheduler(wiring.Component):
                                 once_more()
             with m.State("REWIND"):
                 m.next = "REWOUND"
-            with m.State("REWOUND"):
+            with m.State("REWOUND"), m.If(free):
                 stays = rewind.blocked & unwoken.all()
                 m.d.comb += [
                     next_row.position.eq(rewind.position),
