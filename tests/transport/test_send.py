@@ -603,8 +603,10 @@ def test_wqes_behind_each_other(same):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed):
-    """Posts, doorbells with and without an index, restarts and full pools at any moment."""
+@pytest.mark.parametrize("longest", [60, 3000, 9000])
+def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed, longest):
+    """Posts, doorbells with and without an index, restarts and full pools at any moment; with short
+    messages, and with such as few may be under way of."""
     rng = random.Random(seed)
 
     async def scenario(ctx, world):
@@ -616,7 +618,7 @@ def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed):
             qp = rng.choice(qps)
             if posted < 60 and rng.random() < 0.3:
                 count = rng.randint(1, 4)
-                world.queues[qp] += [wqe(length=len(world.queues[qp]) + i) for i in range(count)]
+                world.queues[qp] += [wqe(length=rng.randrange(longest)) for _ in range(count)]
                 posted += count
                 await ctx.tick().repeat(rng.choice((1, 2, 30)))
                 told = None if rng.random() < 0.5 else len(world.queues[qp])
@@ -624,7 +626,7 @@ def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed):
             entry = await world.oldest(ctx, qp)
             if entry is not None and entry.complete:
                 assert entry.head == 100 + popped[qp] and entry.status == 0
-                assert entry.length == popped[qp]
+                assert entry.length == world.queues[qp][popped[qp]]["length"]
                 popped[qp] += 1
                 await world.pop(ctx, qp)
             if step > 200 and sum(popped.values()) == posted >= 60:
@@ -632,8 +634,13 @@ def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed):
             await ctx.tick().repeat(rng.randint(1, 20))
         assert popped == {qp: len(world.queues[qp]) for qp in qps}, "a WQE is left behind"
         for qp in qps:
-            lengths = [j.header.length for j in world.jobs if j.header.dest_qp == 0x4000 + qp]
-            assert lengths == list(range(len(world.queues[qp])))
+            sent = [(psn, length) for _opcode, psn, _offset, length in packets(world, qp)]
+            assert [psn for psn, _length in sent] == [0x100 + n for n in range(len(sent))]
+            assert [length for _psn, length in sent] == [
+                min(MTU, one["length"] - at)
+                for one in world.queues[qp]
+                for at in range(0, max(1, one["length"]), MTU)
+            ]
 
     run(scenario, deadline=60_000)
 
