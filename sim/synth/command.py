@@ -268,7 +268,7 @@ def _inside(report: Report) -> list[list[str]]:
     found = sorted(report.inside.items(), key=lambda entry: -entry[1]["lut"])
     figures = [figure for figure in _HEADS if not figure.endswith("levels")]
     return [
-        [f"  {name or 'what joins them'}", *(f"{some[figure]:,.7g}" for figure in figures)]
+        [f"  {name or '(between)'}", *(f"{some[figure]:,.7g}" for figure in figures)]
         for name, some in found
     ]
 

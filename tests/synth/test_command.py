@@ -119,7 +119,7 @@ def test_components_of_the_whole_are_rows() -> None:
     rows = [line.split() for line in shown.get().splitlines()]
     assert ["wheel", "70", "200", "1.5", "0", "0"] in rows
     assert rows.index(["wheel", "70", "200", "1.5", "0", "0"]) + 1 == rows.index(
-        ["what", "joins", "them", "30", "200", "0", "0", "0"]
+        ["(between)", "30", "200", "0", "0", "0"]
     )
 
 
