@@ -112,7 +112,7 @@ def test_messages_are_cut_where_others_wait():
 
 def test_long_messages_do_not_pile_up():
     """Another QP's message stands behind the one that is being sent and the next, not behind all
-    that lines are free for; and the line is never without one."""
+    that lines are free for."""
 
     async def scenario(ctx, world):
         world.fetch_delay, world.lanes, each = 20, 64, 40
