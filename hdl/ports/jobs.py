@@ -17,6 +17,7 @@ __all__ = [
     "RecvFetched",
     "ReadSink",
     "WqeRead",
+    "LINE_USES",
     "LineUse",
     "TxSource",
     "TxJob",
@@ -42,6 +43,8 @@ __all__ = [
 
 #: Width of the number of a line of RecvFetch; those of SendFetch are shorter.
 WQE_LINE_BITS = 14
+#: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
+LINE_USES = 16
 
 
 class Sge(data.Struct):
@@ -156,7 +159,8 @@ class WqeRead(data.Struct):
 
 class LineUse(wiring.Signature):
     """Lines that are being read, seen from who reads them: ``line`` is read from the cycle of
-    ``taken`` until its ``done``; they end in the order in which they were taken."""
+    ``taken`` until its ``done``; they end in the order in which they were taken. Whoever reads
+    them sees to it that they are never more than ``LINE_USES``."""
 
     def __init__(self):
         super().__init__({"taken": Out(1), "line": Out(WQE_LINE_BITS), "done": Out(1)})

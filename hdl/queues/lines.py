@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
-from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.jobs import LINE_USES, WQE_LINE_BITS
 
 __all__ = ["FreeLines", "HeldLines"]
 
@@ -52,11 +52,9 @@ class HeldLines(wiring.Component):
     """The lines that are being read: ``line`` from ``taken`` until its ``done``, in order.
 
     Members: ``look0``, ``look1``, ... line numbers, and ``held0``, ... whether they are held.
-    At most ``READERS`` at a time, which is the caller's to keep. Latency: a line is held from the
+    At most ``LINE_USES`` at a time, which is the caller's to keep. Latency: a line is held from the
     cycle after ``taken`` on. Reset: none is.
     """
-
-    READERS = 16
 
     def __init__(self, *, looks: int):
         if looks < 1:
@@ -69,11 +67,9 @@ class HeldLines(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lines = [
-            Signal(WQE_LINE_BITS, name=f"line{n}", reset_less=True) for n in range(self.READERS)
-        ]
-        held = Signal(self.READERS)
-        first, behind = Signal(range(self.READERS)), Signal(range(self.READERS))
+        lines = [Signal(WQE_LINE_BITS, name=f"line{n}", reset_less=True) for n in range(LINE_USES)]
+        held = Signal(LINE_USES)
+        first, behind = Signal(range(LINE_USES)), Signal(range(LINE_USES))
         m.d.sync += [first.eq(first + self.done), behind.eq(behind + self.taken)]
         for n, line in enumerate(lines):
             with m.If(self.done & (first == n)):

@@ -56,7 +56,6 @@ _RESPONSES = (
 )
 _REQUESTS = tuple(op for op in Op if op not in _RESPONSES)
 
-
 FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
 
@@ -86,10 +85,10 @@ class Receive(wiring.Component):
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 4 cycles for a WRITE, 7 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
-    each with the waits for fetch and table, but not for checks: up to 8 are awaited. Of ACKs that
-    wait the last one counts (``merged_acks``). Packets and pokes alternate when both wait.
-    Errors: a packet that is not for a QP in the right state is dropped and counted by cause; only
-    RC is served. Reset: idle, counters 0.
+    each with the waits for fetch and table, but not for checks: up to 32 are awaited, of them 16
+    that read a line. Of ACKs that wait the last one counts (``merged_acks``). Packets and pokes
+    alternate when both wait. Errors: a packet that is not for a QP in the right state is dropped
+    and counted by cause; only RC is served. Reset: idle, counters 0.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -162,7 +161,7 @@ class Receive(wiring.Component):
         index, waits = Signal(14), Signal()
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(settle.stalled | (completer.busy & self.hold) | completer.ack_write.enable),
+            waits.eq(settle.rest | (completer.busy & self.hold) | completer.ack_write.enable),
         ]
         resting = ~completer.busy | (completer.ending & (completer.qp != qp))
         # The responder is at a packet, and the rows of the next one have been read.
@@ -245,7 +244,7 @@ class Receive(wiring.Component):
                     m.next = "IDLE"
                     with m.If(poked & (poke != 0)):
                         m.next = "CHECK"  # the poke has a second half
-                with m.If(given & peeked & ~self.poke.valid & ~settle.stalled & ~self.hold):
+                with m.If(given & peeked & ~self.poke.valid & ~settle.rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
                     load_rows()
                     m.d.sync += [header.eq(self.header.payload), drop.eq(0), qp.eq(pair)]
@@ -329,6 +328,7 @@ class Receive(wiring.Component):
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
             self.line_use.line.eq(job.payload.line),
             self.line_use.done.eq(settle.line_done),
+            settle.line_taken.eq(self.line_use.taken),
         ]
         for name in Counters.members:
             now = self.counted.valid & self.counted.payload.events[name]

@@ -1,28 +1,28 @@
 """The end of each received packet: its check has come, its effects go."""
 
-from functools import reduce
-from itertools import pairwise
-from operator import or_
-
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.common.fifo import StreamFifo
-from hdl.ports.jobs import Activation, Effects, ScatterChecked
+from hdl.common.ram import Ram
+from hdl.ports.jobs import LINE_USES, Activation, Effects, ScatterChecked
 from hdl.ports.rows import QpAck, QpRx
 from hdl.ports.tables import TableRead, TableWrite
 
 from .receive_types import Counted, Events, Part, Pending, ReceiveFlags, Syndrome
 
-__all__ = ["PENDING", "Settle"]
+__all__ = ["LINES", "PENDING", "Settle"]
 
-#: Jobs whose checks are awaited.
-PENDING = 8
+#: Jobs whose checks are awaited: 64-byte WRITEs come in 5 cycles each, a page list in 140.
+PENDING = 32
 #: QPs that have failed and whose later packets are still on their way: each of the jobs awaited may
 #: be another's, and so may the one at the output and the two Receive is at.
 FAILED = PENDING + 3
+#: Lines that jobs read, from which on Receive rests. Five more may come: of two jobs that are not
+#: yet counted, of the packets that the two parts have, and of the one that is taken.
+LINES = LINE_USES - 4
 
 
 class _Failed(data.Struct):
@@ -39,7 +39,7 @@ class Settle(wiring.Component):
 
     A good one: the row becomes the QP's (``rx_write``), then effects and events. One that is not:
     the payload is discarded, the responder's becomes a NAK, the completer's WQE ends with the
-    check's status. From then on ``stalled``: Receive takes nothing new. What is still on its way of
+    check's status. From then on it is ``stalled``: Receive must rest. What is still on its way of
     the same QP is undone: it counts as received by a QP in error, a WQE that it would have finished
     ends flushed, and no row is written. When nothing is on its way any more (``front_idle``), the
     rows that Receive works with get the error, and ``repoke`` has the QP's queues flushed.
@@ -48,10 +48,12 @@ class Settle(wiring.Component):
     Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
     one per job. ``rx_read``, ``rx_write``: the rows that all others see. ``ahead_write``,
     ``ack_read``, ``ack_write``: rows that Receive works with; used only while it rests.
-    ``line_done``: a job with ``line`` has been answered. ``idle``: nothing pending, nothing to
-    mend. ``counted``: events as they become true.
+    ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered. ``rest``:
+    Receive takes nothing new. ``stalled``: there are rows to mend. ``idle``: nothing pending,
+    nothing to mend. ``counted``: events as they become true.
     Latency: 4 cycles from ``pending`` to the effects, if the check was there. Throughput: one in 2
-    cycles. Errors: as above. Reset: empty.
+    cycles; while QPs have failed, 3 more for each of them that is looked at.
+    Errors: as above. Reset: empty.
     """
 
     def __init__(self):
@@ -68,8 +70,10 @@ class Settle(wiring.Component):
                 "repoke": Out(stream.Signature(Activation)),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
                 "front_idle": In(1),
+                "rest": Out(1),
                 "stalled": Out(1),
                 "idle": Out(1),
+                "line_taken": In(1),
                 "line_done": Out(1),
             }
         )
@@ -82,51 +86,59 @@ class Settle(wiring.Component):
         status = Signal(8, reset_less=True)  # of its check
         effects, done = self.effects.payload, self.effects.payload.completion
 
-        failed = [Signal(_Failed, name=f"failed{n}") for n in range(FAILED)]
-        known = Signal(FAILED)  # entries in use, from the first on
-        match = Signal(FAILED)  # those of the record's QP
-        m.d.comb += match.eq(
-            Cat(
-                known[n] & (one.qp == record.qp) & (record.part != Part.FRONT)
-                for n, one in enumerate(failed)
-            )
-        )
-        undone = Signal(FAILED)  # the same, one cycle later
-        owed, owed_status = Signal(), Signal(8, reset_less=True)
+        # The QPs that have failed, looked through one after the other: nothing is in a hurry then.
+        m.submodules.failed = failed = Ram(shape=_Failed, depth=FAILED, forward=False)
+        known = Signal(range(FAILED + 1))  # rows in use, from the first on
+        at = Signal(range(FAILED))
+        seen = Signal(_Failed, reset_less=True)  # the row read last
+        match, final = Signal(reset_less=True), Signal(reset_less=True)
+        undo = Signal()  # the record's QP is ``seen``, in row ``at``
         bad = Signal()
         position = Signal(16, reset_less=True)  # the row's, which comes late
         gone = Signal()  # the record is done with
-        mending = failed[0]
 
         mended = Signal(QpAck)
         m.d.comb += [
             mended.eq(self.ack_read.row),
             mended.error.eq(1),
-            mended.status.eq(Mux(mending.owed, mending.status, 0)),
+            mended.status.eq(Mux(seen.owed, seen.status, 0)),
         ]
         with m.FSM(name="settle"):
             with m.State("LOOK"):
                 m.d.comb += [self.rx_read.enable.eq(1), self.rx_read.index.eq(record.qp)]
                 m.d.sync += [
-                    undone.eq(match),
                     status.eq(self.checked.payload.status),
                     bad.eq(self.checked.payload.status != 0),
-                    # A QP has one entry.
-                    owed.eq(reduce(or_, (match[n] & one.owed for n, one in enumerate(failed)))),
-                    owed_status.eq(
-                        reduce(
-                            or_,
-                            (match[n].replicate(8) & one.status for n, one in enumerate(failed)),
-                        )
-                    ),
+                    undo.eq(0),
+                    at.eq(0),
                 ]
                 m.d.comb += self.checked.ready.eq(queue.o.valid & ~record.jobless)
                 with m.If(queue.o.valid & (record.jobless | self.checked.valid)):
                     m.next = "ACT"
                     with m.If(~record.jobless & (self.checked.payload.status != 0)):
                         m.next = "ROW"  # which tells what becomes of this one
+                    with m.If(self.stalled & (record.part != Part.FRONT)):
+                        m.next = "SEEK"
                 with m.Elif(self.stalled & self.front_idle & (queue.level == 0)):
-                    m.next = "READ"
+                    m.d.sync += at.eq(known - 1)
+                    m.next = "LAST"
+            # Whether the record's QP is one of those that have failed.
+            with m.State("SEEK"):
+                m.d.comb += failed.read0.enable.eq(1)
+                m.next = "SEEN"
+            with m.State("SEEN"):
+                m.d.sync += [
+                    seen.eq(failed.read0.row),
+                    match.eq(failed.read0.row.qp == record.qp),
+                    final.eq(at == known - 1),
+                ]
+                m.next = "JUDGE"
+            with m.State("JUDGE"):
+                m.d.sync += undo.eq(match)
+                m.next = "ROW"
+                with m.If(~match & ~final):
+                    m.d.sync += at.eq(at + 1)
+                    m.next = "SEEK"
             with m.State("ROW"):
                 m.next = "ACT"
             with m.State("ACT"):
@@ -134,42 +146,54 @@ class Settle(wiring.Component):
                 with m.If(record.jobless | self.effects.ready):
                     m.d.comb += gone.eq(1)
                     m.next = "LOOK"
-            # Nothing is on its way: the rows of the first failed QP get the error.
+            # Nothing is on its way: the rows of the last failed QP get the error.
+            with m.State("LAST"):
+                m.d.comb += failed.read0.enable.eq(1)
+                m.next = "TAKE"
+            with m.State("TAKE"):
+                m.d.sync += seen.eq(failed.read0.row)
+                m.next = "READ"
             with m.State("READ"):
                 m.d.comb += [
                     self.rx_read.enable.eq(1),
-                    self.rx_read.index.eq(mending.qp),
+                    self.rx_read.index.eq(seen.qp),
                     self.ack_read.enable.eq(1),
-                    self.ack_read.index.eq(mending.qp),
+                    self.ack_read.index.eq(seen.qp),
                 ]
                 m.next = "MEND"
             with m.State("MEND"):
                 m.d.comb += [
                     self.ahead_write.enable.eq(1),
-                    self.ack_write.enable.eq(mending.sender),
+                    self.ack_write.enable.eq(seen.sender),
                 ]
                 m.next = "POKE"
             with m.State("POKE"):
                 m.d.comb += self.repoke.valid.eq(1)
                 with m.If(self.repoke.ready):
-                    m.d.sync += known.eq(known >> 1)
-                    m.d.sync += [one.eq(after) for one, after in pairwise(failed)]
+                    m.d.sync += known.eq(known - 1)
                     m.next = "LOOK"
         m.d.sync += position.eq(self.rx_read.row.position)
         m.d.comb += [
             queue.o.ready.eq(gone),
             self.stalled.eq(known != 0),
             self.idle.eq(self.front_idle & (queue.level == 0) & ~self.stalled),
-            self.ahead_write.index.eq(mending.qp),
+            self.ahead_write.index.eq(seen.qp),
             self.ahead_write.row.eq(self.rx_read.row),
-            self.ack_write.index.eq(mending.qp),
+            self.ack_write.index.eq(seen.qp),
             self.ack_write.row.eq(mended),
-            self.repoke.payload.qp.eq(mending.qp),
+            self.repoke.payload.qp.eq(seen.qp),
             self.repoke.payload.flags.eq(ReceiveFlags.FLUSH | ReceiveFlags.FINISH),
+            failed.read0.index.eq(at),
         ]
 
+        lines, full = Signal(range(LINE_USES + 1)), Signal()
+        m.d.sync += [
+            lines.eq(lines + self.line_taken - self.line_done),
+            full.eq(lines >= LINES),
+        ]
+        m.d.comb += self.rest.eq(self.stalled | full)
+
         # What the record brings about.
-        undo = undone.any()
         fails = ~undo & bad & ~record.jobless
         responder, completer = record.part == Part.RESPONDER, record.part == Part.COMPLETER
         ends = Signal(8)  # status of the WQE when not as the record says
@@ -178,7 +202,7 @@ class Settle(wiring.Component):
             effects.eq(record.effects),
             row.eq(record.row),
             events.eq(record.events),
-            ends.eq(Mux(fails, status, Mux(owed, owed_status, WcStatus.WR_FLUSH_ERR))),
+            ends.eq(Mux(fails, status, Mux(seen.owed, seen.status, WcStatus.WR_FLUSH_ERR))),
         ]
         with m.If(undo | fails):
             m.d.comb += [
@@ -230,17 +254,23 @@ class Settle(wiring.Component):
             self.counted.payload.qp.eq(record.qp),
             self.counted.payload.events.eq(events),
         ]
+        # A QP that fails is a row more; the status that one owes is given once.
+        with m.If(undo):
+            m.d.comb += [
+                failed.write.index.eq(at),
+                failed.write.row.eq(seen),
+                failed.write.row.owed.eq(0),
+                failed.write.enable.eq(gone & completer & record.effects.complete),
+            ]
+        with m.Else():
+            m.d.comb += [
+                failed.write.index.eq(known),
+                failed.write.row.qp.eq(record.qp),
+                failed.write.row.sender.eq(completer),
+                failed.write.row.status.eq(status),
+                failed.write.row.owed.eq(completer & ~record.effects.complete),
+                failed.write.enable.eq(gone & fails),
+            ]
         with m.If(gone & fails):
-            m.d.sync += known.eq(Cat(1, known))
-            for n, one in enumerate(failed):
-                with m.If(~known[n] & (known[n - 1] if n else 1)):
-                    m.d.sync += [
-                        one.qp.eq(record.qp),
-                        one.sender.eq(completer),
-                        one.status.eq(status),
-                        one.owed.eq(completer & ~record.effects.complete),
-                    ]
-        for n, one in enumerate(failed):
-            with m.If(gone & undone[n] & completer & record.effects.complete):
-                m.d.sync += one.owed.eq(0)
+            m.d.sync += known.eq(known + 1)
         return m

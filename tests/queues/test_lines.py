@@ -4,6 +4,7 @@ import random
 
 from amaranth.sim import Simulator
 
+from hdl.ports.jobs import LINE_USES
 from hdl.queues.lines import HeldLines
 from hdl.queues.recv_lines import RecvLines, sinks_of
 
@@ -17,7 +18,7 @@ def test_held_from_taken_to_done():
             looks = [rng.randrange(24), rng.choice(held or [7])]
             for n, look in enumerate(looks):
                 ctx.set(getattr(dut, f"look{n}"), look)
-            taken = len(held) < HeldLines.READERS and rng.random() < 0.5
+            taken = len(held) < LINE_USES and rng.random() < 0.5
             done = bool(held) and rng.random() < 0.48
             line = rng.randrange(24)
             ctx.set(dut.taken, taken)
@@ -87,7 +88,7 @@ def test_states_of_receive_lines():
             if held and rng.random() < 0.1:
                 ctx.set(dut.line_use.done, 1)
                 held.pop(0)
-            elif owned and len(held) < HeldLines.READERS and rng.random() < 0.1:
+            elif owned and len(held) < LINE_USES and rng.random() < 0.1:
                 line = rng.choice(sorted(owned))
                 ctx.set(dut.line_use.taken, 1)
                 ctx.set(dut.line_use.line, line)

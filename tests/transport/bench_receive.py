@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import cocotb
 
+from hdl.ports.jobs import LINE_USES
+from hdl.transport.settle import LINES, PENDING
+
 from .model_receive import READ, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
-from .receive_side import CONFIG
 from .receive_traffic import BUFFER, KEY_ALL, KEY_READ_ONLY, PEER_GID, Peer, Traffic, make_qp
 
 PSN = 1 << 24
@@ -781,30 +783,52 @@ async def overlapping_packets(dut):
 
 
 @cocotb.test()
+async def many_checks_are_awaited(dut):
+    """A check that takes long holds up no packet behind it, until as many wait as there may be."""
+    for opcode, most, least in ((0x0A, PENDING + 2, PENDING), (0x04, LINE_USES, LINES)):
+        h, peers = Overlap(dut), []
+        for qp in range(1, 5):
+            make_qp(h.world, qp)
+            peers.append(Peer(h.world, qp))
+            for _ in range(12):
+                peers[-1].post_recv(500)
+        await h.start(clock=opcode == 0x0A)
+        h.check_cycles = 400  # of the first; the others come behind it
+        turns = iter(peers * 12)
+        await h.burst(
+            lambda turns=turns, opcode=opcode: next(turns).packet(opcode, length=9, dma_length=9),
+            48,
+        )
+        awaited = h.ahead_most if opcode == 0x0A else h.lines_most
+        assert least <= awaited <= most, (opcode, awaited)
+
+
+@cocotb.test()
 async def everything_fails_at_once(dut):
-    """Checks of every QP fail while packets of all of them are on their way."""
-    h = Overlap(dut)
-    peers = []
-    for qp in range(1, CONFIG.qps):
-        make_qp(h.world, qp, max_dest_rd_atomic=4)
-        peers.append(Peer(h.world, qp))
-        for _ in range(4):
-            peers[-1].post_recv(500, check=4)
-            peers[-1].post_send(4, 300, sink={"check": 4}, signaled=0)
-    await h.start()
-    h.check_cycles = 120  # the first check comes when all packets are on their way
-    made = iter(
-        [
-            *(one.packet(0x0A, length=10, dma_length=10, va=1) for one in peers),
-            *(one.packet(0x04, length=10) for one in peers),
-            *(one.answer(0x0D, length=256) for one in peers),
-            *(one.answer(0x0F, ahead=1, length=44) for one in peers),
-        ]
-    )
-    await h.burst(lambda: next(made), 4 * len(peers))
-    count = h.counters()
-    assert count["resp_remote_access_errors"] == len(peers)
-    assert count["qp_state"] == 3 * len(peers)
+    """Checks of every QP fail while packets of all of them are on their way; of as many as can."""
+    for qps in (7, PENDING + 8):
+        h = Overlap(dut)
+        peers = []
+        for qp in range(1, 1 + qps):
+            make_qp(h.world, qp, max_dest_rd_atomic=4)
+            peers.append(Peer(h.world, qp))
+            for _ in range(4):
+                peers[-1].post_recv(500, check=4)
+                peers[-1].post_send(4, 300, sink={"check": 4}, signaled=0)
+        await h.start(clock=qps == 7)
+        h.check_cycles = 400  # the first check comes when all packets are on their way
+        made = iter(
+            [
+                *(one.packet(0x0A, length=10, dma_length=10, va=1) for one in peers),
+                *(one.packet(0x04, length=10) for one in peers),
+                *(one.answer(0x0D, length=256) for one in peers),
+                *(one.answer(0x0F, ahead=1, length=44) for one in peers),
+            ]
+        )
+        await h.burst(lambda made=made: next(made), 4 * len(peers))
+        count = h.counters()
+        assert count["resp_remote_access_errors"] == len(peers)
+        assert count["qp_state"] == 3 * len(peers)
     # A READ response's check fails first, with and without the end of its WQE behind it.
     for ends in (1, 0):
         make_qp(h.world, QP)

@@ -36,6 +36,7 @@ class Overlap(Harness):
         self._expected: list[tuple[int, Result]] = []
         self.taken: list[int] = []  # cycles
         self.ahead_most = 0  # most jobs without their effects
+        self.lines_most = 0  # of those, most that read a line
 
     async def burst(self, make: Callable[[], Row], packets: int) -> Seen:
         """Feed ``packets`` of ``make``, each made for the world that those before leave behind."""
@@ -89,7 +90,9 @@ class Overlap(Harness):
     def _output(self, name: str) -> None:
         super()._output(name)
         assert self._seen is not None
-        self.ahead_most = max(self.ahead_most, len(self._seen.jobs) - len(self._seen.effects))
+        jobs = self._seen.jobs[len(self._seen.effects) :]
+        self.ahead_most = max(self.ahead_most, len(jobs))
+        self.lines_most = max(self.lines_most, sum(job["kind"] == LINE for job in jobs))
 
     def _finish(self) -> None:
         seen, world = self._seen, self.world

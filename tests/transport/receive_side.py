@@ -10,7 +10,7 @@ from hdl.transport.receive import Receive
 __all__ = ["CONFIG", "INPUTS", "OUTPUTS", "TABLES", "WRITES", "ReceiveSide"]
 
 CONFIG = NicConfig(
-    width=64, qps=8, cqs=4, mrs=16, gids=4, max_rd_atomic=8, read_resources=64, outstanding=64
+    width=64, qps=64, cqs=4, mrs=16, gids=4, max_rd_atomic=8, read_resources=256, outstanding=256
 )
 
 #: Streams into and out of Receive; the position is the bit in ``flags_in`` and ``flags_out``.
