@@ -14,7 +14,7 @@ from .outstanding import Fail, Finish
 __all__ = ["Awaited", "Handed", "append_beside"]
 
 #: Packets whose checks are awaited, and lines to be given back behind them.
-AWAITED = 16
+AWAITED = 32
 #: As many of them when they are large: what waits here stands in front of others.
 LARGE = 4
 

@@ -13,7 +13,7 @@ from hdl.ports.tables import TableRead, TableWrite
 
 from .receive_types import Counted, Events, Part, Pending, ReceiveFlags, Syndrome
 
-__all__ = ["LINES", "PENDING", "Settle"]
+__all__ = ["FAILED", "LINES", "PENDING", "Settle"]
 
 #: Jobs whose checks are awaited: 64-byte WRITEs come in 5 cycles each, a page list in 140.
 PENDING = 32

@@ -7,11 +7,13 @@ from hdl.config import NicConfig
 from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.transport.qp_counters import QpCounters
 from hdl.transport.receive_types import COUNTERS
+from hdl.transport.settle import FAILED
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=2, mrs=2, gids=2)
 #: What the receive side needs for its shortest packet, and the most events of one.
 PACKET_CYCLES, MOST_EVENTS = 4, 3
+CLEAR_CYCLES = 17
 
 
 async def count(ctx, dut, qp, names):
@@ -80,6 +82,30 @@ def test_nothing_is_lost_at_the_fastest_pace():
             await read(ctx, dut.guest, rng.randrange(CONFIG.qps), rng.choice(QP_COUNTERS))
 
     simulate(dut, packets, guest, deadline=100_000)
+
+
+def test_nothing_is_lost_when_all_checks_come_at_once():
+    """Each in two cycles with the most events, behind those that came while a QP was cleared."""
+    dut = QpCounters(config=CONFIG)
+    names = QP_COUNTERS[:MOST_EVENTS]
+
+    async def packets(ctx):
+        await ready(ctx, dut)
+        await clear(ctx, dut, 1)
+        await ctx.tick().repeat(40)
+        for i in range(FAILED + CLEAR_CYCLES // PACKET_CYCLES):
+            await count(ctx, dut, 1, names)
+            await ctx.tick().repeat(PACKET_CYCLES - 1 if i < CLEAR_CYCLES // PACKET_CYCLES else 1)
+        await ctx.tick().repeat(400)
+        for name in names:
+            assert await read(ctx, dut.program, 1, name) == FAILED + CLEAR_CYCLES // PACKET_CYCLES
+
+    async def clears(ctx):
+        await ready(ctx, dut)
+        await ctx.tick().repeat(57)
+        await clear(ctx, dut, 2)
+
+    simulate(dut, packets, clears, deadline=20_000)
 
 
 def test_clear_read_and_write():
