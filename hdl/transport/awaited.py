@@ -74,6 +74,7 @@ class Awaited(wiring.Component):
         m.submodules.drain = drain = Drain()
         oldest = queue.o.payload.handed
         begun = Signal(range(AWAITED + 1))  # appended, first packets not yet released
+        any_begun = Signal()  # ``begun`` is not 0
         refused_epoch = Signal()
         free, bad, taken = Signal(), Signal(), Signal()
         # What ``queue.level`` is in this cycle, told a cycle before.
@@ -97,7 +98,7 @@ class Awaited(wiring.Component):
                 & ~self.release.valid
                 & ~self.finish.valid
                 & ~self.refused.valid
-                & (~oldest.begins | (begun != 0))
+                & (~oldest.begins | any_begun)
             ),
             self.checked.ready.eq(free & oldest.job),
             taken.eq(free & (~oldest.job | self.checked.valid)),
@@ -114,7 +115,11 @@ class Awaited(wiring.Component):
         for port in (self.release, self.finish, self.refused):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
-        m.d.sync += begun.eq(begun + self.begun - (taken & oldest.begins))
+        first = taken & oldest.begins
+        m.d.sync += [
+            begun.eq(begun + self.begun - first),
+            any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
+        ]
         with m.If(taken):
             m.d.sync += [
                 self.release.valid.eq(oldest.release),

@@ -1,7 +1,7 @@
 """Bandwidth inside the simulation: as many requests outstanding as the plan says, all the time.
 
-The timed part begins when all messages of the warm-up have completed and ends when those of the
-timed part have; traffic goes on before and behind it. What is captured is the timed part alone.
+The timed part begins when as many messages have completed as the warm-up has, and ends when as many
+more have as are to be timed; all QPs go on until then. What is captured is the timed part alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from cocotb.triggers import Timer, gather
 
 from sim.perf.plan import Shape
-from sim.perf.traffic import Ends, Flow, Side, filled, good
+from sim.perf.traffic import OPEN, Ends, Flow, Side, filled, good
 from sim.platform import Wire
 from sim.system import VISIBLE_NS
 
@@ -117,9 +117,13 @@ class _Run:
             window.begin()
         elif window.open and self.completed >= self._opened_at + self.timed:
             window.end(self.completed - self._opened_at)
+            for one in self.flows[0] + self.flows[1]:
+                one.stop()
+            for side in self.ends.sides:
+                side.wake.set()  # it may have nothing left to wait for
 
     async def _give(self, flow: Flow) -> None:
-        while count := min(self.shape.batch, flow.quota - flow.given):
+        while (count := min(self.shape.batch, flow.quota - flow.given)) > 0:
             if flow.received + self.shape.slots - flow.given < count:
                 break
             await flow.give(count)
@@ -136,15 +140,13 @@ class _Run:
 async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
     """Run all messages of one size; AssertionError for a stall, an error or a wrong byte."""
     plan, shape = ends.plan, ends.plan.shape(size)
-    quota = shape.warm + shape.timed // plan.qps + shape.tail
-    quota = -(-quota // shape.signal) * shape.signal
     window = Window(ends, pcap)
     with filled(ends, size) as data:
         flows = []
         for requester in (0, 1):
             source = 1 - requester if plan.verb == "read" else requester
             active = range(plan.qps if requester == 0 or plan.bidirectional else 0)
-            flows.append([Flow(ends, shape, i, requester, data[source], quota) for i in active])
+            flows.append([Flow(ends, shape, i, requester, data[source], OPEN) for i in active])
         run = _Run(ends, shape, flows, window)
         await gather(*(run.serve(number) for number in (0, 1)))
         await Timer(VISIBLE_NS, "ns")
@@ -153,4 +155,12 @@ async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
             for sequence in range(flow.checked, flow.quota):
                 flow.check(sequence)
             verified += flow.verified
-    return window.result | {"size": size, "bytes_verified": verified}
+    # Who sends the data of the QPs that miss, and to which QP.
+    missing = [
+        (1 - flow.requester, flow.qp.qp_num)
+        if plan.verb == "read"
+        else (flow.requester, flow.peer.qp_num)
+        for flow in flows[0] + flows[1]
+        if flow.number < plan.miss_qps
+    ]
+    return window.result | {"size": size, "bytes_verified": verified, "missing": missing}

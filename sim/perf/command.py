@@ -71,6 +71,13 @@ Say = Callable[[str], None]
 @click.option("--places", type=int, help="Of a message in each QP's memory.  [default: by depth]")
 @click.option("--place-step", type=int, help="Bytes from one to the next.  [default: by size]")
 @click.option(
+    "--miss-qps",
+    type=int,
+    default=0,
+    show_default=True,
+    help="QPs whose translations are never known.",
+)
+@click.option(
     "--without",
     multiple=True,
     metavar="FEATURE",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +30,14 @@ class Packets:
     """Data packets in the order of their time stamps: arrays of one length.
 
     time: ns. payload: bytes of the message. line: bytes of time on the line. source: last byte of
-    the sender's MAC address.
+    the sender's MAC address. qp: number of the QP that gets it.
     """
 
     time: NDArray[np.int64]
     payload: NDArray[np.int64]
     line: NDArray[np.int64]
     source: NDArray[np.int64]
+    qp: NDArray[np.int64]
 
     def of(self, source: int) -> Packets:
         """Those of one sender."""
@@ -47,7 +48,7 @@ class Packets:
         return self._only((begin <= self.time) & (self.time <= end))
 
     def _only(self, which: NDArray[np.bool_]) -> Packets:
-        return Packets(self.time[which], self.payload[which], self.line[which], self.source[which])
+        return Packets(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -63,32 +64,32 @@ class Rates:
     took: float
 
 
-def _payload(frame: bytes) -> int:
-    """Bytes of a RoCE v2 frame's payload; 0 for any other frame."""
+def _data(frame: bytes) -> tuple[int, int]:
+    """Bytes of a RoCE v2 frame's payload, and its QP; (0, 0) for any other frame."""
     vlan = int.from_bytes(frame[12:14], "big") == ETHERTYPE_VLAN
     start = 18 if vlan else 14
     bth = bth_offset(vlan=vlan, ipv6=frame[start] >> 4 == 6)
     if len(frame) < bth + BTH.size:
-        return 0
+        return 0, 0
     udp = UDP.unpack(frame[bth - UDP.size : bth])
     if udp["destination_port"] != ROCE_PORT:
-        return 0
-    fields = BTH.unpack(frame[bth : bth + BTH.size])
-    opcode = ROCE_OPCODES.get(fields["opcode"])
+        return 0, 0
+    head = BTH.unpack(frame[bth : bth + BTH.size])
+    opcode = ROCE_OPCODES.get(head["opcode"])
     if opcode is None:
-        return 0
+        return 0, 0
     other = UDP.size + BTH.size + opcode.extended + ICRC_BYTES
-    return udp["length"] - other - fields["pad_count"]
+    return udp["length"] - other - head["pad_count"], head["dest_qp"]
 
 
 def data_packets(path: Path | str) -> Packets:
     """The packets of a capture that carry payload; ValueError when it is no capture."""
     rows = [
-        (time, payload, max(len(frame), MIN_FRAME) + LINE_OVERHEAD, frame[11])
+        (time, data[0], max(len(frame), MIN_FRAME) + LINE_OVERHEAD, frame[11], data[1])
         for time, frame in read_pcap(path)
-        if (payload := _payload(frame)) > 0
+        if (data := _data(frame))[0] > 0
     ]
-    columns = np.array(rows, np.int64).reshape(-1, 4)
+    columns = np.array(rows, np.int64).reshape(-1, 5)
     columns = columns[np.argsort(columns[:, 0], kind="stable")]
     return Packets(*columns.T)
 

@@ -43,8 +43,6 @@ SWEEP = tuple(1 << n for n in range(1, 21))
 IN_FLIGHT = 8 << 20
 #: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
 TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 1024
-#: What waits behind the timed part so that it ends while traffic goes on, all QPs together.
-TAIL_BYTES, TAIL_MESSAGES = 512 << 10, 512
 #: Bytes that one line of the card's translation cache covers: eight pages.
 LINE_BYTES = 8 * PAGE_SIZE
 #: Memory of a host, and what one region of it may take, bytes.
@@ -62,7 +60,7 @@ class Shape:
     ``signal``-th request has a completion. slots: places of a message in each QP's memory,
     ``stride`` bytes from one to the next.
     warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
-    direction) that the timed part waits for. tail: messages of each QP posted beyond these.
+    direction) that the timed part waits for.
     """
 
     size: int
@@ -73,7 +71,6 @@ class Shape:
     stride: int
     warm: int
     timed: int
-    tail: int
 
     @property
     def least_slots(self) -> int:
@@ -89,7 +86,8 @@ class Plan:
     messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit,
     ``without`` virtio features that the driver does not ask for, ``places`` of a message in each
     QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
-    next (None: whole 64-byte blocks).
+    next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
+    never in the card's cache.
     """
 
     op: str
@@ -111,6 +109,7 @@ class Plan:
     without: tuple[str, ...] = ()
     places: int | None = None
     place_step: int | None = None
+    miss_qps: int = 0
 
     def __post_init__(self) -> None:
         config = self.config
@@ -137,11 +136,16 @@ class Plan:
             for name in ("qps", "bidirectional"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
-        if self.places is not None and (self.latency or self.verb == "send"):
-            raise ValueError(f"--places is for write_bw and read_bw: not with {self.op}")
+        for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
+            if value is not None and (self.latency or self.verb == "send"):
+                raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
         for shape in map(self.shape, self.sizes):
             _within("--places", shape.slots, shape.least_slots, 1 << 20)
             _within("--place-step", shape.stride, shape.size, 1 << 24)
+            most = 2 * config.translation_lines // shape.least_slots
+            _within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
+            if self.miss_qps:
+                _within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
         for name in self.without:
             if name not in OPTIONAL:
                 raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
@@ -224,15 +228,34 @@ class Plan:
 
     def region(self, size: int) -> int:
         """Bytes of memory that the messages of one size and direction take."""
+        return self._known(size) + self.miss_qps * self._miss_places * LINE_BYTES
+
+    def places_of(self, number: int, size: int) -> range:
+        """Offsets at which QP ``number`` has its messages, one after the other."""
+        shape, misses = self.shape(size), self.miss_qps
+        if number >= misses:
+            own = shape.slots * shape.stride
+            return range(own * number, own * (number + 1), shape.stride)
+        first, step = self._known(size) + number * LINE_BYTES, misses * LINE_BYTES
+        return range(first, first + self._miss_places * step, step)
+
+    def _known(self, size: int) -> int:
+        """Bytes for messages whose translations are known, in whole lines of the cache."""
         shape = self.shape(size)
-        return self.qps * shape.slots * shape.stride
+        return -(-self.qps * shape.slots * shape.stride // LINE_BYTES) * LINE_BYTES
+
+    @property
+    def _miss_places(self) -> int:
+        """Places of each QP of ``miss_qps``, in a line each: twice as many as the card's direct-
+        mapped cache has, so each line is forgotten before it is used again."""
+        return -(-2 * self.config.translation_lines // max(1, self.miss_qps))
 
     def shape(self, size: int) -> Shape:
         """How messages of ``size`` bytes are sent."""
         stride = -(-size // 64) * 64 if self.place_step is None else self.place_step
         if self.latency:
             iters = LAT_ITERS if self.iters is None else self.iters
-            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters, 0)
+            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters)
         depth = self.tx_depth
         batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
         room = max(1, max(2, IN_FLIGHT // size) // self.qps)
@@ -243,9 +266,7 @@ class Plan:
         share = TIMED_BYTES // size // self.qps
         iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
         iters = iters if self.iters is None else self.iters
-        tail = min(TAIL_BYTES // size, TAIL_MESSAGES) // self.qps
-        tail = min(depth, max(tail, 2 * batch, 2 * signal))
-        shape = Shape(size, depth, batch, signal, slots, stride, slots, iters * self.qps, tail)
+        shape = Shape(size, depth, batch, signal, slots, stride, slots, iters * self.qps)
         # Every slot once: then all translations are known. Few when one line holds many slots.
         if slots * shape.stride <= LINE_BYTES:
             shape = replace(shape, warm=2 * max(batch, signal))

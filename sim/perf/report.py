@@ -60,9 +60,28 @@ def _both(packets: Packets, line_gbps: float) -> Rates:
     return Rates(average, peak, limit, max(part.took for part in parts))
 
 
+def _each(plan: Plan, found: Mapping[str, Any], packets: Packets) -> dict[str, float]:
+    """Million messages a second of one QP whose translations are known, and of one whose never are;
+    on average, ``bidirectional`` in either direction."""
+    missing, flows = found["missing"], plan.qps * (1 + plan.bidirectional)
+    rest = np.ones(packets.time.size, np.bool_)
+    for sender, qp in missing:
+        rest &= (packets.source != sender + 1) | (packets.qp != qp)
+    took = int(packets.time[-1] - packets.time[0])
+    return {
+        name: float(packets.payload[which][:-1].sum()) * 1000 / (found["size"] * took * count)
+        for name, which, count in (
+            ("known", rest, flows - len(missing)),
+            ("missing", ~rest, len(missing)),
+        )
+        if count
+    }
+
+
 def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
     """The figures of what ``bench`` found for one size; rates come from its capture alone."""
-    seen = _both(data_packets(found["pcap"]), plan.line)
+    packets = data_packets(found["pcap"])
+    seen = _both(packets, plan.line)
     latency = Latency.of(found["samples"])
     size, parts = found["size"], _stages(plan, found)
     return Row(
@@ -82,7 +101,8 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "host_writes_per_msg": found["host_writes"] / found["messages"],
             "sim_cycles_per_s": (found["cycles"] - found["skipped"]) / found["seconds"],
         }
-        | {f"{name}_ns": _spread(one) for name, one in parts.items()},
+        | {f"{name}_ns": _spread(one) for name, one in parts.items()}
+        | ({"mmsg_s_each": _each(plan, found, packets)} if plan.miss_qps else {}),
         found["messages"],
         seen.peak,
         latency,
@@ -169,6 +189,8 @@ def footer(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
                 f" {facts['size']} B, {_STAGES[name]}: {part.typical:.0f} ns, {cycles:.0f} cycles "
                 f"({part.min:.0f} to {part.max:.0f} ns)"
             )
+        for name, each in facts.get("mmsg_s_each", {}).items():
+            yield f" {facts['size']} B, a QP whose translations are {name}: {each:.4f} million/s"
         yield (
             f" {facts['size']} B, {facts['qps']} QPs: {facts['bytes_verified']:,} bytes verified; "
             f"host reads {facts['host_reads_per_msg']:.2f}, "

@@ -23,7 +23,7 @@ from sim.perf.plan import USUAL_QPS, Plan, Shape
 from sim.system import Node, QpOptions, System, connect
 from sim.verbs import CQ, MR, QP, RecvWR, SendWR
 
-__all__ = ["Ends", "Flow", "Side", "filled", "good"]
+__all__ = ["OPEN", "Ends", "Flow", "Side", "filled", "good"]
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND, "read": WrOpcode.RDMA_READ}
@@ -31,6 +31,8 @@ OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND, "read": WrOpcode
 PATIENCE_US = 500
 #: Bits of a work request's id that number the message; the QP's number is above them.
 _SEQUENCE = 32
+#: More messages than any flow has: it goes on until it is told to stop.
+OPEN = 1 << _SEQUENCE
 
 
 @dataclass
@@ -123,15 +125,16 @@ class Ends:
 class Flow:
     """Messages of one QP in one direction: from slot to slot, compared, wiped, used again.
 
-    ``requester`` is the number of the side that posts. The sink is filled with the inverse of what
-    is to come, again after each comparison, so a message that changes nothing is noticed.
+    ``requester`` is the number of the side that posts, ``quota`` how many messages. The sink is
+    filled with the inverse of what is to come, again after each comparison, so a message that
+    changes nothing is noticed.
     """
 
     def __init__(
         self, ends: Ends, shape: Shape, number: int, requester: int, data: Octets, quota: int
     ):
         plan = ends.plan
-        self.shape, self.number, self.quota = shape, number, quota
+        self.shape, self.number, self.quota, self.requester = shape, number, quota, requester
         self.verb, self.opcode = plan.verb, OPCODES[plan.verb]
         self.qp, self.peer = ends.qps[number][requester], ends.qps[number][1 - requester]
         me, other = ends.sides[requester], ends.sides[1 - requester]
@@ -140,17 +143,23 @@ class Flow:
         self.sink = me.sink if reads else other.sink
         self.flags = SendFlags.INLINE if shape.size <= plan.inline else SendFlags(0)
         self.data = data
+        self.places = plan.places_of(number, shape.size)
         self.posted = self.completed = self.received = self.checked = self.given = 0
         self.verified = 0  # bytes
         self._name = f"{plan.op} of {shape.size} bytes on QP {self.qp.qp_num:#x}"
 
     def place(self, sequence: int) -> int:
         """Offset of a message in its region."""
-        return (self.number * self.shape.slots + sequence % self.shape.slots) * self.shape.stride
+        return self.places[sequence % len(self.places)]
 
     def signalled(self, sequence: int) -> bool:
         """Whether a request has a completion."""
         return sequence % self.shape.signal == self.shape.signal - 1
+
+    def stop(self) -> None:
+        """Post no more than it takes to use what receives there are, and to be told of the end."""
+        signal, last = self.shape.signal, max(self.posted, self.given)
+        self.quota = -(-last // signal) * signal
 
     @property
     def due(self) -> int:
@@ -171,8 +180,8 @@ class Flow:
 
     def _request(self, sequence: int) -> SendWR:
         shape = self.shape
-        if self.verb != "send" and self.checked <= sequence - shape.slots:
-            self.check(sequence - shape.slots)
+        if self.verb != "send" and self.checked <= sequence - len(self.places):
+            self.check(sequence - len(self.places))
         at = self.place(sequence)
         flags = self.flags | SendFlags.SIGNALED if self.signalled(sequence) else self.flags
         local, remote = self.source, self.sink

@@ -50,7 +50,7 @@ def test_only_payload_counts(tmp_path) -> None:
         bytes(60),
         build(READ_FIRST, payload=bytes(1024), syndrome=0, msn=1),
         build(READ_MIDDLE, payload=bytes(1024)),
-        build(READ_LAST, payload=bytes(5), syndrome=0, msn=1),
+        build(READ_LAST, payload=bytes(5), syndrome=0, msn=1, dest_qp=9),
         build(WRITE_LAST, payload=bytes(1), src_mac=mac(2)),
         build(WRITE_FIRST, payload=bytes(256), vlan=5, va=0, rkey=0, dma_length=300),
         build(
@@ -69,6 +69,7 @@ def test_only_payload_counts(tmp_path) -> None:
     assert packets.time.tolist() == [3, 4, 5, 6, 7, 8]
     assert packets.line.tolist() == [len(f) + 24 for f in frames[3:]]
     assert packets.line[3] == 62 + 24  # one byte and its padding: RoCE frames with data are longer
+    assert packets.qp.tolist() == [0, 0, 9, 0, 0, 0]
     assert packets.of(2).payload.tolist() == [1]
     assert packets.of(1).payload.size == 5
 

@@ -53,6 +53,11 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "send_bw", "places": 4096}, "--places is for write_bw and read_bw"),
         ({"size": 64, "places": 100}, "--places must be 160 to 1048576, not 100"),
         ({"size": 65, "place_step": 64}, "--place-step must be 65 to 16777216, not 64"),
+        ({"op": "send_bw", "miss_qps": 1}, "--miss-qps is for write_bw and read_bw"),
+        ({"op": "write_lat", "miss_qps": 1}, "--miss-qps is for write_bw and read_bw"),
+        ({"miss_qps": 2}, "--miss-qps must be 0 to 1, not 2"),
+        ({"qps": 64, "miss_qps": 26}, "--miss-qps must be 0 to 25, not 26"),
+        ({"size": 40000, "miss_qps": 1}, "--size with --miss-qps must be 1 to 32768, not 40000"),
         ({"without": ("version_1",)}, "--without must be one of notification_data"),
     ],
 )
@@ -75,7 +80,6 @@ def test_shapes_hold_together(op: str, size: int, tx_depth: int) -> None:
     assert shape.stride % 64 == 0 and shape.stride >= size
     assert p.region(size) <= LARGEST_REGION
     assert p.latency or shape.depth <= max(2, IN_FLIGHT // size)
-    assert p.latency or shape.tail >= shape.signal
     assert p.cqs >= 1 and p.cq_entries <= p.config.queue_size
 
 
@@ -86,6 +90,25 @@ def test_places_as_told() -> None:
     assert (shape.slots, shape.stride, shape.depth) == (4096, 32768, 128)
     assert p.region(64) == 1 << 27 and shape.warm >= 4096
     assert plan(size=64, without=("in_order",)).features != plan(size=64).features
+
+
+@pytest.mark.parametrize("misses", [1, 3, 25])
+def test_places_that_always_miss(misses: int) -> None:
+    """A line of the direct-mapped cache is another's before its place is used again."""
+    p = plan(size=64, qps=30, miss_qps=misses)
+    usual, cached = plan(size=64, qps=30), p.config.translation_lines
+    assert p.places_of(29, 64) == usual.places_of(29, 64)
+    assert usual.region(64) <= p.places_of(0, 64)[0] < p.region(64) <= LARGEST_REGION
+    mine = [p.places_of(n, 64) for n in range(misses)]
+    assert max(map(max, mine)) + 64 <= p.region(64)
+    assert min(map(len, mine)) >= p.shape(64).least_slots
+    # All QPs in turn, round by round: what the cache holds when a place comes again.
+    held: dict[int, int] = {}
+    for sequence in range(2 * len(mine[0])):
+        for places in mine:
+            line = places[sequence % len(places)] // (8 * 4096)
+            assert held.get(line % cached) != line
+            held[line % cached] = line
 
 
 def test_what_the_table_asks_for_is_not_cut() -> None:

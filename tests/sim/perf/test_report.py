@@ -85,6 +85,21 @@ def test_directions_are_added(tmp_path: Path) -> None:
     assert row.json["wire_limit_gbps"] == pytest.approx(2 * 100 * 64 / 162)
 
 
+def test_qps_that_miss_are_told_apart(tmp_path: Path) -> None:
+    """QP 0 of the peer has every packet of ``capture`` that goes there."""
+    plan = replace(PLAN, qps=4, miss_qps=1, bidirectional=True)
+    path = capture(tmp_path / "x.pcap", both=True)
+    row = make_row(plan, found(path, missing=[[1, 0], [0, 7]]))
+    # 10 and 5 million/s over 10 us: of 8 flows two miss, of which one has sent nothing.
+    each = row.json["mmsg_s_each"]
+    assert each["known"] == pytest.approx(10 / 6, rel=1e-3)
+    assert each["missing"] == pytest.approx(5 / 2, rel=1e-3)
+    text = "\n".join(footer(plan, [row]))
+    assert "64 B, a QP whose translations are missing: 2.4983 million/s" in text
+    row = make_row(replace(PLAN, miss_qps=1), found(capture(path), missing=[[0, 0]]))
+    assert row.json["mmsg_s_each"] == {"missing": pytest.approx(10)}
+
+
 def test_printed_as_perftest_prints(tmp_path: Path) -> None:
     row = make_row(PLAN, found(capture(tmp_path / "x.pcap")))
     lines = [*header(PLAN), *body(PLAN, [row]), *footer(PLAN, [row])]
