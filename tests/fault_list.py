@@ -232,6 +232,14 @@ FAULTS = (
         tests=REPLY,
     ),
     Fault(
+        name="answered-read-not-told",
+        what="the responder learns of answered READs late, and refuses the peer's next one",
+        file="hdl/transport/replier.py",
+        old="self.row_write.enable.eq(changed)",
+        new="self.row_write.enable.eq(0)",
+        tests=REPLY,
+    ),
+    Fault(
         name="ack-psn-plus-1",
         what="an ACK acknowledges a packet that has not come",
         file="hdl/transport/replier.py",

@@ -193,9 +193,10 @@ class Replier(wiring.Component):
                 with m.Else():
                     m.next = "LOOK"
             with m.State("LOOK"):
-                # Once more: the responder may have gone on since the rows were read.
+                # Once more: the responder may have gone on since the rows were read. And it must
+                # know of a READ that has been answered before its peer can send another one for it.
                 read_rows(qp)
-                m.d.comb += self.resource.enable.eq(1)
+                m.d.comb += [self.resource.enable.eq(1), self.row_write.enable.eq(changed)]
                 m.next = "CHOOSE"
             with m.State("CHOOSE"):
                 m.d.sync += [

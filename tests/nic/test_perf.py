@@ -85,7 +85,7 @@ def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     (row,) = measure(Plan(**options, miss_qps=1), tmp_path / "x.pcap")
     (all_miss,) = measure(Plan(**options, miss_qps=3))
     name = "host_reads_per_msg"
-    assert all_miss.json[name] - usual.json[name] == pytest.approx(2, abs=0.2)
+    assert all_miss.json[name] - usual.json[name] == pytest.approx(2, abs=0.3)
     found = packets(tmp_path / "x.pcap")
     numbers = Counter(packet.fields["dest_qp"] for _, _, packet in found)
     took = found[-1][0] - found[0][0]

@@ -130,6 +130,32 @@ def test_read_response_then_ack(length):
     run(scenario)
 
 
+def test_each_read_is_known_to_be_answered_before_the_next():
+    """A peer that has a response may send another READ, however long the next check takes."""
+
+    async def scenario(ctx, w):
+        await w.connect(ctx, 1)
+        for n in range(3):
+            resource = {"va": 0, "rkey": 9, "length": MTU, "psn": 10 + n, "msn": 1 + n}
+            await w.program(ctx, w.dut.pool, 8 + n, **resource)
+        await w.program(ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3)
+        replier, seen = w.dut.replier, []
+        ctx.set(replier.activate.payload, {"qp": 1, "flags": READ})
+        ctx.set(replier.activate.valid, 1)
+        for _ in range(300):
+            await ctx.tick()
+            ctx.set(replier.activate.valid, 0)
+            if ctx.get(replier.job.valid) and ctx.get(replier.job.ready):
+                seen.append("job")
+            if ctx.get(replier.row_write.enable):
+                head = ctx.get(replier.row_write.row.read_head)
+                if head not in seen:
+                    seen.append(head)
+        assert seen == ["job", 1, "job", 2, "job", 3]
+
+    run(scenario)
+
+
 def test_replay_answers_the_tail_again():
     async def scenario(ctx, w):
         await w.connect(ctx, 1)
