@@ -53,9 +53,9 @@ class Scheduler(wiring.Component):
     and given back.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 6
     cycles, and the next one begins when all of it has been asked for, one WQE a cycle; an answer
-    takes 3, or 4 when it tells another index than the one known, a rewind 3; one at a time. Every
-    input but ``fetch_rsp`` is served even while the requester's queue is full, so the requester's
-    rewinds never wait for the requester.
+    takes 3, or 4 when it tells another index than the one known, a rewind 3 and until the list has
+    a place; one at a time. Every input but ``fetch_rsp`` is served even while the requester's queue
+    is full, so the requester's rewinds never wait for the requester.
     Reset: nothing is activated.
     """
 
