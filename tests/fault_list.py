@@ -533,6 +533,22 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="failed-queue-pair-forgotten",
+        what="the list of QPs whose checks failed has too few places",
+        file="hdl/transport/settle.py",
+        old="FAILED = PENDING + 3",
+        new="FAILED = PENDING // 2",
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="more-lines-read-than-are-told",
+        what="packets are taken although no more lines can be told to be read",
+        file="hdl/transport/settle.py",
+        old="LINES = LINE_USES - 4",
+        new="LINES = LINE_USES + 4",
+        tests=RECEIVE,
+    ),
+    Fault(
         name="discarded-payload-written",
         what="payload is written although its effects say otherwise",
         file="hdl/memory/scatter.py",
