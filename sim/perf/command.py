@@ -120,10 +120,11 @@ def perf(
         plan = Plan(op=op, sizes=(default if size is None else size,), **options)
         if everything and not plots.is_dir():
             raise ValueError(f"--plots {plots} is no folder")
+        plans = [plan.sweep(), *plan.scan()] if everything else [plan]
         env.require_compiler()
     show = str(json_file) != "-"
     rows = []
-    for each in [plan.sweep(), *plan.scan()] if everything else [plan]:
+    for each in plans:
         found = measure(each, pcap, apart=everything)
         rows.append(found)
         if show:

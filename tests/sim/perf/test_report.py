@@ -168,6 +168,8 @@ def test_bad_input_is_one_line_and_status_2() -> None:
         (("write_bw", "--mtu", "9000"), "--mtu must be one of"),
         (("write_bw", "-a", "--plots", "/nonexistent"), "is no folder"),
         (("write_lat", "-b"), "--bidirectional is for bandwidth"),
+        (("write_bw", "-a", "-q", "4", "--miss-qps", "1"), "--size with --miss-qps must be"),
+        (("read_bw", "-a", "--place-step", "64"), "--place-step must be"),
     ):
         status, output = call(*arguments)
         assert status == 2 and text in output and output.count("\n") == 1, output
