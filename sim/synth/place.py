@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,6 +34,14 @@ _OPTIONS = (
     *("--85k", "--package", "CABGA756", "--speed", "8", "--out-of-context"),
     *("--no-tmdriv", "--router", "router2"),
 )
+
+#: Placements that are tried, one after the other: the router does not end on all of them.
+_SEEDS = (7, 1, 3)
+#: Rounds of the router in which wires used twice do not become fewer: it will not end.
+_ROUNDS = 16
+_ROUND = re.compile(r"iter=\d+ .*overused=(\d+)")
+#: How often its log is looked at, s.
+_LOOK_S = 5.0
 
 #: The frequency that slack is reported for.
 TARGET_MHZ = 50
@@ -60,16 +69,16 @@ class Placed:
 def place(part: Part, say: Callable[[str], None] = lambda text: None) -> Placed:
     """Place and route ``part`` for ``DEVICE``; cached by content.
 
-    Raises BuildError when it does not fit or nextpnr fails, ToolError when it cannot be installed.
+    Raises BuildError when it does not fit, nextpnr fails or none of the placements can be routed,
+    ToolError when it cannot be installed.
     """
     folder, _seconds = mapped(part, "ecp5", say)
     packages = _installed(say)
-    key = digest(repr((_OPTIONS, TARGET_MHZ)), _LOCK.read_bytes())
+    key = digest(repr((_OPTIONS, _SEEDS, TARGET_MHZ)), _LOCK.read_bytes())
     report = folder / f"placed-{key}.json"
     with FileLock(report.with_suffix(".lock")):
         if not report.exists():
-            say("placing and routing")
-            _run(folder, part.name, packages, report)
+            _run(folder, part.name, packages, report, say)
     return _read(part.name, json.loads(report.read_text()))
 
 
@@ -93,7 +102,7 @@ def _installed(say: Callable[[str], None]) -> Path:
     return folder
 
 
-def _run(folder: Path, name: str, packages: Path, report: Path) -> None:
+def _run(folder: Path, name: str, packages: Path, report: Path, say: Callable[[str], None]) -> None:
     netlist, log, written = folder / tool.NETLIST, folder / "nextpnr.log", folder / "report.json"
     netlist.write_bytes(gzip.decompress((folder / f"{tool.NETLIST}.gz").read_bytes()))
     written.unlink(missing_ok=True)
@@ -104,22 +113,49 @@ def _run(folder: Path, name: str, packages: Path, report: Path) -> None:
         "PYTHONPATH": str(packages),
         "YOWASP_CACHE_DIR": str(packages / "cache"),
     }
-    with log.open("w") as output:
-        done = subprocess.run(
-            [sys.executable, "-c", _RUN, *options],
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+    command = [sys.executable, "-c", _RUN, *options]
+    for seed in _SEEDS:
+        say(f"placing and routing, seed {seed}")
+        status = _attempt([*command, "--seed", str(seed)], folder, environment, log)
+        if status is not None:
+            break
     netlist.unlink()
-    if done.returncode or not written.is_file():
+    if status is None:
+        raise BuildError(
+            f"{name}: the router gets nowhere with seeds {', '.join(map(str, _SEEDS))}"
+        )
+    if status or not written.is_file():
         lines = log.read_text(errors="replace").splitlines()
         reasons = [line for line in lines if line.startswith("ERROR")] or lines[-5:]
         reason = "\n".join(reasons[:5])
-        raise BuildError(f"{name}: nextpnr ended with status {done.returncode}\n{reason}")
+        raise BuildError(f"{name}: nextpnr ended with status {status}\n{reason}")
     written.replace(report)
+
+
+def _attempt(
+    command: list[str], folder: Path, environment: dict[str, str], log: Path
+) -> int | None:
+    """Exit status; None when it was ended because it would not have ended by itself."""
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+        ) as run,
+    ):
+        while True:
+            try:
+                return run.wait(_LOOK_S)
+            except subprocess.TimeoutExpired:
+                if _hopeless(log.read_text(errors="replace")):
+                    run.terminate()
+                    return None
+
+
+def _hopeless(log: str) -> bool:
+    """Whether the router has not come nearer to its end for long."""
+    overused = [int(count) for count in _ROUND.findall(log)]
+    before, lately = overused[:-_ROUNDS], overused[-_ROUNDS:]
+    return bool(before) and min(lately) >= min(before)
 
 
 def _read(name: str, report: dict[str, Any]) -> Placed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from hdl.config import NicConfig
 from sim.env import BuildError, ToolError
-from sim.synth import place
+from sim.synth import place, tool
 from sim.synth.parts import Part
 
 USED = {cell: {"used": number, "available": 100} for number, cell in enumerate(place._COUNTED)}
@@ -42,6 +44,47 @@ def test_nextpnr_that_cannot_be_installed(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "run", lambda *args, **more: failed)
     with pytest.raises(ToolError, match="nextpnr cannot be installed: ERROR: no network"):
         place._installed(lambda text: None)
+
+
+#: In nextpnr's place: with some seeds the router goes on for ever, with others it ends.
+ROUTER = """
+import json, sys, time
+seed = sys.argv[sys.argv.index("--seed") + 1]
+for n in range(40):
+    print(f"Info:     iter={n} wires=9 overused={(n - 9) ** 2 + 1} archfail=NA", flush=True)
+if seed in SEEDS:
+    json.dump({"seed": seed}, open(sys.argv[sys.argv.index("--report") + 1], "w"))
+else:
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("good", [[1], []])
+def test_placements_that_cannot_be_routed(
+    good: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is tried; when all have been, that is the error."""
+    monkeypatch.setattr(place, "_RUN", ROUTER.replace("SEEDS", repr([str(n) for n in good])))
+    monkeypatch.setattr(place, "_LOOK_S", 0.1)
+    (tmp_path / f"{tool.NETLIST}.gz").write_bytes(gzip.compress(b"{}"))
+    said: list[str] = []
+    report = tmp_path / "placed.json"
+    if good:
+        place._run(tmp_path, "mill", tmp_path, report, said.append)
+        assert json.loads(report.read_text()) == {"seed": "1"}
+    else:
+        with pytest.raises(BuildError, match="mill: the router gets nowhere with seeds 7, 1, 3"):
+            place._run(tmp_path, "mill", tmp_path, report, said.append)
+    tried = place._SEEDS[: place._SEEDS.index(1) + 1] if good else place._SEEDS
+    assert said == [f"placing and routing, seed {seed}" for seed in tried]
+
+
+def test_a_router_that_gets_on_is_left_alone() -> None:
+    """Now and then more wires than before are used twice."""
+    rounds = [1000 - 10 * n + 60 * (n % 7 == 6) for n in range(90)]
+    log = "".join(f"Info: iter={n} wires=1 overused={one} x\n" for n, one in enumerate(rounds))
+    assert not place._hopeless(log)
+    assert place._hopeless(log + place._ROUNDS * "Info: iter=1 wires=1 overused=400 x\n")
 
 
 @pytest.mark.slow
