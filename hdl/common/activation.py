@@ -133,6 +133,7 @@ class ActivationList(wiring.Component):
                         flags.read0.index.eq(queue.read0.row),
                         flags.read0.enable.eq(1),
                     ]
+                    m.d.sync += chosen.qp.eq(queue.read0.row)
                     m.next = "TAKE"
             with m.State("SET"):
                 m.d.comb += [
@@ -156,13 +157,13 @@ class ActivationList(wiring.Component):
                 m.next = "IDLE"
             with m.State("TAKE"):
                 m.d.comb += [
-                    flags.write.index.eq(queue.read0.row),
+                    flags.write.index.eq(chosen.qp),
                     flags.write.enable.eq(1),
                 ]
                 if has_data:
                     m.d.sync += self.o.payload.data.eq(flags.read0.row.data)
                 m.d.sync += [
-                    self.o.payload.qp.eq(queue.read0.row),
+                    self.o.payload.qp.eq(chosen.qp),
                     self.o.payload.flags.eq(flags.read0.row.flags),
                     taken.eq(1),
                     turn_to_take.eq(0),

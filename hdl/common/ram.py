@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from amaranth.hdl import ClockSignal, Instance, Module, Shape, Signal, unsigned
+from amaranth.hdl import ClockSignal, Instance, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In
 from amaranth.utils import ceil_log2
@@ -17,6 +17,9 @@ INSTANCE_BITS = 1024
 #: Rows from which on wide rows are mapped to block RAM, whose output register comes with it. What
 #: is wide and not deep takes as many, rather than half a LUT a bit.
 BLOCK_ROWS = 128
+#: Rows from which on a few above a power of two lie in a memory of their own: among the others they
+#: would have every bit chosen from more blocks than one column, by look-up tables.
+SPLIT_ROWS = 4096
 
 
 class Ram(wiring.Component):
@@ -62,9 +65,15 @@ class Ram(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = Shape.cast(self._shape).width
+        below = 1 << (self._depth.bit_length() - 1)
+        few_above = 0 < self._depth - below <= below // 8
+        parts = self._split(m, below) if self._depth > SPLIT_ROWS and few_above else None
         for i in range(self._reads):
             port = getattr(self, f"read{i}")
-            row = self._copy(m, i, port, width, instance=platform is not None)
+            if parts:
+                row = self._of_parts(m, i, port, *parts)
+            else:
+                row = self._copy(m, i, port, width, instance=platform is not None)
             if i in self._earlier or not self._forward:
                 m.d.comb += port.row.eq(row)
                 continue
@@ -80,6 +89,36 @@ class Ram(wiring.Component):
             with m.Else():
                 m.d.comb += port.row.eq(row)
         return m
+
+    def _split(self, m: Module, below: int) -> list["Ram"]:
+        """Return a RAM of the rows below ``below``, and one of those from there on."""
+        parts = []
+        for above, depth in enumerate((below, self._depth - below)):
+            part = Ram(
+                shape=self._shape,
+                depth=depth,
+                reads=self._reads,
+                forward=False,
+                earlier=self._earlier,
+                block=self._style == "block",
+            )
+            m.submodules[("below", "above")[above]] = part
+            m.d.comb += [
+                part.write.index.eq(self.write.index),
+                part.write.row.eq(self.write.row),
+                part.write.enable.eq(self.write.enable & (self.write.index[-1] == above)),
+            ]
+            parts.append(part)
+        return parts
+
+    def _of_parts(self, m: Module, i: int, port, below: "Ram", above: "Ram") -> Value:
+        reads = [getattr(part, f"read{i}") for part in (below, above)]
+        for read in reads:
+            m.d.comb += [read.index.eq(port.index), read.enable.eq(port.enable)]
+        from_above = Signal(name=f"from_above{i}")
+        with m.If(port.enable):
+            m.d.sync += from_above.eq(port.index[-1])
+        return Mux(from_above, *(Value.cast(read.row) for read in reversed(reads)))
 
     def _copy(self, m: Module, i: int, port, width: int, *, instance: bool) -> Signal:
         name = f"copy{i}"

@@ -96,9 +96,9 @@ class QpCounters(wiring.Component):
         old, new, grown = Signal(32), Signal(32), Signal(32)
         of_event, turn = Signal(), Signal()  # what it is read for; turn 0: the guest
         storing = Signal()
-        # Which bytes of each word are full, told from the RAM: no byte waits for one below.
-        full_now = Cat(half.word_select(n, 8).all() for half in words.read0.row for n in range(3))
-        full, filled = Signal(data.ArrayLayout(3, 2), reset_less=True), Signal(3)
+        # Which half bytes of each word are full, told from the RAM: no byte waits for one below.
+        # Looked at in the cycle after READ alone, so it need not wait for that.
+        full, filled = Signal(data.ArrayLayout(6, 2), reset_less=True), Signal(6)
         m.d.comb += [
             self.ready.eq(cleared == self._qps),
             words.read0.index.eq(word >> 1),
@@ -106,7 +106,7 @@ class QpCounters(wiring.Component):
             begun.read0.enable.eq(words.read0.enable),
             old.eq(row[place[0]]),
             filled.eq(full[place[0]]),
-            grown.eq(Cat((old.word_select(n, 8) + filled[:n].all())[:8] for n in range(4))),
+            grown.eq(Cat((old.word_select(n, 8) + filled[: 2 * n].all())[:8] for n in range(4))),
             new.eq(Mux(storing, grown, self.program.row)),
             words.write.index.eq(place >> 1),
             words.write.row.eq(row),
@@ -114,6 +114,9 @@ class QpCounters(wiring.Component):
             begun.write.index.eq(self.clear.payload.qp),
             begun.write.row.eq(1),
         ]
+        m.d.sync += full.eq(
+            Cat(half.word_select(n, 4).all() for half in words.read0.row for n in range(6))
+        )
         for reader in (self.guest, self.program):
             m.d.comb += reader.read_row.eq(Mux(known, old, 0))
         with m.FSM(name="qp_counters"):
@@ -147,7 +150,6 @@ class QpCounters(wiring.Component):
                 m.d.comb += counting.eq(of_event)
                 m.d.sync += [
                     row.eq(words.read0.row),
-                    full.eq(full_now),
                     known.eq(begun.read0.row),
                     place.eq(asked),
                     storing.eq(of_event),

@@ -141,8 +141,6 @@ class Scheduler(wiring.Component):
         m.d.comb += runs.eq((cfg.state == QpState.RTS) | (cfg.state == QpState.ERR))
         # From the row's position: what is available, what the answer tells of, what it answers.
         known, told, answered = Signal(16), Signal(16), Signal(16)
-        gone = Signal(16)  # what has been asked for
-        m.d.comb += gone.eq(row.asked - row.position)
 
         def is_newer(told, known):
             """The newer of two avail indices is the one further from the position."""
@@ -200,7 +198,7 @@ class Scheduler(wiring.Component):
         fresh, good, empty = Signal(), Signal(), Signal()
         inside, more = Signal(), Signal()  # it is still wanted; there is more to ask for
         answer_told, answer_known = Signal(16), Signal(16)
-        answer_place, answer_gone = Signal(16), Signal(16)
+        answer_place = Signal(16)
         ahead = Signal(8)  # asked for and not answered: never as many as this can count
         serves, expected, all_asked, told_before = Signal(), Signal(4), Signal(4), Signal(4)
         reads_left = Signal()  # some of the QP's have not finished
@@ -212,7 +210,7 @@ class Scheduler(wiring.Component):
             wqes.i.payload.eq(answer),
             newer.eq(is_newer(answer_told, answer_known)),
             fresh.eq(serves & expected.all()),
-            inside.eq(answer_place < answer_gone),
+            inside.eq(~answer_place[8:].any() & (answer_place[:8] < ahead)),
             # Half of what may be under way is asked for at a time.
             more.eq((ahead <= half) & ~all_asked.all()),
         ]
@@ -229,7 +227,6 @@ class Scheduler(wiring.Component):
             answer_told.eq(told),
             answer_known.eq(known),
             answer_place.eq(answered),
-            answer_gone.eq(gone),
             ahead.eq(late.asked[:8] - late.position[:8]),
             serves.eq(runs & ~late.blocked),
             expected.eq(alike(answer.position, late.position)),
@@ -296,7 +293,7 @@ class Scheduler(wiring.Component):
                     heard_known.eq(known),
                     heard_unasked.eq(taken.data - row.asked),
                     row_unasked.eq(row.available - row.asked),
-                    under_way.eq(gone),
+                    under_way.eq(row.asked - row.position),
                     pending.eq(row.asked - sent),
                     piled.eq(row.position - sent),
                     reads.eq(tx.reads - ack.reads),

@@ -91,7 +91,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     contents = [tool.prepared(source) for source in files]
     cuts = tool.named(part.cuts, contents)
     text = repr(tool.scripts([source.name for source in files], part.name, family, cuts))
-    library = [file.read_text() for file in tool.CASCADE]
+    library = [file.read_text() for file in tool.URAMS]
     key = digest(text, env.package_version("pyosys"), *library, *contents)
     folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -35,10 +35,8 @@ _CELLS = {
     "ecp5": ("+/ecp5/cells_sim.v", "+/ecp5/cells_bb.v"),
 }
 
-#: UltraRAMs in cascade: as ``memory_libmap`` takes them, and as the device's cells.
-CASCADE = tuple(
-    Path(__file__).with_name(name) for name in ("uram_cascade.txt", "uram_cascade_map.v")
-)
+#: UltraRAMs: as ``memory_libmap`` takes them, and as the device's cells.
+URAMS = tuple(Path(__file__).with_name(name) for name in ("urams.txt", "urams_map.v"))
 
 #: Attributes that nets keep through synthesis: those named in the source, and of these registers.
 NAMED, REGISTER = "named", "register"
@@ -234,13 +232,13 @@ def _library(share: Path) -> None:
 
     Its single-port memories of look-up tables for UltraScale+ (Yosys 0.70) include one of 65536
     rows, cheap and so often chosen, for which there is no cell: that cell, RAM512X1S, has 512.
-    Its UltraRAMs do not stand behind one another: ``uram_cascade.txt``.
+    Its UltraRAMs do not stand behind one another: ``urams.txt``.
     """
     package = importlib.util.find_spec("pyosys")
     if package is None or package.origin is None:
         raise ToolError("Python package pyosys is missing: pip install -r requirements.lock")
     installed = Path(package.origin).parent / "share"
-    changed = ("xilinx", "lutrams_xcu.txt", "urams.txt", "urams_map.v")
+    changed = ("xilinx", "lutrams_xcu.txt", *(file.name for file in URAMS))
     for folder in (installed, installed / "xilinx"):
         target = share / folder.relative_to(installed)
         target.mkdir()
@@ -251,8 +249,8 @@ def _library(share: Path) -> None:
     text = (theirs / "lutrams_xcu.txt").read_text()
     wrong, right = (f'"ABITS" {bits} {{\n\t\tabits {bits};' for bits in (16, 9))
     (ours / "lutrams_xcu.txt").write_text(text.replace(wrong, right))
-    for name, more in zip(("urams.txt", "urams_map.v"), CASCADE, strict=True):
-        (ours / name).write_text((theirs / name).read_text() + more.read_text())
+    for file in URAMS:
+        (ours / file.name).symlink_to(file)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.lib import data
 
-from hdl.common.ram import Ram
+from hdl.common.ram import SPLIT_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.context.gid import GidTable
 from hdl.context.table import Table
@@ -32,6 +32,35 @@ def test_read_while_write_returns_the_new_row_and_holds():
             await ctx.tick()
             for port, read, old in zip((ram.read0, ram.read1), reads, held, strict=True):
                 assert ctx.get(port.row) == (old if read is None else model[read])
+
+    simulate(ram, bench)
+
+
+def test_rows_above_a_power_of_two_are_rows_like_others():
+    """They lie in a memory of their own: neither is written for the other, or read."""
+    depth = SPLIT_ROWS + 5
+    rows = [0, 1, 4, SPLIT_ROWS - 1, SPLIT_ROWS, SPLIT_ROWS + 1, SPLIT_ROWS + 4]
+    ram = Ram(shape=8, depth=depth, reads=2, earlier=(1,))
+
+    async def bench(ctx):
+        rng, model, held = random.Random(4), dict.fromkeys(rows, 0), [0, 0]
+        for _ in range(500):
+            index, row = rng.choice(rows), rng.randrange(256)
+            write = rng.random() < 0.5
+            ctx.set(ram.write.enable, write)
+            ctx.set(ram.write.index, index)
+            ctx.set(ram.write.row, row)
+            before = dict(model)
+            if write:
+                model[index] = row
+            for n, port in enumerate((ram.read0, ram.read1)):
+                read, enable = rng.choice(rows), rng.random() < 0.7
+                ctx.set(port.enable, enable)
+                ctx.set(port.index, read)
+                if enable:
+                    held[n] = (model, before)[n][read]
+            await ctx.tick()
+            assert [ctx.get(ram.read0.row), ctx.get(ram.read1.row)] == held
 
     simulate(ram, bench)
 

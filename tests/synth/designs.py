@@ -69,6 +69,7 @@ module deep(input clk, write, input [13:0] to, index, input [71:0] data, output 
   end
 endmodule
 """
+NARROW = DEEP.replace("deep", "narrow").replace("71:0", "13:0")
 SINGLE_PORT = """
 module single_port(input clk, input write, input [8:0] to, input i, output o);
   reg rows[0:511];

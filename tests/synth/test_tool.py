@@ -128,6 +128,12 @@ def test_deep_memory_is_a_column(tmp_path: Path) -> None:
     assert netlist.inputs["index"] == blocks[0].inputs["ADDR_B"][:14]
 
 
+def test_narrow_memory_is_memories_alone(tmp_path: Path) -> None:
+    """Several rows in one of an UltraRAM would need look-up tables in front of it and behind."""
+    netlist = designs.synthesised(designs.NARROW, "narrow", "xcup", tmp_path)
+    assert {cell.type for cell in netlist.cells} == {"RAMB36E2"}
+
+
 def test_names_of_cuts() -> None:
     """A number behind a module's name is the generator's; a module that is missing is an error."""
     names = ("top", "\\top.a$12", "\\top.a.b", "\\top.c")

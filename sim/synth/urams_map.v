@@ -1,9 +1,9 @@
-// A column of UltraRAMs (see uram_cascade.txt) in the device's own: UltraScale Architecture Memory
+// A column of UltraRAMs (see urams.txt) in the device's own: UltraScale Architecture Memory
 // Resources (UG573), UltraRAM, cascade. Address bits from 12 on say which block is meant; what goes
 // into the first comes past all of them, and what one has read leaves at the last.
 // Ports of cells are names and slices only: Yosys would wait for the cell's module with others.
-module $__URAM_CASCADE_ (...);
-	parameter OPTION_BLOCKS = 2;
+module $__URAM_COLUMN_ (...);
+	parameter OPTION_BLOCKS = 1;
 	localparam INDEX = $clog2(OPTION_BLOCKS);
 
 	parameter CLK_C_POL = 1;
@@ -55,8 +55,8 @@ module $__URAM_CASCADE_ (...);
 			URAM288 #(
 				.BWE_MODE_A("PARITY_INDEPENDENT"),
 				.BWE_MODE_B("PARITY_INDEPENDENT"),
-				.CASCADE_ORDER_A(i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
-				.CASCADE_ORDER_B(i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
+				.CASCADE_ORDER_A(OPTION_BLOCKS == 1 ? "NONE" : i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
+				.CASCADE_ORDER_B(OPTION_BLOCKS == 1 ? "NONE" : i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
 				.EN_AUTO_SLEEP_MODE("FALSE"),
 				.IREG_PRE_A("FALSE"),
 				.IREG_PRE_B("FALSE"),
