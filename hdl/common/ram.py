@@ -100,7 +100,7 @@ class Ram(wiring.Component):
                 reads=self._reads,
                 forward=False,
                 earlier=self._earlier,
-                block=self._style == "block",
+                block=bool(above) or self._style == "block",
             )
             m.submodules[("below", "above")[above]] = part
             m.d.comb += [

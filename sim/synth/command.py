@@ -161,18 +161,19 @@ def attempt(
 def limits(reports: Sequence[Report], most: Sequence[Report] = ()) -> dict[str, dict[str, Any]]:
     """Return the limits that apply to what was measured: those of the whole NIC, or the depths.
 
+    They are UltraScale+'s: an ECP5, whose look-up tables have four inputs, has none.
     most: parts with ``MOST_QPS``; the growth of the whole NIC has a limit too, if it is there.
     """
     whole, larger = (
         next((report for report in found if report.name == WHOLE), None)
         for found in (reports, most)
     )
-    measured = [whole] if whole else reports
+    measured = [report for report in ([whole] if whole else reports) if report.family == "xcup"]
     found = {}
     for figure in (WHOLE_LIMITS if whole else ("levels", "ram_levels")) if measured else ():
         worst = max(report.figures()[figure] for report in measured)
         found[figure] = _limit(_HEADS[figure], WHOLE_LIMITS[figure], worst)
-    if whole and larger:
+    if whole and larger and measured:
         for figure in ("lut", "ff"):
             growth = 100 * (larger.figures()[figure] / whole.figures()[figure] - 1)
             text = f"{_HEADS[figure]} more with {MOST_QPS} QPs, %"

@@ -28,11 +28,12 @@ from sim.verilog import digest
 
 #: The largest device of the family in its largest package, fastest speed grade.
 DEVICE = "LFE5U-85F, CABGA756, speed grade 8"
-#: Placement by wire length alone: nextpnr runs in one thread here, and with timing in mind it
-#: refines a placement for hours. All wires at once: one after the other takes hours too.
+#: The placer that spreads cells as charges do: by the usual one wires are half as long again, and
+#: many of its placements cannot be routed. The router of all wires at once: one after the other
+#: takes hours.
 _OPTIONS = (
     *("--85k", "--package", "CABGA756", "--speed", "8", "--out-of-context"),
-    *("--no-tmdriv", "--router", "router2"),
+    *("--placer", "static", "--router", "router2"),
 )
 
 #: Placements that are tried, one after the other: the router does not end on all of them.

@@ -109,6 +109,7 @@ def test_limits_of_the_whole() -> None:
     most[0].resources["ff"] = 105_100
     assert not command.limits([whole], most)["ff_growth"]["met"]
     assert command.limits([]) == {}
+    assert command.limits([dataclasses.replace(whole, family="ecp5")], most) == {}
 
 
 def test_components_of_the_whole_are_rows() -> None:
