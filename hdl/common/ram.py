@@ -91,7 +91,8 @@ class Ram(wiring.Component):
         return m
 
     def _split(self, m: Module, below: int) -> list["Ram"]:
-        """Return a RAM of the rows below ``below``, and one of those from there on."""
+        """Return a RAM of the rows below ``below``, and one of those from there on: block RAM, as
+        other rows would need a register as wide behind them."""
         parts = []
         for above, depth in enumerate((below, self._depth - below)):
             part = Ram(
