@@ -45,6 +45,11 @@ def words(scope: str) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array(area).reshape(rows.value, size.value)
 
 
+def _copies(place: str) -> list[NDArray[np.uint8]]:
+    """The memories whose scopes are ``place`` and a name behind it, in their order."""
+    return [words(scope) for scope in sorted(scopes()) if scope.rpartition(".")[0] == place]
+
+
 class Memory:
     """One RAM of the gateware (``hdl.common.ram.Ram``) with all its copies, or several alike.
 
@@ -53,27 +58,34 @@ class Memory:
     """
 
     def __init__(self, *places: str):
-        arrays = []
+        copies: list[NDArray[np.uint8]] = []
+        above: list[NDArray[np.uint8]] = []  # of the rows that a deep RAM keeps apart
         for place in places:
-            copies = sorted(scope for scope in scopes() if scope.rpartition(".")[0] == place)
-            if not copies:
+            copies += (found := _copies(place) or _copies(f"{place}.below"))
+            above += _copies(f"{place}.above")
+            if not found:
                 raise KeyError(f"No memory {place}")
-            arrays += [words(copy) for copy in copies]
-        self.rows, self._bytes = arrays[0].shape
-        self._copies = [array.reshape(-1).data for array in arrays]
+        self._below, self._bytes = copies[0].shape
+        self.rows = self._below + (len(above[0]) if above else 0)
+        self._copies, self._above = (
+            [array.reshape(-1).data for array in arrays] for arrays in (copies, above)
+        )
 
     def read(self, index: int) -> int:
         """A row, of the first copy."""
-        place = self._place(index)
-        return int.from_bytes(self._copies[0][place], "little")
+        copies, place = self._place(index)
+        return int.from_bytes(copies[0][place], "little")
 
     def write(self, index: int, row: int) -> None:
         """Replace a row in all copies; the next clock edge sees it."""
-        place, data = self._place(index), row.to_bytes(self._bytes, "little")
-        for copy in self._copies:
-            copy[place] = data
+        copies, place = self._place(index)
+        for copy in copies:
+            copy[place] = row.to_bytes(self._bytes, "little")
 
-    def _place(self, index: int) -> slice:
+    def _place(self, index: int) -> tuple[list[memoryview], slice]:
         if not 0 <= index < self.rows:
             raise IndexError(f"Row {index} of {self.rows}")
-        return slice(index * self._bytes, (index + 1) * self._bytes)
+        copies = self._copies
+        if index >= self._below:
+            copies, index = self._above, index - self._below
+        return copies, slice(index * self._bytes, (index + 1) * self._bytes)
