@@ -133,6 +133,7 @@ class ActivationList(wiring.Component):
                         flags.read0.index.eq(queue.read0.row),
                         flags.read0.enable.eq(1),
                     ]
+                    # What comes out of a RAM is late for an index of another.
                     m.d.sync += chosen.qp.eq(queue.read0.row)
                     m.next = "TAKE"
             with m.State("SET"):

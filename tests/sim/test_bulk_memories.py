@@ -3,16 +3,27 @@
 import numpy as np
 import pytest
 
+from hdl.common.ram import SPLIT_ROWS, Ram
 from sim.bulk import memories
 from sim.bulk.memories import Memory
+
+#: Rows of a RAM that lies in two parts, as ``hdl.common.ram`` names them.
+ROWS = SPLIT_ROWS + 3
+
+
+def submodules(component):
+    """The submodules of a component in generated Verilog, by name."""
+    return {name: one for name, (one, _source) in component._named_submodules.items()}
 
 
 @pytest.fixture
 def arrays(monkeypatch):
-    """Memories of a simulation that there is not: two copies, and a RAM in two parts of two."""
+    """Memories of a simulation that there is not: a RAM of two copies, and a deep one's."""
     found = {f"nic.small.copy{i}": np.zeros((8, 2), np.uint8) for i in range(2)}
-    for part, rows in (("below", 16), ("above", 3)):
-        found |= {f"nic.deep.{part}.copy{i}": np.zeros((rows, 2), np.uint8) for i in range(2)}
+    parts = submodules(Ram(shape=16, depth=ROWS, reads=2).elaborate("verilog"))
+    for (part, ram), rows in zip(parts.items(), (SPLIT_ROWS, 3), strict=True):
+        for copy in submodules(ram.elaborate("verilog")):
+            found[f"nic.deep.{part}.{copy}"] = np.zeros((rows, 2), np.uint8)
     monkeypatch.setattr(memories, "scopes", lambda: tuple(found))
     monkeypatch.setattr(memories, "words", found.__getitem__)
     return found
@@ -33,12 +44,16 @@ def test_a_row_is_written_in_all_copies(arrays):
 
 def test_rows_above_a_power_of_two_lie_in_a_memory_of_their_own(arrays):
     memory = Memory("nic.deep")
-    assert memory.rows == 19
-    for index in range(19):
-        memory.write(index, 0x100 + index)
-    assert [memory.read(index) for index in range(19)] == [0x100 + index for index in range(19)]
-    for i in range(2):
-        assert arrays[f"nic.deep.above.copy{i}"].tolist() == [[16, 1], [17, 1], [18, 1]]
-        assert arrays[f"nic.deep.below.copy{i}"][15].tolist() == [15, 1]
-    with pytest.raises(IndexError, match="Row 19 of 19"):
-        memory.write(19, 0)
+    assert memory.rows == ROWS
+    for index in range(ROWS):
+        memory.write(index, 0xFFFF - index)
+    assert [memory.read(index) for index in range(ROWS)] == [0xFFFF - n for n in range(ROWS)]
+    deep = [array for name, array in arrays.items() if name.startswith("nic.deep.")]
+    assert sorted(len(array) for array in deep) == [3, 3, SPLIT_ROWS, SPLIT_ROWS]
+    for array in deep:
+        first = 0 if len(array) == SPLIT_ROWS else SPLIT_ROWS
+        assert array.view("<u2")[:, 0].tolist() == [
+            0xFFFF - index for index in range(first, first + len(array))
+        ]
+    with pytest.raises(IndexError, match=f"Row {ROWS} of {ROWS}"):
+        memory.write(ROWS, 0)
