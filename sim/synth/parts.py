@@ -37,7 +37,8 @@ SMALL = {
     "gather_bytes": 8192,
     "receive_bytes": 16384,
 }
-#: ``--tiny``: one whose core the largest ECP5 holds, placed and routed in about a quarter of an hour.
+#: ``--tiny``: one whose core the largest ECP5 holds, placed and routed in about a quarter of an
+#: hour.
 TINY = SMALL | {
     "qps": 16,
     "cqs": 4,
