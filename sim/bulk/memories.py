@@ -79,8 +79,9 @@ class Memory:
     def write(self, index: int, row: int) -> None:
         """Replace a row in all copies; the next clock edge sees it."""
         copies, place = self._place(index)
+        data = row.to_bytes(self._bytes, "little")
         for copy in copies:
-            copy[place] = row.to_bytes(self._bytes, "little")
+            copy[place] = data
 
     def _place(self, index: int) -> tuple[list[memoryview], slice]:
         if not 0 <= index < self.rows:

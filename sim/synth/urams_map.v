@@ -43,6 +43,8 @@ module $__URAM_COLUMN_ (...);
 	genvar i;
 	generate
 		for (i = 0; i < OPTION_BLOCKS; i = i + 1) begin : block
+			localparam ORDER = OPTION_BLOCKS == 1 ? "NONE" :
+				i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE";
 			// Only the first is told from outside.
 			wire [105:0] in_a, in_b;
 			if (i == 0) begin
@@ -55,8 +57,8 @@ module $__URAM_COLUMN_ (...);
 			URAM288 #(
 				.BWE_MODE_A("PARITY_INDEPENDENT"),
 				.BWE_MODE_B("PARITY_INDEPENDENT"),
-				.CASCADE_ORDER_A(OPTION_BLOCKS == 1 ? "NONE" : i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
-				.CASCADE_ORDER_B(OPTION_BLOCKS == 1 ? "NONE" : i == 0 ? "FIRST" : i == OPTION_BLOCKS - 1 ? "LAST" : "MIDDLE"),
+				.CASCADE_ORDER_A(ORDER),
+				.CASCADE_ORDER_B(ORDER),
 				.EN_AUTO_SLEEP_MODE("FALSE"),
 				.IREG_PRE_A("FALSE"),
 				.IREG_PRE_B("FALSE"),

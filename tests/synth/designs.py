@@ -70,6 +70,7 @@ module deep(input clk, write, input [13:0] to, index, input [71:0] data, output 
 endmodule
 """
 NARROW = DEEP.replace("deep", "narrow").replace("71:0", "13:0")
+ALONE = DEEP.replace("deep", "alone").replace("13:0", "11:0").replace("16383", "4095")
 SINGLE_PORT = """
 module single_port(input clk, input write, input [8:0] to, input i, output o);
   reg rows[0:511];

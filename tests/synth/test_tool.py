@@ -128,6 +128,18 @@ def test_deep_memory_is_a_column(tmp_path: Path) -> None:
     assert netlist.inputs["index"] == blocks[0].inputs["ADDR_B"][:14]
 
 
+def test_memory_as_deep_as_an_ultraram_is_one(tmp_path: Path) -> None:
+    netlist = designs.synthesised(designs.ALONE, "alone", "xcup", tmp_path)
+    (block,) = netlist.cells
+    assert block.type == "URAM288"
+    assert {block.parameters[f"CASCADE_ORDER_{port}"] for port in "AB"} == {"NONE"}
+    # Every address is its own, and what it reads is what leaves.
+    assert {int(str(block.parameters[f"SELF_MASK_{port}"]), 2) for port in "AB"} == {0x7FF}
+    assert netlist.outputs["row"] == block.outputs["DOUT_B"]
+    assert netlist.inputs["index"] == block.inputs["ADDR_B"][:12]
+    assert netlist.inputs["to"] == block.inputs["ADDR_A"][:12]
+
+
 def test_narrow_memory_is_memories_alone(tmp_path: Path) -> None:
     """Several rows in one of an UltraRAM would need look-up tables in front of it and behind."""
     netlist = designs.synthesised(designs.NARROW, "narrow", "xcup", tmp_path)
