@@ -1,4 +1,4 @@
-"""``Hardware`` on the register bus of the management function. Registers: docs/registers.md."""
+"""``Hardware`` on the register bus of the management function. Registers: ``hdl/csr/blocks.py``."""
 
 from __future__ import annotations
 

@@ -141,6 +141,9 @@ rocinante.add_command(
 )
 rocinante.add_command(_Later("synth", "sim.synth.command", "Measure what the gateware costs."))
 rocinante.add_command(
+    _Later("registers", "sim.registers", "Write the registers as SystemRDL, C header and HTML.")
+)
+rocinante.add_command(
     _Later("endpoint", "sim.endpoint.command", "Put one simulated NIC at any program's command.")
 )
 rocinante.add_command(

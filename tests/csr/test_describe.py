@@ -1,8 +1,7 @@
-"""Descriptions, the firmware's map, C header and page: plain Python."""
+"""Descriptions and the firmware's map: plain Python."""
 
 import doctest
 import random
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hdl.config import NicConfig
-from hdl.csr import cheader, describe, docs
+from hdl.csr import describe
 from hdl.csr import map as csr_map
 from hdl.csr.blocks import PAGES, TABLES, row_layout
 from hdl.csr.describe import Access, Block, Field, Register, Window, const, ro, rw
@@ -117,36 +116,6 @@ def test_firmware_needs_no_gateware():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
-
-
-def test_page_is_current():
-    page = (ROOT / "docs" / "registers.md").read_text()
-    assert page == docs.page(), "run: python -m hdl.csr.docs > docs/registers.md"
-
-
-def test_c_header(tmp_path):
-    text = cheader.c_header()
-    for line in (
-        "#define ROCINANTE_CORE_BASE 0u",
-        "#define ROCINANTE_CORE_MAGIC 4u",
-        "#define ROCINANTE_MAGIC 0x524f4349u",
-        "#define ROCINANTE_COMMAND_ARM_CQ_CQ_MASK 0x3fffu",
-        "#define ROCINANTE_COMMAND_ARM_CQ_FLAGS_SHIFT 0xeu",
-        "#define ROCINANTE_TABLE_COMMAND_COMMIT_MASK 2u",
-        "#define ROCINANTE_MAILBOX_REQUEST_WORDS 0x40u",
-        "#define ROCINANTE_ROW_QUEUE_FRESH_WIDTH 1u",
-    ):
-        assert line in [" ".join(one.split()) for one in text.splitlines()]
-    names = [line.split()[1] for line in text.splitlines() if line.startswith("#define")]
-    assert len(names) == len(set(names))
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler:
-        header = tmp_path / "csr.h"
-        header.write_text(text)
-        subprocess.run(
-            [compiler, "-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-x", "c", str(header)],
-            check=True,
-        )
 
 
 @pytest.mark.parametrize("module", [describe, csr_map])

@@ -18,7 +18,7 @@ CONFIG = NicConfig(qps=16, cqs=8, mrs=32, gids=4, queue_size=64, read_resources=
 
 
 class FakeBus:
-    """The registers as docs/registers.md tells them, with slow tables and commands."""
+    """The registers as hdl/csr/blocks.py describes them, with slow tables and commands."""
 
     def __init__(self, config=CONFIG, delay=3):
         self.map = CsrMap(config)
