@@ -143,6 +143,7 @@ rocinante.add_command(_Later("synth", "sim.synth.command", "Measure what the gat
 rocinante.add_command(
     _Later("registers", "sim.registers", "Write the registers as SystemRDL, C header and HTML.")
 )
+rocinante.add_command(_Later("docs", "sim.site", "Build the documentation as a site."))
 rocinante.add_command(
     _Later("endpoint", "sim.endpoint.command", "Put one simulated NIC at any program's command.")
 )
