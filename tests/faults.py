@@ -26,8 +26,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from sim import console, env
-from sim.interop.guest import require_qemu
+from sim.rtl import env
+from sim.tools import console
+from sim.tools.interop.guest import require_qemu
 from tests.fault_list import FAULTS, INTEROP, Fault
 
 __all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "live", "markdown"]
@@ -261,7 +262,7 @@ def _failed(report: Path) -> tuple[str, ...]:
 
 
 def _inside(text: str) -> list[str]:
-    """Return the cocotb tests that a failed run names, in the form of sim.build's report."""
+    """Return the cocotb tests that a failed run names, in the form of sim.rtl.build's report."""
     begin = re.search(r"^(E +)AssertionError: Simulation failed", text, re.MULTILINE)
     if begin is None:
         return []

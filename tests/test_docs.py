@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sim import site
-from sim.env import REPO
+from sim.rtl.env import REPO
+from sim.tools import site
 
 COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim.env import REPO
+from sim.rtl.env import REPO
 from tests.fault_list import INTEROP
 from tests.faults import FAULTS, FaultError, check, faults, live, markdown, workshop
 

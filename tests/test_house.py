@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.env import REPO
+from sim.rtl.env import REPO
 
 SHARED = {"config", "ports", "wire", "abi", "common", "csr"}  # what every room may import
 DATA = {"wire", "abi"}  # definitions only: serve gateware, firmware, driver, tests and documents
@@ -113,6 +113,59 @@ def test_firmware_runs_without_gateware_and_simulation() -> None:
         return not within(module, "sim", "tests", "amaranth", "cocotb")
 
     assert not [one for path in python_files("firmware") for one in breaches(path, allowed)]
+
+
+#: Folders of sim/, and which of the others each may import. The order is from the bottom up.
+SIM = {
+    "guest": set(),
+    "wire": set(),
+    "models": {"guest"},
+    "rtl": {"models"},
+    "bench": {"rtl", "models", "guest", "wire"},
+    "tools": {"bench", "rtl", "models", "guest", "wire"},
+}
+
+
+def test_sim_has_exactly_the_folders_of_its_plan() -> None:
+    assert {path.parent.name for path in (REPO / "sim").glob("*/*.py")} == set(SIM)
+
+
+@pytest.mark.parametrize("folder", list(SIM))
+def test_arrows_in_sim_point_one_way(folder: str) -> None:
+    open_to = [f"sim.{one}" for one in {*SIM[folder], folder}]
+
+    def allowed(module: str) -> bool:
+        return not within(module, "sim") or within(module, *open_to)
+
+    assert not [one for path in python_files(f"sim/{folder}") for one in breaches(path, allowed)]
+
+
+@pytest.mark.parametrize("folder", sorted(SIM))
+def test_files_in_sim_import_in_no_circle(folder: str) -> None:
+    """Imports for the type checker count: a circle of types is a circle for a reader."""
+    files = {
+        name(path).removesuffix(".py").replace("/", "."): path
+        for path in python_files(f"sim/{folder}")
+        if path.name != "__init__.py"
+    }
+    uses = {
+        file: {one for one in files for _, module in imports(path) if within(module, one)}
+        for file, path in files.items()
+    }
+    while done := {file for file, used in uses.items() if not used & uses.keys()}:
+        uses = {file: used for file, used in uses.items() if file not in done}
+    assert not uses
+
+
+def test_guest_knows_definitions_only() -> None:
+    """Driver and verbs run on any platform: they know what a guest's kernel would know."""
+
+    def allowed(module: str) -> bool:
+        if within(module, "hdl"):
+            return within(module, "hdl.abi", "hdl.csr")
+        return not within(module, "firmware", "tests", "amaranth", "cocotb")
+
+    assert not [one for path in python_files("sim/guest") for one in breaches(path, allowed)]
 
 
 @pytest.mark.parametrize("folder", ["hdl", "firmware", "sim"])

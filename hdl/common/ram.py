@@ -92,7 +92,7 @@ class Ram(wiring.Component):
 
     def _split(self, m: Module, below: int) -> list["Ram"]:
         """Return a RAM of the rows below ``below``, and one of those from there on: block RAM, as
-        other rows would need a register as wide behind them. ``sim.bulk`` knows their names."""
+        other rows would need a register as wide behind them. ``sim/bench/bulk`` names them."""
         parts = []
         for above, depth in enumerate((below, self._depth - below)):
             part = Ram(

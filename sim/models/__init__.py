@@ -5,7 +5,7 @@ from pathlib import Path
 __all__ = ["CLOCK", "HOST", "LINK", "MEMORIES"]
 
 _HERE = Path(__file__).resolve().parent
-#: Sources of the clock (``sim.build.build_model(extra_sources=...)``), which the others need.
+#: Sources of the clock (``sim.rtl.build.build_model(extra_sources=...)``), which the others need.
 CLOCK = tuple(_HERE / name for name in ("clock_model.cpp", "clock.hpp"))
 _EVENTS = _HERE / "events.hpp"
 #: Sources of the host model.

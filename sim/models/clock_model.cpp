@@ -23,7 +23,7 @@ struct Piece {
     std::size_t begin, size;
 };
 
-// All arrays of the gateware (sim/arrays.py writes the list when Verilator has run).
+// All arrays of the gateware (sim/rtl/arrays.py writes the list when Verilator has run).
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 constexpr Piece kArrays[] = {
 #include "arrays.inc"
@@ -35,7 +35,7 @@ constexpr unsigned kPatience = 4096;   // ... at most, after it has been found c
 constexpr std::uint64_t kLongest = 1 << 16;
 constexpr std::uint64_t kShortest = 4;  // edges that are worth leaving out
 
-// Read by sim/platform.py through ctypes: same fields, same order.
+// Read by sim/models/platform.py through ctypes: same fields, same order.
 struct ClockStats {
     std::uint64_t cycles = 0, skipped = 0, jumps = 0, looks = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace rocinante {
 
-// Read by sim/platform.py through ctypes: same fields, same order.
+// Read by sim/models/platform.py through ctypes: same fields, same order.
 struct Event {
     std::uint32_t kind;
     std::uint32_t id;     // of the access, or number of the frame

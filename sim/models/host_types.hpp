@@ -8,7 +8,7 @@
 
 namespace rocinante {
 
-// Read by sim/platform.py through ctypes: same fields, same order.
+// Read by sim/models/platform.py through ctypes: same fields, same order.
 struct Settings {
     std::uint64_t read_latency_ps = 500'000;
     std::uint64_t read_jitter_ps = 0;     // up to that much more, random for each read

@@ -22,7 +22,7 @@ namespace {
 constexpr int kPorts = 4;
 constexpr std::uint64_t kPreamble = 8, kFcs = 4, kGap = 12, kShortest = 60;
 
-// Read by sim/platform.py through ctypes: same fields, same order.
+// Read by sim/models/platform.py through ctypes: same fields, same order.
 struct LinkSettings {
     std::uint64_t ps_per_byte = 80;      // 100 Gb/s
     std::uint64_t delay_ps = 100'000;    // propagation

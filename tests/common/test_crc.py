@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 from hdl.common import crc
 from hdl.common.checksum import BeatSum, WordSum
 from hdl.wire.constants import ICRC_RESIDUE
-from sim import packets as pk
+from sim.wire import packets as pk
 
 # Components that refuse their parameters are never elaborated.
 pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")

@@ -14,8 +14,7 @@ from cocotb.triggers import ClockCycles
 from hdl.common.count import BYTES
 from hdl.egress.egress import EgressCounters
 from hdl.ports.headers import GidRow, TxHeader
-from sim import packets as pk
-from sim.packet_stream import (
+from sim.bench.packet_stream import (
     Sink,
     Source,
     beats,
@@ -26,6 +25,7 @@ from sim.packet_stream import (
     sometimes,
     unpack,
 )
+from sim.wire import packets as pk
 
 WIDTH = int(os.environ["EGRESS_WIDTH"])
 SIZE = WIDTH // 8

@@ -3,7 +3,7 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim.build import bench
+from sim.rtl.build import bench
 
 
 @pytest.mark.parametrize("width", [64, 512])

@@ -13,13 +13,13 @@ import pytest
 from scapy.layers.l2 import ARP, Ether
 
 from hdl.config import NicConfig
-from sim import testbench
-from sim.endpoint.client import EndpointClient, EndpointError, EndpointGone
-from sim.endpoint.frames import Deframer, framed
-from sim.packets import dissect
-from sim.pcap import read_pcap
+from sim.bench import testbench
+from sim.tools.endpoint.client import EndpointClient, EndpointError, EndpointGone
+from sim.tools.endpoint.frames import Deframer, framed
+from sim.wire.packets import dissect
+from sim.wire.pcap import read_pcap
 
-COMMAND = (sys.executable, "-P", "-m", "sim.cli")
+COMMAND = (sys.executable, "-P", "-m", "sim.tools.cli")
 RIGHTS = ["LOCAL_WRITE", "REMOTE_READ", "REMOTE_WRITE"]
 OURS, THEIRS = "02:00:00:00:00:01", "02:00:00:00:00:99"
 #: Bytes of each region, and how long a completion may take on a machine that has other work.

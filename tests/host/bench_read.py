@@ -7,7 +7,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
-from sim.testbench import Testbench
+from sim.bench.testbench import Testbench
 from tests.host.dma_clients import Reader, make_writer
 from tests.host.test_read import CLIENTS, WRITERS, config
 

@@ -15,7 +15,7 @@ from hdl.abi.virtio_rdma import (
 )
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_NET, FUNCTION_RDMA
 from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
-from sim.driver.pci import Msix, PciFunction, find_windows
+from sim.guest.driver.pci import Msix, PciFunction, find_windows
 from tests.host.card import COUNTERS, SMALL
 from tests.host.card_host import Host
 

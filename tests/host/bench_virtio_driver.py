@@ -7,8 +7,8 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.limits import config_bytes
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA
 from hdl.config import FUNCTION_RDMA
-from sim.driver.device import DriverOptions, VirtioPciDevice
-from sim.driver.memory import GuestMemory
+from sim.guest.driver.device import DriverOptions, VirtioPciDevice
+from sim.guest.driver.memory import GuestMemory
 from tests.host.card import LARGE
 from tests.host.card_host import OFFERED, Doorbell, Host
 

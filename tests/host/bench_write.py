@@ -6,7 +6,7 @@ import random
 import cocotb
 import numpy as np
 
-from sim.testbench import Testbench
+from sim.bench.testbench import Testbench
 from tests.host.dma import NARROW, PLACED
 from tests.host.dma_clients import Writer, make_writer
 from tests.host.test_read import WRITERS, config

@@ -13,7 +13,7 @@ from hdl.abi.layout import Struct
 from hdl.abi.virtio_pci import Status
 from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA, NicConfig
 from hdl.csr.map import CsrMap, row_map
-from sim.driver.platform import Message
+from sim.guest.driver.platform import Message
 
 #: The features of the device, as in the standard's table.
 OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 1 << 40

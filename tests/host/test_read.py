@@ -4,8 +4,8 @@ import pytest
 
 from hdl.config import NicConfig
 from hdl.host.read import ReadEngine
-from sim.build import Rtl, run
-from sim.testbench import build
+from sim.bench.testbench import build
+from sim.rtl.build import Rtl, run
 
 #: Writers that write anything; one more is narrow.
 CLIENTS, WRITERS = 3, 3

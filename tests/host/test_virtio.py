@@ -5,7 +5,7 @@ import pytest
 from hdl.host.config_space import ConfigImage
 from hdl.host.virtio_counters import CounterWindow
 from hdl.host.virtio_queues import VirtioQueues
-from sim.build import Rtl, build_model, run
+from sim.rtl.build import Rtl, build_model, run
 from tests.host.card import LARGE, SMALL
 
 

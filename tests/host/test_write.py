@@ -4,7 +4,7 @@ import pytest
 
 from hdl.config import NicConfig
 from hdl.host.write import WriteEngine
-from sim.build import run
+from sim.rtl.build import run
 from tests.host.test_read import model
 
 

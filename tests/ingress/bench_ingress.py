@@ -16,8 +16,7 @@ from cocotb.triggers import ClockCycles
 from hdl.common.count import BYTES, COUNT
 from hdl.ingress.counters import IngressCounters
 from hdl.ports.headers import GidRow, RxHeader
-from sim import packets as pk
-from sim.packet_stream import (
+from sim.bench.packet_stream import (
     Sink,
     Source,
     always,
@@ -29,7 +28,8 @@ from sim.packet_stream import (
     sometimes,
     unpack,
 )
-from sim.pcap import read_pcap
+from sim.wire import packets as pk
+from sim.wire.pcap import read_pcap
 from tests.ingress.malformed import malformed, samples, uncovered
 from tests.ingress.reference import cause
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import cocotb
 
-from sim import packets as pk
-from sim.packet_stream import Pattern, every
+from sim.bench.packet_stream import Pattern, every
+from sim.wire import packets as pk
 from tests.ingress.bench_ingress import Bench, check
 
 #: Cycles that Receive takes for an acknowledgement (docs/receive.md).

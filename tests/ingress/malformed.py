@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sim import packets as pk
+from sim.wire import packets as pk
 
 GIDS = [pk.gid_bytes(a) for a in ("10.0.0.2", "10.0.0.1", "fd00::2", "fd00::1")]
 V6 = {"src_gid": GIDS[3], "dst_gid": GIDS[2]}

@@ -1,1 +1,1 @@
-"""Tests of sim/interop."""
+"""Tests of sim/tools/interop."""

@@ -1,4 +1,4 @@
-"""Two sides that share one memory: what ``sim.interop.traffic`` may ask of NIC and guest.
+"""Two sides that share one memory: what ``sim.tools.interop.traffic`` may ask of NIC and guest.
 
 Requests are carried out where they are posted. ``spoil`` is called with every completion and every
 piece of data that goes over, and may change them: what a faulty side would do.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.interop.parties import Party
+from sim.tools.interop.parties import Party
 
 
 class Fabric:

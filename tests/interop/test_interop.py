@@ -17,24 +17,24 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.config import NicConfig
-from sim import testbench
-from sim.endpoint.frames import Deframer, framed
-from sim.env import REPO, ToolError
-from sim.interop import command, image, lab, traffic
-from sim.interop.frames import is_roce
-from sim.interop.guest import require_qemu
-from sim.interop.image import GuestImage
-from sim.interop.parties import Connection, ConnectionOptions
-from sim.interop.relay import Relay
-from sim.interop.scenarios import Scenario
-from sim.interop.traffic import Message, exchange
-from sim.packets import reseal
-from sim.pcap import read_pcap
+from sim.bench import testbench
+from sim.rtl.env import REPO, ToolError
+from sim.tools.endpoint.frames import Deframer, framed
+from sim.tools.interop import command, image, lab, traffic
+from sim.tools.interop.frames import is_roce
+from sim.tools.interop.guest import require_qemu
+from sim.tools.interop.image import GuestImage
+from sim.tools.interop.parties import Connection, ConnectionOptions
+from sim.tools.interop.relay import Relay
+from sim.tools.interop.scenarios import Scenario
+from sim.tools.interop.traffic import Message, exchange
+from sim.wire.packets import reseal
+from sim.wire.pcap import read_pcap
 
 
 def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "sim.cli", "interop", *arguments],
+        [sys.executable, "-P", "-m", "sim.tools.cli", "interop", *arguments],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
@@ -176,7 +176,7 @@ def test_scenarios_are_listed_and_chosen(tmp_path: Path) -> None:
 
 def test_shell_of_the_guest_passes_shellcheck() -> None:
     shellcheck = Path(sys.executable).parent / "shellcheck"
-    script = REPO / "sim/interop/guest/init"
+    script = REPO / "sim/tools/interop/guest/init"
     done = subprocess.run(
         [shellcheck, "-s", "dash", script], capture_output=True, text=True, check=False
     )

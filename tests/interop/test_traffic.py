@@ -2,10 +2,10 @@
 
 import pytest
 
-from sim.interop import traffic
-from sim.interop.parties import Connection, ConnectionOptions
-from sim.interop.scenarios import SCENARIOS
-from sim.interop.traffic import OPERATIONS, Message, Mismatch, Tally, exchange
+from sim.tools.interop import traffic
+from sim.tools.interop.parties import Connection, ConnectionOptions
+from sim.tools.interop.scenarios import SCENARIOS
+from sim.tools.interop.traffic import OPERATIONS, Message, Mismatch, Tally, exchange
 from tests.interop.fabric import Fabric
 
 MESSAGES = [

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 
 from hdl.mac.guards import RxGuard, TxGuard
 from hdl.ports.packet import packet_beat
-from sim.packet_stream import beats, packets
+from sim.bench.packet_stream import beats, packets
 
 WIDTH = 64
 DEADLINE = 400

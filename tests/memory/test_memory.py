@@ -3,7 +3,7 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim.build import Rtl, build_model, run
+from sim.rtl.build import Rtl, build_model, run
 
 CONFIGS = {
     # few lines: they are shared by many pages

@@ -9,11 +9,11 @@ import pytest
 
 from hdl.abi.enums import Access, Mtu, QpAttrMask, QpState, QpType, SendFlags, WcStatus, WrOpcode
 from hdl.config import NicConfig
-from sim.bulk.loader import DirectTables, bulk
-from sim.bulk.memories import scopes, words
-from sim.driver.memory import view
-from sim.system import QpOptions, System, connect
-from sim.verbs import CQ, MR, QP, QPAttr, QPCap, QPInitAttr, SendWR
+from sim.bench.bulk.loader import DirectTables, bulk
+from sim.bench.bulk.memories import scopes, words
+from sim.bench.system import QpOptions, System, connect
+from sim.guest.driver.memory import view
+from sim.guest.verbs import CQ, MR, QP, QPAttr, QPCap, QPInitAttr, SendWR
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE

@@ -10,9 +10,9 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import SendFlags, WrOpcode
 from hdl.common.epoch import EPOCH
-from sim.platform import Wire
-from sim.system import System
-from sim.verbs import RecvWR
+from sim.bench.system import System
+from sim.guest.verbs import RecvWR
+from sim.models.platform import Wire
 from tests.nic.bench_nic import CONFIG, Pair
 
 SEED = int(os.environ.get("SEED", "1"))

@@ -11,12 +11,12 @@ from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, Wc
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
-from sim.driver.device import ALL_FEATURES, DriverOptions
-from sim.driver.virtqueue import RingPolicy
-from sim.packets import dissect
-from sim.pcap import read_pcap
-from sim.system import QpOptions, System, connect
-from sim.verbs import CQ, MR, SGE, QPAttr, QPCap, RecvWR, SendWR
+from sim.bench.system import QpOptions, System, connect
+from sim.guest.driver.device import ALL_FEATURES, DriverOptions
+from sim.guest.driver.virtqueue import RingPolicy
+from sim.guest.verbs import CQ, MR, SGE, QPAttr, QPCap, RecvWR, SendWR
+from sim.wire.packets import dissect
+from sim.wire.pcap import read_pcap
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE

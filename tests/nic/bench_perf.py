@@ -6,12 +6,12 @@ from pathlib import Path
 import cocotb
 import pytest
 
-from sim.perf import traffic
-from sim.perf.bandwidth import bandwidth
-from sim.perf.latency import latency
-from sim.perf.plan import Plan
-from sim.perf.traffic import Ends
-from sim.system import System
+from sim.bench.system import System
+from sim.tools.perf import traffic
+from sim.tools.perf.bandwidth import bandwidth
+from sim.tools.perf.latency import latency
+from sim.tools.perf.plan import Plan
+from sim.tools.perf.traffic import Ends
 
 WIDTH = int(os.environ.get("ROCINANTE_WIDTH", "64"))
 FEW = {"sizes": (64,), "width": WIDTH, "tx_depth": 16, "cq_mod": 4, "post_list": 4, "iters": 4}

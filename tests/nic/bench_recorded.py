@@ -9,11 +9,11 @@ import numpy as np
 
 from hdl.abi.enums import Access, Mtu, SendFlags, WcStatus, WrOpcode
 from hdl.config import NicConfig
-from sim.platform import Wire
-from sim.replay.bench import play_run
-from sim.replay.plan import Plan
-from sim.system import QpOptions, System, connect
-from sim.verbs import CQ, MR, RecvWR, SendWR
+from sim.bench.system import QpOptions, System, connect
+from sim.guest.verbs import CQ, MR, RecvWR, SendWR
+from sim.models.platform import Wire
+from sim.tools.replay.bench import play_run
+from sim.tools.replay.plan import Plan
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE

@@ -8,11 +8,11 @@ import cocotb
 
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
-from sim.packets import dissect, reseal
-from sim.replay.bench import play_run
-from sim.replay.compare import FREE
-from sim.replay.pairing import RESPONSES
-from sim.replay.plan import Plan
+from sim.tools.replay.bench import play_run
+from sim.tools.replay.compare import FREE
+from sim.tools.replay.pairing import RESPONSES
+from sim.tools.replay.plan import Plan
+from sim.wire.packets import dissect, reseal
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
 from tests.sim.replay_golden import GOLDEN, MERGED, REPLAYED
 

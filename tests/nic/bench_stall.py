@@ -3,7 +3,7 @@
 import cocotb
 
 from hdl.abi.enums import WrOpcode
-from sim.verbs import MR
+from sim.guest.verbs import MR
 from tests.nic.bench_nic import RIGHTS, Pair
 
 

@@ -1,6 +1,6 @@
-"""Thousands of objects without the command path (``sim.bulk``), as the command path leaves them."""
+"""Thousands of objects as the command path leaves them, without it (``sim.bench.bulk``)."""
 
-from sim.build import run
+from sim.rtl.build import run
 from tests.nic.test_nic import model
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim import testbench
+from sim.bench import testbench
 from tests.sim.test_models import recorded
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim import testbench
-from sim.build import Rtl, lint, run
+from sim.bench import testbench
+from sim.rtl.build import Rtl, lint, run
 
 BENCHES = [
     "every_operation_at_the_edges",

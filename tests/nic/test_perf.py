@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sim.build import run
-from sim.packets import Dissected, dissect
-from sim.pcap import read_pcap
-from sim.perf.command import measure
-from sim.perf.plan import MANY, Plan
+from sim.rtl.build import run
+from sim.tools.perf.command import measure
+from sim.tools.perf.plan import MANY, Plan
+from sim.wire.packets import Dissected, dissect
+from sim.wire.pcap import read_pcap
 from tests.nic.test_nic import model
 
 BANDWIDTH: list[dict[str, Any]] = [

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sim.cli import rocinante
-from sim.packets import reseal
-from sim.pcap import read_pcap
+from sim.tools.cli import rocinante
+from sim.wire.packets import reseal
+from sim.wire.pcap import read_pcap
 from tests.sim.replay_captures import Capture, Talk, merged
 from tests.sim.replay_golden import GOLDEN
 

@@ -1,6 +1,6 @@
 """What a simulation of the whole NIC says when it comes to no end; counters of the guest."""
 
-from sim.build import run
+from sim.rtl.build import run
 from tests.nic.test_nic import model
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.build import Rtl, lint
+from sim.rtl.build import Rtl, lint
 
 
 def test_lint() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.build import bench
+from sim.rtl.build import bench
 
 PARTS = (
     "send",

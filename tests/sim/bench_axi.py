@@ -1,4 +1,4 @@
-"""cocotbext-axi's streams and memory as hosts and wire (sim.simspeed.axi), on the echoing cards."""
+"""cocotbext-axi's streams and memory as hosts and wire, on the echoing cards."""
 
 import os
 import random
@@ -6,7 +6,7 @@ import random
 import cocotb
 import numpy as np
 
-from sim.simspeed.axi import AxiTestbench
+from sim.tools.simspeed.axi import AxiTestbench
 from tests.sim.bench_models import Card
 from tests.sim.echo import REGISTERS
 from tests.sim.test_models import config

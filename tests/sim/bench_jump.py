@@ -9,7 +9,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 
-from sim.platform import Wire
+from sim.models.platform import Wire
 from tests.sim.bench_models import Card, start
 from tests.sim.echo import REGISTERS
 

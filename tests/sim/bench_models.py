@@ -10,10 +10,10 @@ import pytest
 import scapy.utils
 from cocotb.triggers import Timer
 
-from sim import native
-from sim.pcap import read_pcap
-from sim.platform import Wire
-from sim.testbench import Testbench
+from sim.bench.testbench import Testbench
+from sim.models import native
+from sim.models.platform import Wire
+from sim.wire.pcap import read_pcap
 from tests.sim.echo import REGISTERS
 from tests.sim.test_models import config
 

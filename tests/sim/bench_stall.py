@@ -3,9 +3,9 @@
 import cocotb
 
 from hdl.config import NicConfig
-from sim.probes import load
-from sim.stall import stall_report
-from sim.testbench import Testbench
+from sim.bench.stall import stall_report
+from sim.bench.testbench import Testbench
+from sim.rtl.readable import load
 
 CONFIG = NicConfig(width=64)
 

@@ -12,8 +12,8 @@ import numpy as np
 from hdl.abi import virtio_pci as abi
 from hdl.abi import virtio_rdma
 from hdl.abi.virtio_pci import CapId, CfgType, DescFlags, Feature, MsixControl, Status
-from sim.driver.memory import GuestMemory
-from sim.driver.platform import Message
+from sim.guest.driver.memory import GuestMemory
+from sim.guest.driver.platform import Message
 
 FUNCTION = 1
 BAR = 2

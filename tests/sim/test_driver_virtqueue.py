@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
-from sim.driver.errors import RdmaError, RingError
-from sim.driver.memory import view
-from sim.driver.virtqueue import RingPolicy, Segment, SplitQueue, Used, split_segments
+from sim.guest.driver.errors import RdmaError, RingError
+from sim.guest.driver.memory import view
+from sim.guest.driver.virtqueue import RingPolicy, Segment, SplitQueue, Used, split_segments
 from tests.sim.fake_pci import FakePci, FakePlatform
 
 

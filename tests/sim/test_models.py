@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from hdl.config import NicConfig
-from sim.build import Rtl, run
-from sim.pcap import read_pcap, write_pcap
-from sim.testbench import build, top_source
+from sim.bench.testbench import build, top_source
+from sim.rtl.build import Rtl, run
+from sim.wire.pcap import read_pcap, write_pcap
 
 
 class Recorded(NamedTuple):

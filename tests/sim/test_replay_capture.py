@@ -10,11 +10,11 @@ from scapy.utils import RawPcapNgReader
 
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
-from sim.env import REPO
-from sim.packets import build
-from sim.pcap import read_capture
-from sim.replay.compare import FREE
-from sim.replay.plan import Plan
+from sim.rtl.env import REPO
+from sim.tools.replay.compare import FREE
+from sim.tools.replay.plan import Plan
+from sim.wire.packets import build
+from sim.wire.pcap import read_capture
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
 from tests.sim.replay_golden import GOLDEN, MERGED, REPLAYED, table
 

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from hdl.abi.enums import Access
 from hdl.wire.opcodes import Operation as Op
-from sim.cli import rocinante
-from sim.packets import build, dissect, gid_bytes, reseal
-from sim.replay.capture import Packet, numbers_text
-from sim.replay.compare import FREE, Report, as_sent, differences
-from sim.replay.facts import Facts
-from sim.replay.plan import Plan
+from sim.tools.cli import rocinante
+from sim.tools.replay.capture import Packet, numbers_text
+from sim.tools.replay.compare import FREE, Report, as_sent, differences
+from sim.tools.replay.facts import Facts
+from sim.tools.replay.plan import Plan
+from sim.wire.packets import build, dissect, gid_bytes, reseal
 from tests.sim.replay_captures import Capture, Talk, tagged
 
 A, B = "10.0.0.1", "10.0.0.2"

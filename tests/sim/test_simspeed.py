@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from sim.build import Rtl, run
-from sim.simspeed.command import Speed, compare, simspeed
-from sim.testbench import build
+from sim.bench.testbench import build
+from sim.rtl.build import Rtl, run
+from sim.tools.simspeed.command import Speed, compare, simspeed
 from tests.sim.test_models import config
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from sim.build import Rtl, run
-from sim.probes import Probe, load, probes, rules
-from sim.testbench import build
+from sim.bench.probes import probes
+from sim.bench.testbench import build
+from sim.rtl.build import Rtl, run
+from sim.rtl.readable import Probe, load, rules
 from tests.sim.bench_stall import CONFIG
 from tests.sim.parts import Servers
 

@@ -11,9 +11,9 @@ from hdl.abi.enums import Access, Mtu, NotifyFlags, QpState, QpType, SendFlags, 
 from hdl.abi.enums import WcStatus as Status
 from hdl.abi.enums import WrOpcode as Op
 from hdl.abi.virtio_pci import Feature
-from sim.driver.device import ALL_FEATURES, DriverOptions
-from sim.driver.virtqueue import RingPolicy
-from sim.verbs import (
+from sim.guest.driver.device import ALL_FEATURES, DriverOptions
+from sim.guest.driver.virtqueue import RingPolicy
+from sim.guest.verbs import (
     AH,
     CQ,
     MR,

@@ -7,8 +7,8 @@ import pytest
 
 from hdl.abi.enums import Access, QpAttrMask, QpState, QpType, SendFlags, WcStatus, WrOpcode
 from hdl.abi.virtio_rdma import CQE
-from sim.driver.device import DriverOptions
-from sim.verbs import (
+from sim.guest.driver.device import DriverOptions
+from sim.guest.verbs import (
     CQ,
     MR,
     PD,

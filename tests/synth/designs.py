@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from sim.synth import tool
-from sim.synth.netlist import Netlist, read
+from sim.tools.synth import tool
+from sim.tools.synth.netlist import Netlist, read
 
 ADDER = """
 module adder(input clk, input [31:0] a, b, output reg [31:0] s);

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.synth import baseline
-from sim.synth.parts import choose, configuration
-from sim.synth.report import measure
+from sim.tools.synth import baseline
+from sim.tools.synth.parts import choose, configuration
+from sim.tools.synth.report import measure
 
 #: The larger components whose mapping takes seconds: SendFetch alone takes minutes.
 COMPARED = (

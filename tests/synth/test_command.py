@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.config import NicConfig
-from sim import cli, console
-from sim.env import BuildError
-from sim.synth import baseline, command
-from sim.synth.parts import components, configuration, parts
-from sim.synth.report import Report
+from sim.rtl.env import BuildError
+from sim.tools import cli, console
+from sim.tools.synth import baseline, command
+from sim.tools.synth.parts import components, configuration, parts
+from sim.tools.synth.report import Report
 
 SMALL = ("--width", "64", "--config", "qps=64", "--room", "interrupts")
 

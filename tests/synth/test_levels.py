@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sim.env import BuildError
-from sim.synth.cells import Cell
-from sim.synth.levels import Walk
-from sim.synth.netlist import Netlist
+from sim.rtl.env import BuildError
+from sim.tools.synth.cells import Cell
+from sim.tools.synth.levels import Walk
+from sim.tools.synth.netlist import Netlist
 from tests.synth import designs
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hdl.config import NicConfig
-from sim.env import BuildError, ToolError
-from sim.synth import place, tool
-from sim.synth.parts import Part
+from sim.rtl.env import BuildError, ToolError
+from sim.tools.synth import place, tool
+from sim.tools.synth.parts import Part
 
 USED = {cell: {"used": number, "available": 100} for number, cell in enumerate(place._COUNTED)}
 STEP = {"delay": 0.5, "type": "routing", "net": "x[3]", "to": {"cell": "c", "port": "D"}}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sim.env import BuildError, ToolError
-from sim.synth import tool
-from sim.synth.levels import Walk
-from sim.synth.netlist import read
-from sim.synth.report import count
+from sim.rtl.env import BuildError, ToolError
+from sim.tools.synth import tool
+from sim.tools.synth.levels import Walk
+from sim.tools.synth.netlist import read
+from sim.tools.synth.report import count
 from tests.synth import designs
 
 

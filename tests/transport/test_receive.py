@@ -1,6 +1,6 @@
 """The receive side against its reference model (bench_receive.py holds the cases)."""
 
-from sim.build import bench
+from sim.rtl.build import bench
 
 
 def test_receive():

@@ -17,8 +17,8 @@ from hdl.wire import constants, docs, gateware
 from hdl.wire.headers import BTH, ETHERNET, HEADERS, IPV4, IPV6, RETH, VLAN, Header
 from hdl.wire.headers import UDP as UDP_HEADER
 from hdl.wire.opcodes import MAX_EXTENDED, OPCODES, ROCE_OPCODES, Payload
-from sim import packets as pk
-from sim.pcap import read_pcap
+from sim.wire import packets as pk
+from sim.wire.pcap import read_pcap
 
 ROOT = Path(__file__).parents[2]
 SIZES = {

@@ -1,1 +1,1 @@
-"""Tests of sim/perf."""
+"""Tests of sim/tools/perf."""

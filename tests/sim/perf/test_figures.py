@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.packets import build
-from sim.pcap import write_pcap
-from sim.perf.figures import Latency, data_packets, rates
+from sim.tools.perf.figures import Latency, data_packets, rates
+from sim.wire.packets import build
+from sim.wire.pcap import write_pcap
 
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
 READ_REQUEST, READ_FIRST, READ_MIDDLE, READ_LAST, ACK = 0x0C, 0x0D, 0x0E, 0x0F, 0x11

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hdl.config import NicConfig
-from sim.perf.plan import (
+from sim.tools.perf.plan import (
     IN_FLIGHT,
     LARGEST_REGION,
     MANY,

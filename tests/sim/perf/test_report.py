@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim import cli
-from sim.packets import build
-from sim.pcap import write_pcap
-from sim.perf import command
-from sim.perf.figures import data_packets
-from sim.perf.plan import Plan
-from sim.perf.report import Row, body, footer, header, make_row
+from sim.tools import cli
+from sim.tools.perf import command
+from sim.tools.perf.figures import data_packets
+from sim.tools.perf.plan import Plan
+from sim.tools.perf.report import Row, body, footer, header, make_row
+from sim.wire.packets import build
+from sim.wire.pcap import write_pcap
 
 KEYS = [
     "op",
@@ -193,7 +193,7 @@ def test_nothing_in_the_timed_part_is_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write_pcap(tmp_path / "x.pcap", [])
-    monkeypatch.setattr("sim.testbench.build", lambda **_: None)
+    monkeypatch.setattr("sim.bench.testbench.build", lambda **_: None)
     monkeypatch.setattr(command, "_run", lambda *_: [found(tmp_path / "x.pcap")])
     status, output = call("write_bw", "-s", "64", "-n", "1")
     assert status == 1

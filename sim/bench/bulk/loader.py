@@ -1,0 +1,118 @@
+"""The bulk loader: driver and firmware as always, without the traffic between them and the card.
+
+    with bulk(node_a), bulk(node_b):
+        ...                     # CQ.create, QP.create, modify, connect: thousands of them
+
+Inside the block, the driver's control requests are handed to the firmware's own command code
+directly, and what would go through a register window row by row is read and written in the
+card's memories at once: the rows of the QPs, the used indices, the virtqueues' rows. All other
+register accesses (wakes, counters, CQ rows, regions, doorbells) reach the card as usual, in
+order. So tables, driver and firmware end as the command path would leave them, which
+``tests/nic/bench_bulk.py`` checks byte for byte; what differs is where the control queue's
+rings stand. A development tool: a guest has no such way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from firmware.commands import Commands
+from firmware.device import Request, Row
+from firmware.registers import Registers
+from hdl.abi.virtio_pci import CfgType
+from hdl.config import FUNCTION_RDMA
+from hdl.csr.map import row_map
+from sim.bench.bulk.memories import Memory
+from sim.bench.bulk.queues import QueueRegisters
+from sim.guest.driver.rdma import CommandResult
+from sim.guest.driver.virtqueue import RingPolicy
+
+if TYPE_CHECKING:
+    from sim.bench.system import Node
+
+__all__ = ["TABLES", "DirectTables", "bulk"]
+
+#: Tables (``hdl.csr.blocks.TABLES``) with a row for each QP or queue -> the RAMs that hold them.
+TABLES = {
+    "qp_cfg": ("qp_cfg.rows",),
+    "qp_fetch": ("qp_fetch.rows",),
+    "qp_tx": ("qp_tx.rows",),
+    "qp_ack": ("qp_ack.rows",),
+    "qp_rx": ("qp_rx.rows", "qp_rx_ahead.rows"),
+    "qp_reply": ("qp_reply.rows",),
+    "used": ("completion.indices",),
+    "queue": ("virtio.queues.rows",),
+}
+
+
+class DirectTables(Registers):
+    """``firmware.device.Hardware`` whose tables of ``TABLES`` are the card's memories themselves.
+
+    A write takes effect at once; whoever uses it sees to it that no room is at work on the row.
+    """
+
+    def __init__(self, node: Node):
+        super().__init__(node.testbench.management[node.index], node.testbench.config)
+        card = f"testbench.nic{node.index}"
+        self.memories = {
+            table: Memory(*(f"{card}.{place}" for place in places))
+            for table, places in TABLES.items()
+        }
+
+    async def _command(self, name: str, field: str | None = None, **values: int) -> None:
+        """Give a command and wait until it is taken; so none is busy before it."""
+        await self._write(f"command.{name}", **values)
+        await self._wait("command.busy", field or name, name)
+
+    async def read_row(self, table: str, index: int) -> dict[str, int]:
+        """Read a row from the first copy."""
+        if (memory := self.memories.get(table)) is None:
+            return await super().read_row(table, index)
+        return row_map(table).unpack_number(memory.read(index))
+
+    async def write_row(self, table: str, index: int, row: Row) -> None:
+        """Write a row into all copies."""
+        if (memory := self.memories.get(table)) is None:
+            await super().write_row(table, index, row)
+        else:
+            memory.write(index, row_map(table).pack_number(row))
+
+
+@contextmanager
+def bulk(node: Node) -> Iterator[None]:
+    """Inside the block, what the node's driver asks of its card takes next to no time.
+
+    The firmware's task stands still meanwhile and goes on behind the block, if there was one.
+    """
+    tables, device, firmware = DirectTables(node), node.context.device, node.firmware
+    commands = Commands(tables, firmware.commands.limits, firmware.hints)
+    commands.objects, commands.vlans = firmware.commands.objects, firmware.commands.vlans
+
+    async def request(
+        data: bytes, response_size: int, name: str = "request", policy: RingPolicy | None = None
+    ) -> CommandResult:
+        asked = Request(FUNCTION_RDMA, data, len(data), response_size)
+        response = await commands.serve(asked)
+        return CommandResult(len(response), response)
+
+    running = node.firmware_runs
+    node.stop_firmware()
+    queues = QueueRegisters(
+        node.host.mmio,
+        node.testbench.config,
+        tables.memories["queue"],
+        FUNCTION_RDMA,
+        device.windows[CfgType.COMMON],
+    )
+    try:
+        with (
+            patch.object(device, "control_request", request),
+            patch.object(node.host, "mmio", queues),
+        ):
+            yield
+    finally:
+        if running:
+            node.start_firmware()

@@ -1,0 +1,215 @@
+"""Cards with hosts, firmware and drivers, up and connected: what benches and commands start from.
+
+Used inside a simulation that ``sim.bench.testbench.build`` has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Timer
+
+from firmware.registers import Registers
+from firmware.service import Firmware
+from hdl.abi.enums import Access, Mtu, QpType
+from hdl.config import NicConfig
+from sim.bench.stall import node_report, stall_report
+from sim.bench.testbench import Testbench
+from sim.guest.driver.device import DriverOptions
+from sim.guest.verbs import CQ, PD, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
+
+__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect"]
+
+#: How often the firmware looks at its mailbox, ns of simulated time.
+FIRMWARE_POLL_NS = 500
+#: Default of a test that never gets its completion, ns of simulated time.
+TIMEOUT_NS = 2_000_000
+#: Time after which a WRITE that was acknowledged must be visible in memory, ns.
+VISIBLE_NS = 2_000
+
+
+class Node:
+    """One host with its card: firmware task, driver context, address.
+
+    ``name`` is a or b; ``address`` the IP address of GID 0, ``vlan`` the tag of its packets (None:
+    no tag); ``mac`` 6 bytes.
+    """
+
+    def __init__(
+        self,
+        testbench: Testbench,
+        index: int,
+        *,
+        address: str | None = None,
+        mac: bytes | None = None,
+        vlan: int | None = None,
+    ):
+        self.testbench, self.index = testbench, index
+        self.name = "ab"[index] if index < 2 else str(index)
+        self.host = testbench.hosts[index]
+        self.registers = Registers(testbench.management[index], testbench.config)
+        self.firmware = Firmware(self.registers, testbench.config)
+        self.address = address or f"10.0.0.{index + 1}"
+        self.mac = mac or bytes((2, 0, 0, 0, 0, index + 1))
+        self.vlan = vlan
+        self.context: Context
+        self._task: Any = None
+
+    async def start(self, options: DriverOptions | None = None) -> None:
+        """Set the port up, start the firmware, bring the driver up, set GID 0.
+
+        Register accesses take no time meanwhile: bringing up is not what is simulated.
+        """
+        self.host.set(mmio_latency_ns=0)
+        await self.registers.check()
+        await self.registers.set_port(self.mac, lossless=True)
+        self.start_firmware()
+        self.context = await Context.open(self.host, options=options)
+        await self.add_address(0, self.address, self.vlan)
+        self.host.set()
+
+    async def add_address(self, index: int, address: str | bytes, vlan: int | None = None) -> None:
+        """Set GID ``index`` to an IP address or 16 bytes; its packets get the tag of ``vlan``."""
+        self.firmware.set_vlan(index, vlan)
+        await self.context.add_gid(index, address)
+
+    @property
+    def firmware_runs(self) -> bool:
+        """Whether the firmware's task goes on."""
+        return self._task is not None
+
+    def start_firmware(self) -> None:
+        """Run the firmware from now on."""
+
+        async def idle() -> None:
+            await Timer(FIRMWARE_POLL_NS, "ns")
+
+        self._task = cocotb.start_soon(self.firmware.run(idle))
+
+    def stop_firmware(self) -> None:
+        """Stop the firmware: the hardware goes on alone."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def counters(self) -> dict[str, int]:
+        """All counters of the card, port and rooms."""
+        return await self.registers.counters()
+
+
+@dataclass
+class QpOptions:
+    """How ``connect`` creates and joins two QPs."""
+
+    cap: QPCap = field(
+        default_factory=lambda: QPCap(
+            max_send_wr=64, max_recv_wr=64, max_send_sge=32, max_recv_sge=32, max_inline_data=256
+        )
+    )
+    mtu: Mtu = Mtu.MTU_4096
+    psns: tuple[int, int] = (0x123456, 0x654321)
+    sq_sig_all: int = 0
+    max_rd_atomic: int = 4
+    access: Access = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+    traffic_class: int = 0
+    rnr_retry: int = 7
+    gid: int = 0  # index of the address that both ends use
+    priority: int = 0
+
+
+async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Do things of different nodes at the same simulated time; results in order."""
+    tasks = [cocotb.start_soon(one) for one in work]
+    return [await task for task in tasks]
+
+
+async def connect(
+    nodes: Sequence[Node], pds: Sequence[PD], cqs: Sequence[CQ], options: QpOptions | None = None
+) -> tuple[QP, QP]:
+    """An RC connection between two nodes, both ends in RTS."""
+    o = options or QpOptions()
+    qps: list[QP] = await _together(
+        *(
+            QP.create(pd, QPInitAttr(QpType.RC, cq, cq, replace(o.cap), o.sq_sig_all))
+            for pd, cq in zip(pds, cqs, strict=True)
+        )
+    )
+
+    def attr(i: int) -> QPAttr:
+        other = nodes[1 - i]
+        route = GlobalRoute(
+            dgid=other.context.query_gid(1, o.gid), sgid_index=o.gid, traffic_class=o.traffic_class
+        )
+        return QPAttr(
+            path_mtu=o.mtu,
+            dest_qp_num=qps[1 - i].qp_num,
+            sq_psn=o.psns[i],
+            rq_psn=o.psns[1 - i],
+            max_rd_atomic=o.max_rd_atomic,
+            max_dest_rd_atomic=o.max_rd_atomic,
+            qp_access_flags=o.access,
+            rnr_retry=o.rnr_retry,
+            ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
+        )
+
+    await _together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
+    return qps[0], qps[1]
+
+
+class System:
+    """Two connected cards (or one whose wire Python holds), every driver up.
+
+    >>> system = await System.start(dut, config)            # doctest: +SKIP
+    >>> a, b = system.nodes                                 # doctest: +SKIP
+    """
+
+    def __init__(self, testbench: Testbench):
+        self.testbench = testbench
+        self.nodes = [Node(testbench, i) for i in range(len(testbench.hosts))]
+
+    @classmethod
+    async def start(
+        cls,
+        dut: Any,
+        config: NicConfig,
+        *,
+        options: DriverOptions | None = None,
+        deadline_cycles: int = 2_000_000,
+        **bench: Any,
+    ) -> System:
+        """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``."""
+        testbench = Testbench(dut, config=config, **{"jump": True, **bench})
+        return await cls.on(testbench, options=options, deadline_cycles=deadline_cycles)
+
+    @classmethod
+    async def on(
+        cls,
+        testbench: Testbench,
+        *,
+        options: DriverOptions | None = None,
+        deadline_cycles: int = 2_000_000,
+    ) -> System:
+        """``start`` on a testbench that has been made, but not started."""
+        await testbench.start()
+        system = cls(testbench)
+        testbench.deadline(deadline_cycles, system.report)
+        await _together(*(node.start(options) for node in system.nodes))
+        return system
+
+    def stop_firmware(self) -> None:
+        """Stop the firmware of all cards."""
+        for node in self.nodes:
+            node.stop_firmware()
+
+    async def report(self) -> str:
+        """Where everything stands, for a simulation that has come to no end.
+
+        Stops the firmware: the register bus has one user at a time.
+        """
+        parts = [stall_report(self.testbench)]  # first: it shows this very cycle
+        self.stop_firmware()
+        parts += [await node_report(node) for node in self.nodes]
+        return "\n".join(parts)

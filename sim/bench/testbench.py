@@ -1,0 +1,259 @@
+"""A simulation of one or two cards: generates the top, builds it, and brings it up inside cocotb.
+
+Outside the simulation: ``build`` (and ``sim.rtl.build.run``). Inside: ``Testbench(dut, ...)``, then
+``await testbench.start()``.
+
+The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of the gateware
+(``nic<i>``), a ``host_model`` when it has a host port (members ``host``), a ``link_model`` when it
+has MAC ports (``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and
+``wire<i>_event``. Further ports of the gateware become ports of the top, named ``nic<i>_<port>``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cocotb.simtime import get_sim_time
+from cocotb.triggers import RisingEdge, Timer
+
+from hdl.config import NicConfig
+from sim import models
+from sim.bench.probes import probes
+from sim.models import native
+from sim.models.platform import Deadline, Host, Management, Wire
+from sim.rtl.build import BuiltModel, Rtl, Visible, build_model, verilog
+from sim.rtl.env import build_root
+
+__all__ = ["Testbench", "build", "top_source"]
+
+_RESET_CYCLES = 4
+
+
+def _ports(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Ports of module ``name`` in generated Verilog: name -> (direction, width)."""
+    found = re.search(rf"^module \\?{re.escape(name)} ?\(.*?^endmodule", text, re.M | re.S)
+    if found is None:
+        raise ValueError(f"No module {name!r} in the Verilog")
+    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", found[0], re.M)
+    return {port: (direction, int(high or 0) + 1) for direction, high, port in ports}
+
+
+def top_source(
+    ports: dict[str, tuple[str, int]],
+    *,
+    module: str,
+    width: int,
+    nics: int,
+    with_models: bool = True,
+) -> str:
+    """SystemVerilog of the top for ``nics`` instances of ``module``.
+
+    Without models the host port's signals are ports of the top too, and its MAC ports AXI streams
+    ``nic<i>_mac_tx`` and ``nic<i>_mac_rx`` (error in ``tuser``).
+    Raises ValueError if a host or MAC port's width does not fit ``width``.
+    """
+    beats = {
+        "host__rd_rsp__payload": width + 10,
+        "host__wr__payload": width + width // 8 + 91,
+        "mac_tx__payload": width + width // 8 + 3,
+    }
+    for port, bits in beats.items():
+        if port in ports and ports[port][1] != bits:
+            raise ValueError(f"{port} must have {bits} bits at width {width}, not {ports[port][1]}")
+    head, body = ["    input logic clk", "    input logic rst"], []
+    for i in range(nics):
+        joined = [".clk(clk)", ".rst(rst)"]
+        host, wire = [], []
+        for port, (direction, bits) in sorted(ports.items()):
+            if port in ("clk", "rst"):
+                continue
+            signal = f"nic{i}_{port}"
+            joined.append(f".{port}({signal})")
+            if port.startswith("host__") and with_models:
+                host.append(f".{port.removeprefix('host__')}({signal})")
+            elif port.startswith(("mac_tx__", "mac_rx__")):
+                wire.append(f".{port}({signal})")
+            else:
+                head.append(f"    {direction} logic [{bits - 1}:0] {signal}")
+                continue
+            body.append(f"    logic [{bits - 1}:0] {signal};")
+        body.append(_instance(module, f"nic{i}", joined))
+        if not with_models:
+            for name, out in (("mac_tx", True), ("mac_rx", False)):
+                streams, lines = _axi_stream(f"nic{i}_{name}", width, out=out)
+                head += streams
+                body += lines
+            continue
+        for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
+            if pins:
+                head.append(f"    output logic {name}{i}_event")
+                own = [".clk(clk)", ".rst(rst)", f".event_o({name}{i}_event)"]
+                kind = f"{model} #(.WIDTH({width}), .ID({i}))"
+                body.append(_instance(kind, f"{name}{i}", own + pins))
+    lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
+    return "\n".join([*lines, "endmodule", ""])
+
+
+def _axi_stream(name: str, width: int, *, out: bool) -> tuple[list[str], list[str]]:
+    """Ports of the top and what joins them to a packet stream ``name``."""
+    fields = {"tdata": width, "tkeep": width // 8, "tlast": 1, "tuser": 1, "tvalid": 1, "tready": 1}
+    ports = [
+        f"    {'output' if out != (field == 'tready') else 'input'} logic "
+        f"[{bits - 1}:0] {name}_{field}"
+        for field, bits in fields.items()
+    ]
+    data, keep, last, user, valid, ready = (f"{name}_{field}" for field in fields)
+    if out:
+        lines = [
+            f"    assign {data} = {name}__payload[0+:{width}];",
+            f"    assign {keep} = {name}__payload[{width}+:{width // 8}];",
+            f"    assign {{{user}, {last}}} = {name}__payload[{width + width // 8 + 1}+:2];",
+            f"    assign {valid} = {name}__valid;",
+            f"    assign {name}__ready = {ready};",
+        ]
+    else:
+        lines = [
+            f"    logic {name}_first;",
+            f"    always @(posedge clk) if (rst) {name}_first <= 1;",
+            f"    else if ({valid} & {ready}) {name}_first <= {last};",
+            f"    assign {name}__payload = {{{user}, {last}, {name}_first, {keep}, {data}}};",
+            f"    assign {name}__valid = {valid};",
+            f"    assign {ready} = {name}__ready;",
+        ]
+    return ports, lines
+
+
+def _instance(module: str, name: str, pins: Iterable[str]) -> str:
+    return f"    {module} {name} (\n        " + ",\n        ".join(pins) + "\n    );"
+
+
+def build(
+    rtl: Rtl | None = None,
+    *,
+    config: NicConfig,
+    nics: int = 1,
+    waves: bool = False,
+    visible: Visible = "ports",
+    with_models: bool = True,
+) -> BuiltModel:
+    """Build the simulation of ``nics`` (1 to 4) cards; without ``rtl`` they are the whole NIC.
+
+    with_models: False leaves hosts and wires to Python (``sim.tools.simspeed``).
+    """
+    if not 1 <= nics <= 4:
+        raise ValueError(f"nics must be 1 to 4, not {nics!r}")
+    rtl = rtl or Rtl("hdl.nic:Nic", {"config": config}, "nic")
+    text = verilog(rtl).read_text()
+    ports = _ports(text, rtl.name)
+    folder = (
+        build_root() / "testbench" / f"{rtl.name}-{rtl.key}-{nics}{'' if with_models else '-bare'}"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    top = folder / "testbench.sv"
+    source = top_source(
+        ports, module=rtl.name, width=config.width, nics=nics, with_models=with_models
+    )
+    if not top.exists() or top.read_text() != source:
+        top.write_text(source)
+    extra = {top}
+    if with_models:
+        extra |= set(models.CLOCK)
+        extra |= set(models.HOST if "host__rd_req__payload" in ports else ())
+        extra |= set(models.LINK if "mac_tx__payload" in ports else ())
+    return build_model(
+        rtl,
+        top="testbench",
+        extra_sources=sorted(extra),
+        waves=waves,
+        visible=visible,
+        readable={rtl.name: probes(text)},
+        memories=True,
+    )
+
+
+class Testbench:
+    """Clock, reset, hosts and wires of a running simulation.
+
+    dut: the top. memory: bytes of each host. shuffle: seed of the page order, None = ascending.
+    connect: join the cards 0 and 1 by a wire (else the far end of each is Python).
+    jump: leave out cycles in which nothing can change; nobody but the clock may notice. Not for a
+    bench that drives other inputs than hosts and wires, or waits for edges other than with
+    ``cycles``. ``ROCINANTE_JUMP=0`` in the environment forbids it.
+    Members: ``hosts``, ``wires``, ``management`` (one for each card, as far as it has the port),
+    ``period_ps``.
+    """
+
+    __test__ = False  # not a test, whatever pytest thinks of its name
+
+    def __init__(
+        self,
+        dut: Any,
+        *,
+        config: NicConfig,
+        memory: int = 256 << 20,
+        shuffle: int | None = 1,
+        connect: bool = True,
+        jump: bool = False,
+    ):
+        self.dut, self.config = dut, config
+        self.period_ps = 1_000_000_000_000 // config.clock_hz // 2 * 2
+        self.hosts: list[Host] = []
+        self.wires: list[Wire] = []
+        self._memory, self._shuffle, self._connect = memory, shuffle, connect
+        self._jump = jump and os.environ.get("ROCINANTE_JUMP") != "0"
+        self._clock = native.structure(native.ClockStats, "clock_stats")
+
+    @property
+    def clock(self) -> Any:
+        """Edges until now and how many of them were left out (``sim.models.native.ClockStats``)."""
+        native.library().clock_wake()
+        return self._clock
+
+    async def start(self) -> None:
+        """Start the clock, reset, create hosts and wires."""
+        self.dut.rst.value = 1
+        native.library().clock_start(self.period_ps)
+        for i in range(4):
+            if (signal := getattr(self.dut, f"host{i}_event", None)) is not None:
+                shuffle = None if self._shuffle is None else self._shuffle + i
+                self.hosts.append(Host(i, signal, size=self._memory, shuffle=shuffle))
+            if (signal := getattr(self.dut, f"wire{i}_event", None)) is not None:
+                self.wires.append(Wire(i, signal))
+        for i in range(4):
+            if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
+                link.value = 1
+        self.management = [Management(host.mmio) for host in self.hosts]
+        for wire in self.wires:
+            wire.disconnect()
+        if self._connect and len(self.wires) >= 2:
+            self.wires[0].connect(self.wires[1])
+        await RisingEdge(self.dut.clk)
+        self._first_edge = int(get_sim_time("step"))
+        await self.cycles(_RESET_CYCLES)
+        self.dut.rst.value = 0
+        await self.cycles(1)
+        native.library().clock_jump(self._jump)
+
+    def stop(self) -> None:
+        """Stop the clock, hosts and wires, so that another ``Testbench`` can begin."""
+        ends: list[Host | Wire] = [*self.hosts, *self.wires]
+        for end in ends:
+            end.stop()
+        native.library().clock_stop()
+
+    def deadline(self, cycles: int, report: Callable[[], Any] | None = None) -> Deadline:
+        """Fail the test after that many cycles; ``report`` says what was stuck."""
+        return Deadline(cycles, self.period_ps, report)
+
+    async def cycles(self, count: int) -> None:
+        """Wait for ``count`` rising edges of the clock; Python does not wake for each of them."""
+        if count > 1:
+            now = int(get_sim_time("step"))
+            edge = now - (now - self._first_edge) % self.period_ps
+            await Timer(edge + count * self.period_ps - self.period_ps // 4 - now, "step")
+        if count > 0:
+            native.library().clock_wake()
+            await RisingEdge(self.dut.clk)

@@ -1,1 +1,0 @@
-"""Thousands of objects on a simulated card in little real time: see ``sim.bulk.loader``."""

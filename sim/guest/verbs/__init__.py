@@ -1,0 +1,45 @@
+"""Verbs for the simulated guest, with the names of rdma-core's pyverbs.
+
+    ctx = await Context.open(platform)
+    pd = await PD.create(ctx)
+    mr = await MR.create(pd, 8192, Access.LOCAL_WRITE)
+    cq = await CQ.create(ctx, 64)
+    qp = await QP.create(pd, QPInitAttr(qp_type=QpType.RC, scq=cq, rcq=cq))
+
+What asks the device is awaited. Every failure is an RdmaError, an OSError with an errno.
+"""
+
+from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
+from sim.guest.verbs.address import AH, AHAttr, GlobalRoute
+from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
+from sim.guest.verbs.context import PD, Context
+from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.gid import gid_bytes, gid_text
+from sim.guest.verbs.mr import MR, DmaMR
+from sim.guest.verbs.qp import QP
+from sim.guest.verbs.wr import SGE, WC, RecvWR, SendWR
+
+__all__ = [
+    "AH",
+    "CQ",
+    "MR",
+    "PD",
+    "QP",
+    "SGE",
+    "WC",
+    "AHAttr",
+    "CommandError",
+    "Context",
+    "DeviceError",
+    "DmaMR",
+    "DriverTimeout",
+    "GlobalRoute",
+    "QPAttr",
+    "QPCap",
+    "QPInitAttr",
+    "RdmaError",
+    "RecvWR",
+    "SendWR",
+    "gid_bytes",
+    "gid_text",
+]

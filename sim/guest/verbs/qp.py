@@ -1,0 +1,324 @@
+"""Queue pairs: creation, states, posting.
+
+Spec: virtio-rdma VR-3.21 to VR-3.31, VR-4.1 to VR-4.6.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import ControlCommand, QpAttrMask, QpState, QpType, SendFlags, SigType
+from hdl.csr.counter_names import RDMA_CORE_NAMES
+from sim.guest.driver.device import VirtQueue
+from sim.guest.driver.errors import DeviceError, DriverTimeout, RdmaError
+from sim.guest.driver.memory import view
+from sim.guest.driver.virtqueue import Segment
+from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
+from sim.guest.verbs.context import PD, Context, Resource
+from sim.guest.verbs.cq import ring_size
+from sim.guest.verbs.wr import RecvWR, SendWR
+
+R = TypeVar("R", SendWR, RecvWR)
+
+_INIT = QpAttrMask.STATE | QpAttrMask.PKEY_INDEX | QpAttrMask.PORT
+_CONNECTED_INIT = _INIT | QpAttrMask.ACCESS_FLAGS
+_DATAGRAM_INIT = _INIT | QpAttrMask.QKEY
+_GSI_INIT = QpAttrMask.STATE | QpAttrMask.PKEY_INDEX | QpAttrMask.QKEY
+_UC_RTR = (
+    QpAttrMask.STATE | QpAttrMask.AV | QpAttrMask.PATH_MTU | QpAttrMask.DEST_QPN | QpAttrMask.RQ_PSN
+)
+_RC_RTR = _UC_RTR | QpAttrMask.MAX_DEST_RD_ATOMIC | QpAttrMask.MIN_RNR_TIMER
+_RTS = QpAttrMask.STATE | QpAttrMask.SQ_PSN
+_RC_RTS = (
+    _RTS
+    | QpAttrMask.TIMEOUT
+    | QpAttrMask.RETRY_CNT
+    | QpAttrMask.RNR_RETRY
+    | QpAttrMask.MAX_QP_RD_ATOMIC
+)
+#: Attributes that the steps RESET -> INIT -> RTR -> RTS set, for each type.
+_STEPS: dict[QpType, dict[QpState, QpAttrMask]] = {
+    QpType.RC: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _RC_RTR, QpState.RTS: _RC_RTS},
+    QpType.UC: {QpState.INIT: _CONNECTED_INIT, QpState.RTR: _UC_RTR, QpState.RTS: _RTS},
+    QpType.UD: {QpState.INIT: _DATAGRAM_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
+    QpType.GSI: {QpState.INIT: _GSI_INIT, QpState.RTR: QpAttrMask.STATE, QpState.RTS: _RTS},
+}
+
+_EVERYTHING = QpAttrMask((QpAttrMask.DEST_QPN << 1) - 1)
+_CAN_SEND = (QpState.RTS, QpState.SQD, QpState.SQE, QpState.ERR)
+
+#: A request's ring element may become visible a little after its completion; a post to a full
+#: queue gives it this long, in ns.
+_GRACE_NS = 5_000
+
+
+class WorkQueue:
+    """A send or receive queue: a virtqueue and the memory of its elements."""
+
+    def __init__(self, ctx: Context, name: str, limit: int, element_size: int):
+        self.ctx, self.name, self.limit = ctx, name, limit
+        self.ring: VirtQueue
+        align = ctx.wqe_align
+        self._stride = -(-element_size // align) * align
+        self._memory = 0
+        self._free: deque[int] = deque()
+
+    async def set_up(self, index: int) -> None:
+        """Enables the virtqueue."""
+        policy = self.ctx.device.options.policy
+        chain = 1 if policy.indirect else len(policy.split) + 1
+        self.ring = await self.ctx.device.setup_queue(
+            index, size=ring_size(self.limit, chain), policy=policy
+        )
+        self.ring.disable_interrupts()
+        if not self._memory:
+            self._memory = self.ctx.memory.alloc(max(self.limit * self._stride, 1), 64)
+        self._free = deque(self._memory + i * self._stride for i in range(self.limit))
+
+    async def tear_down(self) -> None:
+        """Ends the use of the virtqueue; its requests are forgotten."""
+        await self.ctx.device.release_queue(self.ring.index)
+
+    def free(self) -> None:
+        """Frees the memory of the elements."""
+        if self._memory:
+            self.ctx.memory.free(self._memory)
+            self._memory = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Requests whose ring elements the device has not given back."""
+        return self.ring.outstanding
+
+    def _reap(self) -> bool:
+        for used in self.ring.reap():
+            assert isinstance(used.token, int)
+            if used.size:
+                raise DeviceError(f"{self.name}: {used.size} bytes written to a readable element")
+            self._free.append(used.token)
+        return bool(self._free)
+
+    async def post(self, element: bytes) -> None:
+        """Puts one element into the ring; RdmaError(ENOMEM) when the queue is full."""
+        if len(element) > self._stride:
+            raise RdmaError(
+                errno.EINVAL, f"{self.name}: an element of {len(element)} bytes of {self._stride}"
+            )
+        if not self._reap():
+            try:
+                if self.limit:
+                    await self.ctx.device.wait_until(self._reap, self.name, _GRACE_NS)
+            except DriverTimeout:
+                pass
+            if not self._free:
+                raise RdmaError(
+                    errno.ENOMEM, f"{self.name}: full, {self.limit} requests are outstanding"
+                )
+        addr = self._free.popleft()
+        view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
+        try:
+            self.ring.add([Segment(addr, len(element))], addr)
+        except RdmaError:
+            self._free.append(addr)
+            raise
+
+
+class QP(Resource):
+    """A queue pair. ``state`` is the last one set or queried here."""
+
+    def __init__(self, pd: PD, init: QPInitAttr, qpn: int):
+        self.pd, self.ctx = pd, pd.ctx
+        self.qp_type, self.qp_num = init.qp_type, qpn
+        self.cap = init.cap
+        self.state = QpState.RESET
+        cap, ctx = init.cap, pd.ctx
+        send_tail = max(abi.SGE.size * cap.max_send_sge, cap.max_inline_data)
+        receive_tail = abi.SGE.size * cap.max_recv_sge
+        self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, abi.POST_SEND.size + send_tail)
+        self.rq = WorkQueue(ctx, f"RQ {qpn:#x}", cap.max_recv_wr, abi.POST_RECV.size + receive_tail)
+
+    @classmethod
+    async def create(cls, pd: PD, init: QPInitAttr, attr: QPAttr | None = None) -> QP:
+        """Creates a queue pair and enables its two virtqueues; with ``attr`` goes to RTS.
+
+        Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, ENOMEM.
+        """
+        if init.scq is None or init.rcq is None:
+            raise RdmaError(errno.EINVAL, "A queue pair needs a send and a receive CQ")
+        cap: QPCap = init.cap
+        result = await pd.ctx.command(
+            ControlCommand.CREATE_QP,
+            pdn=pd.pdn,
+            qp_type=init.qp_type,
+            sq_sig_type=SigType.ALL_WR if init.sq_sig_all else SigType.REQ_WR,
+            max_send_wr=cap.max_send_wr,
+            max_send_sge=cap.max_send_sge,
+            send_cqn=init.scq.cqn,
+            max_recv_wr=cap.max_recv_wr,
+            max_recv_sge=cap.max_recv_sge,
+            recv_cqn=init.rcq.cqn,
+            max_inline_data=cap.max_inline_data,
+        )
+        qp = cls(pd, init, result.qpn)
+        try:
+            await qp._set_up()
+            if attr is not None:
+                await qp.to_rts(attr)
+        except BaseException:
+            await qp.close()
+            raise
+        pd.ctx.qps[qp.qp_num] = qp
+        return qp
+
+    def _queues(self) -> tuple[tuple[WorkQueue, int], tuple[WorkQueue, int]]:
+        config = self.ctx.device.config
+        pair = abi.qp_index(self.qp_num, config.max_qp)
+        if self.qp_num >> abi.QPN_BITS or pair >= config.max_qp:
+            raise DeviceError(f"CREATE_QP returned QPN {self.qp_num:#x} of {config.max_qp} pairs")
+        return (
+            (self.sq, abi.sq_queue(pair, config.max_cq)),
+            (self.rq, abi.rq_queue(pair, config.max_cq)),
+        )
+
+    async def _set_up(self) -> None:
+        for queue, index in self._queues():
+            await queue.set_up(index)
+
+    async def close(self) -> None:
+        """Destroys the queue pair; outstanding requests get no completion (VR-3.31)."""
+        await self.ctx.command(ControlCommand.DESTROY_QP, qpn=self.qp_num)
+        self.ctx.qps.pop(self.qp_num, None)
+        for queue in (self.sq, self.rq):
+            if hasattr(queue, "ring"):
+                await queue.tear_down()
+            queue.free()
+
+    async def modify(self, attr: QPAttr, mask: QpAttrMask) -> None:
+        """Sets the attributes that ``mask`` names.
+
+        Going to RESET empties both queues: their requests get no completion.
+        """
+        await self.ctx.command(
+            ControlCommand.MODIFY_QP, qpn=self.qp_num, attr_mask=mask, attrs=attr.to_abi()
+        )
+        if mask & QpAttrMask.STATE:
+            self.state = QpState(attr.qp_state)
+            if self.state == QpState.RESET:
+                for queue in (self.sq, self.rq):
+                    await queue.tear_down()
+                await self._set_up()
+
+    async def query(self, mask: QpAttrMask = _EVERYTHING) -> QPAttr:
+        """The attributes as the device has them."""
+        result = await self.ctx.command(ControlCommand.QUERY_QP, qpn=self.qp_num, attr_mask=mask)
+        try:
+            attr = QPAttr.from_abi(result.attr)
+        except ValueError as error:
+            raise DeviceError(f"QUERY_QP of {self.qp_num:#x}: {error}") from None
+        self.state = attr.qp_state
+        return attr
+
+    async def hw_counters(self) -> dict[str, int]:
+        """What the device has counted for this QP since its creation, by rdma-core's names.
+
+        RdmaError(EOPNOTSUPP) when the device does not count.
+        """
+        counters = await self.ctx.device.qp_counters(self.qp_num)
+        return {RDMA_CORE_NAMES.get(name, name): value for name, value in counters.items()}
+
+    async def to_init(self, attr: QPAttr) -> None:
+        """RESET -> INIT."""
+        await self._step(attr, QpState.INIT)
+
+    async def to_rtr(self, attr: QPAttr) -> None:
+        """To RTR, through INIT if need be."""
+        if self.state != QpState.INIT:
+            await self.to_init(attr)
+        await self._step(attr, QpState.RTR)
+
+    async def to_rts(self, attr: QPAttr) -> None:
+        """To RTS, through INIT and RTR if need be."""
+        if self.state != QpState.RTR:
+            await self.to_rtr(attr)
+        await self._step(attr, QpState.RTS)
+
+    async def _step(self, attr: QPAttr, state: QpState) -> None:
+        steps = _STEPS.get(self.qp_type)
+        if steps is None:
+            raise RdmaError(errno.EOPNOTSUPP, f"{self.qp_type.name} has no transition table")
+        attr.qp_state = state
+        await self.modify(attr, steps[state])
+
+    # Posting ------------------------------------------------------------------------------------
+
+    async def post_send(self, requests: SendWR | Sequence[SendWR]) -> None:
+        """Posts send requests, with one doorbell for all.
+
+        A bad one ends the list: RdmaError with ``bad_wr``, those before it are posted. EINVAL:
+        state, SGEs or inline bytes beyond the capacities; ENOMEM: queue full.
+        """
+        await self._post(self.sq, requests, self._send_element)
+
+    async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
+        """Posts receive requests; errors as with ``post_send``."""
+        await self._post(self.rq, requests, self._receive_element)
+
+    async def _post(
+        self, queue: WorkQueue, requests: R | Sequence[R], element_of: Callable[[R], bytes]
+    ) -> None:
+        for request in requests if isinstance(requests, Sequence) else [requests]:
+            try:
+                await queue.post(element_of(request))
+            except RdmaError as error:
+                await queue.ring.kick()
+                error.bad_wr = request
+                raise
+        await queue.ring.kick()
+
+    def _send_element(self, request: SendWR) -> bytes:
+        if self.state not in _CAN_SEND:
+            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} cannot send in {self.state.name}")
+        inline = None
+        if request.send_flags & SendFlags.INLINE:
+            inline = self._inline(request)
+            if len(inline) > self.cap.max_inline_data:
+                raise RdmaError(
+                    errno.EINVAL,
+                    f"{len(inline)} bytes inline, at most {self.cap.max_inline_data}",
+                )
+        elif len(request.sg) > self.cap.max_send_sge:
+            raise RdmaError(
+                errno.EINVAL, f"{len(request.sg)} SGEs to send, at most {self.cap.max_send_sge}"
+            )
+        return request.pack(inline)
+
+    def _inline(self, request: SendWR) -> bytes:
+        if request.inline_data is not None:
+            return request.inline_data
+        parts = []
+        for sge in request.sg:
+            mr = self.ctx.mrs.get(sge.lkey)
+            if mr is None:
+                raise RdmaError(errno.EINVAL, f"No region with lkey {sge.lkey:#x} to copy from")
+            parts.append(mr.read(sge.length, sge.addr - mr.iova).tobytes())
+        return b"".join(parts)
+
+    def _receive_element(self, request: RecvWR) -> bytes:
+        if self.state == QpState.RESET:
+            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} cannot receive in RESET")
+        if len(request.sg) > self.cap.max_recv_sge:
+            raise RdmaError(
+                errno.EINVAL, f"{len(request.sg)} SGEs to receive, at most {self.cap.max_recv_sge}"
+            )
+        return request.pack()
+
+    async def post_raw(self, queue: WorkQueue, element: bytes) -> None:
+        """Posts any bytes as an element of ``sq`` or ``rq``: what a broken driver would do."""
+        await queue.post(element)
+        await queue.ring.kick()

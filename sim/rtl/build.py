@@ -1,0 +1,442 @@
+"""From gateware to a simulation that has run: the interface every room's tests use.
+
+``bench(...)`` does all of it for one component::
+
+    bench(factory="hdl.egress.egress:Egress", params={"width": 512},
+          test_module="tests.egress.bench_egress")
+
+and consists of ``verilog(Rtl(...))`` -> ``build_model([...])`` -> ``run(model, ...)``. Each step is
+cached by content below ``.build/`` and safe in several processes at once; a model whose Verilog,
+sources and options have been seen before is not compiled again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from filelock import FileLock, Timeout
+
+from sim import models
+from sim.rtl import env, runner
+from sim.rtl.env import BuildError, build_root
+from sim.rtl.readable import FILE as PROBES
+from sim.rtl.readable import MODEL, Probe, rules, save
+from sim.rtl.verilog import Factory, Rtl, digest, sources, verilog
+
+__all__ = [
+    "BuildError",
+    "BuiltModel",
+    "CaseResult",
+    "Results",
+    "Rtl",
+    "bench",
+    "build_model",
+    "lint",
+    "run",
+    "sources",
+    "verilog",
+]
+
+log = logging.getLogger("rocinante.build")
+
+# Verilator's warnings that generated Verilog cannot avoid, each with its reason. They are waived
+# for generated files only; every other warning stops the build. UNOPTFLAT (a combinational loop,
+# or what looks like one and simulates as slowly) is never to be listed here.
+WAIVERS = {
+    "ASCRANGE": "a structure's field of no bits is declared as [-1:0]; nothing reads it",
+    "CASEINCOMPLETE": "the default is assigned before the case statement",
+    "CMPCONST": "what one width needs compares with a constant at another",
+    "DECLFILENAME": "one file holds all modules of a design",
+    "PROCASSINIT": "a register has its power-on value where it is declared",
+    "WIDTHEXPAND": "Amaranth widens operands by its own rules before Yosys prints them",
+    "WIDTHTRUNC": "likewise when it assigns to something narrower",
+    "UNSIGNED": "as CMPCONST",
+    "VARHIDDEN": "a structure's field may have the name of an instance",
+    "UNUSEDSIGNAL": "Yosys declares every Amaranth signal, read or not",
+}
+
+_DEFAULT_SEED = 1
+_HEADERS = {".h", ".hpp", ".vh", ".svh"}
+_CXX = {".c", ".cc", ".cpp"}
+
+Visible = Literal["ports", "top", "all"]
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A compiled simulation. ``folder`` holds the executable (named ``top``) and ``build.log``."""
+
+    top: str
+    folder: Path
+    waves: bool
+
+    @property
+    def executable(self) -> Path:
+        """The simulation program."""
+        return self.folder / self.top
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One cocotb test: simulated time in ns, real time in s, failure text (empty if passed)."""
+
+    name: str
+    passed: bool
+    sim_ns: float
+    wall_s: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a finished run left: its cases, its folder with ``sim.log``, its seed."""
+
+    cases: tuple[CaseResult, ...]
+    folder: Path
+    seed: int
+    waves: Path | None = None
+
+    @property
+    def log(self) -> Path:
+        """The simulation's output."""
+        return self.folder / "sim.log"
+
+
+def build_model(
+    rtl: Rtl | Sequence[Rtl],
+    *,
+    top: str | None = None,
+    extra_sources: Iterable[Path | str] = (),
+    defines: Mapping[str, object] | None = None,
+    waves: bool = False,
+    visible: Visible = "ports",
+    fast: bool = True,
+    readable: Mapping[str, Sequence[Probe]] | None = None,
+    memories: bool = False,
+) -> BuiltModel:
+    """Compile gateware and models into one simulation, or return the one compiled before.
+
+    top: the top module; without it the name of the only (or last) ``rtl``.
+    extra_sources: SystemVerilog, C++ (DPI functions) and the headers both include. The files land
+    in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
+    exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
+    waves: able to record FST waves (slower; needs zlib and lz4 headers).
+    visible: which signals Python can reach: ``"ports"`` of the top module; ``"top"`` all of the top
+    module; ``"all"`` those of every module, which makes a simulation less than half as fast.
+    fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
+    less speed.
+    readable: signals inside that Python can read whatever ``visible`` says; by the name of the
+    ``rtl`` they are in. Inside the simulation ``sim.rtl.readable.load`` returns them.
+    memories: the words of large memories can be read and written (``sim.bench.bulk.memories``).
+
+    Raises BuildError with the end of the log, ToolError when a system tool is missing.
+    """
+    rtls = [rtl] if isinstance(rtl, Rtl) else list(rtl)
+    extra_sources = [*extra_sources, *([models.MEMORIES] if memories else [])]
+    names = [piece.name for piece in rtls]
+    if len(set(names)) != len(names):
+        raise ValueError(f"Gateware names must differ, not {names!r}")
+    env.require_compiler()
+    if waves:
+        env.require_waves()
+    files: dict[str, Path] = {}
+    for piece in rtls:
+        generated, *written = _sources_logged(piece)
+        files |= {f"{piece.name}.sv": generated, **{path.name: path for path in written}}
+    for path in (Path(source).resolve() for source in extra_sources):
+        if files.setdefault(path.name, path) != path:
+            raise ValueError(f"Source names must differ: {path.name!r} occurs twice")
+    if not files:
+        raise ValueError("Nothing to build: no rtl and no extra_sources")
+    top = top or (names[-1] if names else next(iter(files.values())).stem)
+    options = runner.Options(
+        top=top,
+        defines=dict(defines or {}),
+        waves=waves,
+        visible=visible,
+        optimise="-O2" if fast else "-O1",
+        cxx=any(Path(name).suffix in _CXX for name in files),
+    )
+    readable = readable or {}
+    control = _control(top, [f"{name}.sv" for name in names], readable=readable, memories=memories)
+    contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
+    key = digest(repr(options), runner.fingerprint(), control, *contents)
+    folder = build_root() / "models" / f"{top}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The second lock is for the folder to compile in, which other checkouts may share.
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / top).exists():
+            with FileLock(env.work_root() / f"{key}.lock"):
+                _compile(folder, key, files, control, options)
+        if readable and not (folder / PROBES).exists():
+            save((probe for found in readable.values() for probe in found), folder / PROBES)
+    return BuiltModel(top=top, folder=folder, waves=waves)
+
+
+def run(
+    model: BuiltModel,
+    *,
+    test_module: str,
+    testcase: str | Sequence[str] | None = None,
+    plusargs: Sequence[str] = (),
+    extra_env: Mapping[str, str] | None = None,
+    waves: bool | None = None,
+    seed: int | None = None,
+    timeout_s: float = 600,
+) -> Results:
+    """Run the cocotb tests of ``test_module`` on ``model``; returns when all have passed.
+
+    testcase: names of the tests to run; without it all.
+    waves: record ``dump.fst`` (the model needs ``waves`` too); without it if the model can.
+    seed: of Python's ``random`` inside the simulation; without it COCOTB_RANDOM_SEED or 1.
+    timeout_s: real time after which a simulation that hangs is ended.
+
+    Raises AssertionError with the failing tests' messages, the end of the log and the command
+    which repeats the run.
+    """
+    waves = model.waves if waves is None else waves
+    if waves and not model.waves:
+        raise ValueError("Waves need a model built with waves=True")
+    if seed is None:
+        seed = int(os.environ.get("COCOTB_RANDOM_SEED", _DEFAULT_SEED))
+    label = os.environ.get("PYTEST_CURRENT_TEST", test_module).split(" (")[0]
+    case = testcase if testcase is None or isinstance(testcase, str) else ",".join(testcase)
+    with _own_folder(f"{label}-{model.top}-{case or 'all'}") as folder:
+        problem = runner.simulate(
+            model.folder,
+            model.top,
+            folder=folder,
+            test_module=test_module,
+            testcase=case,
+            plusargs=plusargs,
+            extra_env={**(extra_env or {}), MODEL: str(model.folder)},
+            waves=waves,
+            seed=seed,
+            timeout_s=timeout_s,
+        )
+        cases = _read_cases(folder / "results.xml")
+        failed = [one for one in cases if not one.passed]
+        if not problem and not cases:
+            problem = "no test was found"
+        if problem or failed:
+            raise AssertionError(_report(problem, cases, folder, seed, label))
+        return Results(cases, folder, seed, folder / "dump.fst" if waves else None)
+
+
+def bench(
+    *,
+    factory: Factory,
+    test_module: str,
+    params: Mapping[str, Any] | None = None,
+    name: str = "",
+    ports: tuple[str, ...] | None = None,
+    top: str | None = None,
+    extra_sources: Iterable[Path | str] = (),
+    defines: Mapping[str, object] | None = None,
+    visible: Visible = "ports",
+    fast: bool = False,
+    testcase: str | Sequence[str] | None = None,
+    plusargs: Sequence[str] = (),
+    extra_env: Mapping[str, str] | None = None,
+    waves: bool | None = None,
+    seed: int | None = None,
+    timeout_s: float = 600,
+) -> Results:
+    """Generate, build and run one component's tests; see ``Rtl``, ``build_model`` and ``run``.
+
+    ``waves`` defaults to what ``rocinante test --waves`` asked for.
+    """
+    if waves is None:
+        waves = os.environ.get("ROCINANTE_WAVES") == "1"
+    model = build_model(
+        Rtl(factory, params or {}, name, ports),
+        top=top,
+        extra_sources=extra_sources,
+        defines=defines,
+        waves=waves,
+        visible=visible,
+        fast=fast,
+    )
+    return run(
+        model,
+        test_module=test_module,
+        testcase=testcase,
+        plusargs=plusargs,
+        extra_env=extra_env,
+        seed=seed,
+        timeout_s=timeout_s,
+    )
+
+
+def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
+    """Pass ``rtl``'s Verilog through ``verilator -Wall``.
+
+    Not with ``--lint-only``: that ends before Verilator looks for UNOPTFLAT.
+
+    waive: further warnings by name, each to be explained where it is given.
+    Raises BuildError with the warnings.
+    """
+    if "UNOPTFLAT" in waive:
+        raise ValueError("UNOPTFLAT stays visible: it is a loop, or simulates as slowly as one")
+    paths = sources(rtl)
+    with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
+        control = Path(temporary, "control.vlt")
+        control.write_text(_control(rtl.name, [path.name for path in paths], [*WAIVERS, *waive]))
+        command = [*env.verilator_command(tools.verilator), "--cc", "--vpi", "-Wall"]
+        command += ["-Mdir", "obj", "--top-module", rtl.name, "control.vlt"]
+        for path in paths:
+            shutil.copy(path, temporary)
+            command.append(path.name)
+        environment = {**os.environ, **env.make_environment(tools.verilator)}
+        done = subprocess.run(
+            command,
+            cwd=temporary,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise BuildError(f"{rtl.factory} does not pass lint:\n{done.stderr[-6000:]}")
+
+
+def _sources_logged(rtl: Rtl) -> list[Path]:
+    log.info("Generating %s", rtl.name)
+    started = time.monotonic()
+    paths = sources(rtl)
+    log.debug("%s after %.1f s", rtl.name, time.monotonic() - started)
+    return paths
+
+
+def _control(
+    top: str,
+    generated: Sequence[str],
+    waived: Iterable[str] = WAIVERS,
+    readable: Mapping[str, Sequence[Probe]] | None = None,
+    memories: bool = False,
+) -> str:
+    """Return Verilator's control file: what Python can reach, waivers for generated files."""
+    lines = ["`verilator_config", f'public_flat_rw -module "{top}" -port "*"']
+    for name, found in (readable or {}).items():
+        lines += rules(found, name)
+    if memories:
+        lines.append('public_flat_rd -module "rocinante_ram" -var "rows"')
+    lines += [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
+    return "\n".join([*lines, ""])
+
+
+def _compile(
+    folder: Path, key: str, files: Mapping[str, Path], control: str, options: runner.Options
+) -> None:
+    """Compile in a plain-named folder; keep the executable, the log and nothing else."""
+    log.info("Compiling model %s (%s)", options.top, folder.name)
+    started = time.monotonic()
+    work = env.work_root() / key
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    for name, path in files.items():
+        shutil.copyfile(path, work / name)
+    (work / "control.vlt").write_text(control)
+    inputs = [work / name for name in files if Path(name).suffix not in _HEADERS]
+    inputs.insert(0, work / "control.vlt")
+    try:
+        executable = runner.compile_model(work, inputs, options, build_root() / "runtime")
+    except RuntimeError as error:
+        text = (work / "build.log").read_text(errors="replace")
+        raise BuildError(f"Building {options.top} failed ({error}):\n{_relevant(text)}") from None
+    done = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(done, ignore_errors=True)
+    done.mkdir()
+    shutil.copy2(executable, done / options.top)
+    shutil.copy2(work / "build.log", done)
+    shutil.rmtree(folder, ignore_errors=True)
+    done.rename(folder)
+    shutil.rmtree(work, ignore_errors=True)
+    log.info("Model %s compiled in %.1f s", options.top, time.monotonic() - started)
+
+
+def _relevant(text: str) -> str:
+    """Return the lines of a build log that say what is wrong, or else its end."""
+    lines = text.splitlines()
+    marked = [n for n, line in enumerate(lines) if re.search(r"%(Error|Warning)|error:", line)]
+    start = min(marked[0] if marked else len(lines), max(0, len(lines) - 40))
+    return "\n".join(lines[start : start + 60])
+
+
+@contextmanager
+def _own_folder(label: str) -> Iterator[Path]:
+    """Yield a folder that no other process uses; the same label finds the same folder again."""
+    slug = re.sub(r"[^A-Za-z0-9_.=-]+", "-", label)
+    slug = f"{slug[:100]}-{digest(label)[:6]}"
+    runs = build_root() / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    number = 0
+    while True:
+        name = slug if number == 0 else f"{slug}.{number}"
+        lock = FileLock(runs / f"{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            number += 1
+            continue
+        try:
+            shutil.rmtree(runs / name, ignore_errors=True)
+            (runs / name).mkdir()
+            yield runs / name
+            return
+        finally:
+            lock.release()
+
+
+def _read_cases(results: Path) -> tuple[CaseResult, ...]:
+    """Read cocotb's result file; empty when the simulation ended without one."""
+    if not results.exists():
+        return ()
+    cases = []
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        if case.find("skipped") is not None:
+            continue
+        trouble = [found for tag in ("failure", "error") for found in case.findall(tag)]
+        message = "; ".join(
+            " ".join(
+                filter(None, (one.get("error_type"), one.get("error_msg"), one.get("message")))
+            )
+            for one in trouble
+        )
+        properties = {one.get("name"): one.get("value") for one in case.iter("property")}
+        cases.append(
+            CaseResult(
+                name=case.get("name", "?"),
+                passed=not trouble,
+                sim_ns=float(properties.get("sim_time_duration") or 0),
+                wall_s=float(case.get("time") or 0),
+                message=message,
+            )
+        )
+    return tuple(cases)
+
+
+def _report(problem: str, cases: Sequence[CaseResult], folder: Path, seed: int, label: str) -> str:
+    failed = [f"  {one.name}: {one.message}" for one in cases if not one.passed]
+    sim_log = folder / "sim.log"
+    tail = sim_log.read_text(errors="replace").splitlines()[-40:] if sim_log.exists() else []
+    lines = [f"Simulation failed: {problem or f'{len(failed)} of {len(cases)} tests'}"]
+    lines += failed
+    lines += ["", f"The end of {sim_log}:", *tail, ""]
+    if "::" in label:
+        lines += [f"Repeat: ./rocinante test --seed {seed} '{label}'"]
+    else:
+        lines += [f"Repeat with COCOTB_RANDOM_SEED={seed}"]
+    return "\n".join(lines)

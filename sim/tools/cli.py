@@ -1,0 +1,177 @@
+"""The command line: ``./rocinante COMMAND``, or ``rocinante`` inside the environment.
+
+Modules that take time to import are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from sim.rtl import env
+from sim.tools import console
+
+
+class _Later(click.Command):
+    """A command of another module, imported when it is called and not before."""
+
+    def __init__(self, name: str, module: str, text: str) -> None:
+        super().__init__(name, help=text)
+        self._module = module
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *more: Any, **extra: Any
+    ) -> click.Context:
+        try:
+            module = importlib.import_module(self._module)
+        except ModuleNotFoundError as error:
+            if error.name != self._module:
+                raise
+            raise console.UsageStop(f"This checkout has no {self.name} yet") from None
+        command = getattr(module, str(self.name))
+        return command.make_context(info_name, args, *more, **extra)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(env.package_version("rocinante"), prog_name="rocinante")
+def rocinante() -> None:
+    """Rocinante, an RDMA NIC: generate it, simulate it, test it."""
+
+
+@rocinante.command()
+@console.width_option
+@console.json_option
+def info(width: int, json_file: Path | None) -> None:
+    """Show the configuration, the ABI versions and the tool versions."""
+    from hdl.abi import ABI_VERSION
+    from hdl.config import NicConfig
+
+    with console.stops():
+        config = dataclasses.asdict(NicConfig(width=width))
+    facts = {
+        "configuration": config,
+        "abi": {"virtio-rdma": ABI_VERSION},
+        "tools": env.tool_versions(),
+    }
+    console.write_json(json_file, facts)
+    if str(json_file) == "-":
+        return
+    for title, values in facts.items():
+        table = Table(title=title, title_justify="left", show_header=False, min_width=40)
+        for name, value in values.items():
+            table.add_row(name, str(value))
+        console.out.print(table)
+
+
+@rocinante.command(context_settings={"ignore_unknown_options": True})
+@click.option("--slow", is_flag=True, help="Run the slow tests as well.")
+@console.waves_option
+@click.option("--seed", metavar="N|random", help="Seed of all random tests; default 1.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
+def test(slow: bool, waves: bool, seed: str | None, arguments: tuple[str, ...]) -> None:
+    """Run the test suite, or the part that further arguments (pytest's own) choose.
+
+    Paths are relative to the repository: ./rocinante test tests/egress -k lengths
+    """
+    with console.stops():
+        env.require_compiler()
+        if waves:
+            env.require_waves()
+        environment = {**os.environ, **_test_environment(seed, waves)}
+    command = [sys.executable, "-m", "pytest", *_workers(arguments), *(["--slow"] * slow)]
+    if seed is not None:
+        command += [f"--hypothesis-seed={environment['COCOTB_RANDOM_SEED']}"]
+    sys.exit(subprocess.call([*command, *arguments], cwd=env.REPO, env=environment))
+
+
+@rocinante.command()
+@console.width_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=console.writable,
+)
+def rtl(width: int, output: Path | None) -> None:
+    """Generate the Verilog of the whole NIC; prints the file's name.
+
+    The file of -o holds the hand-written modules too; without -o all files are named.
+    """
+    from hdl.config import NicConfig
+    from sim.rtl.verilog import Rtl, sources
+
+    with console.stops():
+        piece = Rtl("hdl.nic:Nic", {"config": NicConfig(width=width)}, name="nic")
+    try:
+        with console.progress(f"Generating the NIC at {width} bits"):
+            paths = sources(piece)
+    except env.BuildError as error:
+        raise click.ClickException(str(error)) from None
+    if output is not None:
+        output.write_text("\n".join(path.read_text() for path in paths))
+        paths = [output]
+    click.echo("\n".join(map(str, paths)))
+
+
+@rocinante.command()
+def clean() -> None:
+    """Remove all that was built (the environment stays)."""
+    shutil.rmtree(env.build_root(), ignore_errors=True)
+
+
+#: The larger commands: name, module that holds it, help.
+_COMMANDS = (
+    ("demo", "sim.tools.demo", "Run two simulated NICs against each other."),
+    ("replay", "sim.tools.replay.command", "Put a card in the place of a machine of a capture."),
+    ("perf", "sim.tools.perf.command", "Measure bandwidth, message rate and latency."),
+    ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
+    ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
+    ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),
+    ("docs", "sim.tools.site", "Build the documentation as a site."),
+    ("endpoint", "sim.tools.endpoint.command", "Put one simulated NIC at any program's command."),
+    ("interop", "sim.tools.interop.command", "Let a Linux guest and the simulated NIC talk."),
+    ("faults", "tests.faults", "Break the gateware: do tests notice?"),
+)
+for _name, _place, _help in _COMMANDS:
+    rocinante.add_command(_Later(_name, _place, _help))
+
+
+def _workers(arguments: tuple[str, ...]) -> list[str]:
+    """Two test processes, unless the arguments say how many or name a single test."""
+    if any(argument.startswith("-n") for argument in arguments):
+        return []
+    single = len(arguments) == 1 and "::" in arguments[0]
+    return [] if single else ["-n", "2", "--dist", "worksteal"]
+
+
+def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if seed is not None:
+        number = str(secrets.randbelow(2**31)) if seed == "random" else seed
+        if not number.isdigit():
+            raise ValueError(f"--seed must be a number or 'random', not {seed!r}")
+        console.err.print(f"Seed: {number}", highlight=False)
+        settings["COCOTB_RANDOM_SEED"] = number
+    if waves:
+        settings["ROCINANTE_WAVES"] = "1"
+    return settings
+
+
+def main() -> Any:
+    """Run the command line (the console script's entry)."""
+    return rocinante(prog_name="rocinante")
+
+
+if __name__ == "__main__":
+    main()

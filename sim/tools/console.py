@@ -1,0 +1,125 @@
+"""What commands share: terminal output, progress of long steps, common options, errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from sim.rtl.env import ToolError
+
+out = Console()
+err = Console(stderr=True)
+
+
+def writable(_context: Any, _option: Any, value: Path | None) -> Path | None:
+    """A callback for options: refuses, before any work, a file that cannot be written later."""
+    if value is not None and str(value) != "-":
+        folder = value.absolute().parent
+        if not folder.is_dir():
+            raise click.BadParameter(f"{value}: there is no folder {folder}")
+        if not os.access(value if value.exists() else folder, os.W_OK):
+            raise click.BadParameter(f"{value} cannot be written")
+    return value
+
+
+width_option = click.option(
+    "--width",
+    type=click.Choice(["64", "128", "256", "512"]),
+    default="512",
+    show_default=True,
+    callback=lambda _context, _option, value: int(value),
+    help="Data path width in bits.",
+)
+json_option = click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=writable,
+    help="Write the same figures as JSON; - is standard output.",
+)
+waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
+
+
+def require_writable(path: Path) -> None:
+    """Raise ValueError for a file that could not be written at a command's end."""
+    try:
+        writable(None, None, path)
+    except click.BadParameter as error:
+        raise ValueError(error.message) from None
+
+
+class UsageStop(click.ClickException):
+    """Ends a command with one line on standard error and exit status 2."""
+
+    exit_code = 2
+
+
+def octets(count: int) -> str:
+    """Bytes as a person writes them: 64 KiB, 1 MiB."""
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift and count % (1 << shift) == 0:
+            return f"{count >> shift} {unit}"
+    return f"{count} B"
+
+
+@contextmanager
+def stops() -> Iterator[None]:
+    """Turn a missing tool or a bad value into one line and exit status 2."""
+    try:
+        yield
+    except (ToolError, ValueError) as error:
+        raise UsageStop(str(error)) from error
+
+
+def write_json(target: Path | None, data: Any) -> None:
+    """Write ``data`` to the file of ``--json`` (``-``: standard output), if one was given."""
+    if target is None:
+        return
+    text = json.dumps(data, indent=2)
+    if str(target) == "-":
+        click.echo(text)
+    else:
+        target.write_text(text + "\n")
+
+
+class _Progress(logging.Handler):
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._show(record.getMessage())
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Show that something is under way: a spinner on a terminal, plain lines elsewhere.
+
+    Yields a function that says what is going on now. Steps of ``sim.rtl.build`` say so themselves.
+    """
+    log = logging.getLogger("rocinante")
+    level = log.level
+    with err.status(title) as status:
+
+        def show(text: str) -> None:
+            status.update(f"{title}: {text}")
+            if not err.is_terminal:
+                err.print(f"{title}: {text}", markup=False, highlight=False)
+
+        handler = _Progress(show)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        try:
+            yield show
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)

@@ -1,0 +1,145 @@
+"""``rocinante demo``: two simulated cards against each other, then recorded Linux traffic."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.table import Table
+
+from sim.rtl import env
+from sim.tools import console
+
+__all__ = ["demo"]
+
+LINE_GBPS = 100.0
+CAPTURES = env.REPO / "tests" / "data" / "golden"
+
+
+@click.command()
+@console.width_option
+@console.json_option
+@console.waves_option
+@click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("demo.pcap"),
+    show_default=True,
+    callback=console.writable,
+    help="Where the packets between the two cards are written.",
+)
+def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
+    """Generate the NIC, build it, run two of them against each other, show the result."""
+    from hdl.config import NicConfig
+    from sim.bench import testbench
+
+    with console.stops():
+        env.require_compiler()
+        if waves:
+            env.require_waves()
+    began = time.monotonic()
+    try:
+        with console.progress(f"Building two NICs at {width} bits"):
+            model = testbench.build(config=NicConfig(width=width), nics=2)
+        built = time.monotonic() - began
+        with console.progress("Running") as say:
+            facts, _ = _run(model, width, pcap.resolve(), say, ["traffic", "replays"])
+        if waves:
+            with console.progress("Building the same to record every signal"):
+                model = testbench.build(config=NicConfig(width=width), nics=2, waves=True)
+            with console.progress("Recording a few messages of each operation") as say:
+                _, recorded = _run(model, width, pcap.resolve(), say, ["recording"])
+            facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
+    except (env.BuildError, AssertionError) as error:
+        raise click.ClickException(str(error)) from None
+    facts["build_seconds"] = built
+    _figures(facts, pcap)
+    console.write_json(json_file, facts)
+    if str(json_file) != "-":
+        _show(facts, pcap)
+    if not all(report["good"] for report in facts["replays"]):
+        raise click.ClickException("the card did not do what the recorded machine did")
+
+
+def _run(
+    model: Any, width: int, pcap: Path, say: Any, benches: list[str]
+) -> tuple[dict[str, Any], Any]:
+    """Run the benches: what they found, and the waves. Progress goes to ``say``."""
+    from sim.bench.job import run_job
+
+    captures = [str(path) for path in sorted(CAPTURES.glob("*.pcap"))]
+    spec = {"width": width, "pcap": str(pcap), "captures": captures}
+    facts, results = run_job(
+        model, "sim.tools.demo_bench", spec, say, timeout_s=1200, testcase=benches
+    )
+    return {"width": width} | facts, results.waves
+
+
+def _figures(facts: dict[str, Any], pcap: Path) -> None:
+    """Goodput from the time stamps of the capture: payload over the time it took on the wire."""
+    from sim.tools.perf.figures import data_packets, rates
+    from sim.wire.packets import dissect
+    from sim.wire.pcap import read_pcap
+
+    good = [dissect(frame).icrc_good for _, frame in read_pcap(pcap)]
+    facts["packets"] = len(good)
+    facts["bad_icrc"] = good.count(False)
+    carrying = data_packets(pcap)
+    for row in facts["rows"]:
+        sender = carrying.of(row.pop("sender") + 1)
+        found = rates(sender.between(row["begin_ns"], row["end_ns"]), LINE_GBPS)
+        row["gbps"] = found.average
+        row["wire_limit_gbps"] = found.limit
+        row["ratio"] = found.average / found.limit
+
+
+def _speed(facts: dict[str, Any]) -> float:
+    """Cycles simulated for each second; those that were left out do not count."""
+    return float((facts["cycles"] - facts["skipped"]) / facts["seconds"])
+
+
+def _show(facts: dict[str, Any], pcap: Path) -> None:
+    table = Table(
+        title=f"Two NICs, {facts['width']} bit, 100 Gb/s between them", title_justify="left"
+    )
+    headings = ("operation", "size", "messages", "bytes verified", "Gb/s", "of wire", "latency")
+    for heading in headings:
+        side: Literal["left", "right"] = "left" if heading == "operation" else "right"
+        table.add_column(heading, justify=side, no_wrap=True)
+    for row in facts["rows"]:
+        table.add_row(
+            row["op"],
+            console.octets(row["size"]),
+            str(row["messages"]),
+            f"{row['bytes_verified']:,}",
+            f"{row['gbps']:.2f}",
+            f"{100 * row['ratio']:.1f} %",
+            f"{row['latency_ns']:,} ns",
+        )
+    console.out.print(table)
+    many = facts["many"]
+    took = many["end_ns"] - many["begin_ns"]
+    console.out.print(
+        f"{many['qps']} QPs on {many['cqs']} CQs, host completions out of order: "
+        f"{many['messages']} messages, {many['bytes_verified']:,} bytes verified in {took:,} ns"
+    )
+    replays = facts["replays"]
+    agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
+    console.out.print(
+        f"Recorded Linux traffic: {agreed} of {packets} packets agree, {good} of {len(replays)} "
+        f"replays; {len(facts['left_out'])} captures hold nothing that is replayed"
+    )
+    for report in facts["replays"]:
+        if not report["good"]:
+            first = report["error"] or (report["differences"] or ["packets are missing"])[0]
+            console.out.print(f"  {report['trace']} as side {report['side']}: {first}")
+    if "waves" in facts:
+        console.out.print(f"{facts['waves']}: waves")
+    console.out.print(
+        f"{pcap}: {facts['packets']} packets, {facts['bad_icrc']} with a wrong ICRC\n"
+        f"{facts['cycles']:,} cycles in {facts['seconds']:.0f} s, {_speed(facts):,.0f} a second; "
+        f"build {facts['build_seconds']:.0f} s"
+    )

@@ -1,0 +1,269 @@
+"""The demonstration, inside the simulation: ``sim.tools.demo`` starts it and shows what it found.
+
+It is asked for ``width``, ``pcap`` (where to) and ``captures`` (list of files to replay).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import Timer
+
+from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
+from hdl.config import NicConfig
+from sim.bench.job import Job
+from sim.bench.system import VISIBLE_NS, Node, QpOptions, System, connect
+from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
+from sim.models.platform import Wire
+from sim.tools.replay.bench import play_run
+from sim.tools.replay.plan import Plan
+
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Message size in bytes -> messages.
+SIZES = {1: 32, 64: 32, 1024: 32, 4096: 32, 65536: 16, 1 << 20: 4}
+#: The same for a recording of all signals.
+RECORDED = {1: 1, 64: 4, 5000: 2}
+OPERATIONS = {
+    "SEND": WrOpcode.SEND,
+    "WRITE": WrOpcode.RDMA_WRITE,
+    "READ": WrOpcode.RDMA_READ,
+}
+#: Simulated time between two looks at a CQ when a latency is measured, ns.
+LOOK_NS = 20
+#: SENDs of a few bytes are left out here: Wireshark takes some of them for RPC and errs.
+QPS, CQS, MESSAGES, SHORTEST, LONGEST = 64, 16, 6, 64, 12_000
+PATIENCE_NS = 5_000_000
+
+
+class Demo(Job):
+    """One run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = NicConfig(width=self.spec["width"])
+
+
+async def _ends(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
+    pds = [await n.context.alloc_pd() for n in nodes]
+    cqs = [await CQ.create(n.context, 128) for n in nodes]
+    mrs = [await MR.create(pd, size, RIGHTS, offset=37) for pd in pds]
+    return pds, cqs, mrs
+
+
+def _request(number: int, opcode: WrOpcode, sge: SGE, remote: MR, offset: int) -> SendWR:
+    request = SendWR(number, opcode, [sge])
+    if opcode != WrOpcode.SEND:
+        request.set_wr_rdma(remote.rkey, remote.iova + offset)
+    return request
+
+
+async def _batch(qps, cqs, mrs, opcode, size, count) -> tuple[int, int]:
+    """``count`` messages back to back; simulated time of the first post and the last completion."""
+    stride = (mrs[0].length - 16) // count
+    begin = cqs[0].ctx.device.platform.now()
+    if opcode == WrOpcode.SEND:
+        await qps[1].post_recv([RecvWR(i, [mrs[1].sge(i * stride, size)]) for i in range(count)])
+    requests = [
+        _request(i, opcode, mrs[0].sge(i * stride, size), mrs[1], i * stride) for i in range(count)
+    ]
+    await qps[0].post_send(requests)
+    found = await cqs[0].wait(count, timeout_ns=PATIENCE_NS)
+    end = cqs[0].ctx.device.platform.now()
+    if opcode == WrOpcode.SEND:
+        found += await cqs[1].wait(count, timeout_ns=PATIENCE_NS)
+    _all_good(found)
+    return begin, end
+
+
+async def _one(qps, cqs, mrs, opcode, size) -> int:
+    """Time of one message alone from posting to its completion, ns; its resolution is LOOK_NS."""
+    if opcode == WrOpcode.SEND:
+        await qps[1].post_recv(RecvWR(0, [mrs[1].sge(0, size)]))
+    now = cqs[0].ctx.device.platform.now
+    begin = now()
+    await qps[0].post_send(_request(0, opcode, mrs[0].sge(0, size), mrs[1], 0))
+    while not (found := await cqs[0].poll(1)):
+        await Timer(LOOK_NS, "ns")
+        if now() - begin > PATIENCE_NS:
+            raise AssertionError(f"No completion of one {opcode.name} of {size} bytes")
+    took = now() - begin
+    if opcode == WrOpcode.SEND:
+        found += await cqs[1].wait(1, timeout_ns=PATIENCE_NS)
+    _all_good(found)
+    return took
+
+
+def _all_good(found: list[WC]) -> None:
+    bad = [wc for wc in found if wc.status != WcStatus.SUCCESS]
+    if bad:
+        raise AssertionError(f"{len(bad)} of {len(found)} completions in error, first {bad[0]}")
+
+
+@cocotb.test()
+async def traffic(dut: Any) -> None:
+    """Every operation and size between two cards, compared byte for byte."""
+    demo = Demo()
+    Wire.capture(demo.spec["pcap"])
+    started = time.monotonic()
+    system = await System.start(dut, demo.config, deadline_cycles=10_000_000)
+    demo.keep(rows=await _operations(demo, system, SIZES))
+    await _many(demo, system)
+    Wire.end_capture()
+    cycles = system.nodes[0].host.now() * demo.config.clock_hz // 10**9
+    skipped = system.testbench.clock.skipped
+    demo.keep(cycles=cycles, skipped=skipped, seconds=time.monotonic() - started)
+
+
+@cocotb.test()
+async def recording(dut: Any) -> None:
+    """A little of everything, short enough to be recorded with all its signals."""
+    demo = Demo()
+    system = await System.start(dut, demo.config)
+    await _operations(demo, system, RECORDED)
+
+
+async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list[dict[str, Any]]:
+    """Every operation in ``sizes`` (bytes -> messages) on one QP; what the table shows."""
+    rng = np.random.default_rng(1)
+    nodes = system.nodes
+    pds, cqs, mrs = await _ends(nodes, max(size * count for size, count in sizes.items()) + 512)
+    qps = await connect(nodes, pds, cqs, QpOptions(mtu=Mtu.MTU_4096))
+    system.stop_firmware()  # from here on the hardware is alone
+    rows = []
+    for name, opcode in OPERATIONS.items():
+        for size, count in sizes.items():
+            demo.say(f"{name} of {size} bytes")
+            local, remote = (mrs[1], mrs[0]) if name == "READ" else (mrs[0], mrs[1])
+            data = rng.integers(0, 256, local.length, np.uint8)
+            local.write(data)
+            latency = await _one(qps, cqs, mrs, opcode, size)
+            remote.fill(0)
+            begin, end = await _batch(qps, cqs, mrs, opcode, size, count)
+            # A completion says that the peer's card has the message; memory shows it a bit later.
+            await Timer(VISIBLE_NS, "ns")
+            stride = (mrs[0].length - 16) // count
+            got = remote.read(remote.length)
+            for i in range(count):
+                part = slice(i * stride, i * stride + size)
+                if not np.array_equal(got[part], data[part]):
+                    raise AssertionError(f"{name} of {size} bytes: message {i} differs")
+                got[part] = 0
+            if got.any():
+                raise AssertionError(f"{name} of {size} bytes: bytes outside the messages changed")
+            rows.append(
+                {
+                    "op": name,
+                    "size": size,
+                    "messages": count,
+                    "bytes_verified": size * count,
+                    "begin_ns": begin,
+                    "end_ns": end,
+                    "latency_ns": latency,
+                    "sender": 1 if name == "READ" else 0,
+                }
+            )
+    return rows
+
+
+async def _many(demo: Demo, system: System) -> None:
+    """Many QPs on few CQs at once, both directions, odd offsets, host completions out of order."""
+    nodes = system.nodes
+    rng = random.Random(2)
+    demo.say(f"{QPS} QPs on {CQS} CQs: setting up")
+    for node in nodes:
+        node.start_firmware()
+        node.host.set(mmio_latency_ns=0)
+    pds = [await n.context.alloc_pd() for n in nodes]
+    cqs = [[await CQ.create(n.context, 256, comp_vector=i) for i in range(CQS)] for n in nodes]
+    area = MESSAGES * (LONGEST + 64)
+    mrs = [await MR.create(pd, 2 * QPS * area, RIGHTS, offset=1) for pd in pds]
+    options = QpOptions(
+        cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8),
+        mtu=Mtu.MTU_1024,
+    )
+    qps: list[tuple[QP, QP]] = []
+    for i in range(QPS):
+        qps.append(await connect(nodes, pds, [cqs[n][i % CQS] for n in (0, 1)], options))
+    system.stop_firmware()
+    for node in nodes:
+        node.host.set(read_jitter_ns=400, chunk_bytes=64, reorder=True, seed=5)
+    demo.say(f"{QPS} QPs on {CQS} CQs: traffic in both directions")
+
+    begin = nodes[0].host.now()
+    checks: list[tuple[str, MR, int, MR, int, int]] = []
+    wanted = [[0] * CQS, [0] * CQS]
+    for mr in mrs:
+        mr.write(np.random.default_rng(mr.lkey).integers(0, 256, mr.length, np.uint8))
+    order = [(i, side) for i in range(QPS) for side in (0, 1)]
+    rng.shuffle(order)
+    for i, side in order:
+        pair, number = qps[i], i % CQS
+        me, peer = mrs[side], mrs[1 - side]
+        requests, receives = [], []
+        for k in range(MESSAGES):
+            size = rng.randint(SHORTEST, LONGEST)
+            here = (2 * i + side) * area + k * (LONGEST + 64) + rng.randrange(1, 32, 2)
+            opcode = rng.choice(list(OPERATIONS.values()))
+            cut = rng.randrange(0, size)
+            sges = [me.sge(here, cut), me.sge(here + cut, size - cut)]
+            request = SendWR(i << 8 | k, opcode, sges)
+            # What one side sends lies at the same offset of the other's region.
+            there = here
+            if opcode == WrOpcode.SEND:
+                receives.append(RecvWR(1 << 32 | i << 8 | k, [peer.sge(there, size)]))
+                wanted[1 - side][number] += 1
+            else:
+                request.set_wr_rdma(peer.rkey, peer.iova + there)
+            requests.append(request)
+            wanted[side][number] += 1
+            source, sink = (peer, me) if opcode == WrOpcode.RDMA_READ else (me, peer)
+            checks.append((f"QP {i} side {side} message {k}", source, here, sink, there, size))
+        if receives:
+            await pair[1 - side].post_recv(receives)
+        await pair[side].post_send(requests)
+    befores = [mr.read(mr.length) for mr in mrs]
+    for side in (0, 1):
+        for number, count in enumerate(wanted[side]):
+            if count:
+                _all_good(await cqs[side][number].wait(count, timeout_ns=PATIENCE_NS))
+    end = nodes[0].host.now()
+    await Timer(VISIBLE_NS, "ns")
+    total = 0
+    for what, source, here, sink, there, size in checks:
+        before = befores[mrs.index(source)][here : here + size]
+        if not np.array_equal(before, sink.read(size, there)):
+            raise AssertionError(f"{what}: {size} bytes differ")
+        total += size
+    demo.keep(
+        many={
+            "qps": QPS,
+            "cqs": CQS,
+            "messages": len(checks),
+            "bytes_verified": total,
+            "begin_ns": begin,
+            "end_ns": end,
+        }
+    )
+
+
+@cocotb.test()
+async def replays(dut: Any) -> None:
+    """Recorded Linux traffic into one card, from either side."""
+    demo = Demo()
+    reports, left_out = [], []
+    for path in map(Path, demo.spec["captures"]):
+        plan = Plan(path)
+        runs = {letter: plan.runs(letter, demo.config)[0] for letter in "AB"}
+        if not any(runs.values()):
+            left_out.append(path.name)
+        for letter in "AB":
+            for run in runs[letter]:
+                demo.say(f"replaying {path.name} as side {letter}")
+                report = await play_run(dut, demo.config, path.name, run)
+                reports.append(report.facts())
+    demo.keep(replays=reports, left_out=left_out)

@@ -1,0 +1,245 @@
+"""The endpoint inside the simulation: ``sim.tools.endpoint.command`` starts it and talks with it.
+
+ROCINANTE_ENDPOINT is JSON: ``control`` (path of the socket of the command), ``width``, ``mac``,
+``addresses``, ``wire`` (path), ``pcap`` (path or null). Over ``control`` come first the descriptors
+of standard error and, when it listens, of the wire's socket; then the client's lines.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import math
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Event, First, Timer
+
+from hdl.config import NicConfig
+from sim.bench.system import VISIBLE_NS, Node
+from sim.bench.testbench import Testbench
+from sim.models.platform import Wire
+from sim.tools.endpoint import peer
+from sim.tools.endpoint.fields import mac_bytes
+from sim.tools.endpoint.lines import LONGEST, Lines, LineTooLong
+from sim.tools.endpoint.neighbours import Neighbours
+from sim.tools.endpoint.peer import Peer
+from sim.tools.endpoint.session import Session, failure
+
+log = logging.getLogger("rocinante.endpoint")
+
+#: Guest memory, bytes: half of it is for regions. The machine gives what is used of it.
+MEMORY = 2 << 30
+#: How far the simulation goes between two looks at the sockets, ns.
+SLICE_NS = 1_000
+#: Without activity of host and wire for this long, ns, the NIC is waiting for somebody else.
+QUIET_NS = 4_000
+#: Bytes from the peer that the card has not taken yet, from which on its socket is not read.
+BEHIND = 1 << 18
+#: Bytes of a frame at least, as the wire counts them.
+SHORTEST_ON_WIRE = 60
+#: How long the client may take to read its last replies, s.
+FAREWELL_S = 2.0
+
+
+class Endpoint:
+    """A card and its driver, on two sockets; implements ``sim.tools.endpoint.session.World``.
+
+    Simulated time goes on while there is work: a request is being answered, a frame is on its way,
+    or host or wire were busy a moment ago. Otherwise it stands still and this process sleeps until
+    a socket has something, or until a poll has waited for its time.
+    """
+
+    def __init__(self, spec: dict[str, Any], lines: Lines, wire: Peer):
+        self._spec, self._lines, self._peer = spec, lines, wire
+        mac = mac_bytes(spec["mac"])
+        self._neighbours = Neighbours(mac, spec["addresses"])
+        self._task: Any = None
+        self._finished, self._turn = Event(), Event()
+        #: When a request that waits wants to look again; None: none waits.
+        self._wake_at: float | None = None
+        self._injected = self._injected_bytes = 0
+        self._held = False
+        self._activity: tuple[int, ...] = ()
+        self._active_ns = 0
+        self._mac = mac
+
+    async def start(self, dut: Any) -> None:
+        """Bring the card up."""
+        config = NicConfig(width=self._spec["width"])
+        testbench = Testbench(dut, config=config, memory=MEMORY, jump=True)
+        await testbench.start()
+        addresses = self._spec["addresses"]
+        self._node = Node(testbench, 0, address=addresses[0], mac=self._mac)
+        self._host, self._wire = testbench.hosts[0], testbench.wires[0]
+        await self._node.start()
+        for index, address in enumerate(addresses[1:], 1):
+            await self._node.context.add_gid(index, address)
+        self._session = Session(self._node.context, self, mac=self._mac, addresses=addresses)
+
+    async def run(self) -> None:
+        """Serve until the client has quit or gone."""
+        while not (self._lines.gone or self._session.over):
+            if self._task is None:
+                self._begin()
+            if self._task is None and self._lines.ended:
+                return
+            if not self._may_sleep():
+                await First(Timer(SLICE_NS, "ns"), self._finished.wait())
+                self._finished.clear()
+                self._exchange(0)
+                self._turn.set()
+                self._turn.clear()
+            else:
+                self._exchange(None)
+
+    def flush(self, seconds: float) -> None:
+        """Let the client have its last replies."""
+        until = time.monotonic() + seconds
+        while self._lines.unsent and not self._lines.gone and time.monotonic() < until:
+            self._exchange(0.05)
+
+    # World, for the session ---------------------------------------------------------------------
+
+    async def wait(self, until: float) -> None:
+        """Until a slice has passed, or a socket had something, or the time has come."""
+        self._wake_at = until
+        await self._turn.wait()
+        self._wake_at = None
+
+    async def shown(self) -> None:
+        """An acknowledgement is on the wire before the host shows the last of the data."""
+        if not self._quiet():
+            await Timer(VISIBLE_NS, "ns")
+
+    def facts(self) -> dict[str, Any]:
+        """Width in bits, state of the wire, simulated time in ns."""
+        return {
+            "width": self._spec["width"],
+            "wire": "connected" if self._peer.connected else "down",
+            "time_ns": self._host.now(),
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Those of the socket."""
+        return self._peer.counters
+
+    def refusal(self) -> str:
+        """The firmware's reason."""
+        return self._node.firmware.refusal
+
+    # Requests -----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Take up the next line, if there is one."""
+        while self._task is None and not self._lines.blocked:
+            try:
+                line = self._lines.next()
+            except LineTooLong:
+                self._lines.send(failure(errno.EMSGSIZE, f"A line has at most {LONGEST} bytes"))
+                continue
+            if line is None:
+                return
+            self._task = cocotb.start_soon(self._serve(line))
+
+    async def _serve(self, line: bytes) -> None:
+        self._lines.send(await self._session.handle(line))
+        self._task = None
+        if self._session.acted:
+            self._active_ns = self._host.now()
+        self._finished.set()
+
+    # Sockets ------------------------------------------------------------------------------------
+
+    def _exchange(self, patience: float | None) -> None:
+        """Pass on what there is in every direction; waits for something, ``patience`` s at most."""
+        while (taken := self._wire.take()) is not None:
+            self._peer.send(taken[0])
+        self._hold(self._peer.backlog >= peer.HIGH)
+        behind = self._injected_bytes - self._wire.stats.rx_bytes
+        # While the peer does not read, this side goes on reading: both might be waiting.
+        reading = behind < (peer.MOST if self._held else BEHIND)
+        poll = select.poll()
+        self._lines.register(poll, reading=self._task is None and not self._lines.blocked)
+        due = [patience, self._peer.register(poll, reading=reading)]
+        if self._wake_at is not None:
+            due.append(max(0.0, self._wake_at - time.monotonic()))
+        waits = [seconds for seconds in due if seconds is not None]
+        found = dict(poll.poll(math.ceil(1000 * min(waits)) if waits else None))
+        self._lines.service(found.get(self._lines.fileno(), 0))
+        for frame in self._peer.service(reading=reading):
+            if not self._neighbours.takes(frame):
+                self._inject(frame)
+            elif (answer := self._neighbours.answer(frame)) is not None:
+                self._peer.send(answer)
+
+    def _inject(self, frame: bytes) -> None:
+        self._wire.inject(frame)
+        self._injected += 1
+        self._injected_bytes += max(len(frame), SHORTEST_ON_WIRE)
+        self._active_ns = self._host.now()
+
+    def _may_sleep(self) -> bool:
+        """Whether nothing happens before a socket has something, or a poll's time has come."""
+        if self._task is not None and (self._wake_at is None or self._wake_at <= time.monotonic()):
+            return False
+        return self._quiet()
+
+    def _hold(self, held: bool) -> None:
+        """Let the card send no more until the peer has read, as a link with flow control does."""
+        if held != self._held:
+            self._held = held
+            self._wire.hold(held)
+            self._active_ns = self._host.now()
+
+    def _quiet(self) -> bool:
+        """Whether the card waits for a frame or a request, as far as host and wire can tell."""
+        host, wire, now = self._host.stats, self._wire.stats, self._host.now()
+        activity = (host.reads, host.writes, wire.tx_frames, wire.rx_frames)
+        under_way = host.reads_outstanding or host.writes_pending
+        # What the card does not take while it cannot send waits for the peer as well.
+        arriving = self._injected != wire.rx_frames and not self._held
+        if activity != self._activity or under_way or arriving:
+            self._activity, self._active_ns = activity, now
+        return bool(now - self._active_ns >= QUIET_NS)
+
+
+def _reporter(descriptor: int) -> Any:
+    """Prints lines on standard error, but rather loses one than waits for a reader."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+
+    def say(text: str) -> None:
+        log.info("%s", text)
+        if any(events & select.POLLOUT for _, events in poll.poll(0)):
+            os.write(descriptor, f"{text}\n".encode())
+
+    return say
+
+
+@cocotb.test()
+async def endpoint(dut: Any) -> None:
+    """Serve one client."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the command has them as well, and decides
+    spec = json.loads(os.environ["ROCINANTE_ENDPOINT"])
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    control.connect(spec["control"])
+    _, (errors, *listening), _, _ = socket.recv_fds(control, 1, 2)
+    listener = socket.socket(fileno=listening[0]) if listening else None
+    lines, far = Lines(control), Peer(spec["wire"], listener, _reporter(errors))
+    served = Endpoint(spec, lines, far)
+    if spec["pcap"]:
+        Wire.capture(spec["pcap"])
+    await served.start(dut)
+    await served.run()
+    served.flush(FAREWELL_S)
+    Wire.end_capture()
+    far.close()
+    control.close()

@@ -1,0 +1,69 @@
+"""Completion queues of an endpoint: shared by its QPs, emptied before they can overflow."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+
+from sim.guest.driver.errors import RdmaError
+from sim.guest.verbs import CQ, WC, Context
+
+__all__ = ["Completions"]
+
+
+class Completions:
+    """As many CQs as the queue pairs need, each of the device's largest size.
+
+    A work queue reserves an entry for each request that it can hold. Requests are posted only
+    after ``collect``, so never more completions are outstanding than entries were reserved.
+    """
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._free: dict[CQ, int] = {}
+        self._found: deque[WC] = deque()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    async def reserve(self, entries: int) -> CQ:
+        """A CQ with room for ``entries`` more; RdmaError(ENOMEM) when the device has no more."""
+        device = self._context.query_device()
+        if entries > device.max_cqe:
+            raise RdmaError(errno.EINVAL, f"{entries} requests; a CQ has {device.max_cqe} entries")
+        cq = next((cq for cq, free in self._free.items() if free >= entries), None)
+        if cq is None:
+            if len(self._free) >= device.max_cq:
+                raise RdmaError(
+                    errno.ENOMEM, f"All {device.max_cq} CQs are in use, none has {entries} entries"
+                )
+            cq = await CQ.create(self._context, device.max_cqe)
+            self._free[cq] = device.max_cqe
+        self._free[cq] -= entries
+        return cq
+
+    async def reserve_two(self, send: int, receive: int) -> tuple[CQ, CQ]:
+        """CQs for the two queues of a QP: the same one unless they are too long for that."""
+        if send + receive <= self._context.query_device().max_cqe:
+            cq = await self.reserve(send + receive)
+            return cq, cq
+        first = await self.reserve(send)
+        try:
+            return first, await self.reserve(receive)
+        except RdmaError:
+            self.release(first, send)
+            raise
+
+    def release(self, cq: CQ, entries: int) -> None:
+        """Gives back what ``reserve`` has given."""
+        self._free[cq] += entries
+
+    async def collect(self) -> None:
+        """Take what has completed so far from the device."""
+        for cq in self._free:
+            while found := await cq.poll(cq.cqe):
+                self._found += found
+
+    def take(self, count: int) -> list[WC]:
+        """The oldest completions collected, at most ``count``."""
+        return [self._found.popleft() for _ in range(min(count, len(self._found)))]

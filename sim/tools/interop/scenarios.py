@@ -1,0 +1,109 @@
+"""What is tried between NIC and guest. Each scenario opens its own queue pairs and memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from sim.tools.interop.parties import Connection, ConnectionOptions, Party
+from sim.tools.interop.refusals import REFUSALS, Refusal, refused
+from sim.tools.interop.traffic import OPERATIONS, Message, Tally, exchange
+
+__all__ = ["SCENARIOS", "Parties", "Scenario"]
+
+Parties = tuple[Party, Party]
+MTUS = (256, 512, 1024, 2048, 4096)
+KIB_64, MIB = 1 << 16, 1 << 20
+#: Path MTUs at which messages of 1 MiB go over IPv4 and over IPv6.
+_LONG = {False: (256, 4096), True: (1024,)}
+_QPS = 8
+#: Messages of each of several queue pairs, and their bytes at most.
+_MESSAGES, _LONGEST = 10, 20_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``name`` for the command line, ``what`` for its list."""
+
+    name: str
+    what: str
+    run: Callable[[Parties, Tally], None]
+
+
+def sizes(mtu: int, ipv6: bool) -> tuple[int, ...]:
+    """Message sizes in bytes around what matters: padding, packets, and long ones."""
+    long = (MIB,) if mtu in _LONG[ipv6] else ()
+    return (0, 1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 3 * mtu + 5, KIB_64, *long)
+
+
+def _operation(parties: Parties, tally: Tally, *, opcode: str, ipv6: bool) -> None:
+    """One operation, all sizes at every MTU, first from the NIC, then from the guest."""
+    for mtu in MTUS:
+        connection = Connection.open(parties, ConnectionOptions(mtu=mtu, ipv6=ipv6))
+        for source in (0, 1):
+            messages = [Message(opcode, size, source) for size in sizes(mtu, ipv6)]
+            exchange([connection], messages, seed=mtu + source, tally=tally)
+        connection.close()
+
+
+def _eight_qps(parties: Parties, tally: Tally, *, ipv6: bool) -> None:
+    """Everything at once on several connections, both ways."""
+    rng = random.Random(8)
+    connections = []
+    for i in range(_QPS):
+        # PSNs of different connections differ: a capture tells by them whose an answer is.
+        psns = (i << 20, i << 20 | 1 << 19)
+        options = ConnectionOptions(mtu=rng.choice(MTUS), ipv6=ipv6, psns=psns)
+        connections.append(Connection.open(parties, options))
+    messages = [
+        Message(rng.choice(list(OPERATIONS)), rng.randrange(_LONGEST), source, qp)
+        for _ in range(_MESSAGES)
+        for qp in range(_QPS)
+        for source in (0, 1)
+    ]
+    rng.shuffle(messages)
+    exchange(connections, messages, seed=8, tally=tally)
+    for connection in connections:
+        connection.close()
+
+
+def _psn_wrap(parties: Parties, tally: Tally) -> None:
+    """PSNs that pass from FFFFFFh to 0 inside messages, between them, and in their answers."""
+    for opcode in OPERATIONS:
+        for source in (0, 1):
+            options = ConnectionOptions(mtu=256, psns=(0xFFFFFD, 0xFFFFFA))
+            connection = Connection.open(parties, options)
+            messages = [Message(opcode, size, source) for size in (1, 5 * 256 + 1, 0, KIB_64)]
+            exchange([connection], messages, seed=source, tally=tally)
+            connection.close()
+
+
+def _refusals(parties: Parties, tally: Tally, *, refusal: Refusal) -> None:
+    """A request that must be refused, both ways; afterwards a new connection must do.
+
+    Each case begins with good messages on one, so only the last is left to try.
+    """
+    for source in (0, 1):
+        for opcode in refusal.opcodes:
+            refused(parties, source, opcode, refusal, tally)
+    connection = Connection.open(parties, ConnectionOptions())
+    exchange([connection], [Message("SEND", 100, one) for one in (0, 1)], seed=0, tally=tally)
+    connection.close()
+
+
+def _all() -> Iterator[Scenario]:
+    for ipv6, family in ((False, "ipv4"), (True, "ipv6")):
+        for opcode in OPERATIONS:
+            name = opcode.lower().replace("rdma_", "").replace("_", "-")
+            what = f"{opcode} both ways over {family}, 0 B to 1 MiB, MTU 256 to 4096"
+            yield Scenario(f"{name}-{family}", what, partial(_operation, opcode=opcode, ipv6=ipv6))
+        what = f"eight queue pairs over {family}, all operations mixed, both ways at once"
+        yield Scenario(f"eight-qps-{family}", what, partial(_eight_qps, ipv6=ipv6))
+    yield Scenario("psn-wrap", "all operations both ways across PSN FFFFFFh to 0", _psn_wrap)
+    for refusal in REFUSALS:
+        yield Scenario(refusal.name, refusal.what, partial(_refusals, refusal=refusal))
+
+
+SCENARIOS = {one.name: one for one in _all()}

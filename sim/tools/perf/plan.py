@@ -1,0 +1,288 @@
+"""What one run of ``perf`` does: its options, checked once, and what follows for each size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hdl.abi.virtio_pci import Feature
+from hdl.abi.virtio_rdma import PAGE_SIZE
+from hdl.config import MTUS, NicConfig
+from sim.guest.driver.device import ALL_FEATURES
+
+__all__ = [
+    "IN_FLIGHT",
+    "MANY",
+    "MEMORY",
+    "OPERATIONS",
+    "SWEEP",
+    "USUAL_QPS",
+    "Plan",
+    "Shape",
+]
+
+OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
+#: Virtio features that a driver can do without.
+OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
+#: Largest message, bytes: perftest's.
+MAX_SIZE = 1 << 23
+#: Most QPs of a card as it is measured otherwise; pair 0 is never used and pair 1 is QP1
+#: (virtio-rdma, max_qp). Beyond, the card is another one: ``MANY``.
+USUAL_QPS = NicConfig().qps - 2
+#: The card for more QPs: as many as can be, and what goes with each of them.
+MANY = {
+    "qps": 16384,
+    "outstanding": 65536,
+    "read_resources": 65536,
+    "read_sinks": 8192,
+    "translation_lines": 16384,
+}
+#: Message sizes of ``--all``: perftest goes on to 2**23, where simulated time is all that changes.
+SWEEP = tuple(1 << n for n in range(1, 21))
+#: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
+IN_FLIGHT = 8 << 20
+#: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
+TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 1024
+#: Bytes that one line of the card's translation cache covers: eight pages.
+LINE_BYTES = 8 * PAGE_SIZE
+#: Memory of a host, and what one region of it may take, bytes.
+MEMORY, LARGEST_REGION = 1 << 30, 224 << 20
+#: Messages of a latency test, and those before them.
+LAT_ITERS, LAT_WARM = 100, 10
+LAT_SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How messages of one size are sent.
+
+    depth: requests outstanding on a QP. batch: requests with one doorbell. signal: every
+    ``signal``-th request has a completion. slots: places of a message in each QP's memory,
+    ``stride`` bytes from one to the next.
+    warm: messages of each QP before the timed part. timed: messages of all QPs together (in each
+    direction) that the timed part waits for.
+    """
+
+    size: int
+    depth: int
+    batch: int
+    signal: int
+    slots: int
+    stride: int
+    warm: int
+    timed: int
+
+    @property
+    def least_slots(self) -> int:
+        """Enough that none is used again before its completion has been seen."""
+        return self.depth + 2 * max(self.batch, self.signal) if self.depth > 1 else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Options of a run; ValueError names a bad one. All sizes of a run use the same QPs.
+
+    Fields are named as the options; times in ns, rates in Gb/s, ``clock_mhz`` in MHz, ``iters``
+    messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit,
+    ``without`` virtio features that the driver does not ask for, ``places`` of a message in each
+    QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
+    next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
+    never in the card's cache.
+    """
+
+    op: str
+    sizes: tuple[int, ...]
+    mtu: int = 4096
+    qps: int = 1
+    tx_depth: int = 128
+    post_list: int = 16
+    cq_mod: int = 16
+    iters: int | None = None
+    inline: int = 0
+    bidirectional: bool = False
+    width: int = 512
+    clock_mhz: float = 250
+    host_latency_ns: float = 500
+    host_gbps: float = 110
+    line_gbps: float = 100
+    seed: int = 1
+    without: tuple[str, ...] = ()
+    places: int | None = None
+    place_step: int | None = None
+    miss_qps: int = 0
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if self.op not in OPERATIONS:
+            raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
+        for size in self.sizes:
+            _within("--size", size, 1, MAX_SIZE)
+        if self.mtu not in MTUS or self.mtu > config.mtu:
+            raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
+        _within("--qps", self.qps, 1, MANY["qps"] - 2)
+        # The send queue has twice as many entries: they come back a little after completions.
+        _within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
+        _within("--post-list", self.post_list, 1, config.queue_size)
+        _within("--cq-mod", self.cq_mod, 1, config.queue_size)
+        _within("--inline", self.inline, 0, config.max_inline)
+        if self.iters is not None:
+            _within("--iters", self.iters, 1, 10_000_000)
+        _within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
+        _within("--host-gbps", self.host_gbps, 0, 10_000)
+        _within("--line-gbps", self.line_gbps, 0.1, 1000)
+        if self.inline and self.verb == "read":
+            raise ValueError("--inline is for what is sent: not with a READ")
+        if self.latency:
+            for name in ("qps", "bidirectional"):
+                if getattr(self, name) > 1 or getattr(self, name) is True:
+                    raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
+        for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
+            if value is not None and (self.latency or self.verb == "send"):
+                raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
+        for shape in map(self.shape, self.sizes):
+            _within("--places", shape.slots, shape.least_slots, 1 << 20)
+            _within("--place-step", shape.stride, shape.size, 1 << 24)
+            most = 2 * config.translation_lines // shape.least_slots
+            _within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
+            if self.miss_qps:
+                _within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
+        for name in self.without:
+            if name not in OPTIONAL:
+                raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
+        _within("the number of CQs", self.cqs, 1, config.cqs)
+        for size in self.sizes:
+            shape = self.shape(size)
+            if shape.slots > config.queue_size and self.places is None:
+                raise ValueError(
+                    f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
+                    f"{self.cq_mod} needs {shape.slots} receives, the queue has {config.queue_size}"
+                )
+            if self.region(size) > LARGEST_REGION:
+                raise ValueError(
+                    f"{self.qps} QPs with messages of {size} bytes need {self.region(size) >> 20} "
+                    f"MiB, at most {LARGEST_REGION >> 20}"
+                )
+
+    @property
+    def config(self) -> NicConfig:
+        """The cards that are measured."""
+        more = MANY if self.qps > USUAL_QPS else {}
+        return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
+
+    @property
+    def max_rd_atomic(self) -> int:
+        """READs outstanding on a QP, either way: its share of the card's."""
+        share = self.config.read_resources // self.qps
+        return min(self.config.max_rd_atomic, 1 << share.bit_length() - 1)
+
+    @property
+    def features(self) -> int:
+        """What the driver asks for."""
+        return ALL_FEATURES & ~sum(Feature[name.upper()].mask for name in self.without)
+
+    @property
+    def verb(self) -> str:
+        """``write``, ``send`` or ``read``."""
+        return self.op.split("_")[0]
+
+    @property
+    def latency(self) -> bool:
+        """Whether latency is what the operation measures."""
+        return self.op.endswith("_lat")
+
+    @property
+    def line(self) -> float:
+        """The line's rate in Gb/s as the wire model has it: whole ps for a byte."""
+        return 8000 / round(8000 / self.line_gbps)
+
+    def sweep(self) -> Plan:
+        """The same with the sizes of ``--all``, as far as they fit into memory."""
+        fitting = [size for size in SWEEP if self.region(size) <= LARGEST_REGION]
+        return replace(self, sizes=tuple(fitting))
+
+    def scan(self) -> list[Plan]:
+        """The same for each power of two of QPs, but what ``sweep`` has already; none for a latency
+        test."""
+        if self.latency:
+            return []
+        powers = [1 << n for n in range(USUAL_QPS.bit_length())]
+        seen = self.qps if self.sizes[0] in self.sweep().sizes else 0
+        return [replace(self, qps=count) for count in powers if count != seen]
+
+    @property
+    def cqs(self) -> int:
+        """CQs of each node: as many as can take the completions of all QPs."""
+        return -(-self.qps // max(1, self.config.queue_size // self._completions))
+
+    @property
+    def cq_entries(self) -> int:
+        """Entries of each CQ."""
+        return min(self.config.queue_size, -(-self.qps // self.cqs) * self._completions)
+
+    @property
+    def _completions(self) -> int:
+        """Completions that one QP may have outstanding on one node."""
+        shapes = [self.shape(size) for size in self.sizes]
+        sends = max(shape.depth // shape.signal for shape in shapes) + 2
+        return sends + (max(shape.slots for shape in shapes) if self.verb == "send" else 0)
+
+    def region(self, size: int) -> int:
+        """Bytes of memory that the messages of one size and direction take."""
+        return self._known(size) + self.miss_qps * self._miss_places * LINE_BYTES
+
+    def places_of(self, number: int, size: int) -> range:
+        """Offsets at which QP ``number`` has its messages, one after the other."""
+        shape, misses = self.shape(size), self.miss_qps
+        if number >= misses:
+            own = shape.slots * shape.stride
+            return range(own * number, own * (number + 1), shape.stride)
+        first, step = self._known(size) + number * LINE_BYTES, misses * LINE_BYTES
+        return range(first, first + self._miss_places * step, step)
+
+    def _known(self, size: int) -> int:
+        """Bytes for messages whose translations are known, in whole lines of the cache."""
+        shape = self.shape(size)
+        return -(-self.qps * shape.slots * shape.stride // LINE_BYTES) * LINE_BYTES
+
+    @property
+    def _miss_places(self) -> int:
+        """Places of each QP of ``miss_qps``, in a line each: twice as many as the card's direct-
+        mapped cache has, so each line is forgotten before it is used again."""
+        return -(-2 * self.config.translation_lines // max(1, self.miss_qps))
+
+    def shape(self, size: int) -> Shape:
+        """How messages of ``size`` bytes are sent."""
+        stride = -(-size // 64) * 64 if self.place_step is None else self.place_step
+        if self.latency:
+            iters = LAT_ITERS if self.iters is None else self.iters
+            return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters)
+        depth = self.tx_depth
+        batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
+        room = max(1, max(2, IN_FLIGHT // size) // self.qps)
+        if depth > room:  # completions and doorbells often enough that the queue never runs dry
+            depth = room
+            batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))
+        slots = self.places or depth + 2 * max(batch, signal)
+        share = TIMED_BYTES // size // self.qps
+        iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
+        iters = iters if self.iters is None else self.iters
+        shape = Shape(size, depth, batch, signal, slots, stride, slots, iters * self.qps)
+        # Every slot once: then all translations are known. Few when one line holds many slots.
+        if slots * shape.stride <= LINE_BYTES:
+            shape = replace(shape, warm=2 * max(batch, signal))
+        return shape
+
+    def to_json(self) -> dict[str, Any]:
+        """The options, for ``from_json``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Plan:
+        """The plan that ``to_json`` described."""
+        lists = {name: tuple(values[name]) for name in ("sizes", "without")}
+        return cls(**(values | lists))
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be {low} to {high}, not {value}")

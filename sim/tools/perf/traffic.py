@@ -1,0 +1,250 @@
+"""Messages between two cards inside the simulation: what is posted, awaited and compared.
+
+The driver's processor is infinitely fast: posting and polling take no simulated time, and a
+completion is seen in the cycle in which it becomes visible in memory. Register writes take the
+host's MMIO latency and are posted, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cocotb.triggers import Event, SimTimeoutError, with_timeout
+
+from hdl.abi.enums import Access, Mtu, SendFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.virtio_pci import RING_HEADER
+from sim.bench.bulk.loader import bulk
+from sim.bench.system import Node, QpOptions, System, connect
+from sim.guest.driver.platform import Octets
+from sim.guest.verbs import CQ, MR, QP, RecvWR, SendWR
+from sim.tools.perf.plan import USUAL_QPS, Plan, Shape
+
+__all__ = ["OPEN", "Ends", "Flow", "Side", "filled", "good"]
+
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND, "read": WrOpcode.RDMA_READ}
+#: How long nothing may happen before a run counts as stalled, us of simulated time.
+PATIENCE_US = 500
+#: Bits of a work request's id that number the message; the QP's number is above them.
+_SEQUENCE = 32
+#: More messages than any flow has: it goes on until it is told to stop.
+OPEN = 1 << _SEQUENCE
+
+
+@dataclass
+class Side:
+    """One node's objects. ``wake`` is set whenever the card has written to what is looked at."""
+
+    node: Node
+    cqs: list[CQ]
+    source: MR
+    sink: MR
+    wake: Event
+
+    def look_at(self, addr: int, size: int) -> None:
+        """From now on wake when the card has written there."""
+        self.node.host.watch(addr, size, lambda _time: self.wake.set())
+
+    async def sleep(self, ends: Ends) -> None:
+        """Until the card has written; AssertionError with where everything stands if it does not.
+
+        Clear ``wake`` before the last look at what is awaited.
+        """
+        patience = PATIENCE_US + ends.plan.host_latency_ns // 10
+        try:
+            await with_timeout(self.wake.wait(), patience, "us")
+        except SimTimeoutError:
+            report = await ends.system.report()
+            raise AssertionError(
+                f"Nothing has come to node {self.node.name} for {patience:g} us\n{report}"
+            ) from None
+
+
+class Ends:
+    """Two nodes with their regions, CQs and ``plan.qps`` connected QPs."""
+
+    def __init__(self, system: System, plan: Plan):
+        self.system, self.plan = system, plan
+        self.sides: list[Side] = []
+        self.qps: list[tuple[QP, QP]] = []
+
+    async def set_up(self, say: Callable[[str], None]) -> None:
+        """Make all objects; register accesses take no time meanwhile.
+
+        More QPs than a card usually has are loaded in bulk.
+        """
+        plan, nodes = self.plan, self.system.nodes
+        for node in nodes:
+            node.host.set(mmio_latency_ns=0)
+        with ExitStack() as loading:
+            for node in nodes if plan.qps > USUAL_QPS else ():
+                loading.enter_context(bulk(node))
+            await self._objects(say)
+        self.system.stop_firmware()  # from here on the hardware is alone
+        for side in self.sides:
+            for cq in side.cqs:
+                side.look_at(cq.queue.used + RING_HEADER.offset("idx"), 2)
+            side.node.host.set(
+                read_latency_ns=plan.host_latency_ns,
+                read_gbps=plan.host_gbps,
+                write_gbps=plan.host_gbps,
+                seed=plan.seed,
+            )
+        for wire in self.system.testbench.wires:
+            wire.set(gbps=plan.line_gbps)
+
+    async def _objects(self, say: Callable[[str], None]) -> None:
+        """CQs, regions and connected QPs."""
+        plan, nodes = self.plan, self.system.nodes
+        shapes = [plan.shape(size) for size in plan.sizes]
+        region = max(plan.region(size) for size in plan.sizes)
+        pds = [await node.context.alloc_pd() for node in nodes]
+        for node, pd in zip(nodes, pds, strict=True):
+            cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
+            mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
+            self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event()))
+        most = plan.config.queue_size
+        options = QpOptions(mtu=Mtu[f"MTU_{plan.mtu}"], max_rd_atomic=plan.max_rd_atomic)
+        options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
+        options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
+        options.cap.max_send_sge = options.cap.max_recv_sge = 1
+        options.cap.max_inline_data = plan.inline
+        for i in range(plan.qps):
+            if i % max(16, plan.qps // 64) == 0:
+                say(f"connecting QP {i + 1} of {plan.qps}")
+            number = i * plan.cqs // plan.qps
+            self.qps.append(
+                await connect(nodes, pds, [side.cqs[number] for side in self.sides], options)
+            )
+
+
+class Flow:
+    """Messages of one QP in one direction: from slot to slot, compared, wiped, used again.
+
+    ``requester`` is the number of the side that posts, ``quota`` how many messages. The sink is
+    filled with the inverse of what is to come, again after each comparison, so a message that
+    changes nothing is noticed.
+    """
+
+    def __init__(
+        self, ends: Ends, shape: Shape, number: int, requester: int, data: Octets, quota: int
+    ):
+        plan = ends.plan
+        self.shape, self.number, self.quota, self.requester = shape, number, quota, requester
+        self.verb, self.opcode = plan.verb, OPCODES[plan.verb]
+        self.qp, self.peer = ends.qps[number][requester], ends.qps[number][1 - requester]
+        me, other = ends.sides[requester], ends.sides[1 - requester]
+        reads = self.verb == "read"
+        self.source = other.source if reads else me.source
+        self.sink = me.sink if reads else other.sink
+        self.flags = SendFlags.INLINE if shape.size <= plan.inline else SendFlags(0)
+        self.data = data
+        self.places = plan.places_of(number, shape.size)
+        self.posted = self.completed = self.received = self.checked = self.given = 0
+        self.verified = 0  # bytes
+        self._name = f"{plan.op} of {shape.size} bytes on QP {self.qp.qp_num:#x}"
+
+    def place(self, sequence: int) -> int:
+        """Offset of a message in its region."""
+        return self.places[sequence % len(self.places)]
+
+    def signalled(self, sequence: int) -> bool:
+        """Whether a request has a completion."""
+        return sequence % self.shape.signal == self.shape.signal - 1
+
+    def stop(self) -> None:
+        """Post no more than it takes to use what receives there are, and to be told of the end."""
+        signal, last = self.shape.signal, max(self.posted, self.given)
+        self.quota = -(-last // signal) * signal
+
+    @property
+    def due(self) -> int:
+        """How many requests can be posted now with one doorbell."""
+        shape, outstanding = self.shape, self.posted - self.completed
+        count = min(shape.batch, self.quota - self.posted)
+        room = shape.depth - outstanding
+        if count <= room:
+            return count
+        # Less than a batch only when nothing on the way will tell of its completion.
+        return room if outstanding < shape.signal - self.completed % shape.signal else 0
+
+    async def post(self, count: int) -> None:
+        """Post the next messages with one doorbell."""
+        requests = [self._request(self.posted + i) for i in range(count)]
+        self.posted += count
+        await self.qp.post_send(requests)
+
+    def _request(self, sequence: int) -> SendWR:
+        shape = self.shape
+        if self.verb != "send" and self.checked <= sequence - len(self.places):
+            self.check(sequence - len(self.places))
+        at = self.place(sequence)
+        flags = self.flags | SendFlags.SIGNALED if self.signalled(sequence) else self.flags
+        local, remote = self.source, self.sink
+        if self.verb == "read":
+            local, remote = remote, local
+        request = SendWR(
+            self.number << _SEQUENCE | sequence, self.opcode, [local.sge(at, shape.size)], flags
+        )
+        if self.verb != "send":
+            request.set_wr_rdma(remote.rkey, remote.iova + at)
+        return request
+
+    async def give(self, count: int) -> None:
+        """Post the next receives with one doorbell."""
+        size = self.shape.size
+        requests = [
+            RecvWR(self.number << _SEQUENCE | i, [self.sink.sge(self.place(i), size)])
+            for i in range(self.given, self.given + count)
+        ]
+        self.given += count
+        await self.peer.post_recv(requests)
+
+    def check(self, sequence: int) -> None:
+        """Compare a message with what was sent; its place is ready for another one then."""
+        if sequence != self.checked:
+            raise AssertionError(f"{self._name}: message {sequence} before {self.checked}")
+        at, size = self.place(sequence), self.shape.size
+        expected = self.data[at : at + size]
+        got = self.sink.read(size, at)
+        if not np.array_equal(got, expected):
+            wrong = np.flatnonzero(got != expected)
+            raise AssertionError(
+                f"{self._name}: {wrong.size} bytes of message {sequence} differ, the first at "
+                f"{wrong[0]}"
+            )
+        self.sink.write(~expected, at)
+        self.checked += 1
+        self.verified += size
+
+
+@contextmanager
+def filled(ends: Ends, size: int) -> Iterator[list[Octets]]:
+    """Random bytes in both sources and their inverse in both sinks; yields the bytes of each."""
+    region = ends.plan.region(size)
+    found = []
+    for i, side in enumerate(ends.sides):
+        data = np.random.default_rng([ends.plan.seed, size, i]).integers(0, 256, region, np.uint8)
+        side.source.write(data)
+        found.append(data)
+    for side, data in zip(ends.sides, reversed(found), strict=True):
+        side.sink.write(~data)
+    yield found
+
+
+def good(found: Iterable[Any], size: int) -> Iterator[tuple[int, int, bool]]:
+    """QP number, message number and whether it is a receive, of each completion.
+
+    AssertionError when one is in error or of another length.
+    """
+    for wc in found:
+        if wc.status != WcStatus.SUCCESS:
+            raise AssertionError(f"A completion in error: {wc}")
+        receive = wc.opcode == WcOpcode.RECV
+        if receive and wc.byte_len != size:
+            raise AssertionError(f"A receive of {wc.byte_len} bytes, not {size}: {wc}")
+        yield wc.wr_id >> _SEQUENCE, wc.wr_id & ((1 << _SEQUENCE) - 1), receive

@@ -1,0 +1,180 @@
+"""What a capture file holds: RC packets, and everything else with the reason why it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
+from sim.wire.packets import ROCE_PORT, Dissected, dissect
+from sim.wire.pcap import Record, read_capture
+
+__all__ = ["Frames", "LeftOut", "Packet", "numbers_text", "read_packets"]
+
+#: BTH, smallest, and ICRC.
+_LEAST = 16
+#: What a packet of an operation must have.
+_WITH_AETH = {
+    Op.READ_RESP_FIRST,
+    Op.READ_RESP_LAST,
+    Op.READ_RESP_ONLY,
+    Op.ACKNOWLEDGE,
+    Op.ATOMIC_ACK,
+}
+_WITH_RETH = {Op.WRITE_FIRST, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM, Op.READ_REQUEST}
+WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
+_KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 44: "IPv6 fragments", 58: "ICMPv6"}
+_IPV4, _IPV6, _UDP, _TAGS = 0x0800, 0x86DD, 17, (0x8100, 0x88A8)
+_CM_QP = 1
+
+
+@dataclass
+class Packet:
+    """One RC packet of a capture.
+
+    ``number`` counts all frames of the file from 1; ``time`` in ns since the first frame; ``side``
+    is the end of its connection that sent it, 0 or 1; ``flaw`` says why it cannot be replayed.
+    """
+
+    number: int
+    time: int
+    frame: bytes
+    parts: Dissected
+    side: int = 0
+    flaw: str = ""
+
+    @property
+    def op(self) -> int:
+        """Operation of the opcode."""
+        return int(self.parts.fields["opcode"]) & 0x1F
+
+    @property
+    def name(self) -> str:
+        """Name of the operation."""
+        return Op(self.op).name
+
+    @property
+    def psn(self) -> int:
+        """PSN of the BTH."""
+        return int(self.parts.fields["psn"])
+
+
+@dataclass
+class LeftOut:
+    """Packets without part in the replay, and why."""
+
+    reason: str
+    numbers: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{numbers_text(self.numbers)}: {self.reason}"
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Packet numbers as a person writes them: ``packets 1-3, 7``."""
+    ordered = sorted(numbers)
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    if len(texts) > 6:
+        texts = [*texts[:5], f"... ({len(ordered)} in all)"]
+    return f"packet{'s' if len(ordered) > 1 else ''} {', '.join(texts)}"
+
+
+@dataclass
+class Frames:
+    """The frames of a capture: RC packets, and the others by the reason why they are left out."""
+
+    packets: list[Packet] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+def read_packets(path: Path | str) -> Frames:
+    """Read a capture. Raises ValueError, with one line, when the file is not a whole one."""
+    records = read_capture(path)
+    packets: list[Packet] = []
+    others: dict[str, LeftOut] = {}
+    for record in records:
+        found = _roce(record)
+        if isinstance(found, str):
+            others.setdefault(found, LeftOut(found)).numbers.append(record.number)
+            continue
+        packet = Packet(record.number, record.time - records[0].time, record.frame, found)
+        if record.cut:
+            packet.flaw = f"the capture holds {len(record.frame)} of its {record.length} bytes"
+        packets.append(packet)
+    return Frames(packets, list(others.values()))
+
+
+def _roce(record: Record) -> Dissected | str:
+    """The packet taken apart, or why it is none that can be replayed."""
+    try:
+        return _parts(record)
+    except Exception as error:  # scapy's dissectors raise anything on broken packets
+        return f"a packet that cannot be taken apart ({type(error).__name__})"
+
+
+def _parts(record: Record) -> Dissected | str:
+    """Look at the bytes first: taking other traffic apart would take long."""
+    frame = record.frame
+    if len(frame) < 14:
+        return "a frame without Ethernet header"
+    start, kind, tags = 14, int.from_bytes(frame[12:14], "big"), 0
+    while kind in _TAGS and start + 4 <= len(frame):
+        kind, tags = int.from_bytes(frame[start + 2 : start + 4], "big"), tags + 1
+        start += 4
+    if kind not in (_IPV4, _IPV6):
+        return f"no RoCE v2: {_KINDS.get(kind, f'EtherType {kind:#06x}')}"
+    ip, v4 = frame[start:], kind == _IPV4
+    if len(ip) < 20:
+        return "a cut IP packet"
+    protocol, header = (ip[9], 4 * (ip[0] & 15)) if v4 else (ip[6], 40)
+    if protocol != _UDP:
+        return f"no RoCE v2: {_PROTOCOLS.get(protocol, f'IP protocol {protocol}')}"
+    if protocol == _UDP and len(ip) < header + 8:
+        return "a cut UDP packet"
+    fragment = int.from_bytes(ip[6:8], "big") & 0x3FFF if v4 else 0
+    udp = ip[header : header + 8]
+    if fragment & 0x1FFF or int.from_bytes(udp[2:4], "big") != ROCE_PORT:
+        return "no RoCE v2: UDP"
+    if tags > 1 or frame[12:14] == b"\x88\xa8":
+        return "RoCE v2 with more than one VLAN tag, which the card does not take"
+    if fragment:
+        return "RoCE v2 in IP fragments"
+    if header != 20 and v4:
+        return "RoCE v2 behind IPv4 options, which the card does not take"
+    size = int.from_bytes(udp[4:6], "big")
+    if size < 8 + _LEAST or (start + header + size > len(frame) and not record.cut):
+        return "RoCE v2 with a wrong length"
+    return _checked(frame)
+
+
+def _checked(frame: bytes) -> Dissected | str:
+    """Whether the packet has the form of one that a card sends."""
+    parts = dissect(frame)
+    fields = parts.fields
+    transport, op = fields["opcode"] >> 5, fields["opcode"] & 0x1F
+    if transport != Transport.RC:
+        return _other(transport, fields["dest_qp"])
+    if op not in list(Op):
+        return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
+    for name, ops in (("msn", _WITH_AETH), ("rkey", _WITH_RETH), ("imm", WITH_IMM)):
+        if op in ops and name not in fields:
+            return f"{Op(op).name} packets without all their headers"
+    return parts
+
+
+def _other(transport: int, qp: int) -> str:
+    """RoCE traffic of other transports."""
+    if transport == Transport.CNP:
+        return f"congestion notifications (CNP) to QP {qp:#x}"
+    name = Transport(transport).name if transport in list(Transport) else f"transport {transport}"
+    what = "connection management (UD to QP 0x1)" if qp == _CM_QP else f"{name} to QP {qp:#x}"
+    return f"{what}: only RC is replayed"

@@ -1,0 +1,245 @@
+"""What is replayed of a capture: its connections, the two sides, and the runs of one card each.
+
+A run is one card in the place of one machine with all of the connections that fit into its tables
+together; what does not fit comes in a further run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from firmware.objects import Hints
+from hdl.abi import virtio_rdma as abi
+from hdl.config import NicConfig
+from sim.tools.replay.capture import LeftOut, read_packets
+from sim.tools.replay.facts import Facts
+from sim.tools.replay.messages import End, address
+from sim.tools.replay.pairing import Flow, flows, pairs
+from sim.tools.replay.trace import Connection
+
+__all__ = ["Place", "Plan", "Run"]
+
+#: Bytes of one machine's memory that a simulation can hold.
+MOST_MEMORY = 256 << 20
+#: The largest tables that a card can be built with (hdl/config.py).
+_QPS, _MRS, _READS = 16384, 65536, 128
+
+
+@dataclass(frozen=True)
+class Place:
+    """One end of a connection that a card takes: ``side`` is the end, 0 or 1."""
+
+    connection: Connection
+    side: int
+
+    @property
+    def end(self) -> End:
+        """The card's end."""
+        return self.connection.ends[self.side]
+
+    @property
+    def peer(self) -> End:
+        """The other end."""
+        return self.connection.ends[1 - self.side]
+
+    def misfit(self, config: NicConfig) -> str:
+        """Why a card cannot have the recorded numbers; empty if it can."""
+        hints = Hints(config)
+        try:
+            hints.qpn(self.end.qpn)
+            for rkey in self.regions():
+                hints.mr_key(rkey)
+        except ValueError as error:
+            return str(error)
+        for packet in self.connection.packets:
+            if packet.side != self.side and not packet.parts.icrc_good:
+                return f"packet {packet.number}: a wrong ICRC, and no card takes such a packet"
+        for side in (0, 1):
+            if (reads := self.connection.reads(side)) > config.max_rd_atomic:
+                return f"{reads} READs outstanding, a QP has at most {config.max_rd_atomic}"
+        return ""
+
+    def resources(self) -> int:
+        """READ requests that the card must be able to hold for the peer, a power of two."""
+        return 1 << max(0, self.connection.reads(1 - self.side) - 1).bit_length()
+
+    def octets(self) -> int:
+        """Bytes of all messages."""
+        return sum(one.length for end in self.connection.ends for one in end.messages)
+
+    def regions(self) -> dict[int, tuple[int, int]]:
+        """What the peer touches: rkey -> (lowest, highest + 1) address."""
+        found: dict[int, tuple[int, int]] = {}
+        for message in self.peer.messages:
+            if message.length and (message.writes or message.read):
+                low, high = message.va, message.va + message.length
+                before = found.get(message.rkey, (low, high))
+                found[message.rkey] = (min(before[0], low), max(before[1], high))
+        return found
+
+
+@dataclass
+class Run:
+    """One card in the place of one machine."""
+
+    letter: str
+    places: list[Place] = field(default_factory=list)
+
+    @property
+    def mac(self) -> bytes:
+        """The machine's MAC address."""
+        return self.places[0].end.mac
+
+    def regions(self) -> dict[int, tuple[int, int]]:
+        """All that the peers touch: rkey -> (lowest, highest + 1) address."""
+        found: dict[int, tuple[int, int]] = {}
+        for place in self.places:
+            for rkey, (low, high) in place.regions().items():
+                before = found.get(rkey, (low, high))
+                found[rkey] = (min(before[0], low), max(before[1], high))
+        return found
+
+    def octets(self) -> int:
+        """Bytes of memory that the run needs."""
+        regions = sum(high - low for low, high in self.regions().values())
+        return regions + sum(place.octets() for place in self.places)
+
+    def misfit(self, place: Place, config: NicConfig) -> str:
+        """Why a further place does not fit into the tables of this run's card; empty if it does."""
+        places = [*self.places, place]
+        if self.places and place.end.mac != self.mac:
+            return "another machine"
+        if any(one.end.gid == place.end.gid and one.end.vlan != place.end.vlan for one in places):
+            return f"{place.end.address} in another VLAN"  # a card knows an address once
+        pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places]
+        if len(set(pairs)) < len(pairs):
+            return f"QP {place.end.qpn:#x} shares its place in the table with another QP"
+        together = Run(self.letter, places)
+        regions = together.regions()
+        numbers = [rkey >> abi.KEY_TAG_BITS for rkey in regions]
+        if len(set(numbers)) < len(numbers):
+            return "keys share a place in the table of regions"
+        for what, count, most in (
+            ("bytes of memory", together.octets(), MOST_MEMORY),
+            ("addresses", len({(one.end.gid, one.end.vlan) for one in places}), config.gids),
+            ("QPs", len(places), config.qps - abi.FIRST_USER_QP_INDEX),
+            ("regions", len(regions), config.mrs - 1),
+            ("READ requests", sum(one.resources() for one in places), config.read_resources),
+        ):
+            if count > most:
+                return f"{count} {what}, a card has {most}"
+        return ""
+
+
+class Plan:
+    """A capture, what can be replayed of it and what not.
+
+    Raises ValueError, with one line, for a file that is no capture, or is cut.
+    """
+
+    def __init__(self, path: Path | str, facts: Facts | None = None):
+        self.path = Path(path)
+        self.facts = facts or Facts()
+        frames = read_packets(path)
+        self.left_out: list[LeftOut] = frames.left_out
+        self.roce = len(frames.packets)
+        known = {one.key for one in self.facts.connections}
+        self.connections = [
+            self._connection(number, *pair)
+            for number, pair in enumerate(pairs(flows(frames.packets), known), 1)
+        ]
+        self._check_facts()
+        self._sides = self._choose_sides()
+
+    def _check_facts(self) -> None:
+        """That everything which is stated is of this capture."""
+        ends = [{(end.gid, end.qpn or None) for end in one.ends} for one in self.connections]
+        for stated in self.facts.connections:
+            if set(stated.ends) not in ends:
+                names = " - ".join(f"{address(gid)} QP {qpn:#x}" for gid, qpn in stated.ends)
+                raise ValueError(f"{self.path}: the side file's connection {names} is not in it")
+        known = {end.gid for one in self.connections for end in one.ends}
+        for gid in [*self.facts.side_a, *(one.gid for one in self.facts.regions)]:
+            if gid not in known:
+                raise ValueError(f"{self.path}: the side file's {address(gid)} is not in it")
+
+    def _connection(self, number: int, one: Flow, other: Flow | None) -> Connection:
+        ends = ((one.source, other.qpn if other else 0), (one.destination, one.qpn))
+        stated = self.facts.of(ends)
+        connection = Connection(number, one, other, stated.path_mtu if stated else None)
+        for end in connection.ends:
+            if stated and (msn := stated.msns.get((end.gid, end.qpn))) is not None:
+                end.first_msn = msn
+        return connection
+
+    @property
+    def suitable(self) -> list[Connection]:
+        """The connections that can be taken part in."""
+        return [one for one in self.connections if not one.reason]
+
+    def _choose_sides(self) -> dict[int, int]:
+        """Connection number -> its end that is side A.
+
+        The machine that sends the first packet is A, and so is everybody whose peers are B. A
+        machine is known by its IP address, and by its MAC address where that tells the ends apart.
+        """
+        letters: dict[bytes, int] = dict.fromkeys(self.facts.side_a, 0)
+        chosen = {}
+        for connection in sorted(self.suitable, key=lambda one: one.packets[0].number):
+            first = connection.packets[0].side
+            known = {}
+            for side in (0, 1):
+                found = [letters[name] for name in _names(connection, side) if name in letters]
+                if found:
+                    known[side] = found[0]
+            if len(known) == 2 and known[0] == known[1]:
+                known = {}  # three machines in a ring: each connection for itself
+            side, letter = next(iter(known.items()), (first, 0))
+            chosen[connection.number] = side if letter == 0 else 1 - side
+            for number in (0, 1):
+                for name in _names(connection, number):
+                    letters.setdefault(name, int(number != chosen[connection.number]))
+        return chosen
+
+    def config(self, width: int) -> NicConfig:
+        """The default configuration, with larger tables if the recorded numbers need them."""
+        config = NicConfig(width=width)
+        places = [Place(one, side) for one in self.suitable for side in (0, 1)]
+        while config.qps < _QPS and any(
+            abi.qp_index(one.end.qpn, config.qps) < abi.FIRST_USER_QP_INDEX for one in places
+        ):
+            config = replace(config, qps=2 * config.qps)
+        keys = [rkey >> abi.KEY_TAG_BITS for one in places for rkey in one.regions()]
+        if any(config.mrs <= key < _MRS for key in keys):
+            config = replace(config, mrs=_MRS)
+        reads = [one.connection.reads(side) for one in places for side in (0, 1)]
+        if any(config.max_rd_atomic < count <= _READS for count in reads):
+            config = replace(config, max_rd_atomic=_READS, read_resources=32 * _READS)
+        return config
+
+    def runs(self, letter: str, config: NicConfig) -> tuple[list[Run], dict[int, str]]:
+        """The runs of one side, and connection number -> why no card can have this end of it."""
+        runs: list[Run] = []
+        refused: dict[int, str] = {}
+        for connection in self.suitable:
+            side = self._sides[connection.number] ^ (letter == "B")
+            place = Place(connection, side)
+            if why := place.misfit(config) or Run(letter).misfit(place, config):
+                refused[connection.number] = why
+                continue
+            for run in runs:
+                if not run.misfit(place, config):
+                    run.places.append(place)
+                    break
+            else:
+                runs.append(Run(letter, [place]))
+        return runs, refused
+
+
+def _names(connection: Connection, side: int) -> list[bytes]:
+    """What a machine is known by."""
+    one, other = connection.ends[side], connection.ends[1 - side]
+    if one.gid == other.gid:
+        return []
+    return [one.gid, one.mac] if one.mac != other.mac else [one.gid]

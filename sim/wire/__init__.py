@@ -1,0 +1,1 @@
+"""What goes over the wire, for checking: packets built and dissected, captures."""
