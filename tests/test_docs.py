@@ -15,12 +15,16 @@ COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
 #: Pages that wait for their rewriting; each leaves this list with it.
 WAITING = (
-    "README.md CHANGELOG.md abi.md architecture.md context.md driver.md egress.md endpoint.md "
+    "README.md CHANGELOG.md recipes.md abi.md context.md driver.md egress.md endpoint.md "
     "firmware.md host_dma.md ingress.md interop.md mac.md memory.md perf.md queues.md receive.md "
     "replay.md simulation.md synthesis.md testing.md toolchain.md transport.md "
     "virtio_function.md wire.md"
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+#: A file of the repository, named by its whole path.
+FILE = re.compile(
+    r"(?<![\w/.<])(?:boards|docs|firmware|hdl|sim|tests)/(?:\w+/)*\w+\.(?:cpp|hpp|json|md|py|sv|txt|v)\b"
+)
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -72,6 +76,14 @@ def test_prose_is_narrow(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not dead_links(page)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in WAITING], ids=lambda page: page.name
+)
+def test_named_files_exist(page: Path) -> None:
+    missing = [name for name in FILE.findall(page.read_text()) if not (REPO / name).exists()]
+    assert not missing
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:
