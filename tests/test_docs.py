@@ -15,10 +15,9 @@ COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
 #: Pages that wait for their rewriting; each leaves this list with it.
 WAITING = (
-    "README.md CHANGELOG.md recipes.md abi.md context.md driver.md egress.md endpoint.md "
-    "firmware.md host_dma.md ingress.md interop.md mac.md memory.md perf.md queues.md receive.md "
-    "replay.md simulation.md synthesis.md testing.md toolchain.md transport.md "
-    "virtio_function.md wire.md"
+    "CHANGELOG.md abi.md driver.md endpoint.md interop.md perf.md queues.md "
+    "receive.md recipes.md replay.md simulation.md synthesis.md testing.md "
+    "toolchain.md transport.md wire.md "
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: A file of the repository, named by its whole path.
