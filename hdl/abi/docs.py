@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from enum import Enum, EnumType
 from types import ModuleType
@@ -12,14 +13,26 @@ from hdl.abi.layout import Struct
 _INTRODUCTION = """\
 # The ABI between guest and device
 
-Written by `python -m hdl.abi.docs` from the descriptions in `hdl/abi`; a test keeps it current.
-ABI version {version}. Layouts are packed and little-endian, offsets and sizes are in bytes.
-An unpacked union shows all its members; they share the same bytes.
+This page lists the structures and numbers that a guest's driver and the device share. It is written
+by `python -m hdl.abi.docs > docs/abi.md` from the descriptions in `hdl/abi`, and a test keeps it
+current.
+
+```mermaid
+flowchart LR
+    driver -- "control queue: request, response" --> firmware
+    driver -- "send queue: cmd_post_send, sge" --> card
+    driver -- "receive queue: cmd_post_recv, sge" --> card
+    card -- "completion queue: virtio_rdma_cq_req" --> driver
+    card -- "configuration space, BARs" --> driver
+```
+
+The ABI has version {version}. Layouts are packed and little-endian. Offsets and sizes are in bytes.
+A union shows all its members, which share the same bytes.
 
 ## How the parts are used
 
-- A control request is the command byte and its request structure (readable), then the response
-  byte and the response structure (writable), split over descriptors in any way.
+- A control request is the command byte and its request structure (readable), then the response byte
+  and the response structure (writable), split over descriptors in any way.
 - A send queue element is `cmd_post_send` and `num_sge` times `sge`. With INLINE the payload itself
   follows and `num_sge` is 0. A receive queue element is `cmd_post_recv` and its SGEs.
 - A completion is one `virtio_rdma_cq_req` in a buffer that the driver put into the queue.
@@ -28,7 +41,8 @@ An unpacked union shows all its members; they share the same bytes.
   is unused and pair 1 is the general services interface.
 - A memory key is the region number above an 8-bit tag. `pages` is the address of a flat array of
   le64 page addresses; pages have 4096 bytes and the first one begins at `start` mod 4096.
-- `imm_data`, GIDs, MAC addresses and `sys_image_guid` are raw bytes, copied and never swapped.
+- `imm_data`, GIDs, MAC addresses and `sys_image_guid` are raw bytes. They are copied and never
+  swapped.
 """
 
 
@@ -51,7 +65,8 @@ def _enumerations(module: ModuleType) -> Iterator[str]:
         if summary:
             yield f"{summary}\n"
         members: list[Enum] = list(cls)
-        yield ", ".join(f"{item.name} {_number(item.value)}" for item in members) + "\n"
+        numbers = ", ".join(f"{item.name} {_number(item.value)}" for item in members)
+        yield textwrap.fill(numbers, 100, break_on_hyphens=False) + "\n"
 
 
 def _number(value: int) -> str:

@@ -7,38 +7,50 @@ from .headers import HEADERS
 from .opcodes import OPCODES, ROCE_OPCODES
 
 _INTRODUCTION = """\
-# Room wire: what packets look like
+# Packets (room `wire`)
 
-Written by `python -m hdl.wire.docs` from the tables in `hdl/wire`; a test keeps it current. The
-tables are plain data; gateware, firmware, simulation and this page read the same ones.
+This page says what packets look like. It is written by `python -m hdl.wire.docs > docs/wire.md`
+from the tables in `hdl/wire`, and a test keeps it current. The tables are plain data. Gateware,
+firmware, simulation and this page read the same ones.
 
-| file | holds |
+```mermaid
+flowchart LR
+    eth["Ethernet 14,<br>VLAN 4 or none"] --- ip["IPv4 20<br>or IPv6 40"] --- udp[UDP 8]
+    udp --- bth[BTH 12]
+    bth --- extended[extended headers] --- payload --- pad["pad 0-3"] --- icrc[ICRC 4]
+```
+
+| file | what it holds |
 |---|---|
-| `headers.py` | header layouts: field -> byte, bit, width; `pack`, `unpack` for bytes |
+| `headers.py` | header layouts: field -> byte, bit, width; `pack` and `unpack` for bytes |
 | `opcodes.py` | opcode -> name, transport, extended headers, payload rule |
 | `constants.py` | ports, EtherTypes, syndromes, timers, sizes; what the ICRC masks |
 | `gateware.py` | `get`, `raw`, `build`: fields out of and into flat Amaranth vectors |
 
-Offsets are in bytes from the header's start; bit 0 is the most significant bit of a byte, as the
-standards draw it. All numbers are big-endian on the wire.
+Offsets are in bytes from the start of the header. Bit 0 is the most significant bit of a byte, as
+the standards draw it. All numbers are big-endian on the wire.
 
-A packet is `Ethernet 14 [+ VLAN 4] | IPv4 20 or IPv6 40 | UDP 8 | BTH 12 | extended headers |
-payload | pad 0-3 | ICRC 4`. Every header after Ethernet is a multiple of four bytes long, so
-payload and ICRC start 2 modulo 4 bytes into the frame, never in lane 0.
+Each header behind Ethernet is a multiple of four bytes long. Payload and ICRC therefore start 2
+modulo 4 bytes into the frame, never in lane 0.
 
 ## ICRC
 
-CRC-32 over 8 bytes FFh and then the IP packet without its last four bytes, sent least significant
-byte first. These fields count as all ones: {variant}. `icrc_masks` gives the same as three masks
-over the frame, with the Ethernet bytes turned into leading zeros and the CRC register's start
-({initial:08X}h, after the 8 bytes) XORed into the first four bytes of the IP header.
+The ICRC is the CRC-32 over 8 bytes FFh and then the IP packet without its last four bytes. It is
+sent least significant byte first. These fields count as all ones:
+
+{variant}
+
+`icrc_masks` gives the same as three masks over the frame. The Ethernet bytes become leading zeros
+there, and the start of the CRC register ({initial:08X}h, after the 8 bytes) is XORed into the first
+four bytes of the IP header.
 """
 
 
 def page() -> str:
     """The whole of docs/wire.md."""
-    variant = ", ".join(
-        f"{header.name} {' '.join(fields)}" for header, fields in constants.VARIANT_FIELDS.items()
+    variant = "\n".join(
+        f"- {header.name}: {', '.join(fields)}"
+        for header, fields in constants.VARIANT_FIELDS.items()
     )
     lines = [_INTRODUCTION.format(variant=variant, initial=constants.ICRC_INITIAL)]
     lines += ["## Opcodes\n"]
