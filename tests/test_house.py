@@ -157,6 +157,16 @@ def test_files_in_sim_import_in_no_circle(folder: str) -> None:
     assert not uses
 
 
+def test_product_code_replaces_nothing_behind_its_back() -> None:
+    """What can be replaced has an interface for it; patches are for tests."""
+
+    def allowed(module: str) -> bool:
+        return not within(module, "unittest", "mock")
+
+    product = [path for folder in ("hdl", "firmware", "sim") for path in python_files(folder)]
+    assert not [one for path in product for one in breaches(path, allowed)]
+
+
 def test_guest_knows_definitions_only() -> None:
     """Driver and verbs run on any platform: they know what a guest's kernel would know."""
 

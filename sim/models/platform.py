@@ -155,7 +155,9 @@ class Host:
         self.index = index
         octets = native.memory(index, base, size)
         self.memory = GuestMemory(octets, base=base, heap=heap, seed=shuffle)
-        self.mmio = Mmio(index)
+        self._registers = Mmio(index)
+        #: What the driver reaches registers by; a development tool may put its own here.
+        self.mmio: platform.Mmio = self._registers
         self.interrupts = Interrupts()
         self.faults: list[Fault] = []
         self._watches: list[Callable[[int], None]] = []
@@ -255,7 +257,7 @@ class Host:
 
     def _handle(self, event: native.Event) -> None:
         if event.kind == native.MMIO:
-            self.mmio.answered(event.id, event.value)
+            self._registers.answered(event.id, event.value)
         elif event.kind == native.WRITTEN:
             self._watches[event.id](event.time)
         elif event.kind == native.INTERRUPT:

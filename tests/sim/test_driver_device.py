@@ -381,7 +381,7 @@ def test_raw_requests(split):
     policy = RingPolicy(split=split)
 
     def ask(request, room):
-        return run(driver.control_request(request, room, policy=policy))
+        return run(driver.channel.request(request, room, policy=policy))
 
     assert ask(b"\x01\x01", 162).written == 162
     assert ask(b"\x01", 162).response == 1

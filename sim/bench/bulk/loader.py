@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from firmware.commands import Commands
 from firmware.device import Request, Row
@@ -27,8 +26,7 @@ from hdl.config import FUNCTION_RDMA
 from hdl.csr.map import row_map
 from sim.bench.bulk.memories import Memory
 from sim.bench.bulk.queues import QueueRegisters
-from sim.guest.driver.rdma import CommandResult
-from sim.guest.driver.virtqueue import RingPolicy
+from sim.guest.driver.control import CommandResult
 
 if TYPE_CHECKING:
     from sim.bench.system import Node
@@ -81,6 +79,21 @@ class DirectTables(Registers):
             memory.write(index, row_map(table).pack_number(row))
 
 
+class DirectCommands:
+    """The firmware's command code as the way of control requests; see ``CommandChannel``."""
+
+    def __init__(self, commands: Commands):
+        self._commands = commands
+
+    async def request(
+        self, request: bytes, response_size: int, name: str = "request"
+    ) -> CommandResult:
+        """Serve the request at once."""
+        asked = Request(FUNCTION_RDMA, request, len(request), response_size)
+        response = await self._commands.serve(asked)
+        return CommandResult(len(response), response)
+
+
 @contextmanager
 def bulk(node: Node) -> Iterator[None]:
     """Inside the block, what the node's driver asks of its card takes next to no time.
@@ -91,13 +104,6 @@ def bulk(node: Node) -> Iterator[None]:
     commands = Commands(tables, firmware.commands.limits, firmware.hints)
     commands.objects, commands.vlans = firmware.commands.objects, firmware.commands.vlans
 
-    async def request(
-        data: bytes, response_size: int, name: str = "request", policy: RingPolicy | None = None
-    ) -> CommandResult:
-        asked = Request(FUNCTION_RDMA, data, len(data), response_size)
-        response = await commands.serve(asked)
-        return CommandResult(len(response), response)
-
     running = node.firmware_runs
     node.stop_firmware()
     queues = QueueRegisters(
@@ -107,12 +113,11 @@ def bulk(node: Node) -> Iterator[None]:
         FUNCTION_RDMA,
         device.windows[CfgType.COMMON],
     )
+    usual = device.channel, node.host.mmio
+    device.channel, node.host.mmio = DirectCommands(commands), queues
     try:
-        with (
-            patch.object(device, "control_request", request),
-            patch.object(node.host, "mmio", queues),
-        ):
-            yield
+        yield
     finally:
+        device.channel, node.host.mmio = usual
         if running:
             node.start_firmware()

@@ -7,7 +7,7 @@ from hdl.config import NicConfig
 from hdl.csr.map import row_map
 from sim.bench.bulk.memories import Memory
 from sim.guest.driver.pci import Window
-from sim.models.platform import Mmio
+from sim.guest.driver.platform import Mmio
 
 __all__ = ["QueueRegisters"]
 
@@ -34,10 +34,6 @@ class QueueRegisters:
                     self._names[common.offset + place.offset + half] = (place.path, 8 * half)
         self._selected = 0
         self._row: dict[str, int] = {}
-
-    def answered(self, access: int, value: int) -> None:
-        """The model has the completion of a read that went to the card."""
-        self._mmio.answered(access, value)
 
     async def read(self, function: int, bar: int, addr: int, size: int) -> int:
         """Read a register."""

@@ -335,7 +335,7 @@ class VirtioPciDevice:
                 self.platform.memory,
                 index=index,
                 size=size,
-                policy=self._policy(policy or self.options.policy),
+                policy=self.negotiated(policy or self.options.policy),
             )
             try:
                 await self._program(queue, vector)
@@ -345,7 +345,7 @@ class VirtioPciDevice:
             self.queues[index] = queue
             return queue
 
-    def _policy(self, policy: RingPolicy) -> RingPolicy:
+    def negotiated(self, policy: RingPolicy) -> RingPolicy:
         """``policy`` within what was negotiated."""
         in_order = self.has(Feature.IN_ORDER)
         return replace(
