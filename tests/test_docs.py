@@ -15,9 +15,9 @@ COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
 #: Pages that wait for their rewriting; each leaves this list with it.
 WAITING = (
-    "CHANGELOG.md driver.md endpoint.md interop.md perf.md queues.md "
-    "receive.md recipes.md replay.md simulation.md synthesis.md testing.md "
-    "toolchain.md transport.md "
+    "CHANGELOG.md driver.md perf.md queues.md "
+    "receive.md recipes.md simulation.md testing.md "
+    "transport.md "
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: A file of the repository, named by its whole path.
