@@ -9,6 +9,8 @@ from types import ModuleType
 
 from hdl.abi import enums, virtio_pci, virtio_rdma
 from hdl.abi.layout import Struct
+from hdl.abi.operations import WORK_REQUESTS
+from hdl.wire.opcodes import Operation
 
 _INTRODUCTION = """\
 # The ABI between guest and device
@@ -46,6 +48,14 @@ A union shows all its members, which share the same bytes.
 """
 
 
+_WORK_REQUESTS = """\
+The rows of `WORK_REQUESTS` in `hdl/abi/operations.py`. The packets are those of a message's first,
+middle and last packet and of a message of one packet; a request with one packet goes out as that
+packet whatever its length is. What a packet asks of the other side is in [wire.md](wire.md). Built:
+the NIC executes it; another one completes with LOC_QP_OP_ERR.
+"""
+
+
 def _struct_table(struct: Struct) -> Iterator[str]:
     yield f"### `{struct.name}`, {struct.size} bytes\n"
     yield "| offset | size | field | type | |"
@@ -69,6 +79,19 @@ def _enumerations(module: ModuleType) -> Iterator[str]:
         yield textwrap.fill(numbers, 100, break_on_hyphens=False) + "\n"
 
 
+def _work_requests() -> Iterator[str]:
+    columns = ("code", "opcode", "class", "services", "packets", "completion", "built")
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
+    for code, request in sorted(WORK_REQUESTS.items()):
+        services = " ".join(service.name for service in request.services) or "-"
+        packets = " ".join(Operation(low).name for low in request.packets.values()) or "-"
+        row = (_number(code), request.name, request.kind.name, services, packets)
+        built = "yes" if request.built else "no"
+        yield f"| {' | '.join((*row, request.completion.name, built))} |"
+    yield ""
+
+
 def _number(value: int) -> str:
     return str(value) if value < 0x20 else f"{value:#x}"
 
@@ -89,6 +112,9 @@ def page() -> str:
         lines += _struct_table(struct)
     lines.append("## Numbers of virtio-rdma\n")
     lines += _enumerations(enums)
+    lines.append("## Work requests\n")
+    lines.append(_WORK_REQUESTS)
+    lines += _work_requests()
     lines.append("## Structures of virtio over PCI\n")
     for struct in virtio_pci.STRUCTS:
         lines += _struct_table(struct)

@@ -4,16 +4,18 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
-from hdl.wire.headers import BTH
+from hdl.wire.headers import AETH, BTH, IETH, IMM_DT, RETH
 from hdl.wire.opcodes import ROCE_OPCODES
 
 __all__ = ["HEAD_BYTES", "SENT_OPCODES", "beat_number", "head", "lengths", "sealed_beat"]
 
-#: Opcodes whose headers a ``TxHeader`` can fill: no datagrams, no atomics.
+#: Headers that a ``TxHeader`` has the fields of: none of a datagram, none of an atomic yet.
+FILLED = (RETH, AETH, IMM_DT, IETH)
+#: Opcodes that can be sent.
 SENT_OPCODES = {
     code: opcode
     for code, opcode in ROCE_OPCODES.items()
-    if not {"DETH", "AtomicETH", "AtomicAckETH"} & {header.name for header in opcode.headers}
+    if all(header in FILLED for header in opcode.headers)
 }
 #: Bytes of the longest headers.
 HEAD_BYTES = (

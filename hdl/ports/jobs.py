@@ -4,6 +4,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import Out
 
 from .headers import TxHeader
+from .operations import RequestOperation
 from .rows import Outstanding
 
 __all__ = [
@@ -84,7 +85,7 @@ class FetchStatus(enum.Enum, shape=2):
 class SendWqe(data.Struct):
     """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line."""
 
-    opcode: 8  # WR opcode
+    operation: RequestOperation
     fence: 1
     signaled: 1
     solicited: 1

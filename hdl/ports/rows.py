@@ -175,7 +175,8 @@ class Outstanding(data.Struct):
     position: 16  # avail-ring position in the send queue
     head: 16  # descriptor to return
     wr_id: 64
-    opcode: 8  # WR opcode, ABI values
+    completion: 7  # WC opcode of its CQE, ABI values
+    data: 1  # data answer it: a READ
     signaled: 1
     length: 32  # message bytes
     first_psn: 24

@@ -9,6 +9,7 @@ from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.count import add_up
 from hdl.config import NicConfig
 from hdl.ports.jobs import SendWqe
+from hdl.ports.operations import decode_request
 
 from .types import Word
 
@@ -154,7 +155,7 @@ class WqeDecode(wiring.Component):
         m.d.sync += rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES))
         m.d.comb += [
             self.o.payload.error.eq(error),
-            wqe.opcode.eq(field(POST_SEND, "opcode")[:8]),
+            wqe.operation.eq(decode_request(m, field(POST_SEND, "opcode")[:8])),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
             wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
             wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),

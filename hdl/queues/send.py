@@ -5,7 +5,6 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from hdl.abi.enums import WrOpcode
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -254,7 +253,7 @@ class SendFetch(wiring.Component):
                 express.o.valid
                 & express.o.ready
                 & ~verdict.odd
-                & (verdict.wqe.opcode == WrOpcode.RDMA_READ)
+                & verdict.wqe.operation.data
                 & ~verdict.wqe.inline
                 & (verdict.wqe.num_sge <= TOLD_SGES)
             ),

@@ -11,6 +11,7 @@ from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.operations import decode_request
 
 from .decode import MAX_MESSAGE, RECV_BYTES, SEND_BYTES, Slot
 from .flow import ReadFlow
@@ -160,7 +161,7 @@ class ShortWqes(wiring.Component):
                 inline.eq((flags & SendFlags.INLINE) != 0),
                 fits.eq(Mux(inline, by_bytes, by_sges) & (field("opcode")[8:] == 0)),
                 verdict.odd.eq(is_odd | (total > MAX_MESSAGE)),
-                wqe.opcode.eq(field("opcode")[:8]),
+                wqe.operation.eq(decode_request(m, field("opcode")[:8])),
                 wqe.fence.eq((flags & SendFlags.FENCE) != 0),
                 wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
                 wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),

@@ -25,7 +25,6 @@ from .completer_check import (
     ResponseFacts,
     entry_facts,
     response_facts,
-    wc_opcode,
 )
 from .outstanding import Look, Pop
 from .receive_types import CompleterWork, Events, Part, Pending, ReceiveFlags, SequenceNak
@@ -300,7 +299,7 @@ class Completer(wiring.Component):
             done.cq.eq(cfg.send_cq),
             done.wr_id.eq(entry.wr_id),
             done.status.eq(status),
-            done.opcode.eq(wc_opcode(entry.opcode)),
+            done.opcode.eq(entry.completion),
             done.byte_len.eq(Mux(failed, 0, entry.length)),
             done.qp_num.eq(cfg.qpn),
             done.src_qp.eq(cfg.dest_qpn),
@@ -315,7 +314,7 @@ class Completer(wiring.Component):
         """The row behind the oldest WQE, and what must happen next."""
         m.d.sync += [
             ack.wakes.eq(ack.wakes + 1),
-            ack.reads.eq(ack.reads + facts.read),
+            ack.reads.eq(ack.reads + entry.data),
             ack.read_begun.eq(0),
             ack.status.eq(0),
         ]
@@ -330,7 +329,7 @@ class Completer(wiring.Component):
 
     def _decide_poke(self, m, work, ack, oldest, facts, finish, status):
         entry = oldest.entry
-        acknowledged = facts.acknowledged & ~facts.read
+        acknowledged = facts.acknowledged & ~entry.data
         with m.If(oldest.valid & entry.complete):
             m.d.sync += finish.eq(1)
             m.next = "JOB"
@@ -366,17 +365,17 @@ class Completer(wiring.Component):
         with m.Elif(entry.status != 0):
             m.d.sync += poke_flags.eq(ReceiveFlags.FINISH)  # failed here, and now the oldest
             m.d.comb += events.unexpected_response.eq(is_data)
-        with m.Elif(~facts.read & reached & entry.complete):
+        with m.Elif(~entry.data & reached & entry.complete):
             m.d.sync += [finish.eq(1), status.eq(WcStatus.SUCCESS), more.eq(facts.past)]
             m.next = "JOB"
-        with m.Elif(facts.past | (is_data & ~(facts.read & entry.complete))):
-            with m.If(facts.read & entry.complete):
+        with m.Elif(facts.past | (is_data & ~(entry.data & entry.complete))):
+            with m.If(entry.data & entry.complete):
                 lost()
             with m.Else():
                 m.d.comb += events.unexpected_response.eq(1)
         with m.Elif(is_data & facts.expected):
             m.next = "PLACE"
-        with m.Elif(is_data | (is_ack & facts.read)):
+        with m.Elif(is_data | (is_ack & entry.data)):
             lost()
         with m.Elif(is_ack):
             m.d.sync += [ack.psn.eq(said.next_psn), changed.eq(1)]
@@ -392,11 +391,11 @@ class Completer(wiring.Component):
         header = work.header
         fatal = said.response == Response.FATAL
         rnr = said.response == Response.RNR
-        with m.If(~facts.read):
+        with m.If(~oldest.entry.data):
             m.d.sync += [ack.psn.eq(header.psn), changed.eq(1)]
         with m.If(said.response == Response.SEQUENCE):
             m.d.comb += events.packet_seq_err.eq(1)
-            self._sequence_nak(m, work.qp, Mux(facts.read, ack.psn, header.psn))
+            self._sequence_nak(m, work.qp, Mux(oldest.entry.data, ack.psn, header.psn))
         m.d.comb += [
             events.rnr_nak.eq(rnr),
             events.req_remote_invalid_request.eq(fatal & (said.status == WcStatus.REM_INV_REQ_ERR)),

@@ -1,19 +1,19 @@
 """What the completer wants to know of a response and of the oldest WQE, for one register stage."""
 
-from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, enum
 
-from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import WcStatus
 from hdl.common.count import raised
 from hdl.common.sums import wide_difference
 from hdl.ports.jobs import Oldest
 from hdl.ports.rows import QpAck
-from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Kind
 
-from .receive_types import CompleterWork, Syndrome, is_operation
+from .receive_types import CompleterWork, Syndrome
 from .segment import PSN_BLOCK, message_offset, mtu_bytes
 
-__all__ = ["EntryFacts", "Response", "ResponseFacts", "entry_facts", "response_facts", "wc_opcode"]
+__all__ = ["EntryFacts", "Response", "ResponseFacts", "entry_facts", "response_facts"]
 
 
 class Response(enum.Enum, shape=3):
@@ -46,7 +46,6 @@ class EntryFacts(data.Struct):
     at_last: 1  # PSN is the last of the WQE
     past: 1  # PSN lies behind the last of the WQE
     acknowledged: 1  # every packet of the WQE has been acknowledged before
-    read: 1
     offset: 32  # bytes of the READ before this packet
     next_psn: 24  # behind the WQE
 
@@ -55,19 +54,17 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
     """Facts of the packet alone; IBTA vol 1, 9.7.5.2 (syndromes), 9.7.5.1.1 (READ responses)."""
     header = work.header
     facts = Signal(ResponseFacts, name="response_now")
-    operation, syndrome = header.opcode[:5], header.syndrome
-    first = is_operation(operation, Op.READ_RESP_FIRST, Op.READ_RESP_ONLY)
-    last = is_operation(operation, Op.READ_RESP_LAST, Op.READ_RESP_ONLY)
+    operation, syndrome = work.operation, header.syndrome
     m.d.comb += [
         facts.response.eq(Response.INVALID),
-        facts.first.eq(first),
-        facts.last.eq(last),
+        facts.first.eq(operation.first),
+        facts.last.eq(operation.last),
         facts.full.eq(header.length == mtu_bytes(m, work.cfg.path_mtu)),
         facts.next_psn.eq(raised(header.psn, Const(1))),
     ]
-    with m.If(first | last | (operation == Op.READ_RESP_MIDDLE)):
+    with m.If(operation.kind == Kind.READ_RESPONSE):
         m.d.comb += facts.response.eq(Response.DATA)
-    with m.Elif((operation == Op.ACKNOWLEDGE) & (header.length == 0)):
+    with m.Elif((operation.kind == Kind.ACKNOWLEDGE) & (header.length == 0)):
         with m.Switch(syndrome):
             with m.Case("000-----"):
                 m.d.comb += facts.response.eq(Response.ACK)
@@ -105,15 +102,7 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
         facts.at_last.eq(past == 0),
         facts.past.eq(past[23]),
         facts.acknowledged.eq(left[23]),
-        facts.read.eq(entry.opcode == WrOpcode.RDMA_READ),
         facts.offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
         facts.next_psn.eq(raised(entry.last_psn, Const(1))),
     ]
     return facts
-
-
-def wc_opcode(opcode):
-    """WC opcode of a WR opcode (VR-4.9)."""
-    is_write = is_operation(opcode, WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
-    is_read = opcode == WrOpcode.RDMA_READ
-    return Mux(is_write, WcOpcode.RDMA_WRITE, Mux(is_read, WcOpcode.RDMA_READ, WcOpcode.SEND))

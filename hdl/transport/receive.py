@@ -21,15 +21,13 @@ from hdl.ports.jobs import (
     ScatterJob,
     ScatterKind,
 )
+from hdl.ports.operations import PacketOperation, decode_packet, packet_serves
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
-from hdl.wire.opcodes import Operation as Op
-from hdl.wire.opcodes import Transport
 
 from .completer import Completer
 from .outstanding import Look, Pop
 from .receive_types import (
-    RC,
     Counted,
     Counters,
     Events,
@@ -37,7 +35,6 @@ from .receive_types import (
     Pending,
     ReceiveFlags,
     SequenceNak,
-    is_operation,
     is_plain_ack,
 )
 from .responder import Responder
@@ -45,16 +42,6 @@ from .segment import PSN_BLOCK
 from .settle import Settle
 
 __all__ = ["Receive"]
-
-_RESPONSES = (
-    Op.READ_RESP_FIRST,
-    Op.READ_RESP_MIDDLE,
-    Op.READ_RESP_LAST,
-    Op.READ_RESP_ONLY,
-    Op.ACKNOWLEDGE,
-    Op.ATOMIC_ACK,
-)
-_REQUESTS = tuple(op for op in Op if op not in _RESPONSES)
 
 FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
@@ -139,6 +126,9 @@ class Receive(wiring.Component):
         wiring.connect(m, jobs.o, wiring.flipped(self.scatter_job))
 
         header = Signal(RxHeader, reset_less=True)
+        # Decoded here, once: nothing behind compares opcodes.
+        operation = Signal(PacketOperation, reset_less=True)
+        arriving = decode_packet(m, self.header.payload.opcode, name="arriving")
         cfg, rx = Signal(QpCfg, reset_less=True), Signal(QpRx, reset_less=True)
         ack, reply = Signal(QpAck, reset_less=True), Signal(QpReply, reset_less=True)
         qp = Signal(14, reset_less=True)
@@ -147,8 +137,7 @@ class Receive(wiring.Component):
         turn = Signal()  # pokes are served when idle
         part = Signal(Part)
         drop = Signal(Events)  # cause, one bit
-        drop_now = self._drop_cause(m, header, cfg, rx, ack, qp)
-        is_response = is_operation(header.opcode[:5], *_RESPONSES)
+        drop_now = self._drop_cause(m, header, operation, cfg, rx, ack, qp)
         in_error = (cfg.state == QpState.ERR) | rx.error | ack.error
         discarding = Signal()  # the front has a job of its own
         pending = Signal(Pending)  # ... and what comes of it
@@ -167,7 +156,11 @@ class Receive(wiring.Component):
         # The responder is at a packet, and the rows of the next one have been read.
         peeked = Signal()
         merges = Signal()  # a cycle before: the next packet says all that this QP's one does
-        still = self._merges(m, header) & (drop_now.as_value() == 0) & ~self.header.ready
+        still = (
+            self._merges(m, header, operation, arriving)
+            & (drop_now.as_value() == 0)
+            & ~self.header.ready
+        )
 
         def load_rows():
             m.d.sync += [
@@ -187,6 +180,7 @@ class Receive(wiring.Component):
                 ]
                 m.d.sync += [
                     header.eq(self.header.payload),
+                    operation.eq(arriving),
                     poked.eq(turn),
                     drop.eq(0),
                     poke.eq(self.poke.payload.flags),
@@ -207,13 +201,13 @@ class Receive(wiring.Component):
                 m.d.sync += merges.eq(still)
                 with m.If(completer.busy & ~poked & merges):
                     m.d.comb += self.header.ready.eq(1)
-                    m.d.sync += header.eq(self.header.payload)
+                    m.d.sync += [header.eq(self.header.payload), operation.eq(arriving)]
                     increment(m, self.merged_acks)
                 with m.If(~resting):
                     m.next = "CHECK"  # the ports that it shares are its own until it ends
                 with m.Elif(~poked):
                     m.d.sync += [
-                        part.eq(Mux(is_response, Part.COMPLETER, Part.RESPONDER)),
+                        part.eq(Mux(operation.response, Part.COMPLETER, Part.RESPONDER)),
                         drop.eq(drop_now),
                     ]
                     with m.If(drop_now.as_value() != 0):
@@ -247,7 +241,8 @@ class Receive(wiring.Component):
                 with m.If(given & peeked & ~self.poke.valid & ~settle.rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
                     load_rows()
-                    m.d.sync += [header.eq(self.header.payload), drop.eq(0), qp.eq(pair)]
+                    m.d.sync += [header.eq(self.header.payload), operation.eq(arriving)]
+                    m.d.sync += [drop.eq(0), qp.eq(pair)]
                     with m.If((responder.rx_write.enable | written) & (pair == qp)):
                         m.d.sync += rx.eq(responder.rx_write.row)
                     m.next = "CHECK"
@@ -280,6 +275,7 @@ class Receive(wiring.Component):
             work.flush.eq(poked),
             work.qp.eq(qp),
             work.header.eq(header),
+            work.operation.eq(operation),
             work.cfg.eq(cfg),
             work.rx.eq(rx),
             work.reply.eq(reply),
@@ -290,6 +286,7 @@ class Receive(wiring.Component):
             work.qp.eq(qp),
             work.in_error.eq(in_error),
             work.header.eq(header),
+            work.operation.eq(operation),
             work.cfg.eq(cfg),
             work.ack.eq(ack),
         ]
@@ -340,7 +337,7 @@ class Receive(wiring.Component):
         for table in (self.cfg, self.reply, self.ahead_read, self.ack_read):
             m.d.comb += [table.index.eq(index), table.enable.eq(1)]
 
-    def _merges(self, m, header):
+    def _merges(self, m, header, operation, arriving):
         """Whether the packet that waits says all that the one in hand does: a later ACK of the
         same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it)."""
         then = self.header.payload
@@ -349,31 +346,25 @@ class Receive(wiring.Component):
         same = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
         m.d.comb += merges.eq(
             self.header.valid
-            & is_plain_ack(header)
-            & is_plain_ack(then)
+            & is_plain_ack(header, operation)
+            & is_plain_ack(then, arriving)
             & Cat(header[name] == then[name] for name in same).all()
             & ~distance[23]
         )
         return merges
 
-    def _drop_cause(self, m, header, cfg, rx, ack, qp):
+    def _drop_cause(self, m, header, operation, cfg, rx, ack, qp):
         """The first reason for which the packet is not this QP's, or none."""
         cause = Signal(Events, name="drop_now")
-        transport, operation = header.opcode[5:], header.opcode[:5]
-        response = is_operation(operation, *_RESPONSES)
         ready_to_send = (
             (cfg.state == QpState.RTS) | (cfg.state == QpState.SQD) | (cfg.state == QpState.SQE)
         )
-        ready = ready_to_send | ((cfg.state == QpState.RTR) & ~response)
+        ready = ready_to_send | ((cfg.state == QpState.RTR) & ~operation.response)
         with m.If((cfg.qpn != header.dest_qp) | (qp == 0)):
             m.d.comb += cause.unknown_qp.eq(1)
         with m.Elif(cfg.function != header.function):
             m.d.comb += cause.wrong_function.eq(1)
-        with m.Elif(
-            (transport != Transport.RC)
-            | (cfg.type != RC)
-            | ~(response | is_operation(operation, *_REQUESTS))
-        ):
+        with m.Elif(~packet_serves(operation, cfg.type)):
             m.d.comb += cause.wrong_transport.eq(1)
         with m.Elif(~ready | rx.error | ack.error):
             m.d.comb += cause.qp_state.eq(1)

@@ -1,14 +1,14 @@
-"""Rows that the parts of the receive side hand to each other, their events, and opcode classes."""
+"""Rows that the parts of the receive side hand to each other, and their events."""
 
 from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
-from hdl.abi.enums import QpType
 from hdl.common.count import COUNT
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
+from hdl.ports.operations import PacketOperation
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
-from hdl.wire.opcodes import Operation, Transport
+from hdl.wire.opcodes import Kind
 
 __all__ = [
     "COUNTERS",
@@ -21,13 +21,9 @@ __all__ = [
     "Syndrome",
     "Part",
     "Pending",
-    "RC",
     "SequenceNak",
-    "is_operation",
+    "is_plain_ack",
 ]
-
-#: ABI value of the one QP type that is served.
-RC = QpType.RC.value
 
 
 class ReceiveFlags(enum.IntFlag, shape=4):
@@ -55,6 +51,7 @@ class ResponderWork(data.Struct):
     flush: 1
     qp: 14
     header: RxHeader
+    operation: PacketOperation
     cfg: QpCfg
     rx: QpRx
     reply: QpReply
@@ -67,6 +64,7 @@ class CompleterWork(data.Struct):
     qp: 14
     in_error: 1  # by firmware, or either side of the QP has stopped
     header: RxHeader
+    operation: PacketOperation
     cfg: QpCfg
     ack: QpAck
 
@@ -153,12 +151,7 @@ class Pending(data.Struct):
     events: Events
 
 
-def is_operation(operation: Value, *operations: Operation) -> Value:
-    """Whether the low five bits of an opcode are one of ``operations``."""
-    return operation.matches(*(int(one) for one in operations))
-
-
-def is_plain_ack(header: data.View) -> Value:
+def is_plain_ack(header: data.View, operation: data.View) -> Value:
     """Whether an ``RxHeader`` is a positive acknowledgement and nothing else."""
-    rc_ack = (Transport.RC << 5) | Operation.ACKNOWLEDGE
-    return (header.opcode == rc_ack) & (header.length == 0) & (header.syndrome[5:] == 0)
+    positive = (operation.kind == Kind.ACKNOWLEDGE) & (header.syndrome[5:] == 0)
+    return operation.served & positive & (header.length == 0)

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.abi.enums import WcStatus
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import COUNT, raised
 from hdl.common.skid import Register
@@ -105,7 +105,7 @@ class Requester(wiring.Component):
         # A packet was refused: its WQE ends before anything else is done; that is under way.
         refused, refusing = awaited.refused, Signal()
 
-        is_read = wqe.wqe.opcode == WrOpcode.RDMA_READ
+        operation = wqe.wqe.operation
 
         # The next packet.
         mtu_code, mtu = Signal(3, reset_less=True), Signal(13, reset_less=True)
@@ -118,16 +118,16 @@ class Requester(wiring.Component):
         payload, carry = Signal(13), Signal()
         m.d.comb += [
             first.eq(row.offset == 0),
-            last.eq(fit(left, mtu) | is_read),
-            single.eq((whole == 0) | ((whole == 1) & ~ragged) | is_read),
+            last.eq(fit(left, mtu) | operation.data),
+            single.eq((whole == 0) | ((whole == 1) & ~ragged) | operation.data),
             payload.eq(Mux(last, left, mtu)),
         ]
         advance = Signal(data.StructLayout({"last": 1, "payload": 13, "packets": 24, "asks": 1}))
         request_headers(m, header, wqe, cfg, row, first, last, left)
         m.d.comb += [
-            header.length.eq(Mux(is_read, 0, payload)),
+            header.length.eq(Mux(operation.data, 0, payload)),
             job.source.eq(TxSource.LINE),
-            job.check_sink.eq(is_read),
+            job.check_sink.eq(operation.data),
             job.function.eq(cfg.function),
             job.pd.eq(cfg.pd),
             job.line.eq(wqe.line),
@@ -137,7 +137,7 @@ class Requester(wiring.Component):
         ]
         with m.If(wqe.wqe.inline):
             m.d.comb += job.source.eq(TxSource.INLINE)
-        with m.Elif((wqe.wqe.length == 0) & ~is_read):
+        with m.Elif((wqe.wqe.length == 0) & ~operation.data):
             m.d.comb += job.source.eq(TxSource.NONE)
 
         # The entry of a WQE that begins or that ends unsent. One packet: nobody but its QP's list
@@ -153,7 +153,8 @@ class Requester(wiring.Component):
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
-            entry.opcode.eq(wqe.wqe.opcode),
+            entry.completion.eq(operation.completion),
+            entry.data.eq(operation.data),
             entry.signaled.eq(wqe.wqe.signaled | cfg.signal_all),
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(row.psn),
@@ -203,7 +204,7 @@ class Requester(wiring.Component):
         m.d.comb += [
             fails_now.eq(stopped | malformed | bad.any()),
             cause.eq(Mux(malformed, wqe.error, Mux(bad.any(), WcStatus.LOC_QP_OP_ERR, 0))),
-            blocked.eq((is_read & (reads >= most_reads)) | (wqe.wqe.fence & (reads != 0))),
+            blocked.eq((operation.data & (reads >= most_reads)) | (wqe.wqe.fence & (reads != 0))),
         ]
         with m.If(stopped):
             m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
@@ -232,7 +233,9 @@ class Requester(wiring.Component):
         )
         m.d.comb += awaited.begun.eq(counts)
         large = Signal(reset_less=True)  # known a cycle after ``mtu``, before the first packet
-        m.d.sync += large.eq(~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~is_read)
+        m.d.sync += large.eq(
+            ~fit(wqe.wqe.length, Const(LARGE, 11)) & (mtu > LARGE) & ~operation.data
+        )
         entered = Signal()  # it has been appended now, and no packet has been handed over since
         offering = Signal()  # the job has been offered: it stays until it is taken
         handed = awaited.i.payload
@@ -258,7 +261,7 @@ class Requester(wiring.Component):
             m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0), row.error.eq(1)]
 
         told, begins, long = self.started, Signal(), Signal(reset_less=True)
-        m.d.sync += [begins.eq(0), long.eq(is_long(self._config, wqe.wqe.length) & ~is_read)]
+        m.d.sync += [begins.eq(0), long.eq(is_long(self._config, wqe.wqe.length) & ~operation.data)]
         with m.If(begins & long):
             m.d.sync += [told.valid.eq(1), told.payload.eq(qp)]
         with m.Elif(told.ready):
@@ -327,7 +330,7 @@ class Requester(wiring.Component):
                     m.next = "BLOCK"
                 with m.Elif(begun & ~fails_now):
                     m.next = "PACKET"
-                    with m.If(is_read & ~first):
+                    with m.If(operation.by_length & ~first):
                         m.next = "RESUME"
                 with m.Elif(begun):
                     m.d.sync += begun_failed.eq(1)
@@ -348,7 +351,7 @@ class Requester(wiring.Component):
                         fail_row()
                         m.next = "FAILED"
                     with m.Else():
-                        m.d.sync += [row.reads.eq(row.reads + is_read), entered.eq(1)]
+                        m.d.sync += [row.reads.eq(row.reads + operation.data), entered.eq(1)]
 
             with m.State("RESUME"):
                 # The rest of a READ; a sum of 64 bits takes its time.
@@ -366,7 +369,7 @@ class Requester(wiring.Component):
                 m.d.sync += [
                     advance.last.eq(last),
                     advance.payload.eq(payload),
-                    advance.packets.eq(Mux(is_read, raised(left_whole, ragged), 1)),
+                    advance.packets.eq(Mux(operation.by_length, raised(left_whole, ragged), 1)),
                     advance.asks.eq(header.ack_request),
                 ]
                 with m.If(~offering & reset):

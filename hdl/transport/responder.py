@@ -16,6 +16,7 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.rows import QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
+from hdl.wire.opcodes import Kind
 
 from .receive_types import Part, Pending, ReceiveFlags, ResponderWork, Syndrome
 from .responder_check import request_facts
@@ -72,9 +73,10 @@ class Responder(wiring.Component):
         m.submodules.search = search = ReadSearch()
         wiring.connect(m, search.resource, wiring.flipped(self.resource_read))
         work = self.i.payload
-        header, cfg, rx = work.header, work.cfg, work.rx
+        header, cfg, rx, operation = work.header, work.cfg, work.rx, work.operation
 
         now = request_facts(m, work)
+        sends = operation.kind == Kind.SEND
         verdict = Signal(Verdict, reset_less=True)
         facts, outcome, kind, fetched = (
             verdict.facts,
@@ -110,7 +112,7 @@ class Responder(wiring.Component):
                     m.next = "FETCH"
                 with m.Else():
                     m.next = "JOB"
-                    self._decide(m, header, verdict, fail, asking)
+                    self._decide(m, work, verdict, fail, asking)
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
                 with m.If(search.i.ready):
@@ -158,7 +160,7 @@ class Responder(wiring.Component):
                 with m.Else():
                     with m.Switch(fetched.status):
                         with m.Case(FetchStatus.OK):
-                            with m.If(facts.send & (facts.after > fetched.wqe.length)):
+                            with m.If(sends & (facts.after > fetched.wqe.length)):
                                 m.d.sync += [
                                     *fail(Syndrome.REMOTE_OPERATIONAL),
                                     consume.eq(1),
@@ -166,8 +168,8 @@ class Responder(wiring.Component):
                                 ]
                             with m.Else():
                                 m.d.sync += [
-                                    consume.eq(facts.last),
-                                    kind.eq(Mux(facts.send, ScatterKind.LINE, ScatterKind.KEY)),
+                                    consume.eq(operation.last),
+                                    kind.eq(Mux(sends, ScatterKind.LINE, ScatterKind.KEY)),
                                 ]
                                 with m.If(header.length == 0):
                                     m.d.sync += kind.eq(ScatterKind.NONE)
@@ -222,7 +224,7 @@ class Responder(wiring.Component):
             self.fetch_req.payload.queue.eq(receive_queue),
             self.fetch_req.payload.position.eq(rx.position),
             self.fetch_req.payload.known.eq(rx.available),
-            self.fetch_req.payload.last.eq(work.flush | facts.last),
+            self.fetch_req.payload.last.eq(work.flush | operation.last),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(
                 Mux(
@@ -238,7 +240,7 @@ class Responder(wiring.Component):
             self.resource_write.index.eq(
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
-            self.resource_write.enable.eq(updating & (outcome == Outcome.ACCEPT) & facts.read),
+            self.resource_write.enable.eq(updating & (outcome == Outcome.ACCEPT) & operation.data),
         ]
         pending = self.pending.payload
         m.d.comb += [
@@ -246,7 +248,7 @@ class Responder(wiring.Component):
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),
             pending.line.eq(kind == ScatterKind.LINE),
-            pending.send.eq(facts.send),
+            pending.send.eq(sends),
             pending.commit.eq(changes),
             pending.row.eq(self.rx_write.row),
         ]
@@ -254,27 +256,28 @@ class Responder(wiring.Component):
         drive_effects(m, work, verdict, pending.effects, receive_queue)
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, work, self.resource_write.row)
-        drive_events(m, verdict, pending.events)
+        drive_events(m, work, verdict, pending.events)
         return m
 
-    def _decide(self, m, header, verdict, fail, asking):
+    def _decide(self, m, work, verdict, fail, asking):
         """What becomes of a packet, as far as it shows by itself."""
         facts, outcome, kind = verdict.facts, verdict.outcome, verdict.kind
-        inner = facts.write & ~facts.first & ~facts.last
-        with m.If(facts.behind & facts.read):
+        header, operation = work.header, work.operation
+        inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
+        with m.If(facts.behind & operation.data & operation.built):
             m.next = "SEARCH"
         with m.Elif(facts.behind):
-            m.d.sync += outcome.eq(Mux(facts.atomic, Outcome.LOST, Outcome.DUPLICATE))
+            m.d.sync += outcome.eq(Mux(operation.data, Outcome.LOST, Outcome.DUPLICATE))
         with m.Elif(facts.ahead):
             m.d.sync += outcome.eq(Outcome.GAP)
         with m.Elif(facts.invalid | (facts.exceeds & inner)):
             m.d.sync += fail(Syndrome.INVALID_REQUEST)
         with m.Elif(facts.read_full):
             m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay
-        with m.Elif(facts.send | (facts.immediate & facts.last)):
+        with m.Elif(operation.receive):
             m.d.sync += asking.eq(1)
             m.next = "FETCH"  # it needs a receive WQE
-        with m.Elif(facts.read):
+        with m.Elif(operation.kind == Kind.READ):
             m.d.sync += kind.eq(
                 Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
             )

@@ -1,14 +1,14 @@
 """What the responder wants to know of a request packet: combinational, for one register stage."""
 
-from amaranth.hdl import C, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import data
 
 from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
 from hdl.ports.rows import RxMessage
-from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Kind
 
-from .receive_types import ResponderWork, is_operation
+from .receive_types import ResponderWork
 from .segment import mtu_bytes, packet_count
 
 __all__ = ["RequestFacts", "request_facts"]
@@ -16,42 +16,12 @@ __all__ = ["RequestFacts", "request_facts"]
 #: RETH length above this is an invalid request.
 LARGEST_MESSAGE = 1 << 31
 
-_SENDS = (
-    Op.SEND_FIRST,
-    Op.SEND_MIDDLE,
-    Op.SEND_LAST,
-    Op.SEND_LAST_IMM,
-    Op.SEND_ONLY,
-    Op.SEND_ONLY_IMM,
-)
-_INVALIDATES = (Op.SEND_LAST_INV, Op.SEND_ONLY_INV)
-_WRITES = (
-    Op.WRITE_FIRST,
-    Op.WRITE_MIDDLE,
-    Op.WRITE_LAST,
-    Op.WRITE_LAST_IMM,
-    Op.WRITE_ONLY,
-    Op.WRITE_ONLY_IMM,
-)
-_IMMEDIATES = (Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM)
-_FIRSTS = (Op.SEND_FIRST, Op.WRITE_FIRST)
-_MIDDLES = (Op.SEND_MIDDLE, Op.WRITE_MIDDLE)
-_LASTS = (Op.SEND_LAST, Op.SEND_LAST_IMM, Op.WRITE_LAST, Op.WRITE_LAST_IMM)
-_ONLIES = (Op.SEND_ONLY, Op.SEND_ONLY_IMM, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM)
-
 
 class RequestFacts(data.Struct):
     """Facts of a request packet, given the rows of its QP."""
 
     behind: 1  # PSN before the expected one
     ahead: 1
-    send: 1
-    write: 1
-    read: 1
-    atomic: 1
-    first: 1  # FIRST or ONLY
-    last: 1  # LAST or ONLY
-    immediate: 1
     invalid: 1  # to be answered 61h
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH told
     read_full: 1  # no resource is free for a READ
@@ -68,14 +38,10 @@ class RequestFacts(data.Struct):
 def request_facts(m: Module, work: ResponderWork) -> Signal:
     """Facts of ``work`` as a combinational signal; the rules are those of IBTA vol 1, 9.7.4.1."""
     header, cfg, rx, reply = work.header, work.cfg, work.rx, work.reply
+    operation = work.operation
+    send, write = operation.kind == Kind.SEND, operation.kind == Kind.WRITE
+    first, last = operation.first, operation.last
     facts = Signal(RequestFacts, name="facts_now")
-    operation = header.opcode[:5]
-    send, write = is_operation(operation, *_SENDS), is_operation(operation, *_WRITES)
-    read = operation == Op.READ_REQUEST
-    first, middle = is_operation(operation, *_FIRSTS), is_operation(operation, *_MIDDLES)
-    last, only = is_operation(operation, *_LASTS), is_operation(operation, *_ONLIES)
-    reth = read | (write & (first | only))
-
     distance = Signal(24, name="psn_distance")
     placed = wide_sum(m, rx.va, rx.offset, block=11)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
@@ -84,39 +50,37 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     m.d.comb += [
         distance.eq(header.psn - rx.psn),
         # The choice behind the sum: it fits the table that chooses a block by its carry.
-        after.eq(Mux(first | only, header.length, wide_sum(m, rx.offset, header.length))),
+        after.eq(Mux(first, header.length, wide_sum(m, rx.offset, header.length))),
     ]
 
     # Opcode order: in mid-message only the same kind goes on, otherwise only a beginning may come.
     order = Signal(name="order_error")
     with m.Switch(rx.message):
         with m.Case(RxMessage.SEND):
-            m.d.comb += order.eq(~(send & (middle | last)))
+            m.d.comb += order.eq(~send | first)
         with m.Case(RxMessage.WRITE):
-            m.d.comb += order.eq(~(write & (middle | last)))
+            m.d.comb += order.eq(~write | first)
         with m.Default():
-            m.d.comb += order.eq(middle | last)
+            m.d.comb += order.eq(~first)
 
     length = Signal(name="length_error")
-    with m.If(first | middle):
-        m.d.comb += length.eq(header.length != mtu)
-    with m.Elif(last):
-        m.d.comb += length.eq((header.length == 0) | (header.length > mtu))
-    with m.Elif(only):
-        m.d.comb += length.eq(header.length > mtu)
-    with m.Else():
+    with m.If(~operation.payload):
         m.d.comb += length.eq(header.length != 0)
+    with m.Elif(~last):
+        m.d.comb += length.eq(header.length != mtu)
+    with m.Else():
+        m.d.comb += length.eq((header.length > mtu) | ((header.length == 0) & ~first))
 
     length32 = Signal(32)
     m.d.comb += length32.eq(header.length)
     message = Signal(name="message_length_error")  # against the RETH's length
-    with m.If(reth & (header.dma_length > LARGEST_MESSAGE)):
+    with m.If(operation.address & (header.dma_length > LARGEST_MESSAGE)):
         m.d.comb += message.eq(1)
-    with m.Elif(write & first):
+    with m.Elif(write & first & ~last):
         m.d.comb += message.eq(header.dma_length <= mtu)
-    with m.Elif(write & last):
+    with m.Elif(write & last & ~first):
         m.d.comb += message.eq(~is_sum(rx.offset, length32, rx.dma_length))
-    with m.Elif(write & only):
+    with m.Elif(write & last):
         m.d.comb += message.eq(header.length != header.dma_length)
 
     # Resources in use: not answered yet, or to be answered again.
@@ -136,34 +100,31 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             & (replayed >= unanswered)
         ),
     ]
-    forbidden = (write & ~cfg.remote_write) | (read & ~cfg.remote_read)
+    # By the bits of Access; local rights are the receive WQE's affair.
+    granted = Cat(C(1, 1), cfg.remote_write, cfg.remote_read, cfg.remote_atomic)
+    forbidden = (operation.rights & ~granted).any()
     m.d.comb += [
         facts.behind.eq(distance[23]),
         facts.ahead.eq(~distance[23] & (distance != 0)),
-        facts.send.eq(send | is_operation(operation, *_INVALIDATES)),
-        facts.write.eq(write),
-        facts.read.eq(read),
-        facts.atomic.eq(is_operation(operation, Op.CMP_SWAP, Op.FETCH_ADD)),
-        facts.first.eq(first | only),
-        facts.last.eq(last | only),
-        facts.immediate.eq(is_operation(operation, *_IMMEDIATES)),
         facts.invalid.eq(
-            ~(send | write | read)
+            ~operation.built
             | order
             | length
             | message
             | forbidden
-            | (read & full & ~replaying)
+            | (operation.data & full & ~replaying)
         ),
         facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
-        facts.read_full.eq(read & full),
+        facts.read_full.eq(operation.data & full),
         facts.msn.eq(raised(rx.msn, C(1))),
         facts.wraps.eq(rx.read_tail + 1 == cfg.max_dest_rd_atomic),
         facts.replaying.eq(replaying),
-        facts.packets.eq(Mux(read, packet_count(m, cfg.path_mtu, header.dma_length), 1)),
+        facts.packets.eq(
+            Mux(operation.by_length, packet_count(m, cfg.path_mtu, header.dma_length), 1)
+        ),
         facts.after.eq(after),
-        facts.va.eq(Mux(reth, header.va, placed)),
-        facts.key.eq(Mux(reth, header.rkey, rx.rkey)),
-        facts.allow.eq(Mux(reth, header.dma_length, remaining)),
+        facts.va.eq(Mux(operation.address, header.va, placed)),
+        facts.key.eq(Mux(operation.address, header.rkey, rx.rkey)),
+        facts.allow.eq(Mux(operation.address, header.dma_length, remaining)),
     ]
     return facts

@@ -7,6 +7,7 @@ from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from hdl.common.sums import wide_sum
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
+from hdl.wire.opcodes import Kind
 
 from .receive_types import Events, ResponderWork, Syndrome
 from .responder_check import RequestFacts
@@ -79,7 +80,11 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
         job.line.eq(v.fetched.line),
         job.num_sge.eq(v.fetched.wqe.num_sge),
         job.offset.eq(
-            Mux(v.kind == ScatterKind.LINE, Mux(v.facts.first, 0, work.rx.offset), v.facts.allow)
+            Mux(
+                v.kind == ScatterKind.LINE,
+                Mux(work.operation.first, 0, work.rx.offset),
+                v.facts.allow,
+            )
         ),
         job.length.eq(Mux(v.kind == ScatterKind.NONE, 0, header.length)),
         job.va.eq(v.facts.va),
@@ -89,7 +94,7 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
 
 def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, queue) -> None:
     """Completion of the receive WQE on virtqueue ``queue``, and the reply."""
-    header, cfg = work.header, work.cfg
+    header, cfg, operation = work.header, work.cfg, work.operation
     done = effects.completion
     failed = v.status != WcStatus.SUCCESS
     accepted = v.outcome == Outcome.ACCEPT
@@ -100,13 +105,17 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, 
         done.wr_id.eq(v.fetched.wqe.wr_id),
         done.status.eq(v.status),
         done.opcode.eq(
-            Mux(v.facts.write & ~work.flush, WcOpcode.RECV_RDMA_WITH_IMM, WcOpcode.RECV)
+            Mux(
+                (operation.kind == Kind.WRITE) & ~work.flush,
+                WcOpcode.RECV_RDMA_WITH_IMM,
+                WcOpcode.RECV,
+            )
         ),
         done.byte_len.eq(Mux(failed, 0, v.facts.after)),
         done.imm.eq(header.imm),
         done.qp_num.eq(cfg.qpn),
         done.src_qp.eq(cfg.dest_qpn),
-        done.flags.eq(Mux(v.facts.immediate & ~failed, WcFlags.WITH_IMM, 0)),
+        done.flags.eq(Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)),
         done.solicited.eq(header.solicited | failed),
         done.ring.eq(1),
         done.queue.eq(queue),
@@ -114,14 +123,14 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, 
         done.function.eq(cfg.function),
         effects.qp.eq(work.qp),
         effects.flags.ack.eq(
-            (accepted & header.ack_request & ~v.facts.read) | (v.outcome == Outcome.DUPLICATE)
+            (accepted & header.ack_request & ~operation.data) | (v.outcome == Outcome.DUPLICATE)
         ),
         effects.flags.nak.eq(
             (v.outcome == Outcome.RNR)
             | (v.outcome == Outcome.FAIL)
             | ((v.outcome == Outcome.GAP) & ~work.rx.nak_sent)
         ),
-        effects.flags.read.eq((accepted & v.facts.read) | (v.outcome == Outcome.REPLAY)),
+        effects.flags.read.eq((accepted & operation.data) | (v.outcome == Outcome.REPLAY)),
         effects.flags.replay.eq((v.outcome == Outcome.REPLAY) & v.replays),
         effects.reply.eq(effects.flags.as_value().any()),
     ]
@@ -129,14 +138,14 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, 
 
 def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     """The QP's row after the packet."""
-    header, rx = work.header, work.rx
+    header, rx, operation = work.header, work.rx, work.operation
     accepted, gap = v.outcome == Outcome.ACCEPT, v.outcome == Outcome.GAP
-    begins = accepted & v.facts.first & v.facts.write
-    resource = accepted & v.facts.read
+    begins = accepted & operation.first & (operation.kind == Kind.WRITE)
+    resource = accepted & operation.data
     after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
-        row.msn.eq(Mux(accepted & (v.facts.last | v.facts.read), v.facts.msn, rx.msn)),
+        row.msn.eq(Mux(accepted & operation.last, v.facts.msn, rx.msn)),
         row.message.eq(rx.message),
         row.position.eq(Mux(v.consume, rx.position + 1, rx.position)),
         row.available.eq(Mux(v.has_fetched, v.fetched.available, rx.available)),
@@ -163,11 +172,11 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
         row.replay_skip.eq(Mux(changes, v.skip, rx.replay_skip)),
         row.replay_seq.eq(Mux(changes, following, rx.replay_seq)),
     ]
-    with m.If(accepted & ~v.facts.read):
-        m.d.comb += row.offset.eq(Mux(v.facts.last, 0, v.facts.after))
-        with m.If(v.facts.last):
+    with m.If(accepted):
+        m.d.comb += row.offset.eq(Mux(operation.last, 0, v.facts.after))
+        with m.If(operation.last):
             m.d.comb += row.message.eq(RxMessage.NONE)
-        with m.Elif(v.facts.send):
+        with m.Elif(operation.kind == Kind.SEND):
             m.d.comb += row.message.eq(RxMessage.SEND)
         with m.Else():
             m.d.comb += row.message.eq(RxMessage.WRITE)
@@ -185,21 +194,22 @@ def drive_resource(m: Module, work: ResponderWork, row: ReadResource) -> None:
     ]
 
 
-def drive_events(m: Module, v: Verdict, events: Events) -> None:
+def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> None:
     """What to count, in the cycle in which this is called for."""
+    kind, first = work.operation.kind, work.operation.first
     with m.Switch(v.outcome):
         with m.Case(Outcome.ACCEPT):
             m.d.comb += [
-                events.rx_send_requests.eq(v.facts.send & v.facts.first),
-                events.rx_write_requests.eq(v.facts.write & v.facts.first),
-                events.rx_read_requests.eq(v.facts.read),
+                events.rx_send_requests.eq((kind == Kind.SEND) & first),
+                events.rx_write_requests.eq((kind == Kind.WRITE) & first),
+                events.rx_read_requests.eq(kind == Kind.READ),
             ]
         with m.Case(Outcome.DUPLICATE, Outcome.REPLAY):
             m.d.comb += events.duplicate_request.eq(1)
         with m.Case(Outcome.LOST):
             m.d.comb += [
                 events.duplicate_request.eq(1),
-                events.duplicate_read_lost.eq(v.facts.read),
+                events.duplicate_read_lost.eq(kind == Kind.READ),
             ]
         with m.Case(Outcome.GAP):
             m.d.comb += events.out_of_sequence.eq(1)

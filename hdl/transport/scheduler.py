@@ -4,7 +4,6 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import WrOpcode
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
@@ -204,7 +203,6 @@ class Scheduler(wiring.Component):
         reads_left = Signal()  # some of the QP's have not finished
         onward = Signal(16)  # the position behind the answer's
         unwoken = Signal(3)  # a rewind: no wake since (all)
-        is_read = answer.wqe.opcode == WrOpcode.RDMA_READ
         polled_only = Signal()
         m.d.comb += [
             wqes.i.payload.eq(answer),
@@ -238,14 +236,14 @@ class Scheduler(wiring.Component):
         ]
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
-        ahead_next = log2_ahead(m, self._config, answer.wqe.length, is_read)
+        ahead_next = log2_ahead(m, self._config, answer.wqe.length, answer.wqe.operation.data)
 
         def take_answer():
             """The WQE goes on to the requester, and the row with it."""
             m.d.comb += [
                 next_row.position.eq(onward),
                 next_row.ahead.eq(ahead_next),
-                next_row.reading.eq(is_read | (row.reading & reads_left)),
+                next_row.reading.eq(answer.wqe.operation.data | (row.reading & reads_left)),
                 self.row_write.enable.eq(1),
                 wqes.i.valid.eq(1),
             ]

@@ -23,7 +23,7 @@ flowchart LR
 | file | what it holds |
 |---|---|
 | `headers.py` | header layouts: field -> byte, bit, width; `pack` and `unpack` for bytes |
-| `opcodes.py` | opcode -> name, transport, extended headers, payload rule |
+| `opcodes.py` | opcode -> service, class, place, headers, payload, PSNs, answer, rights |
 | `constants.py` | ports, EtherTypes, syndromes, timers, sizes; what the ICRC masks |
 | `gateware.py` | `get`, `raw`, `build`: fields out of and into flat Amaranth vectors |
 
@@ -46,6 +46,16 @@ four bytes of the IP header.
 """
 
 
+_OPCODES = """\
+Delivered: ingress takes the packet and hands it to the receive side. Built: the receive side
+executes it; what is delivered and not built is refused there. Receive WQE: the packet takes one.
+"""
+
+
+def _yes(flag: bool) -> str:
+    return "yes" if flag else "no"
+
+
 def page() -> str:
     """The whole of docs/wire.md."""
     variant = "\n".join(
@@ -54,13 +64,17 @@ def page() -> str:
     )
     lines = [_INTRODUCTION.format(variant=variant, initial=constants.ICRC_INITIAL)]
     lines += ["## Opcodes\n"]
-    lines += ["| code | name | extended headers | payload | delivered |", "|---|---|---|---|---|"]
+    lines += [_OPCODES]
+    columns = ("code", "name", "class", "place", "extended headers", "payload", "PSNs", "answer")
+    columns += ("rights", "receive WQE", "delivered", "built")
+    lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for code, opcode in sorted(OPCODES.items()):
         headers = " ".join(header.name for header in opcode.headers) or "-"
-        served = "yes" if code in ROCE_OPCODES else "no"
-        lines.append(
-            f"| {code:02X} | {opcode.name} | {headers} | {opcode.payload.value} | {served} |"
-        )
+        row = (f"{code:02X}", opcode.name, opcode.kind.name, opcode.position.name, headers)
+        row += (opcode.payload.value, opcode.psns.value, opcode.answer.value)
+        row += (opcode.rights.name or "-", _yes(opcode.receive))
+        row += (_yes(code in ROCE_OPCODES), _yes(opcode.built))
+        lines.append(f"| {' | '.join(row)} |")
     lines += ["\n## Headers\n"]
     for header in HEADERS:
         lines += [f"### {header.name}, {header.size} bytes\n"]

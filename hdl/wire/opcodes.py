@@ -1,4 +1,9 @@
-"""BTH opcodes: name, transport, extended headers and payload rule.
+"""BTH opcodes: the one table that says what each packet of RoCE v2 is and what it asks for.
+
+A row holds the service, the class, the place in the message, the extended headers, the payload
+rule, the PSNs that the packet takes, what answers it, which rights its address needs, whether it
+takes a receive WQE, and whether the NIC is built for it. ``hdl.abi.operations`` has the same for
+work requests; ``hdl.ports.operations`` makes gateware of both.
 
 Spec: IBTA vol 1, 9.2.1 (table of opcodes), 9.3; CNP: Annex A17, A17.9.3.
 """
@@ -7,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+
+from hdl.abi.enums import Access, QpType
 
 from .headers import (
     AETH,
@@ -24,23 +31,77 @@ __all__ = [
     "CNP",
     "CNP_PAYLOAD",
     "MAX_EXTENDED",
+    "NO_RIGHTS",
     "OPCODES",
+    "QP_TRANSPORT",
     "ROCE_OPCODES",
+    "SERVED",
+    "Answer",
+    "Kind",
     "Opcode",
     "Operation",
     "Payload",
+    "Position",
+    "Psns",
     "Transport",
 ]
 
 
 class Transport(IntEnum):
-    """Top three bits of the opcode."""
+    """Top three bits of the opcode: the service. DC would take one of the vendor's (6 and 7)."""
 
     RC = 0
     UC = 1
     UD = 3
     CNP = 4
     XRC = 5
+
+
+#: The service that a QP of each type of the ABI uses.
+QP_TRANSPORT = {
+    QpType.GSI: Transport.UD,
+    QpType.RC: Transport.RC,
+    QpType.UC: Transport.UC,
+    QpType.UD: Transport.UD,
+}
+
+
+class Kind(IntEnum):
+    """The class of an operation: what it does, whatever its service and its place are."""
+
+    LOCAL = 0  # sends nothing: a work request that the NIC executes by itself
+    SEND = 1  # payload into a receive WQE
+    WRITE = 2  # payload to an address of the responder
+    READ = 3  # payload from an address of the responder
+    ATOMIC = 4  # one 8-byte operation at an address of the responder
+    ACKNOWLEDGE = 5  # ACK or NAK
+    READ_RESPONSE = 6
+    ATOMIC_RESPONSE = 7
+
+
+class Position(IntEnum):
+    """Place of a packet in its message: bit 0 says that it begins it, bit 1 that it ends it."""
+
+    MIDDLE = 0
+    FIRST = 1
+    LAST = 2
+    ONLY = 3
+
+
+class Psns(Enum):
+    """PSNs that a packet takes."""
+
+    NONE = "none"  # a response repeats the PSN that it answers
+    ONE = "one"
+    BY_LENGTH = "by length"  # one for each packet of the response
+
+
+class Answer(Enum):
+    """What answers a packet."""
+
+    NONE = "nothing"
+    ACK = "ACK"
+    DATA = "data"
 
 
 class Operation(IntEnum):
@@ -81,16 +142,29 @@ class Payload(Enum):
     NOTICE = "16 bytes of zero"  # CNP
 
 
+NO_RIGHTS = Access(0)
+
+
 @dataclass(frozen=True)
 class Opcode:
-    """One BTH opcode; ``headers`` follow the BTH in this order."""
+    """One BTH opcode; ``headers`` follow the BTH in this order.
+
+    ``rights``: what the key at its address must allow. ``receive``: a receive WQE ends with it
+    (WRITE with immediate) or takes its payload (SEND). ``built``: the NIC executes it.
+    """
 
     code: int
     name: str
     transport: Transport
+    kind: Kind
+    position: Position
     headers: tuple[Header, ...]
     payload: Payload
-    response: bool = False
+    psns: Psns = Psns.NONE
+    answer: Answer = Answer.NONE
+    rights: Access = NO_RIGHTS
+    receive: bool = False
+    built: bool = False
 
     @property
     def extended(self) -> int:
@@ -101,6 +175,26 @@ class Opcode:
     def operation(self) -> int:
         """Low five bits of the code."""
         return self.code & 0x1F
+
+    @property
+    def response(self) -> bool:
+        """Whether it answers a request; otherwise it is one."""
+        return self.kind in (Kind.ACKNOWLEDGE, Kind.READ_RESPONSE, Kind.ATOMIC_RESPONSE)
+
+    @property
+    def immediate(self) -> bool:
+        """Whether it carries immediate data."""
+        return IMM_DT in self.headers
+
+    @property
+    def invalidate(self) -> bool:
+        """Whether it carries a key to invalidate."""
+        return IETH in self.headers
+
+    @property
+    def address(self) -> bool:
+        """Whether it carries an address and a key of its own."""
+        return RETH in self.headers or ATOMIC_ETH in self.headers
 
 
 _EXTENDED: dict[Operation, tuple[Header, ...]] = {
@@ -121,40 +215,69 @@ _EXTENDED: dict[Operation, tuple[Header, ...]] = {
     Operation.SEND_LAST_INV: (IETH,),
     Operation.SEND_ONLY_INV: (IETH,),
 }
-_EMPTY = {
-    Operation.READ_REQUEST,
-    Operation.ACKNOWLEDGE,
-    Operation.ATOMIC_ACK,
-    Operation.CMP_SWAP,
-    Operation.FETCH_ADD,
+_KINDS = {
+    "SEND": Kind.SEND,
+    "WRITE": Kind.WRITE,
+    "READ_REQUEST": Kind.READ,
+    "READ_RESP": Kind.READ_RESPONSE,
+    "ACKNOWLEDGE": Kind.ACKNOWLEDGE,
+    "ATOMIC_ACK": Kind.ATOMIC_RESPONSE,
+    "CMP_SWAP": Kind.ATOMIC,
+    "FETCH_ADD": Kind.ATOMIC,
 }
-_RESPONSES = {op for op in Operation if "RESP" in op.name or "ACK" in op.name}
+_EMPTY = (Kind.READ, Kind.ACKNOWLEDGE, Kind.ATOMIC, Kind.ATOMIC_RESPONSE)
+_PAYLOADS = {
+    Position.FIRST: Payload.FULL,
+    Position.MIDDLE: Payload.FULL,
+    Position.LAST: Payload.LAST,
+    Position.ONLY: Payload.ONLY,
+}
+_RIGHTS = {
+    Kind.WRITE: Access.REMOTE_WRITE,
+    Kind.READ: Access.REMOTE_READ,
+    Kind.ATOMIC: Access.REMOTE_ATOMIC,
+}
 _UC = [op for op in Operation if op <= Operation.WRITE_ONLY_IMM]
 _UD = [Operation.SEND_ONLY, Operation.SEND_ONLY_IMM]
+#: What the NIC executes: of RC all but atomics and SEND with invalidate.
+_BUILT = {(Transport.RC, op) for op in Operation if op <= Operation.ACKNOWLEDGE}
 
 
-def _payload(op: Operation) -> Payload:
-    if op in _EMPTY:
-        return Payload.NONE
-    if "FIRST" in op.name or "MIDDLE" in op.name:
-        return Payload.FULL
-    return Payload.LAST if "LAST" in op.name else Payload.ONLY
+def _position(op: Operation) -> Position:
+    words = op.name.split("_")
+    return next((place for place in Position if place.name in words), Position.ONLY)
+
+
+def _answer(transport: Transport, kind: Kind) -> Answer:
+    if transport in (Transport.UC, Transport.UD):
+        return Answer.NONE
+    return Answer.DATA if kind in (Kind.READ, Kind.ATOMIC) else Answer.ACK
 
 
 def _opcode(transport: Transport, op: Operation) -> Opcode:
-    response = op in _RESPONSES
+    kind = next(kind for word, kind in _KINDS.items() if op.name.startswith(word))
+    position = _position(op)
+    response = kind >= Kind.ACKNOWLEDGE
     before: tuple[Header, ...] = ()
     if transport is Transport.UD:
         before = (DETH,)
     elif transport is Transport.XRC and not response:
         before = (XRCETH,)
+    headers = before + _EXTENDED.get(op, ())
+    psns = Psns.BY_LENGTH if kind is Kind.READ else Psns.ONE
     return Opcode(
         code=transport << 5 | op,
         name=f"{transport.name}_{op.name}",
         transport=transport,
-        headers=before + _EXTENDED.get(op, ()),
-        payload=_payload(op),
-        response=response,
+        kind=kind,
+        position=position,
+        headers=headers,
+        payload=Payload.NONE if kind in _EMPTY else _PAYLOADS[position],
+        psns=Psns.NONE if response else psns,
+        answer=Answer.NONE if response else _answer(transport, kind),
+        rights=_RIGHTS.get(kind, NO_RIGHTS),
+        receive=kind is Kind.SEND or IMM_DT in headers,
+        built=(transport, op) in _BUILT,
     )
 
 
@@ -168,7 +291,9 @@ OPCODES: dict[int, Opcode] = {
         *(_opcode(Transport.RC, op) for op in Operation),
         *(_opcode(Transport.UC, op) for op in _UC),
         *(_opcode(Transport.UD, op) for op in _UD),
-        Opcode(CNP, "CNP", Transport.CNP, (), Payload.NOTICE),
+        Opcode(
+            CNP, "CNP", Transport.CNP, Kind.LOCAL, Position.ONLY, headers=(), payload=Payload.NOTICE
+        ),
         *(_opcode(Transport.XRC, op) for op in Operation),
     )
 }
@@ -181,3 +306,9 @@ ROCE_OPCODES: dict[int, Opcode] = {
 }
 #: Bytes of the longest extended headers among them.
 MAX_EXTENDED = max(opcode.extended for opcode in ROCE_OPCODES.values())
+#: Services of which the NIC executes something, in the order of their numbers.
+SERVED: tuple[Transport, ...] = tuple(
+    transport
+    for transport in Transport
+    if any(opcode.built and opcode.transport is transport for opcode in OPCODES.values())
+)

@@ -6,6 +6,8 @@ import random
 import struct
 from typing import Any
 
+from tests.operations import request_row
+
 SEND_FIXED, RECV_FIXED = 75, 12
 OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
 LOC_LEN_ERR, LOC_QP_OP_ERR = 1, 2
@@ -37,7 +39,7 @@ def send_wqe(
     assert len(data) == SEND_FIXED
     data += inline if inline is not None else sge_bytes(sges)
     expected = {
-        "opcode": opcode & 0xFF,
+        "operation": request_row(opcode & 0xFF),
         "fence": flags & FENCE and 1,
         "signaled": (flags & SIGNALED) >> 1,
         "solicited": (flags & SOLICITED) >> 2,

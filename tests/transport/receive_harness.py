@@ -28,6 +28,7 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.transport.receive_types import Counters, SequenceNak
+from tests.operations import request_row
 
 from .model_receive import Element, Result, Row, World
 from .receive_side import CONFIG, INPUTS, OUTPUTS, TABLES, WRITES
@@ -345,7 +346,10 @@ class Harness:
 
     def _show_oldest(self, qp: int) -> None:
         entries = self.outstanding[qp]
-        oldest = {"valid": 1, "entry": entries[0]} if entries else {}
+        oldest = {"valid": 1, "entry": dict(entries[0])} if entries else {}
+        if entries:
+            operation = request_row(oldest["entry"].pop("opcode"))
+            oldest["entry"] |= {name: operation[name] for name in ("completion", "data")}
         self._answer("head_rsp", pack(Oldest, oldest))
 
     def _about(self, qp: int) -> None:
@@ -405,4 +409,4 @@ class Harness:
 
 def entry(**fields: Any) -> Row:
     """An outstanding WQE."""
-    return zero(Outstanding) | {"signaled": 1, "complete": 1} | fields
+    return zero(Outstanding) | {"opcode": 0, "signaled": 1, "complete": 1} | fields

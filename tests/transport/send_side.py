@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
 
-from hdl.abi.enums import WrOpcode
+from hdl.abi.enums import QpType, WrOpcode
 from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.jobs import FetchStatus, TxSource
@@ -15,6 +15,7 @@ from hdl.transport.outstanding import OutstandingTable
 from hdl.transport.receive_types import ReceiveFlags
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
+from tests.operations import request_row
 
 CONFIG = NicConfig(
     width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
@@ -157,6 +158,7 @@ class World:
             else:
                 element = dict(queue[request.position])
                 error = element.pop("error", 0)
+                element["operation"] = request_row(element.pop("opcode"))
                 answer |= {"wqe": element, "head": 100 + request.position}
                 if error:
                     answer |= {"status": FetchStatus.WQE_ERROR, "error": error}
@@ -217,6 +219,7 @@ class World:
     async def connect(self, ctx, qp, *, psn=0x100, **cfg):
         defaults = {
             "state": QpState.RTS,
+            "type": QpType.RC,
             "path_mtu": 1,
             "max_send_sge": 4,
             "max_inline": 64,

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 from hdl.abi.enums import WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
+from hdl.wire.opcodes import Kind
 from sim.tools.replay.capture import Packet
 
 __all__ = ["End", "Message", "Unsuitable", "address"]
@@ -45,17 +47,17 @@ class Message:
     @property
     def read(self) -> bool:
         """Whether it is a READ."""
-        return self.opcode == WrOpcode.RDMA_READ
+        return WORK_REQUESTS[self.opcode].data
 
     @property
     def writes(self) -> bool:
         """Whether it writes to the other side's memory by address."""
-        return self.opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM)
+        return WORK_REQUESTS[self.opcode].kind is Kind.WRITE
 
     @property
     def takes_receive(self) -> bool:
         """Whether it takes a receive WQE."""
-        return not self.read and self.opcode != WrOpcode.RDMA_WRITE
+        return WORK_REQUESTS[self.opcode].receive
 
     def count(self, mtu: int) -> int:
         """PSNs it takes."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 from functools import partial
 
-from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcOpcode, WcStatus
+from hdl.abi.operations import WORK_REQUESTS
 from sim.bench.stall import node_report, stall_report
 from sim.bench.system import Node
 from sim.bench.testbench import Testbench
@@ -50,13 +51,6 @@ QUIET_NS = 20_000
 QUEUE, LOOK = 512, 64
 #: wr_id of receives begin here.
 RECEIVE = 1 << 32
-_OPCODES = {
-    WrOpcode.SEND: WcOpcode.SEND,
-    WrOpcode.SEND_WITH_IMM: WcOpcode.SEND,
-    WrOpcode.RDMA_WRITE: WcOpcode.RDMA_WRITE,
-    WrOpcode.RDMA_WRITE_WITH_IMM: WcOpcode.RDMA_WRITE,
-    WrOpcode.RDMA_READ: WcOpcode.RDMA_READ,
-}
 
 
 def memory_of(run: Run, facts: Facts) -> int:
@@ -108,9 +102,9 @@ class _Completions:
         if wc.status != WcStatus.SUCCESS:
             self._differs(number, what, "SUCCESS", wc.status.name)
             return
-        wanted: dict[str, int] = {"opcode": _OPCODES[message.opcode]}
+        wanted: dict[str, int] = {"opcode": WORK_REQUESTS[message.opcode].completion}
         if wc.wr_id >= RECEIVE:
-            imm = message.opcode in (WrOpcode.SEND_WITH_IMM, WrOpcode.RDMA_WRITE_WITH_IMM)
+            imm = WORK_REQUESTS[message.opcode].immediate
             wanted = {"opcode": WcOpcode.RECV, "byte_len": message.length}
             if message.writes:
                 wanted["opcode"] = WcOpcode.RECV_RDMA_WITH_IMM

@@ -1,0 +1,123 @@
+"""Work requests: the one table that says what each send WR opcode is and how it is sent.
+
+What a request asks of the other side follows from its packets, whose rows are in
+``hdl.wire.opcodes``; here stands only what the wire does not know.
+
+Spec: VR-4.4 (opcodes), VR-4.9 (opcodes of completions); IBTA vol 1, 9.4 and 10.7.2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hdl.wire.opcodes import NO_RIGHTS, OPCODES, Answer, Kind, Opcode, Position, Psns, Transport
+from hdl.wire.opcodes import Operation as Op
+
+from .enums import Access, WcOpcode, WrOpcode
+
+__all__ = ["WORK_REQUESTS", "WorkRequest"]
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """One WR opcode.
+
+    ``packets``: low five bits of the BTH opcode for each place in the message; a request that has
+    ONLY alone goes out as one packet whatever its length is, one without packets is local.
+    ``services``: those that know it, the one that serves as its example first. ``completion``:
+    opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``built``: the NIC executes it.
+    """
+
+    code: int
+    name: str
+    kind: Kind
+    completion: WcOpcode
+    services: tuple[Transport, ...] = ()
+    packets: Mapping[Position, int] = field(default_factory=dict)
+    rights: Access = NO_RIGHTS
+    built: bool = False
+
+    @property
+    def final(self) -> Opcode | None:
+        """The row of the packet that ends it, of its first service; None for a local one."""
+        if not self.packets:
+            return None
+        return OPCODES[self.services[0] << 5 | self.packets[Position.ONLY]]
+
+    @property
+    def immediate(self) -> bool:
+        """Whether its last packet carries immediate data."""
+        return self.final is not None and self.final.immediate
+
+    @property
+    def receive(self) -> bool:
+        """Whether it ends a receive WQE of the other side."""
+        return self.final is not None and self.final.receive
+
+    @property
+    def data(self) -> bool:
+        """Whether data come back into its SGEs; otherwise what they hold goes out."""
+        return self.final is not None and self.final.answer is Answer.DATA
+
+    @property
+    def by_length(self) -> bool:
+        """Whether its one packet takes a PSN for each packet of the answer."""
+        return self.final is not None and self.final.psns is Psns.BY_LENGTH
+
+
+_CONNECTED = (Transport.RC, Transport.XRC, Transport.UC)
+_RELIABLE = (Transport.RC, Transport.XRC)
+
+
+def _local(opcode: WrOpcode, completion: WcOpcode) -> WorkRequest:
+    return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion)
+
+
+def _send(opcode: WrOpcode, last: Op, only: Op, *services: Transport, built: bool) -> WorkRequest:
+    first = {Position.FIRST: Op.SEND_FIRST, Position.MIDDLE: Op.SEND_MIDDLE}
+    packets = {**first, Position.LAST: last, Position.ONLY: only}
+    return WorkRequest(
+        opcode, opcode.name, Kind.SEND, WcOpcode.SEND, services, packets, built=built
+    )
+
+
+def _write(opcode: WrOpcode, last: Op, only: Op) -> WorkRequest:
+    first = {Position.FIRST: Op.WRITE_FIRST, Position.MIDDLE: Op.WRITE_MIDDLE}
+    packets = {**first, Position.LAST: last, Position.ONLY: only}
+    return WorkRequest(
+        opcode, opcode.name, Kind.WRITE, WcOpcode.RDMA_WRITE, _CONNECTED, packets, built=True
+    )
+
+
+def _fetch(
+    opcode: WrOpcode, kind: Kind, only: Op, completion: WcOpcode, *, built: bool
+) -> WorkRequest:
+    """A request that brings data back."""
+    packets, rights = {Position.ONLY: only}, Access.LOCAL_WRITE
+    return WorkRequest(
+        opcode, opcode.name, kind, completion, _RELIABLE, packets, rights, built=built
+    )
+
+
+_UD = Transport.UD
+_ROWS = (
+    _write(WrOpcode.RDMA_WRITE, Op.WRITE_LAST, Op.WRITE_ONLY),
+    _write(WrOpcode.RDMA_WRITE_WITH_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM),
+    _send(WrOpcode.SEND, Op.SEND_LAST, Op.SEND_ONLY, *_CONNECTED, _UD, built=True),
+    _send(WrOpcode.SEND_WITH_IMM, Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, *_CONNECTED, _UD, built=True),
+    _fetch(WrOpcode.RDMA_READ, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, built=True),
+    _fetch(WrOpcode.ATOMIC_CMP_AND_SWP, Kind.ATOMIC, Op.CMP_SWAP, WcOpcode.COMP_SWAP, built=False),
+    _fetch(
+        WrOpcode.ATOMIC_FETCH_AND_ADD, Kind.ATOMIC, Op.FETCH_ADD, WcOpcode.FETCH_ADD, built=False
+    ),
+    _local(WrOpcode.LOCAL_INV, WcOpcode.LOCAL_INV),
+    _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, built=False),
+    _fetch(
+        WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, built=False
+    ),
+    _local(WrOpcode.REG_MR, WcOpcode.REG_MR),
+)
+
+#: Every WR opcode that the ABI knows, by code.
+WORK_REQUESTS: dict[int, WorkRequest] = {int(request.code): request for request in _ROWS}

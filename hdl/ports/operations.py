@@ -1,0 +1,172 @@
+"""Operations in gateware: the rows of the two tables as structures, decoded once where they enter.
+
+``hdl.wire.opcodes.OPCODES`` and ``hdl.abi.operations.WORK_REQUESTS`` are read when a component is
+elaborated. A packet's opcode is decoded where Receive takes its header, a work request's where its
+WQE is decoded. From there on the structure travels with the packet or the WQE, and nothing behind
+compares opcodes: it asks for the class, or better for the property that decides.
+"""
+
+from collections import defaultdict
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
+
+from hdl.abi.operations import WORK_REQUESTS, WorkRequest
+from hdl.wire.opcodes import (
+    OPCODES,
+    QP_TRANSPORT,
+    SERVED,
+    Answer,
+    Kind,
+    Opcode,
+    Position,
+    Psns,
+    Transport,
+)
+
+__all__ = [
+    "PacketCodes",
+    "PacketOperation",
+    "RequestOperation",
+    "decode_packet",
+    "decode_request",
+    "packet_code",
+    "packet_serves",
+    "request_fields",
+    "request_serves",
+]
+
+
+class PacketOperation(data.Struct):
+    """A received BTH opcode. All zeros: no opcode of a service that the NIC serves."""
+
+    served: 1  # an opcode of such a service
+    service: Transport
+    built: 1  # the NIC executes it
+    response: 1
+    kind: Kind
+    first: 1  # FIRST or ONLY
+    last: 1  # LAST or ONLY
+    payload: 1  # it carries payload
+    address: 1  # it carries an address and a key
+    immediate: 1
+    invalidate: 1
+    receive: 1  # it takes a receive WQE
+    by_length: 1  # it takes a PSN for each packet of the answer, otherwise one
+    data: 1  # data answer it, otherwise an ACK
+    rights: 4  # what its key must allow: bits of Access
+
+
+class PacketCodes(data.Struct):
+    """Low five bits of the BTH opcode of a message's packets, by position."""
+
+    middle: 5
+    first: 5
+    last: 5
+    only: 5
+
+
+class RequestOperation(data.Struct):
+    """A send WR opcode. All zeros: the NIC does not execute it."""
+
+    services: len(SERVED)  # those that know it, as ordered in SERVED
+    kind: Kind
+    packets: PacketCodes
+    data: 1  # data come back into its SGEs, otherwise what they hold goes out
+    by_length: 1  # its one packet takes a PSN for each packet of the answer
+    receive: 1  # it ends a receive WQE of the other side
+    completion: 7  # WC opcode
+
+
+def _packet_fields(opcode: Opcode) -> dict:
+    place = opcode.position
+    return {
+        "served": 1,
+        "service": opcode.transport,
+        "built": opcode.built,
+        "response": opcode.response,
+        "kind": opcode.kind,
+        "first": place in (Position.FIRST, Position.ONLY),
+        "last": place in (Position.LAST, Position.ONLY),
+        "payload": opcode.kind in (Kind.SEND, Kind.WRITE, Kind.READ_RESPONSE),
+        "address": opcode.address,
+        "immediate": opcode.immediate,
+        "invalidate": opcode.invalidate,
+        "receive": opcode.receive,
+        "by_length": opcode.psns is Psns.BY_LENGTH,
+        "data": opcode.answer is Answer.DATA,
+        "rights": int(opcode.rights),
+    }
+
+
+def request_fields(request: WorkRequest | None) -> dict:
+    """The fields of its ``RequestOperation``; {} for one that the NIC does not execute."""
+    if request is None or not request.built:
+        return {}
+    only = request.packets.get(Position.ONLY, 0)
+    return {
+        "services": sum(1 << n for n, one in enumerate(SERVED) if one in request.services),
+        "kind": request.kind,
+        "packets": {
+            place.name.lower(): int(request.packets.get(place, only)) for place in Position
+        },
+        "data": request.data,
+        "by_length": request.by_length,
+        "receive": request.receive,
+        "completion": request.completion,
+    }
+
+
+def _decode(m: Module, opcode: Value, shape, rows: dict[int, dict], name: str) -> data.View:
+    """``opcode`` as one of ``rows``; all zeros for any other."""
+    same = defaultdict(list)
+    for code, fields in rows.items():
+        same[shape.const(fields).as_value().value].append(code)
+    found = Signal(shape, name=name)
+    with m.Switch(opcode):
+        for number, codes in same.items():
+            with m.Case(*codes):
+                m.d.comb += found.as_value().eq(Const(number, found.as_value().shape()))
+    return found
+
+
+def decode_packet(m: Module, opcode: Value, *, name: str = "operation") -> data.View:
+    """The operation of a BTH opcode (8 bits), as a combinational ``PacketOperation``."""
+    rows = {code: _packet_fields(row) for code, row in OPCODES.items() if row.transport in SERVED}
+    return _decode(m, opcode, PacketOperation, rows, name)
+
+
+def decode_request(m: Module, opcode: Value, *, name: str = "operation") -> data.View:
+    """The operation of a WR opcode (8 bits), as a combinational ``RequestOperation``."""
+    rows = {code: request_fields(row) for code, row in WORK_REQUESTS.items() if row.built}
+    return _decode(m, opcode, RequestOperation, rows, name)
+
+
+def _types(service: Transport, qp_type: Value) -> Value:
+    """Whether a QP of this type (ABI) uses ``service``."""
+    return qp_type.matches(*(one.value for one, used in QP_TRANSPORT.items() if used is service))
+
+
+def packet_serves(operation: PacketOperation, qp_type: Value) -> Value:
+    """Whether the packet's service is the QP's, and one that the NIC serves."""
+    hit = Const(0, 1)
+    for service in SERVED:
+        hit |= (operation.service == service) & _types(service, qp_type)
+    return operation.served & hit
+
+
+def request_serves(operation: RequestOperation, qp_type: Value) -> Value:
+    """Whether the NIC executes the work request on a QP of this type."""
+    hit = Const(0, 1)
+    for bit, service in zip(operation.services, SERVED, strict=True):
+        hit |= bit & _types(service, qp_type)
+    return hit
+
+
+def packet_code(codes: PacketCodes, *, first: Value, last: Value, qp_type: Value) -> Value:
+    """The BTH opcode (8 bits) of the packet of a message that begins or ends it, or not."""
+    low = Mux(last, Mux(first, codes.only, codes.last), Mux(first, codes.first, codes.middle))
+    service = Const(0, 3)
+    for one in SERVED:
+        service |= Const(one, 3) & _types(one, qp_type).replicate(3)
+    return Cat(low, service)
