@@ -166,7 +166,7 @@ class Commands:
     async def _create_cq(self, owner: int, v: Values) -> dict[str, Any]:
         self.limits.check("max_cqe", v.cqe, 1)
         cq = self.objects.cqs.add(lambda: Cq(owner))
-        # Both ring indices go on where the queue is: 0 after a reset of the queue (E-18).
+        # Both ring indices start where the queue stands: 0 after a reset of the queue (E-18).
         queue = self.limits.config.cq_queue(cq.number)
         position = (await self.hardware.read_row("used", queue))["value"]
         row = {"position": position, "available": position}

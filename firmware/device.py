@@ -20,7 +20,7 @@ class HardwareError(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """One control request. ``data`` may be cut at the mailbox's size, ``length`` is the whole."""
+    """One control request. ``data`` may be cut at the mailbox's size; ``length`` is the whole."""
 
     function: int
     data: bytes
@@ -52,7 +52,7 @@ class Hardware(Protocol):
         """Answers the waiting request with ``response``; the mailbox is free then."""
 
     async def beat(self) -> None:
-        """A sign of life."""
+        """Beats: tells the hardware that the firmware runs."""
 
     async def link_up(self) -> bool:
         """Whether the port has a link."""

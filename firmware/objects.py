@@ -1,4 +1,4 @@
-"""The firmware's objects: handles with owners, limits, keys, hints for what to hand out next."""
+"""The firmware's objects: handles with owners, limits, keys, hints for the next numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the device can do: the advertised limits and those that have no field there."""
+    """Limits of the device: those that it advertises, and those that have no field there."""
 
     config: NicConfig
     device: dict[str, int]
@@ -201,10 +201,10 @@ class SlicePool:
 
 
 class Hints:
-    """What the next creations hand out: a host-side interface for replays and tests.
+    """Numbers that the next creations use: an interface of the host for replays and tests.
 
-    A hint is used once, by the next CREATE_QP or the next region. One that is taken already makes
-    that command fail. Errors: ValueError for numbers that the device cannot have.
+    A hint is used once, by the next CREATE_QP or the next region. The command fails when the number
+    is taken. Errors: ValueError for numbers that the device cannot have.
     """
 
     def __init__(self, config: NicConfig):

@@ -12,7 +12,7 @@ from hdl.csr.map import CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
 PATIENCE = 100_000
-#: Answer of an address without a register.
+#: Value of an address without a register.
 NOTHING = 0xFFFF_FFFF
 #: Flags of an activation of the send side (doorbell, wake) and of the receive side (finish, flush).
 _SEND_CHANGED = 3

@@ -16,14 +16,14 @@ from hdl.config import FUNCTION_RDMA, NicConfig
 
 #: Transports that the hardware serves so far.
 SERVED_TYPES = frozenset({QpType.RC})
-#: Looks at a device reset before it counts as stuck.
+#: Polls of a device reset before it counts as stuck.
 PATIENCE = 100_000
 
 
 class Firmware:
     """Serves the control queue of one NIC's guest function.
 
-    ``hints`` decide what the next creations hand out. ``served`` counts requests. Errors:
+    ``hints`` choose the numbers of the next objects. ``served`` counts requests. Errors:
     HardwareError, and any mistake of the firmware itself, end ``run``: the heartbeat stops.
     """
 

@@ -1,4 +1,4 @@
-"""A list of QPs that need service: every QP at most once, flags merged while it waits."""
+"""A list of QPs that need service: each QP at most once, its flags merged while it waits."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -27,17 +27,17 @@ def activation_layout(data_width: int):
 class ActivationList(wiring.Component):
     """Membership bit and flags per QP in RAM, and a queue of QP numbers as deep as there are QPs.
 
-    Because a QP stands in the queue at most once, the queue cannot overflow: a set is always
-    accepted, whatever the service side does. Service is round robin in order of activation.
+    A QP is in the queue at most once, so the queue cannot overflow: a set is always accepted,
+    whatever the service side does. Service is round robin in the order of activation.
 
     Members: ``set0`` .. ``set<n-1>`` In, ``o`` Out (flags merged since the last time it was taken);
     ``level``: QPs waiting; with ``data_width`` each set may carry data (flag bit 3 says that it
-    does), of which the newest is kept; ``ready``: the RAM has been cleared after reset.
+    does), and the newest data are kept; ``ready``: the RAM has been cleared after reset.
     Parameters: ``held``: each set waits for its turn in a register, so that no port's ``ready``
     depends on another's ``valid``.
-    Latency: 2 cycles from a set to ``o`` when nobody waits, else 4; 1 more with ``held``.
+    Latency: 2 cycles from a set to ``o`` when no QP waits, otherwise 4; 1 more with ``held``.
     Throughput: one set or one take in two cycles; with n set ports each waits at most n turns.
-    Flags of 0 are no activation and are dropped.
+    A set with all flags 0 is dropped.
     Reset: empty; cleared row by row, sets wait meanwhile.
     """
 
@@ -133,7 +133,7 @@ class ActivationList(wiring.Component):
                         flags.read0.index.eq(queue.read0.row),
                         flags.read0.enable.eq(1),
                     ]
-                    # What comes out of a RAM is late for an index of another.
+                    # The output of a RAM is late, so it indexes no other RAM at once.
                     m.d.sync += chosen.qp.eq(queue.read0.row)
                     m.next = "TAKE"
             with m.State("SET"):
@@ -149,7 +149,7 @@ class ActivationList(wiring.Component):
                         Mux(newer, chosen.data, flags.read0.row.data)
                     )
                 with m.If((self.level == 0) & (~taken | self.o.ready)):
-                    # Nobody waits: straight to the output.
+                    # No QP waits, so this one goes straight to the output.
                     m.d.comb += flags.write.enable.eq(0)
                     m.d.sync += [self.o.payload.eq(chosen), taken.eq(chosen.flags != 0)]
                 with m.Elif((flags.read0.row.flags == 0) & (chosen.flags != 0)):

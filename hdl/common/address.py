@@ -1,4 +1,4 @@
-"""Addresses in rings and tables, added up in two cycles: 64 bits are too long a carry chain."""
+"""Sums of addresses in two cycles, because a carry chain of 64 bits is too long for one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ OFFSET_BITS = 20
 
 
 def mask(size_log2: Value) -> Value:
-    """Ones below bit ``size_log2``: what a position's place in a ring is made of; 16 bits."""
+    """Ones below bit ``size_log2`` (16 bits): a position's bits that are its place in a ring."""
     return Cat(size_log2 > bit for bit in range(16))
 
 
 def add_low(m: Module, addr: Value, carry: Signal, base: Value, offset: Value) -> None:
-    """First cycle: ``base`` + ``offset``, but for the ``carry`` into the upper bits."""
+    """First cycle: ``base`` + ``offset`` without the ``carry`` into the upper bits."""
     low = base[:OFFSET_BITS] + offset[:OFFSET_BITS]
     m.d.sync += [Cat(addr[:OFFSET_BITS], carry).eq(low), addr[OFFSET_BITS:].eq(base[OFFSET_BITS:])]
 
@@ -32,5 +32,5 @@ def add_middle(m: Module, addr: Value, carry: Signal, offset: Value) -> None:
 
 
 def add_high(m: Module, addr: Value, carry: Signal, above: int = OFFSET_BITS) -> None:
-    """Last cycle: the bits from ``above`` on; where it is called again nothing more is added."""
+    """Last cycle: the bits from ``above`` on; calling it again adds nothing more."""
     m.d.sync += [addr[above:].eq(raised(addr[above:], carry)), carry.eq(0)]

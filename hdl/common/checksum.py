@@ -1,7 +1,7 @@
 """Ones' complement sums of 16-bit words, pipelined.
 
-Words are taken as they lie (first byte in bits 7:0). The sum then comes out as it lies, too: the
-Internet checksum does not depend on byte order (RFC 1071, section 2 (B)).
+Words have their first byte in bits 7:0, and so has the sum: the Internet checksum does not depend
+on byte order (RFC 1071, section 2 (B)).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _grouped(m: Module, values: list[Value], group: int, *, name: str) -> list[V
 
 
 def plus(value: Value, amount: Value) -> Value:
-    """Their sum, as wide as ``value``; it wraps. What the bits of ``amount`` carry chooses among
-    the upper ones of ``value``: no chain through all of them."""
+    """Their sum, as wide as ``value``; it wraps. The carry out of the bits of ``amount`` chooses
+    between the upper bits of ``value`` and those plus one, so no chain runs through all bits."""
     bits = len(amount)
     lower, upper = value[:bits] + amount, value[bits:]
     return Cat(lower[:bits], Mux(lower[bits], upper + 1, upper)[: len(upper)])
@@ -69,10 +69,10 @@ class WordSum(wiring.Component):
 
 
 class BeatSum(wiring.Component):
-    """Plain 32-bit sum of the 16-bit words of beats: of a packet up to 64 KiB nothing is lost.
+    """Plain 32-bit sum of the 16-bit words of beats; it cannot overflow for a packet up to 64 KiB.
 
-    Members: ``valid``, ``first``, ``data`` (bytes that do not count are 0); ``sum``: since
-    ``first``.
+    Members: ``valid``, ``first``, ``data`` (bytes that do not count are 0); ``sum`` of the beats
+    since ``first``.
     Latency: ``LATENCY`` cycles. Throughput: one beat per cycle, gaps allowed. Reset: none in
     flight.
     """

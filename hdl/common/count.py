@@ -6,17 +6,17 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 __all__ = ["BYTES", "COUNT", "PIECE", "add_up", "increment", "raised"]
 
-#: Bits of a room's count of events, and of bytes: they wrap, hdl/context/counter_bank.py adds up.
+#: Bits of a room's count of events, and of bytes. They wrap; hdl/context/counter_bank.py adds up.
 COUNT, BYTES = 11, 18
-#: Bits of a piece: two carry blocks, behind three levels that look at all bits below.
+#: Bits of a piece: two carry blocks, behind three levels that compare all bits below.
 PIECE = 8
 
 
 def raised(value: Value, carry: Value) -> Value:
     """``value`` and one more with ``carry``; it wraps.
 
-    A piece is raised when all bits below it are ones, which no carry chain has to tell, nor the
-    piece below.
+    A piece is raised when all bits below it are ones. These bits are compared directly, so no
+    carry chain crosses the border of a piece.
     """
     pieces = []
     for at in range(0, len(value), PIECE):

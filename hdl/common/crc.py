@@ -1,10 +1,10 @@
-"""CRC-32 of whole beats at one beat per cycle, and what the ICRC makes of it.
+"""CRC-32 of whole beats at one beat per cycle, and the ICRC on top of it.
 
 The CRC is linear. A register that starts at 0 ignores leading zeros; a start value may be XORed
-into the first four bytes instead. So a beat is masked (``IcrcMask``), its contribution G(data) is
-computed in two pipeline stages, and only ``state' = A * state ^ G`` is a loop (``CrcBeats``). A
-tail is filled with zeros; ``CrcUnfill`` takes the fill back by tables, and ``residues`` says what a
-receiver must find without taking it back.
+into the first four bytes instead. A beat is therefore masked (``IcrcMask``), its contribution
+G(data) is computed in two pipeline stages, and only ``state' = A * state ^ G`` is a loop
+(``CrcBeats``). A tail is filled with zeros. ``CrcUnfill`` removes the fill again by tables. A
+receiver need not remove it: ``residues`` says which value the register must have for each fill.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["CrcBeats", "CrcUnfill", "IcrcMask", "residues"]
 #: Reflected polynomial of CRC-32 (IEEE 802.3, 3.2.9).
 POLYNOMIAL = 0xEDB88320
 #: Multiples of the polynomial with few terms, as their powers of x, and how many halves of the
-#: powers to be got rid of are taken from the lower end. Each power outside of as many as the degree
-#: is the sum of a few inside. 32 sums of half of 512 bits take twice the tables of sums of half of
-#: 137 bits and the three folds before.
+#: powers that a fold removes are taken from the lower end. A power outside of the degree is the sum
+#: of a few powers inside. 32 sums over half of 512 bits take twice as many look-up tables as three
+#: folds and sums over half of 137 bits.
 FOLDS = (
     ((0, 89, 117, 155, 300), 1),
     ((0, 79, 85, 123, 186, 203), 2),
@@ -52,7 +52,7 @@ def _backward(state: int, bits: int) -> int:
 
 
 def _rows(columns: list[int]) -> list[list[int]]:
-    """For each of 32 output bits the input bits which it is the XOR of."""
+    """For each of the 32 output bits, the input bits whose XOR it is."""
     return [[at for at, column in enumerate(columns) if column >> bit & 1] for bit in range(32)]
 
 
@@ -64,9 +64,9 @@ def _state_rows(size: int) -> list[list[int]]:
 
 @cache
 def _data_steps(size: int) -> list[list[list[int]]]:
-    """A beat of ``size`` bytes, the last bit of its last byte first, to its contribution to the
-    register: matrices to be applied one after the other, as rows like those of ``_rows``."""
-    low, count = 0, 8 * size  # the vector's bits stand for x**low, x**(low + 1), ...
+    """The matrices that turn a beat of ``size`` bytes (the last bit of its last byte first) into
+    its contribution to the register, in the order of use, as rows like those of ``_rows``."""
+    low, count = 0, 8 * size  # the vector's bits are the factors of x**low, x**(low + 1), ...
     steps = []
     for powers, halves in FOLDS:
         degree = powers[-1]
@@ -97,7 +97,7 @@ def _product(rows: list[list[int]], vector: Value) -> Value:
 
 
 def residues(size: int) -> list[int]:
-    """Register after a good packet with its ICRC and then 0, 1, ... ``size`` - 1 zero bytes."""
+    """The register after a good packet with its ICRC and then 0, 1, ... ``size`` - 1 zero bytes."""
     return [_forward(ICRC_RESIDUE, 8 * fill) for fill in range(size)]
 
 
@@ -206,7 +206,7 @@ class CrcUnfill(wiring.Component):
     wire.
     Parameters: ``width`` of a beat in bits; every fill is ``least`` bytes and a multiple of
     ``step`` (a power of two).
-    How: what a few bits of ``state`` come to for each fill stands in a table, in block RAM.
+    How: a table in block RAM holds the contribution of a few bits of ``state`` for each fill.
     Latency: ``LATENCY`` cycles. Throughput: one per cycle. Reset: none needed.
     """
 

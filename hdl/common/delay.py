@@ -24,8 +24,8 @@ def delayed(m: Module, value: Value, cycles: int, *, name: str) -> Value:
 class Delay(wiring.Component):
     """``o`` is what ``i`` was ``cycles`` ago, if ``i_valid`` was high then; otherwise undefined.
 
-    The ring rests when no such row is in it. Latency: ``cycles``, at least 2. Reset: what is under
-    way is lost; valid bits go beside it in registers. ``block``: see ``Ram``.
+    The ring rests when no such row is in it. Latency: ``cycles``, at least 2. Reset: rows in
+    flight are lost; their valid bits travel in registers. ``block``: see ``Ram``.
     """
 
     def __init__(self, *, shape, cycles: int, block: bool = False):

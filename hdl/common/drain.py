@@ -39,7 +39,7 @@ class Drain(wiring.Component):
             entered = self.enter & (self.epoch == n)
             left0 = self.leave0 & (self.epoch0 == n)
             left1 = self.leave1 & (self.epoch1 == n)
-            # Counted a cycle later: what happens comes late from its users.
+            # Counted a cycle later, because the users' signals settle late in the cycle.
             up, down0, down1 = (Signal(name=f"{name}{n}") for name in ("up", "down0_", "down1_"))
             m.d.sync += [up.eq(entered), down0.eq(left0), down1.eq(left1)]
             m.d.sync += counts[n].eq(counts[n] + up - down0 - down1)

@@ -11,11 +11,11 @@ EPOCH = 1 << 16
 
 
 class Epoch(wiring.Component):
-    """Tells when an epoch ends: what is older than one or two of them may then be forgotten.
+    """Tells when an epoch ends: state that is older than one or two epochs may then be dropped.
 
-    Whatever goes by time alone in the gateware uses this and nothing else: a simulation that jumps
-    over idle cycles advances ``age`` by as many, and never jumps over the end of an epoch
-    (sim/models/clock_model.cpp finds the register by its name).
+    Everything in the gateware that depends on time alone uses this component and nothing else. A
+    simulation that jumps over idle cycles advances ``age`` by as many, and never jumps over the end
+    of an epoch (sim/models/clock_model.cpp finds the register by its name).
     Members: ``ends`` Out, high in the last of each 65536 cycles. Reset: none, the epoch goes on.
     """
 

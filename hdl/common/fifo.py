@@ -15,10 +15,10 @@ class StreamFifo(wiring.Component):
 
     Latency: 2 cycles from input to output. Throughput: one beat per cycle, in and out at once.
     ``i.ready`` depends on registers only, and so does ``o.valid``. Reset: empty.
-    Parameters: ``bypass``: beats that find nothing here and somebody waiting for them (``o.ready``
-    in the cycle before) pass in no time at all, from ``i`` to ``o``, up to one in which the field
-    of this name is set; ``level`` does not count them. For users whose ``o.ready`` stays until
-    they get that one.
+    Parameters: ``bypass``: when the FIFO is empty and its user waits (``o.ready`` in the cycle
+    before), beats pass from ``i`` to ``o`` within the cycle, up to a beat in which the field of
+    this name is set; ``level`` does not count them. The user's ``o.ready`` must stay until it gets
+    that beat.
     """
 
     def __init__(self, *, shape, depth: int, bypass: str | None = None):
@@ -36,7 +36,7 @@ class StreamFifo(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = Shape.cast(self._shape).width
-        # What is fetched was stored in an earlier cycle, and a full FIFO is not written.
+        # A beat is stored before the cycle in which it is fetched, and a full FIFO is not written.
         m.submodules.ram = ram = Ram(shape=width, depth=self._depth, forward=False)
         index = ceil_log2(self._depth)
         write, read = Signal(index), Signal(index)
@@ -57,8 +57,8 @@ class StreamFifo(wiring.Component):
             ram.read0.enable.eq(fetch),
         ]
         if self._bypass is not None:
-            asked = Signal()  # nothing is here, and something was wanted and still is
-            # Its user decides by this field: a register is not as late as a RAM's output.
+            asked = Signal()  # the FIFO is empty, and its user waited a cycle before and still does
+            # The user decides by this field, and a register settles earlier than a RAM's output.
             m.submodules.ends = ends = memory.Memory(shape=1, depth=self._depth, init=[])
             store, load = ends.write_port(), ends.read_port(domain="comb")
             end, ending = getattr(self.i.payload, self._bypass), Signal(reset_less=True)
@@ -91,8 +91,8 @@ class StreamFifo(wiring.Component):
 
     @staticmethod
     def _count(m: Module, number: Signal, up, down) -> None:
-        """One more with ``up``, one fewer with ``down``. What comes late, which is ``down``, only
-        enables: a sum of all three would stand behind it."""
+        """One more with ``up``, one fewer with ``down``. ``down`` settles late, so it only enables
+        the register; a sum of all three would come behind it."""
         more, fewer, rising = number + 1, number - 1, up.replicate(len(number))
         with m.If(up != down):
             m.d.sync += number.eq((more & rising) | (fewer & ~rising))

@@ -1,4 +1,4 @@
-"""One stream to several takers: a beat is gone when each of them has taken it."""
+"""One stream to several consumers: a beat leaves when each of them has taken it."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring

@@ -29,7 +29,7 @@ class Packer(wiring.Component):
     Throughput: one input beat per cycle; when the end of a packet spills into one more output beat,
     that beat takes a cycle of its own.
     Errors: an ``error`` on any beat of a packet appears on its last beat; none are detected here.
-    Reset: empty; a packet begun is forgotten.
+    Reset: empty; a packet that has begun is forgotten.
     """
 
     def __init__(self, *, width: int):
@@ -63,7 +63,8 @@ class Packer(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += fill.eq(Mux(self.i.p.end, 0, total[:bits]))
 
-        # Lanes below ``fill`` were kept from before; what went round belongs to the next beat.
+        # Lanes below ``fill`` hold earlier bytes; bytes rotated past the end belong to the next
+        # beat.
         turned, facts = rotator.o.p.data, rotator.o.p.side
         kept = Signal(width, reset_less=True)
         full, spill = Signal(), Signal()

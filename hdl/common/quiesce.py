@@ -8,12 +8,12 @@ __all__ = ["Quiesce"]
 
 
 class Quiesce(wiring.Component):
-    """First every front turns to new work, then every part ends what the fronts had given it.
+    """First each front turns to new work, then each part ends what the fronts have given it.
 
-    A front is what reads an object's row and then works with it for a while: what it is at when the
-    row changes still goes by the old one. It says ``turned`` in each cycle in which it rests or
-    turns to new work, whose rows it reads then or later. After that the parts are started: they
-    tell when all is finished that had been admitted before.
+    A front reads an object's row and then works with it for a while, so its current work may still
+    use the old row when the row changes. It sets ``turned`` in each cycle in which it rests or
+    turns to new work, whose rows it reads then or later. After that the parts are started: each
+    tells when everything that had been admitted before has finished.
     Members: ``start`` is held until ``done``, which lasts one cycle. ``turned`` a bit for each
     front; ``wanted`` likewise: it is waited for. Each part gets ``part_start`` (one cycle) and
     answers with its bit of ``part_done``, which is low from the cycle after the start until the
@@ -54,5 +54,5 @@ class Quiesce(wiring.Component):
                     m.d.comb += self.done.eq(1)
                     m.next = "DONE"
             with m.State("DONE"):
-                m.next = "IDLE"  # the caller takes its start back
+                m.next = "IDLE"  # the caller withdraws its start
         return m

@@ -14,11 +14,11 @@ __all__ = ["BLOCK_ROWS", "Ram"]
 #: In generated Verilog, memories above this many bits are instances of ``ram.v``: Amaranth prints
 #: every word of its own, and Verilator compiles every one. Amaranth's simulator has no instances.
 INSTANCE_BITS = 1024
-#: Rows from which on wide rows are mapped to block RAM, whose output register comes with it. What
-#: is wide and not deep takes as many, rather than half a LUT a bit.
+#: Rows from which on wide rows are mapped to block RAM, which has an output register. A memory that
+#: is wide and not deep takes as many block RAMs, instead of half a LUT for each bit.
 BLOCK_ROWS = 128
-#: Rows from which on a few above a power of two lie in a memory of their own: among the others they
-#: would have every bit chosen from more blocks than one column, by look-up tables.
+#: Rows from which on a few rows above a power of two lie in a memory of their own. In one memory
+#: with the others, look-up tables would choose each bit from more blocks than one column.
 SPLIT_ROWS = 4096
 
 
@@ -27,10 +27,10 @@ class Ram(wiring.Component):
 
     Parameters: ``forward``: what a read in the cycle in which the same row is written returns: the
     new row (forwarded explicitly: transparent ports are not mapped alike by all tools). Without it
-    the row is undefined; it is for users that never use one, and saves a register and a multiplexer
+    the row is undefined. Users that never use such a row save a register and a multiplexer
     as wide as the row for each read port. ``earlier``: numbers of ports that return the row as it
-    was before the write, as if they had read a cycle earlier: UltraScale+ has that for nothing,
-    ECP5 for as much as forwarding. ``block``: block RAM however few rows there are: for wide ones
+    was before the write, as if they had read a cycle earlier: UltraScale+ does this at no cost,
+    ECP5 at the cost of forwarding. ``block``: block RAM however few rows there are: for wide ones
     it saves half a look-up table a bit, and the register behind it.
     Latency: 1 cycle; a row read stays until the next enabled read.
     Throughput: one write and one read per port and cycle.

@@ -20,15 +20,16 @@ def keep_mask(count, lanes: int) -> Value:
 def keep_count(keep) -> Value:
     """Return how many bits of ``keep`` are set; they must be contiguous from bit 0."""
     keep = Value.cast(keep)
-    # Every 2**n bits passed turn bit n of the count over once.
+    # Bit n of the count toggles once for each 2**n bits that are passed.
     return Cat(keep[(1 << n) - 1 :: 1 << n].xor() for n in range(len(keep).bit_length()))
 
 
 def shifted(m: Module, window: Value, amount: Value, unit: int, name: str) -> Value:
-    """Return ``window`` from bit ``amount * unit`` on: as much of it as there is for any amount.
+    """Return ``window`` from bit ``amount * unit`` on, as many bits as exist for each amount.
 
-    With two neighbouring beats as the window this moves bytes and joins what two beats hold of
-    one. Two bits of ``amount`` make a level of 6-input tables: give each cycle an even number.
+    With two neighbouring beats as the window, this moves bytes and joins the parts of a beat that
+    lie in both. Two bits of ``amount`` make a level of 6-input tables, so each cycle should take an
+    even number of bits.
     """
     for low in reversed(range(0, len(amount), 2)):
         digit = amount[low : low + 2]
@@ -36,7 +37,7 @@ def shifted(m: Module, window: Value, amount: Value, unit: int, name: str) -> Va
         width = len(window) - reach * ((1 << len(digit)) - 1)
         whole = Signal(len(window), name=f"{name}_window{low}")
         rest = Signal(width, name=f"{name}_from{low}")
-        # A sum of products: of nested multiplexers Yosys makes more tables, of fewer inputs.
+        # A sum of products, because Yosys makes more tables of nested multiplexers.
         parts = (
             whole[reach * n : reach * n + width] & (digit == n).replicate(width)
             for n in range(1 << len(digit))
@@ -54,8 +55,8 @@ def byte_mask(keep: Signal) -> Value:
 class Rotator(wiring.Component):
     """Rotates each beat by ``amount`` bytes, towards higher lanes (``left``) or lower ones.
 
-    Parameters: ``width`` in bits, a power of two of at least 16; ``side``: shape of what travels
-    beside the data; ``left``: direction.
+    Parameters: ``width`` in bits, a power of two of at least 16; ``side``: shape of the facts that
+    travel beside the data; ``left``: direction.
     Members: ``i`` stream of {data, amount, side}, ``o`` stream of {data, side}.
     Latency: two of the log2(bytes) levels a cycle: 2 cycles at 64 bit, 3 at 512.
     Throughput: one beat per cycle. ``i.ready`` follows ``o.ready`` within the cycle (a chain of as

@@ -1,8 +1,8 @@
 """Sums and comparisons of many bits in few levels of logic.
 
-A ripple of 64 bits is 16 carry blocks, one behind the other: twice what fits a cycle. Here both
-sums of each block of bits are made, without a carry and with one, and the carries choose. Call
-these outside of conditions (``m.If``), which would stand in front of every bit.
+A ripple of 64 bits is a chain of 16 carry blocks, twice as long as a cycle allows. These functions
+compute both sums of each block of bits, without a carry and with one, and the carries choose
+(carry-select). Call them outside of conditions (``m.If``), which would be a level before each bit.
 """
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
@@ -58,7 +58,7 @@ def at_most(a, b, *, block: int = 16) -> Value:
     lowest = parts[0]
     less = [lowest[0] <= lowest[1], *(one < other for one, other in parts[1:])]
     equal = [one == other for one, other in parts]
-    while len(less) > 1:  # two neighbours make one, the upper one counts first
+    while len(less) > 1:  # two neighbours are merged, and the upper one decides first
         pairs = range(0, len(less) - 1, 2)
         rest = len(less) // 2 * 2
         less = [less[n + 1] | (equal[n + 1] & less[n]) for n in pairs] + less[rest:]
@@ -67,15 +67,15 @@ def at_most(a, b, *, block: int = 16) -> Value:
 
 
 def unequal(a: Value, b: Value) -> Value:
-    """Return a bit for every three in which two values differ, or may: a look-up table each."""
+    """Return a bit for each group of three bits where two values differ: a look-up table each."""
     return Cat(a[n : n + 3] != b[n : n + 3] for n in range(0, len(a), 3))
 
 
 def is_sum(a: Value, b: Value, total: Value) -> Value:
     """Return whether ``a`` + ``b`` == ``total``, all as long and unsigned, and no bit carried out.
 
-    What each bit would have to get from below follows from it, and so does what it gives: that one
-    is the other for every bit takes four levels, and no carry chain.
+    Each bit of ``total`` fixes the carry that the bit must receive, and so the carry that it gives.
+    Comparing these for all bits takes four levels and no carry chain.
     """
     gets = a ^ b ^ total
     gives = (a & b) | ((a | b) & ~total)
@@ -85,8 +85,8 @@ def is_sum(a: Value, b: Value, total: Value) -> Value:
 def reaches(m: Module, a, b, limit, *, block: int = BLOCK) -> Value:
     """Return whether ``a`` + ``b`` >= ``limit``, all unsigned and of no more bits than ``limit``.
 
-    The difference is one sum of three numbers, and a sum and a carry for each bit make two of them
-    without a level more: as deep as ``wide_sum``.
+    The difference is a sum of three numbers. A carry-save step makes two numbers of them at no
+    additional level, so this is as deep as ``wide_sum``.
     """
     bits = len(limit) + 1  # of a + b, which ``limit`` is taken from
     one, other, less = Signal(bits), Signal(bits), Signal(bits)

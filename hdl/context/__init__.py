@@ -1,1 +1,1 @@
-"""Room ``context``: the tables (QP, CQ, MR, GID); one owner component each."""
+"""Room ``context``: the tables (QP, CQ, MR, GID); each with one owner component."""

@@ -22,7 +22,7 @@ BEAT, FRAME = 64, 9216
 
 
 def choose(values, index):
-    """One of ``values``, in a tree of two-way choices: a 6-input table makes two of its levels."""
+    """One of ``values`` by a tree of two-way choices; a 6-input table makes two of its levels."""
     if len(values) == 1:
         return values[0]
     odd = [
@@ -33,18 +33,18 @@ def choose(values, index):
 
 
 class CounterBank(wiring.Component):
-    """Adds up what the rooms count: they have a few bits for each counter, this has ``bits``.
+    """Adds up the rooms' counts, which have few bits, to words of ``bits`` bits.
 
-    A counter that is read is visited: its word grows by as many as the room has counted since, so
-    no answer is old. Every counter is visited in turn when one has counted an eighth of what it
-    can: seldom enough that a simulation can leave idle cycles out.
+    A read visits its counter: the word grows by as many as the room has counted since the last
+    visit, so each answer is up to date. All counters are visited in turn when one has counted an
+    eighth of what it can hold. This is rare, so a simulation can leave idle cycles out.
     Parameters: ``names`` of the counters, in the order of their words; ``bits`` of a word.
     ``<name>_low`` counts bytes; ``<name>_high`` behind it counts how often that one has wrapped.
     Members: ``values`` In: the rooms' counts, which wrap (``COUNT`` bits, ``BYTES`` those of
     bytes); ``guest`` and ``program`` In: readers by number, writes have no effect; ``ready`` Out:
     the words are cleared after reset.
     Latency: an answer in 12 cycles, 24 when both read, more while it clears. Throughput: a visit
-    in 6 cycles; each second one is for a reader, so a round takes 12 for each counter at most.
+    in 6 cycles. Every second visit is for a reader, so a round takes at most 12 for each counter.
     Errors: ValueError for so many counters that one could wrap unseen. Reset: every word is 0, as
     the rooms' counts must be.
     """
@@ -70,7 +70,7 @@ class CounterBank(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         count, bits = len(self._names), self._bits
-        # A counter as software reads it, and the room's count that it is as new as.
+        # A counter as software reads it, and the room's count at its last visit.
         word_layout = data.StructLayout({"total": bits, "seen": BYTES})
         m.submodules.words = words = Ram(
             shape=word_layout, depth=1 << ceil_log2(count), forward=False
@@ -91,8 +91,8 @@ class CounterBank(wiring.Component):
 
         tour, index = Signal(range(count)), Signal(range(count))
         readers = (self.guest, self.program)
-        reading = Signal(len(readers))  # whose visit it is; none: the tour's
-        was_read, turn = Signal(), Signal()  # of the readers, who goes first
+        reading = Signal(len(readers))  # the reader of this visit; none: the tour's
+        was_read, turn = Signal(), Signal()  # the reader that goes first
         word, now = Signal(word_layout, reset_less=True), Signal(BYTES, reset_less=True)
         more, carry = Signal(BYTES, reset_less=True), Signal(reset_less=True)
         wrapped = Signal(len(low))  # of each low word, not yet counted in the high one
@@ -160,7 +160,7 @@ class CounterBank(wiring.Component):
 
     @staticmethod
     def _compare(m, index, word, now, more, low, high, wrapped) -> None:
-        """What the word grows by: the difference between two counts, or a wrap below."""
+        """The growth of the word: the difference of two counts, or a wrap of the word below."""
         m.d.sync += more.eq((now - word.seen)[:COUNT])
         for place in low:
             with m.If(index == place):

@@ -1,4 +1,4 @@
-"""The GID table: rows in RAM, and in registers what a destination is compared with."""
+"""The GID table: rows in RAM, and in registers the parts that a destination is compared with."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
@@ -17,9 +17,9 @@ class GidTable(wiring.Component):
     """``config.gids`` rows, written by the firmware through ``program``; all of them visible on
     ``rows`` for ingress, which compares with every one at once; ``read`` for egress.
 
-    Latency: a read 1 cycle; a write is visible on ``rows`` in the next cycle, and to reads then.
-    Errors: an index of ``read`` beyond the table gives an invalid row. The firmware's window checks
-    its own. Reset: every row invalid; ``ready`` when the RAM is cleared.
+    Latency: a read takes 1 cycle; ``rows`` and reads see a write from the next cycle on.
+    Errors: an index of ``read`` beyond the table gives an invalid row. The firmware's window
+    checks its own indices. Reset: every row invalid; ``ready`` when the RAM is cleared.
     """
 
     def __init__(self, *, config: NicConfig):

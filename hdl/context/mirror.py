@@ -12,7 +12,7 @@ __all__ = ["ProgramMirror"]
 class ProgramMirror(wiring.Component):
     """Writes a row to ``second``, then to ``first``; reads it from ``first``.
 
-    ``program`` as in TableProgram: ``done`` when both have the row. Reset: idle.
+    ``program`` as in TableProgram; ``done`` comes when both tables have the row. Reset: idle.
     """
 
     def __init__(self, *, row, index_width: int):

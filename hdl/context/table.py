@@ -18,10 +18,10 @@ class Table(wiring.Component):
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
     effect at once; the firmware's write waits for a cycle in which the owner does not write, so
-    that a live row changes in one step. A read in the cycle of a write returns the row as it was:
-    the same as a cycle earlier, which whoever is told of the write in a later cycle cannot see. The
-    owner uses no row that it reads while it writes it. After reset the rows are cleared one a
-    cycle; ``ready`` says when.
+    that a live row changes in one step. A read in the cycle of a write returns the row as it was
+    before. Readers are told of the write in a later cycle, so they cannot see a difference. The
+    owner uses no row that it reads in the cycle in which it writes it. After reset the rows are
+    cleared, one in each cycle; ``ready`` says when this is done.
     """
 
     def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):
@@ -37,9 +37,9 @@ class Table(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # A reader can find a row that somebody else writes a cycle before the write or after it,
-        # and what it is told of the write comes later: forwarding would tell nobody apart, and is a
-        # comparison in front of the RAM and a multiplexer as wide as the row behind it.
+        # A reader may read a row a cycle before its write or a cycle after it, and is told of the
+        # write later. It could not tell whether a row was forwarded, which would cost a comparison
+        # in front of the RAM and a multiplexer as wide as the row behind it.
         reads = self._reads + 1
         m.submodules.rows = rows = Ram(
             shape=self._row, depth=self._depth, reads=reads, earlier=range(reads)

@@ -108,7 +108,7 @@ PAGES: dict[str, int] = {
 
 
 def core(config: NicConfig) -> Block:
-    """Identity, configuration, state of the guest function, firmware's sign of life."""
+    """Identity, configuration, state of the guest function, heartbeat of the firmware."""
     configuration = tuple(
         Register(f"config_{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
@@ -191,7 +191,7 @@ def mailbox() -> Block:
 
 
 def command() -> Block:
-    """What the firmware asks of the rooms; `busy` says what is not taken or done yet."""
+    """Commands of the firmware to the rooms; `busy` says which are not taken or done yet."""
     qp = rw("qp", 14, "pair index")
     flags = rw("flags", 4, "meaning as in Activation")
     busy = (

@@ -1,4 +1,4 @@
-"""What a register block looks like, in plain Python: the source of gateware, map, header and docs.
+"""What a register block looks like, in plain Python: the source of gateware, map and SystemRDL.
 
 >>> block = Block("timer", 9, (Register("period", (rw("value", 32, "clocks"),)),))
 >>> block.offset("period"), block.register("period").member("value")
@@ -38,7 +38,7 @@ ID_REGISTER = "id"
 
 
 class Access(Enum):
-    """Who drives a field, and the member it becomes in the gateware."""
+    """Who drives a field, and which member it becomes in the gateware."""
 
     CONST = "const"  # fixed when the gateware is generated; no member
     RO = "ro"  # the hardware drives it: In
@@ -113,7 +113,7 @@ class Register:
     ``strobe``: the gateware gets a member ``<name>_write``, one in the first cycle in which the
     fields show what was written. ``remote``: the gateware has no member for it, but asks for it by
     its number (``CsrBlock``); such registers are read-only and follow one another. ``offset`` in
-    bytes; -1: behind what comes before.
+    bytes; -1: behind the item before.
     """
 
     name: str

@@ -23,8 +23,9 @@ class CsrFabric(wiring.Component):
 
     Parameters: ``pages``: name of the block -> page number, or a range of them; a member of that
     name per block. A range of n pages begins at a multiple of n, rounded up to a power of two.
-    Latency: the response is valid 3 cycles after the request was taken, of a table's window one
-    more, of a remote register as many more as its owner needs. Throughput: one access in 4 cycles.
+    Latency: the response is valid 3 cycles after the request was taken, one cycle later for a
+    table's window, and as much later for a remote register as its owner needs. Throughput: one
+    access in 4 cycles.
     Errors: a page without a block, or an address that is no multiple of 4, answers 0xFFFFFFFF,
     reads and writes alike, and loses the write. The response to any other write says nothing.
     """
@@ -51,7 +52,7 @@ class CsrFabric(wiring.Component):
         addr = Signal(CSR_ADDRESS_BITS)
         write, data = Signal(), Signal(32)
         enable, aligned = Signal(), Signal()
-        # Whose data come: a bit a block, as some come late, out of a RAM.
+        # One bit for each block, because the data of some come late, out of a RAM.
         asked = Signal(len(self._pages))
         answers = (
             getattr(self, name).read_data & asked[n].replicate(32)

@@ -13,7 +13,7 @@ from .row_register import LANE_BITS, LANES, ROW_WORDS, RowRegister
 
 __all__ = ["PLACE_BITS", "TABLE_BITS", "RowMover", "WindowCommand"]
 
-#: Bits of a table's number; the last number is none's.
+#: Bits of a table's number; the last number belongs to no table.
 TABLE_BITS = ceil_log2(len(TABLES) + 1)
 #: Bits of a word's place in its page, as far as anything is there.
 PLACE_BITS = 5
@@ -30,11 +30,11 @@ class WindowCommand(data.Struct):
 class RowMover(wiring.Component):
     """Takes rows from their tables into the RAM of shadows and back, one command at a time.
 
-    Members: ``commands``, taken when they are done; ``outside`` with one that is refused, as its
-    index is beyond the table. ``address`` of a word in the RAM, page and place; a cycle later ``i``
-    is due or, with ``store``, ``o`` is to be written there. ``wait``: the RAM has no turn for us.
-    ``ready``: after reset ``address`` has passed every word; before, ``wait`` may not be.
-    ``<table>``, each table's ``TableProgram``: the row is there at once.
+    Members: ``commands``, taken when they are done; ``outside`` with a command that is refused,
+    because its index is beyond the table. ``address`` of a word in the RAM (page and place): a
+    cycle later ``i`` is due or, with ``store``, ``o`` is to be written there. ``wait``: the RAM
+    serves another user in this cycle. ``ready``: after reset, ``address`` has passed each word;
+    ``wait`` must be 0 before. ``<table>``, each table's ``TableProgram``: its row is valid at once.
     Latency: 18 cycles for a command, one more for each ``wait``, and what the table needs.
     """
 
@@ -71,7 +71,7 @@ class RowMover(wiring.Component):
                 program.row.eq(getattr(row, f"{name}_row")),
                 getattr(row, f"{name}_read").eq(program.read_row),
             ]
-        # In a register: tables say late that they have done it.
+        # In a register, because ``done`` of the tables settles late.
         dones = Signal(len(TABLES))
         for n, name in enumerate(TABLES):
             done = getattr(self, name).done
@@ -80,7 +80,7 @@ class RowMover(wiring.Component):
                 m.d.sync += [reading[n].eq(0), writing[n].eq(0)]
         ended = dones.any()
 
-        # What the table's number says. The register's first word belongs at ``first``.
+        # Facts that follow from the table's number. The register's first word belongs at ``first``.
         entries, first, lane = Signal(32), Signal(PLACE_BITS), Signal(LANE_BITS)
         with m.Switch(command.table):
             for n, (name, info) in enumerate(TABLES.items()):
@@ -129,7 +129,7 @@ class RowMover(wiring.Component):
                 with m.If(ended):
                     m.d.sync += [row.lane.eq(0), storing.eq(1)]
                     m.next = "MOVE"
-            with m.State("MOVE"):  # all words of the register, whatever the row's are
+            with m.State("MOVE"):  # all words of the register, whatever the length of the row
                 m.d.comb += step.eq(~self.wait)
                 with m.If(step & (left == 0)):
                     m.next = "LAST"

@@ -29,8 +29,8 @@ class RowRegister(wiring.Component):
     """``ROW_WORDS`` words: loaded with a table's row at once, or shifted by a word.
 
     Members: ``<table>_read`` In, the row that a table shows; ``<table>_row`` Out, the row that the
-    register holds; ``enable`` In with ``lane``: 0 shifts ``i`` in above and ``o``, the lowest word,
-    out; another loads what its tables show, each at its words.
+    register holds; ``enable`` In with ``lane``: 0 shifts ``i`` in at the top and ``o``, the lowest
+    word, out; another value loads the rows of its tables, each at its words.
     Words outside of the rows loaded are undefined. Latency: 1 cycle.
     """
 
@@ -58,7 +58,7 @@ class RowRegister(wiring.Component):
         return m
 
     def _choice(self, lanes):
-        """The word that ``lane`` chooses; what no row has there is undefined."""
+        """The word that ``lane`` chooses; bits that no row has there are undefined."""
         nothing = Const(0, 0)
 
         def four(select, default, step):

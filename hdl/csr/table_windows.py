@@ -29,12 +29,12 @@ class Word(data.Struct):
     kept: 32  # the bits that can be written
 
 
-#: A word that is not there.
+#: A word that does not exist.
 NOTHING = {"image": UNMAPPED, "kept": 0}
 
 
 class TableWindows(wiring.Component):
-    """Shadow of one row of every table: read a row into it, change words, commit it back.
+    """Shadow of one row of each table: read a row into it, change words, commit it back.
 
     Members: ``bus``, a page for each of ``TABLES`` in their order; ``ready``, before which the bus
     may not ask; a ``TableProgram`` named after each table: ``read`` or ``write`` is held with
@@ -45,7 +45,7 @@ class TableWindows(wiring.Component):
     for each table would be 1,700 of them, with a multiplexer as wide.
     Latency: 20 cycles for a command, one more for each access of the bus, and what the table needs,
     usually 2; ``status.busy`` meanwhile, and further commands on that table and writes of its row
-    are ignored. Commands on several tables are done one by one as they were given.
+    are ignored. Commands on several tables are carried out one by one in the order given.
     Errors: an index beyond the table sets ``status.error`` and does nothing else; a read of such a
     row leaves the shadow as it is. Reset: index and shadow are 0, from ``ready`` on.
     """
@@ -77,7 +77,7 @@ class TableWindows(wiring.Component):
         beyond = bus.index[PLACE_BITS:INDEX_BITS].any()
         busy, error = Signal(len(TABLES)), Signal(len(TABLES))
         is_busy, is_error = busy.bit_select(table, 1), error.bit_select(table, 1)
-        # Of the cycle before: the bus has asked (it stays as it was), a word is to be cleared.
+        # Of the cycle before: the bus has asked (its request stays), a word is to be cleared.
         answering, clearing = Signal(), Signal()
         m.d.sync += [answering.eq(bus.enable), clearing.eq(~mover.ready)]
 
@@ -87,7 +87,7 @@ class TableWindows(wiring.Component):
         with m.If(~bus.enable):
             m.d.comb += address.eq(mover.address)
         with m.Elif(beyond):
-            m.d.comb += address.eq(~0)  # in the last page, which no table has: nothing is there
+            m.d.comb += address.eq(~0)  # in the last page, which belongs to no table and is empty
         with m.Else():
             m.d.comb += address.eq(Cat(place, table))
         m.d.comb += words.read0.index.eq(address)

@@ -40,13 +40,13 @@ class HeaderBuilder(wiring.Component):
     Spec: RFC 791 (DF set, identification 0 as RFC 6864, 4.1 allows), RFC 8200, RFC 768 (checksum
     0), IEEE 802.1Q, IBTA vol 1, 9.2 and 9.3 (MigReq 0).
     Members: ``i`` rows; ``gid`` reads the GID table; ``mac_address``; ``o`` see ``head``;
-    ``headers``: the packets' headers as bytes, whose user takes each after the packet's ``o``.
-    Latency: 8 cycles to the queues of ``AHEAD`` packets, 2 through them. Throughput: one packet per
+    ``headers``: the packets' headers as bytes; the user takes each after the packet's ``o``.
+    Latency: 8 cycles to the FIFOs of ``AHEAD`` packets, 2 through them. Throughput: one packet per
     cycle. Errors: an invalid GID row or an opcode whose fields a ``TxHeader`` does not have mark
     the packet with ``error``. Reset: empty.
     """
 
-    #: Cycles to the bytes, and to the checksum, which has a queue of its own.
+    #: Cycles to the bytes, and to the checksum, which has a FIFO of its own.
     BUILT = 5
     STAGES = 4 + WordSum.LATENCY
 
@@ -169,7 +169,7 @@ class HeaderBuilder(wiring.Component):
                 "destination": swap(job4.av.dgid),
             },
         )
-        # The headers in each of the four orders, one of which it is; lengths likewise.
+        # The headers in each of their four orders, of which one is chosen; likewise the lengths.
         transport = self._transport(m, job4, entry4.segment)
         addresses = Cat(job4.av.dmac, self.mac_address)
         assert ETHERNET.size == 14  # addresses and EtherType

@@ -17,7 +17,7 @@ from .seal import Seal
 
 __all__ = ["Egress", "EgressCounters"]
 
-#: Beats between ``Merge`` and the MAC: more than the pipeline holds, so that it never starves.
+#: Beats between ``Merge`` and the MAC: more than the pipeline holds, so the MAC never starves.
 QUEUE = 32
 
 
@@ -39,8 +39,8 @@ class Egress(wiring.Component):
     bytes; ``counters``.
     Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
-    Who waits: a frame waits for its payload, also in its middle.
-    Errors: ``error`` of the payload, an invalid GID row or an opcode without description: the
+    Waits: a frame waits for its payload, also in its middle.
+    Errors: ``error`` of the payload, an invalid GID row or an opcode that is not sent: the
     frame's last beat has ``error``, its ICRC is wrong; counted in ``errors``. Reset: empty; a frame
     may be cut (``TxGuard``).
     """
@@ -78,7 +78,7 @@ class Egress(wiring.Component):
             seal.i.eq(merge.o),
         ]
 
-        # A beat starts only when the queue has a place for it: nothing behind ever stalls.
+        # A beat starts only when the FIFO has a place for it, so nothing behind it ever stalls.
         credit = Signal(range(QUEUE + 1), init=QUEUE)
         left = Signal()
         m.d.comb += [merge.go.eq(credit != 0), left.eq(self.o.valid & self.o.ready)]

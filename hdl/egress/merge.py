@@ -20,12 +20,12 @@ class Merge(wiring.Component):
 
     A packet's beats follow the last one of the packet before without a gap. A frame has at least as
     many beats as its payload, so one payload beat at most is needed for each.
-    Members: ``heads``, ``headers`` (the same packets' bytes, there no later), ``payload`` In;
-    ``go``: there is room for one more beat, ``stepped``: it was begun; ``o_valid``, ``o`` Out:
-    frames with zeros in place of the ICRC.
+    Members: ``heads``, ``headers`` (bytes of these packets, no later), ``payload`` In; ``go``:
+    there is room for one more beat; ``stepped``: it was begun; ``o_valid``, ``o`` Out: frames with
+    zeros in place of the ICRC.
     Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
-    Who waits: a beat that needs payload waits for it, also in mid-frame. Errors: ``error`` of the
-    head or of the payload goes to the frame's last beat. Reset: empty.
+    Waits: a beat that needs payload waits for it, also in the middle of a frame.
+    Errors: ``error`` of the head or of the payload goes to the frame's last beat. Reset: empty.
     """
 
     def __init__(self, *, width: int):
@@ -75,7 +75,7 @@ class Merge(wiring.Component):
                 failed.eq((failed | failing) & ~last),
             ]
 
-        # What this step makes of it.
+        # The beat that this step makes.
         valid, facts = Signal(), Signal(sealed_beat(width), reset_less=True)
         m.d.sync += [
             valid.eq(step),
@@ -118,7 +118,7 @@ class Merge(wiring.Component):
             shift.eq(~now.size[2 : 2 + fine]),
         ]
 
-        # Headers, then payload, then zeros. The headers' bytes leave their queue a cycle late.
+        # Headers, then payload, then zeros. The headers' bytes leave their FIFO a cycle late.
         parts = -(-HEAD_BYTES // size)
         headers = Signal(parts * width)
         # Behind the tag or without it; of an IPv6 header there is none.

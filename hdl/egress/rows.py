@@ -27,16 +27,16 @@ FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 
 def head(width: int) -> data.StructLayout:
-    """What is sent of one packet; ``checksum`` of an IPv4 header, not in its bytes."""
+    """One packet to send. ``checksum`` of an IPv4 header is not in its bytes yet."""
     return data.StructLayout({"lengths": lengths(width), "checksum": 16})
 
 
 def lengths(width: int) -> data.StructLayout:
     """The lengths that follow from all headers of one packet.
 
-    ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes the ICRC
-    covers, which is where it goes; ``frame``: bytes of the frame without FCS; ``last_beat``: number
-    of its last beat. ``error``: send it spoiled.
+    ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes that the
+    ICRC covers, so its place; ``frame``: bytes of the frame without FCS; ``last_beat``: number
+    of its last beat. ``error``: the frame is sent spoiled.
     """
     size = width // 8
     count = ceil_log2(FRAME_BYTES + 1)

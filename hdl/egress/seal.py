@@ -20,12 +20,12 @@ WAIT = 1 + CrcBeats.LATENCY + CrcUnfill.LATENCY
 
 
 class Seal(wiring.Component):
-    """Frames with zeros in place of the ICRC -> frames with it, and a queue of ``depth`` beats.
+    """Puts the ICRC into frames that have zeros in its place; holds a FIFO of ``depth`` beats.
 
     Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC starts 2 modulo 4 bytes into a frame: in the
     beat of the last byte that it covers, and it may end in the next one.
     Members: ``valid``, ``i`` In: at most ``depth`` beats that have not left yet; ``o`` Out.
-    How: a beat waits in the queue while its ICRC is computed, and leaves when that is in another.
+    How: a beat waits in the FIFO while its ICRC is computed in a pipeline beside it.
     Latency: ``WAIT`` + 3 cycles. Throughput: one beat per cycle. Errors: a frame with ``error``
     gets a wrong ICRC. Reset: empty.
     """

@@ -21,7 +21,7 @@ class FunctionRequest(data.Struct):
 
 
 class FunctionBus(Signature):
-    """Seen from the master: one response for each read, none for a write, one read at a time."""
+    """Seen from the master: each read gets one response, a write none; one read at a time."""
 
     def __init__(self):
         super().__init__(

@@ -30,8 +30,8 @@ class Msix(wiring.Component):
     """Sends a 4-byte write for each interrupt, or keeps it pending while it is masked.
 
     Members: ``i``, stream of Interrupt; ``write`` (``WriteClient``); ``table`` and ``pending``, the
-    two structures' registers; ``enable`` In; ``mask`` In, holds all vectors back; ``flush`` In, one
-    cycle: forget pending bits (device reset).
+    two structures' registers; ``enable`` In; ``mask`` In holds all vectors back; ``flush`` In (one
+    cycle) forgets all pending bits (device reset).
     Latency: 2 cycles from ``i`` to the write when idle; after unmasking, at most 4 cycles for each
     vector of the table. Throughput: one interrupt in 2 cycles; several for one masked vector become
     one. A register access is answered within a few cycles, whatever the write side does.

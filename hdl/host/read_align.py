@@ -44,7 +44,7 @@ class _Way(wiring.Component):
 
 
 class ReadAlign(_Way):
-    """Joins each beat with the next of its request, and shifts what the two hold of one.
+    """Joins each beat with the next one of its request and shifts both to one aligned beat.
 
     Members: ``beat`` with ``valid``: a beat's facts; ``data``: its data; ``o``: the aligned beat,
     for the client whose bit in ``o_valid`` is set; ``busy``: something is inside.
@@ -113,10 +113,10 @@ class ReadAlign(_Way):
 
 
 class ReadPass(_Way):
-    """In place of ReadAlign for clients that take their data in address lanes.
+    """Takes the place of ReadAlign for clients that take their data in address lanes.
 
     Members: as of ReadAlign. ``o.keep`` is not given: the client knows what it has asked for.
-    Latency: none. Throughput: one beat per cycle; every beat that the request touches is one.
+    Latency: none. Throughput: one beat per cycle, for each aligned beat that the request touches.
     Reset: nothing is offered.
     """
 

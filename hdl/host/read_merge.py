@@ -14,8 +14,8 @@ __all__ = ["ReadMerge"]
 class ReadMerge(wiring.Component):
     """Merges the requests of two engines, and sends completions back by their tag's highest bit.
 
-    Each engine returns its data in order; between them there is none, so the few bytes a room waits
-    for do not queue behind payload in bulk. The engine of ``req0`` has the lower half of
+    Each engine returns its data in order. There is no order between the engines, so the few bytes
+    that a room waits for do not queue behind payload. The engine of ``req0`` has the lower half of
     ``config.read_tags``, that of ``req1`` the upper half.
     Latency: none: requests come out of the engines' register slices. Throughput: one request and
     one completion beat per cycle, requests in turn. Reset: nothing is offered.

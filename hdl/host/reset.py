@@ -1,4 +1,4 @@
-"""Device reset: the rooms start anew while the host keeps what it was promised."""
+"""Device reset: the rooms start again while the host gets all accesses that were promised to it."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

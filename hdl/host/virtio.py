@@ -60,8 +60,8 @@ class VirtioFunction(wiring.Component):
     a doorbell in 3 cycles.
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
     queues that do not exist, of less than two bytes, or before DRIVER_OK are lost.
-    Reset: power-on state; a device reset (status 0) keeps configuration space and MSI-X table. With
-    its beginning, doorbells that still wait and a queue reset under way are withdrawn.
+    Reset: power-on state; a device reset (status 0) keeps configuration space and MSI-X table. When
+    it begins, doorbells that still wait and a queue reset in progress are withdrawn.
     """
 
     def __init__(self, *, config: NicConfig, reads: int = 1, counters: int = 0):
@@ -180,7 +180,7 @@ class VirtioFunction(wiring.Component):
             m.d.sync += isr.eq(isr | raised)
 
     def _accesses(self, m, image, pci, common, queues, device, msix, doorbells, isr, isr_read):
-        """Bring each access of the bus to the register it means, and the answer back."""
+        """Bring each access of the bus to its register, and the answer back."""
         bus = self.bus
         request = Signal(FunctionRequest, reset_less=True)
         answer = Signal(32, reset_less=True)
@@ -260,7 +260,7 @@ class VirtioFunction(wiring.Component):
                         sound.eq((shift & (size - 1) == 0) & (pci.window_bar <= abi.MAX_BAR)),
                     ]
 
-        # Whoever answers is found a cycle later than a doorbell, which has no time to lose.
+        # The part that answers is found a cycle later; only a doorbell goes at once.
         found = {name: Signal(name=f"found_{name}") for name in ports}
         found_isr = Signal()
         m.d.sync += [found_isr.eq(is_isr), *(found[name].eq(to[name]) for name in ports)]
@@ -294,7 +294,7 @@ class VirtioFunction(wiring.Component):
                 with m.Else():
                     m.next = "FIND"
             with m.State("FIND"):
-                m.next = "LEAVE"  # unless something else is there
+                m.next = "LEAVE"  # unless a structure lies there
                 with m.If(found_isr):
                     m.d.comb += isr_read.eq(~request.write & request.strb[0])
                     m.d.sync += answer.eq(isr)

@@ -45,7 +45,7 @@ class CommonConfig(wiring.Component):
     ``reset_done`` In; then ``clear`` Out, held until ``cleared`` In; ``resetting`` Out from the
     write of 0 to the end, ``reset_count`` Out (32) counts at its beginning. ``contents_changed``
     In, one cycle, the device configuration is new. ``queue_error`` In (always accepted),
-    ``misaligned`` In with ``misaligned_queue``: the first one sets DEVICE_NEEDS_RESET and stands in
+    ``misaligned`` In with ``misaligned_queue``: the first sets DEVICE_NEEDS_RESET and is kept in
     ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` two cycles after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1 or with a bit that was not
@@ -89,7 +89,7 @@ class CommonConfig(wiring.Component):
         generation = Signal(8)
         status = Signal(8)
         features_ok = Signal()
-        # A cycle behind ``port.start``, when what was there is in a register.
+        # A cycle after ``port.start``, when the old contents are in a register.
         started, write = Signal(), Signal()
         m.d.comb += [
             write.eq(started & port.write & ~self.resetting),
@@ -100,7 +100,7 @@ class CommonConfig(wiring.Component):
             self.needs_reset.eq((status & Status.DEVICE_NEEDS_RESET) != 0),
         ]
 
-        # What each field reads as; words are put together from them.
+        # The value of each field; the words that are read consist of them.
         offered = Const(OFFERED, 64)
         shown = {
             "device_feature_select": device_select,

@@ -29,13 +29,13 @@ def window_bytes(counters: int) -> int:
 
 
 class CounterWindow(wiring.Component):
-    """A header that tells what it is, and ``counters`` words behind it.
+    """A header that says what the window holds, and ``counters`` words behind it.
 
     Members: ``port``, whose addresses are those in the BAR: the window begins at a multiple of its
-    size rounded up to a power of two, and who asks has seen that they lie in it; ``words`` Out:
+    size rounded up to a power of two, and the asker has checked that they lie in it; ``words`` Out:
     where the counters are read, by their number.
     Latency: ``done`` one cycle after ``start``, for a counter as long as its owner needs.
-    Errors: writes have no effect. Reset: nothing but ``done``; the counters are their owner's.
+    Errors: writes have no effect. Reset: only ``done``; the counters belong to their owner.
     """
 
     def __init__(self, *, counters: int):

@@ -17,8 +17,8 @@ class DeviceConfig(wiring.Component):
     """The 640 bytes of ``virtio_rdma_config``: constants, and the GUID that follows from the MAC.
 
     Spec: virtio-rdma section 2; VR-2.7: 1, 2 and 4 bytes at any offset, so whole words are
-    answered and the bus cuts out what was asked for. Members: ``port``; ``mac`` In (48, first wire
-    byte in bits 7:0); ``changed`` Out, one cycle, the contents are new from the next one on.
+    answered and the bus cuts the bytes out. Members: ``port``; ``mac`` In (48, first wire
+    byte in bits 7:0); ``changed`` Out, one cycle: the contents are new from the next cycle on.
     Latency: ``done`` one cycle after ``start``.
     Errors: writes have no effect (VR-1.6); words beyond the structure read 0xFFFFFFFF.
     """

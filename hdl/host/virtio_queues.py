@@ -71,7 +71,7 @@ class VirtioQueues(wiring.Component):
         m = Module()
         queues = self._config.queues
         stored = data.StructLayout({"row": QueueRow, "resetting": 1})
-        # Engines hear of a queue after its row has changed; they may read it as it was until then.
+        # Engines are told of a queue after its row has changed; before, they may read the old row.
         m.submodules.rows = rows = Ram(
             shape=stored, depth=queues, reads=self._reads + 1, earlier=range(self._reads + 1)
         )
@@ -83,7 +83,7 @@ class VirtioQueues(wiring.Component):
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row.row),
             ]
-        # Its engine reads one row: no copy of tens of thousands for it.
+        # Its engine reads one row only, so it needs no copy of tens of thousands of rows.
         m.submodules.control = control = Ram(shape=QueueRow, depth=1, earlier=(0,))
         m.d.comb += [
             control.write.row.eq(rows.write.row.row),
@@ -119,7 +119,7 @@ class VirtioQueues(wiring.Component):
             m.d.sync += [offered.eq(0), under_reset.eq(1)]
         with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done):
             m.d.sync += offered.eq(1)
-        # Whoever takes it may have done it already.
+        # The engine that takes it may have done it already.
         with m.If((under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done):
             m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
 
@@ -239,7 +239,7 @@ class VirtioQueues(wiring.Component):
         return Cat(address[: align.bit_length() - 1] for align, address in rings).any()
 
     def _registers(self, m: Module, old, changed, value) -> None:
-        """``value`` becomes the word read, a cycle later; ``changed`` is the row after a write."""
+        """``value`` becomes the word read, a cycle later; ``changed`` the row after a write."""
         row, port = old.row, self.port
         halves = {
             "queue_size": Const(1, 16) << row.size_log2,

@@ -51,7 +51,7 @@ def aligned_beat(width: int) -> data.StructLayout:
 
 
 class WriteAlign(wiring.Component):
-    """Moves every beat by the burst's address and joins it with what the one before left over.
+    """Moves each beat by the burst's address and joins it with the rest of the beat before.
 
     Latency: 2 cycles. Throughput: one beat per cycle; a burst whose last beat does not fit into one
     aligned beat takes one more cycle, unless it was ``placed``. ``drop`` entries (the burst's
@@ -93,7 +93,7 @@ class WriteAlign(wiring.Component):
         ]
 
         # First cycle: coarse shift over two beats, and what the entry is. One digit of the shift
-        # in a cycle: of two Yosys makes half as many tables again.
+        # in a cycle, because Yosys makes half as many tables more of two.
         before = Signal(width, reset_less=True)
         # By 0 to size - 1 bytes less than a beat, and one: so a shift by 0 needs no bit more.
         window = shifted(m, Cat(before, beat.data)[8:], ~beat.up[4:], 8 << 4, "window")

@@ -44,7 +44,7 @@ class WriteStore(wiring.Component):
         row = data.StructLayout({"data": width, "strb": count})
         m.submodules.rows = rows = Ram(shape=row, depth=max(depth, BLOCK_ROWS), forward=False)
         put, get = rows.write, rows.read0
-        # What decides is needed a cycle before the data.
+        # The facts that decide are needed a cycle before the data.
         ending = data.StructLayout({"last": 1, "ends_burst": 1})
         m.submodules.ends = ends_memory = memory.Memory(shape=ending, depth=depth, init=[])
         put_end, get_end = ends_memory.write_port(), ends_memory.read_port(domain="comb")

@@ -12,8 +12,8 @@ PART = 64  # bits of a GID compared in one cycle's logic
 
 
 def _same(one: Value, other: Value) -> Value:
-    """Whether two values of as many bits are equal: three bits a table, and a carry chain, which
-    costs none, for what a tree would take half as many again."""
+    """Whether two values of equal width are equal. A look-up table compares three bits, and a
+    carry chain joins them at no cost; a tree would take half as many tables more."""
     equal = Cat(one[at : at + 3] == other[at : at + 3] for at in range(0, len(one), 3))
     return (equal + 1)[len(equal)]
 
@@ -22,7 +22,7 @@ class AddressMatch(wiring.Component):
     """Compares ``gid`` with all rows at once; the lowest valid row that is equal wins.
 
     Spec: virtio-rdma VR-3.33 (a destination must be in the table). The VLAN of a row is not
-    compared: it says how to send.
+    compared, because it only says how to send.
     Members: ``gids`` the table, ``gid``; ``hit``, ``index`` and ``function`` of the row.
     Latency: ``LATENCY`` cycles. Throughput: one per cycle. Reset: none needed.
     """

@@ -1,4 +1,4 @@
-"""Receive buffer: payload becomes visible when its packet has turned out good."""
+"""Receive buffer: payload is speculative until its packet has turned out to be good."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -19,10 +19,10 @@ class ReceiveBuffer(wiring.Component):
     """Ring of beats with a committed and a speculative end.
 
     Members: ``write``, ``data``: a payload beat; ``finish``: the packet ends (its last beat comes
-    at the latest in the same cycle), with ``keep`` it becomes visible with ``row``, else it is
-    taken back; ``full`` (in the cycle of ``finish``): it cannot be kept and is taken back;
-    ``room``: at least ``reserve`` more beats and packets fit. ``header``, ``payload`` Out: what was
-    kept.
+    at the latest in the same cycle). With ``keep`` it is committed and becomes visible with
+    ``row``, otherwise it is rolled back; ``full`` (in the cycle of ``finish``): it cannot be kept
+    and is rolled back; ``room``: at least ``reserve`` more beats and packets fit. ``header``,
+    ``payload`` Out: what was committed.
     Latency: 5 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
     packet per cycle. Errors: none of its own. Reset: empty.
     """
@@ -56,11 +56,11 @@ class ReceiveBuffer(wiring.Component):
         m = Module()
         lane_bits = ceil_log2(self._width // 8)
         index = ceil_log2(self._depth)
-        # Only beats of packets that are there whole are read.
+        # Only beats of complete packets are read.
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=KEPT, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
-        # What comes out of a block RAM is late; so is whether receive takes a header.
+        # The output of a block RAM settles late, and so does ``ready`` of receive for a header.
         m.submodules.header_out = header_out = Skid(shape=KEPT)
         m.submodules.length_out = length_out = Stage(shape=13)
         wiring.connect(m, headers.o, header_out.i)
@@ -101,7 +101,7 @@ class ReceiveBuffer(wiring.Component):
         with m.If(kept):
             m.d.sync += committed.eq(after)
 
-        # Reading: the RAM's output, with what is known beside it, moves on into a last register.
+        # Reading: the RAM's output and the facts beside it move into a last register.
         m.submodules.payload_out = payload_out = Stage(shape=packet_beat(self._width))
         number = Signal(13 - lane_bits)
         ask, asked, last = Signal(), Signal(), Signal()

@@ -14,11 +14,10 @@ __all__ = ["IcrcCheck", "UdpSum"]
 
 
 class IcrcCheck(wiring.Component):
-    """Whether the beats since ``first`` are a packet with a good ICRC at its end.
+    """Tells whether the beats since ``first`` are a packet with a good ICRC at its end.
 
-    Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC takes part in the CRC, which then is a
-    constant, moved on by as many zero bytes as the last beat was filled with: no fill is taken
-    back.
+    Spec: RoCE v2 (IBTA Annex A17), A17.3.3. The ICRC is part of the CRC, which then is a
+    constant, moved on by the zero bytes that fill the last beat. No fill has to be removed.
     Latency: ``LATENCY`` cycles from a beat to the ``ok`` that includes it. Throughput: one beat per
     cycle, gaps allowed. Reset: nothing in flight.
     """
@@ -49,10 +48,10 @@ class IcrcCheck(wiring.Component):
 
 
 class UdpSum(wiring.Component):
-    """Whether the words since ``first`` and the rest of the pseudo header sum up to FFFFh.
+    """Tells whether the words since ``first`` and the rest of the pseudo header sum up to FFFFh.
 
-    Spec: RFC 768, "Checksum"; RFC 8200, 8.1. Members: ``valid``, ``i``; ``pseudo``: what the
-    packet's words do not hold (protocol and UDP length, raw words summed), needed
+    Spec: RFC 768, "Checksum"; RFC 8200, 8.1. Members: ``valid``, ``i``; ``pseudo``: the sum
+    that the packet's words do not hold (protocol and UDP length, raw words), needed
     ``BeatSum.LATENCY`` cycles after the last beat. Latency: ``LATENCY`` cycles from a beat to the
     ``ok`` that includes it. Throughput: one beat per cycle. Reset: nothing in flight.
     """

@@ -1,4 +1,4 @@
-"""Finds, beat by beat, what of a frame is IP packet and what of that is payload."""
+"""Finds, beat by beat, which bytes of a frame are the IP packet and which are its payload."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ __all__ = ["Bounds", "Decoder", "is_ipv6", "is_vlan", "plan", "trimmed"]
 
 
 class Bounds(data.Struct):
-    """What the lengths say; final on the last beat of a frame whose headers are whole."""
+    """The bounds that follow from the lengths; final on the last beat if all headers are there."""
 
     end: 17  # bytes from the Ethernet header to the end of the IP packet
     length: 13  # payload bytes
@@ -37,7 +37,7 @@ class Bounds(data.Struct):
 
 
 def trimmed(width: int) -> data.StructLayout:
-    """A beat cut to the IP packet, other bytes 0. ``skip``: it has no byte of it."""
+    """A beat cut to the IP packet, other bytes 0. ``skip``: it has no byte of the packet."""
     return data.StructLayout(
         {
             "first": 1,
@@ -50,8 +50,8 @@ def trimmed(width: int) -> data.StructLayout:
 
 
 def plan(width: int) -> data.StructLayout:
-    """What becomes of a beat's payload: after rotating by ``shift`` bytes it completes an output
-    beat with its predecessor (``emit``), and what is left is the packet's last one (``flush``)."""
+    """The moves of a beat's payload: after a shift by ``shift`` bytes it completes an output beat
+    with the beat before (``emit``); the bytes left are the packet's last beat (``flush``)."""
     return data.StructLayout({"shift": ceil_log2(width // 8), "emit": 1, "flush": 1})
 
 
@@ -96,7 +96,7 @@ class Decoder(wiring.Component):
     Members: ``i_valid``, ``i`` (see ``HeaderCollector``); ``o_valid``, ``o``: cut beats;
     ``plan_valid``, ``plan``; ``bounds`` (in the cycle of ``plan``).
     Latency: ``o`` 4 cycles, ``plan`` and ``bounds`` 6. Throughput: one beat per cycle, no stall.
-    Errors: told in ``bounds``; a frame that is no RoCE packet gives harmless nonsense.
+    Errors: given in ``bounds``; the outputs mean nothing for a frame that is no RoCE packet.
     Reset: nothing in flight.
     """
 
@@ -131,7 +131,7 @@ class Decoder(wiring.Component):
         def register(value: Value, name: str) -> Value:
             return delayed(m, Value.cast(value), 1, name=name)
 
-        # 1: what the headers say. Each is used for beats from its own position on only.
+        # 1: facts of the headers. Each is used only for beats from its own position on.
         headers = self.i.headers
         vlan, ipv6 = is_vlan(headers), is_ipv6(headers)
         total = self._choose(headers, _total_length)
@@ -163,7 +163,7 @@ class Decoder(wiring.Component):
         left = Signal(LENGTH_BITS + 2)
         m.d.comb += left.eq(end2 - Cat(Const(0, lane_bits), number2))
         lanes = Signal(lane_bits + 1)
-        # The length is not there yet in the first beats; an IP packet is longer than they are.
+        # The length is not known in the first beats; an IP packet is longer than they are.
         known = (ip_offset(vlan=True) + IPV6["payload_length"].byte + 2) // size
         unknown = number2 < known if known else Const(0)
         with m.If((left[lane_bits:-1] != 0) & ~left[-1] | unknown):
@@ -214,7 +214,7 @@ class Decoder(wiring.Component):
         bad5 = register(length4[-1] | ragged4 | (empty4 & ~none), "bad5")
         oversize5 = register(~length4[-1] & (length4 > MAX_MTU), "oversize5")
         some5 = register(~none & ~length4[-1] & (length4 <= MAX_MTU), "some5")
-        single = Signal(lane_bits + 1)  # last output beat comes out of the last input beat
+        single = Signal(lane_bits + 1)  # the last input beat makes the last output beat
         m.d.comb += single.eq(shift4 + (length4 - 1)[:lane_bits])
         flush5 = register((number4 == final4) & ~single[-1], "flush5")
         emit5 = register((number4 > head4[lane_bits:]) & (number4 <= final4), "emit5")

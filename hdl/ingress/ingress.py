@@ -27,20 +27,20 @@ __all__ = ["Ingress"]
 
 #: Cycles from a beat in the collector to the decision about the packet that it ends.
 DECISION = Decoder.LATENCY + UdpSum.LATENCY + 1
-#: Beats accepted but not yet in the buffer, when ``ready`` has fallen; and some.
+#: Most beats that are accepted but not yet in the buffer when ``ready`` falls, with a margin.
 RESERVE = DECISION + 8
 
 
-#: Bytes of buffer for each packet it can list: 10 us of acknowledgements at 100 Gb/s are 1,488,
-#: of which the transport takes one in 11 cycles.
+#: Bytes of buffer for each packet that it can list. 10 us of acknowledgements at 100 Gb/s are
+#: 1,488 packets, and the transport takes one in 11 cycles.
 BYTES_A_PACKET = 128
 
 
 class Ingress(wiring.Component):
     """Parses frames, checks them, strips the headers and delivers payload of good packets.
 
-    Spec: RoCE v2 (IBTA Annex A17); IBTA vol 1, 9.6; RFC 791, 8200, 768; docs/ingress.md has the
-    checks, their order and the counter of each.
+    Spec: RoCE v2 (IBTA Annex A17); IBTA vol 1, 9.6; RFC 791, 8200, 768; docs/ingress.md lists
+    the checks, their order and the counter of each.
     Parameters: config (width, gids, receive_bytes).
     Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID
     table; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
@@ -87,7 +87,7 @@ class Ingress(wiring.Component):
         )
 
         # The pipeline never stalls; only its input can be held back.
-        # In reset beats are taken, and lost.
+        # During a reset, beats are taken and lost.
         ready = Signal(init=1)
         m.d.sync += ready.eq(buffer.room | ~self.lossless)
         m.d.comb += [

@@ -49,7 +49,7 @@ EXTENDED_AT = UDP.size + BTH.size
 
 
 class HeaderChecks(data.Struct):
-    """Each bit a check failed, in the order in which checks count (docs/ingress.md)."""
+    """One bit for each check that failed, in the order of docs/ingress.md."""
 
     short_ethernet: 1
     ethertype: 1
@@ -71,7 +71,7 @@ class HeaderChecks(data.Struct):
 
 
 class HeaderParser(wiring.Component):
-    """Takes all headers of a frame at once and takes them apart.
+    """Parses all headers of a frame at once.
 
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
     Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes,

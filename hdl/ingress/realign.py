@@ -12,11 +12,11 @@ __all__ = ["Realign"]
 
 
 class Realign(wiring.Component):
-    """Shifts each beat together with the one before.
+    """Shifts each beat together with the beat before it.
 
     Headers are 2 modulo 4 bytes long, so payload never starts in lane 0 and an output beat never
-    consists of one input beat, except a packet's last one. That one comes a cycle after its input
-    beat; a packet's first beat completes nothing, so the two never meet.
+    consists of one input beat, except the last beat of a packet. That beat comes a cycle after its
+    input beat. The first beat of a packet completes no output beat, so the two never collide.
     Members: ``valid``, ``data``, ``plan`` In; ``o_valid``, ``o`` Out, bytes behind the payload's
     end undefined. Latency: ``LATENCY`` cycles, one more for ``flush``. Throughput: one beat per
     cycle, no stall. Reset: nothing in flight.
@@ -46,7 +46,7 @@ class Realign(wiring.Component):
         with m.If(self.valid):
             m.d.sync += [before.eq(self.data), before_shift.eq(self.plan.shift)]
         m.d.sync += flushing.eq(self.valid & self.plan.flush)
-        # While flushing there may be a beat of the next packet already, which completes nothing.
+        # During the flush, a beat of the next packet may come; it completes no output beat.
         shift = Mux(flushing, before_shift, self.plan.shift)
         moved = Signal(self._width + reach - 32, reset_less=True)
         window = Cat(before, self.data)[16:-16]

@@ -6,7 +6,7 @@ from hdl.ports.headers import RxHeader
 
 __all__ = ["KEPT", "expanded"]
 
-#: Fields of extended headers that begin where RETH does, with the bits of ``va`` that they are.
+#: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
 IN_VA = {
     "syndrome": slice(56, 64),  # AETH
     "msn": slice(32, 56),

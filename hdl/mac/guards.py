@@ -11,10 +11,10 @@ __all__ = ["RxGuard", "TxGuard"]
 
 
 class TxGuard(wiring.Component):
-    """Passes frames on; one that ``source_reset`` cuts off ends with ``error``: spoil it.
+    """Passes frames. A frame that ``source_reset`` cuts off ends with ``error``, to be spoiled.
 
     Parameters: width in bits. Members: ``i`` from the core, ``o`` to the MAC; ``source_reset``: the
-    core is in reset, for at least one cycle; what ``i`` shows meanwhile is ignored.
+    core is in reset, for at least one cycle; ``i`` is ignored meanwhile.
     Latency: 1 cycle. Throughput: one beat per cycle; ``i.ready`` follows ``o.ready``. Errors: a cut
     frame gets one byte more and ``error``, however long the MAC takes; counted in ``cut_frames``.
     Reset: between frames. It is not reset itself by a device reset.
