@@ -57,8 +57,8 @@ class NicConfig:
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
-            latter the last quarter, at most 32, is for READs whose responses are on their way and
-            that are not among the read_sinks: those of up to three SGEs, as they were sent.
+            latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
+            the read_sinks, which hold up to three SGEs of a READ as it was sent.
         outstanding: unacknowledged WQEs over all QPs.
         read_resources: READ requests held by the responder over all QPs.
         max_rd_atomic: outstanding READs of one QP, either direction.

@@ -34,7 +34,7 @@ class ReadEngine(wiring.Component):
     ``idle``: everything accepted has been returned.
     ``writes_accepted``, ``writes_issued`` (from the write engine): a request is issued only when
     every write burst accepted before it has been handed to the host, so a read never overtakes a
-    write of ours, whatever their addresses (rings and their event indices depend on it). Up to
+    write of the NIC at any address (rings and their event indices depend on it). Up to
     ``QUEUE`` requests and the one in hand wait for that side by side.
     Requests of the ``direct`` clients come from a register that nothing long follows, and have no
     slice here.

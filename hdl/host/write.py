@@ -29,7 +29,7 @@ class WriteEngine(wiring.Component):
 
     A burst (1 to 4096 bytes, any address) is moved to its address lanes, cut at multiples of
     ``write_bytes`` and sent chunk by chunk. A chunk is stored whole before its first beat is
-    offered at the edge, so one that was begun there is finished, whatever becomes of its client.
+    offered at the edge, so a chunk that has begun there is finished even if its client is reset.
     Chunks leave in the order in which the clients' beats were accepted, over all stream ids.
 
     Clients in ``placed`` are PlacedWriteClients: what writes most shifts here and nowhere else.

@@ -31,9 +31,9 @@ class PageCache(wiring.Component):
     """Finds the page of each lookup; direct mapped, a line is eight entries (64 bytes) of a list.
 
     The tags are ahead of the data, as in a texture cache: a lookup that misses writes its tag at
-    once and asks for the line; the lookup then waits in a queue. Where it leaves the queue, the
-    line is taken from the fills, which come in the same order, and written to the data. So the data
-    always are what the tags said when the lookup passed them, and nothing needs to be locked.
+    once and asks for the line; the lookup then waits in a FIFO. When it leaves the FIFO, its line
+    is taken from the fills, which come in the same order, and written to the data. The data are
+    therefore always what the tags said when the lookup passed them, and nothing needs a lock.
 
     Members: ``i`` stream of Lookup, ``o`` stream of TranslateChunk, one per lookup, in order;
     ``read_client``; ``invalidate_*`` as in Translate; ``hits``, ``misses`` (``COUNT`` bits, wrap).
@@ -41,7 +41,7 @@ class PageCache(wiring.Component):
     misses and 32 lookups in flight; a tag written by a sweep or after a failed fill costs lookups a
     cycle.
     Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
-    status; a line that could not be read is forgotten.
+    status; a line that could not be read loses its tag.
     Reset: empty; the tags clear, one line a cycle, lookups wait.
     """
 
@@ -149,7 +149,7 @@ class PageCache(wiring.Component):
                 ),
             ]
 
-        # Decide: into the queue; on a miss also write the tag and ask for the line.
+        # Decide: into the FIFO; on a miss also write the tag and ask for the line.
         request = self.read_client.req
         before_missed, missed, go, ask = Signal(), Signal(), Signal(), Signal()
         straight = Signal()
@@ -201,7 +201,7 @@ class PageCache(wiring.Component):
                 request.payload.length.eq(64),
             ]
 
-        # Out of the queue (or, a hit when it is empty, straight past it): a missed line is taken
+        # Out of the FIFO (a hit bypasses it when it is empty): a missed line is taken
         # from the fills and written, and read in the cycle after.
         head, last = Signal(waiting), Signal(waiting, reset_less=True)
         valid_3, ready_3, ready_4 = Signal(), Signal(), Signal()

@@ -48,7 +48,7 @@ class Checker(wiring.Component):
     ``slot*`` as in SgeWalk, the rest as in Translate.
     Latency: cached, one SGE: result 13 cycles after the job, with KEY 11; one more per further
     chunk. Throughput: a job in 4 cycles (one SGE), 3 (with ``resume``, or KEY with a check of its
-    range) or 2 (KEY); jobs behind one that misses the cache of pages go on asking, and their misses
+    range) or 2 (KEY); jobs behind one that misses the cache of pages go on, and their misses
     overlap.
     Errors: the first one found is the result. Reset: empty.
     """
@@ -138,7 +138,7 @@ class Checker(wiring.Component):
                 key.remote.eq(1),
             ]
 
-        # Answers; the one with ``end`` is the job's last. Of a job that fails the chunks put out
+        # Answers; the one with ``end`` is the job's last. If a job fails, the chunks put out
         # before are ended by a mark.
         answer, taken, final = translate.o.payload, Signal(), Signal()
         status, listed = Signal(8), Signal()  # of the job so far

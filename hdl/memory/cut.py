@@ -17,7 +17,7 @@ __all__ = ["Cutter", "PayloadUse", "PayloadPlan", "cut_beat"]
 
 #: Packets checked and not yet written.
 PLANS = 64
-#: Payload beats here, the one begun included.
+#: Payload beats that are stored here, with the current one.
 BEATS = 8
 
 
@@ -39,15 +39,15 @@ class PayloadPlan(data.Struct):
 
 
 def cut_beat(width: int) -> data.StructLayout:
-    """A beat to write, or (``void``) none; ``end``: the packet is through, in either case."""
+    """A beat to write, or none (``void``); ``end``: the packet is complete, in either case."""
     return data.StructLayout({"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1})
 
 
 class Cutter(wiring.Component):
     """Re-cuts packets: every chunk becomes a burst of aligned beats (``placed_beat``).
 
-    Nothing is shifted here. Each beat takes its bytes of one payload beat and the one before: the
-    next beat comes when bytes of it are needed, else the one begun is given again.
+    Nothing is shifted here. Each beat takes its bytes from one payload beat and the beat before.
+    The next payload beat comes when its bytes are needed; otherwise the current one is used again.
 
     Members: ``plan`` stream of PayloadPlan, one per packet; ``chunks`` stream of Chunk; ``payload``
     packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without payload gives one
@@ -81,7 +81,7 @@ class Cutter(wiring.Component):
         wiring.connect(m, output.o, wiring.flipped(self.o))
         plan, cut, beat = plans.o.payload, output.i, output.i.p.beat
 
-        # The chunk being cut; the next one is loaded as it ends. ``start``: lane of its next byte;
+        # The chunk that is cut; the next is loaded when it ends. ``start``: lane of its next byte;
         # ``total``: how far it reaches from lane 0 of that beat on; ``ends``: no further than that
         # beat, in which it has ``rest`` bytes.
         chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
@@ -111,7 +111,7 @@ class Cutter(wiring.Component):
                 fresh.eq(0),
             ]
 
-        # Payload. The beat in front of ``read`` is begun: from lane ``place`` on it is not used up
+        # Payload. The beat before ``read`` is the current one: from lane ``place`` on it is unused
         # (0: it is), and stays where it is stored.
         row = data.StructLayout({"data": width, "last": 1})
         m.submodules.beats = beats = memory.Memory(shape=row, depth=BEATS, init=[])

@@ -18,9 +18,9 @@ from .types import Chunk
 
 __all__ = ["PayloadFetch", "PayloadPacket"]
 
-#: Packets, and host reads, on their way.
+#: Packets, and host reads, in flight.
 PACKETS = 64
-#: Lanes that inline bytes come in, as many as there are.
+#: Lanes that hold inline bytes: all of a slot.
 INLINE_BITS = 128
 READS = 128
 
@@ -42,7 +42,7 @@ class PayloadFetch(wiring.Component):
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
     ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
     have returned; ``read_errors``: reads that failed (``COUNT`` bits, wraps).
-    Responses are in address lanes: what the chunk's first beat holds before it is skipped.
+    Responses are in address lanes: bytes of the first beat in front of the chunk are skipped.
     Latency: from packet to the read 2 cycles, from chunk 2; from response to output Packer
     and 5.
     Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
@@ -81,7 +81,7 @@ class PayloadFetch(wiring.Component):
         connect(m, packer.o, flipped(self.o))
         connect(m, flipped(self.chunks), chunks.i)
 
-        # Both lists of packets take a packet together (inline ones are no business of the reads).
+        # Both lists of packets take a packet together (the reads do not list inline packets).
         new, space = self.packet.payload, Signal()
         # a cycle behind the levels: two may have come since
         m.d.sync += space.eq((packets.level < PACKETS - 1) & (sources.level < PACKETS - 1))

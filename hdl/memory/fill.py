@@ -43,7 +43,7 @@ class LineFill(wiring.Component):
         with m.If(self.rsp.valid):
             m.d.sync += [
                 gathered.eq(Cat(gathered, beat.data)[-512:]),
-                error.eq(beat.error),  # final on the last beat, which is the one that counts
+                error.eq(beat.error),  # final on the last beat, whose value is used
             ]
         m.d.sync += done.eq(self.rsp.valid & beat.last)
         entries = []

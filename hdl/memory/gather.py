@@ -27,8 +27,8 @@ JOBS = 32
 
 
 class _Taken(data.Struct):
-    """A job that has not been answered: the checker will say (``check``), or its inline bytes are
-    being copied (``copy``)."""
+    """A job that has not been answered: the checker decides it (``check``), or its inline bytes
+    are being copied (``copy``)."""
 
     check: 1
     copy: 1
@@ -37,7 +37,7 @@ class _Taken(data.Struct):
 
 
 class Gather(wiring.Component):
-    """Checks each packet's payload, answers, hands its header on, fetches the payload.
+    """Checks each packet's payload, answers, passes its header to egress, fetches the payload.
 
     Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
     Members: ``job``, ``checked`` (one per job, in order); ``header`` and ``payload`` to egress, the
@@ -57,7 +57,7 @@ class Gather(wiring.Component):
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the SGEs are shorter than the packet; KEY:
     REM_ACCESS_ERR. Nothing is sent then. A payload read that fails: ``error`` on the packet.
     INLINE packets begin at multiples of 16 bytes of the message.
-    Reset: everything is forgotten; no host read may be in flight.
+    Reset: empty; no host read may be in flight.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -116,10 +116,10 @@ class Gather(wiring.Component):
         with m.Else():
             m.d.comb += [self.slot.eq(checker.slot), self.slot_enable.eq(checker.slot_enable)]
 
-        # Take a job: the checker takes those it is for at the same time. The two that read lines
+        # Take a job: the checker takes its jobs at the same time. The two parts that read lines
         # never do so together: the checker reads from this cycle on, InlineReader from the next.
         entering = data.StructLayout({"job": TxJob, "epoch": 1})
-        # A job every other cycle: nobody asks for more, nor are they checked faster.
+        # A job every other cycle: none is asked for or checked faster.
         m.submodules.entry = entry = Register(shape=entering)
         job, taken = entry.o.payload.job, Signal()
         check, copy = Signal(), Signal()
@@ -169,7 +169,7 @@ class Gather(wiring.Component):
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
 
-        # Answer: payload order, what becomes of the header, and answer leave in one cycle. There is
+        # Answer: payload order, the header's fate, and the answer leave in one cycle. There is
         # always room for the verdict: its header still waits in a list as long.
         oldest, result = jobs.o.payload, checker.result.payload
         copied = Signal(range(JOBS + 1))  # inline packets copied, not answered

@@ -24,8 +24,8 @@ class InlineReader(wiring.Component):
     ``chunk_beat``, with ``end`` on the last.
     ``ready`` promises room for a whole line, so the copy never waits, and that nothing is read from
     the next cycle on.
-    Latency: the copy takes a cycle per 16 bytes and 2 more, in which the next one begins; the first
-    beat comes 5 cycles after ``start``.
+    Latency: the copy takes a cycle per 16 bytes and 2 more, in which the next copy can begin; the
+    first beat comes 5 cycles after ``start``.
     Throughput: 16 bytes per cycle; at 64 bit, 8 leave per cycle.
     """
 
@@ -59,7 +59,7 @@ class InlineReader(wiring.Component):
         running, read, read_end = Signal(), Signal(), Signal(reset_less=True)
         read_count = Signal(5, reset_less=True)
         m.d.comb += [
-            # two slots may be on their way into the FIFO
+            # two slots may be in flight to the FIFO
             self.ready.eq((~running | ends) & (fifo.level <= BLOCK_ROWS - SLOTS - 2)),
             ends.eq(left <= 16),
             count.eq(Mux(ends, left, 16)),

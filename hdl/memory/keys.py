@@ -53,7 +53,7 @@ class KeyCheck(wiring.Component):
                 m.d.sync += valid[n].eq(entering_valid if n == 0 else valid[n - 1])
         asked = [Signal(TranslateRequest, name=f"asked{n}", reset_less=True) for n in range(3)]
 
-        # Take the request, read the row. What comes while the pipe stands still waits in ``spare``.
+        # Take the request, read the row. One that comes while the pipe stalls waits in ``spare``.
         spare, spare_valid = Signal(TranslateRequest, reset_less=True), Signal()
         m.d.comb += [
             self.i.ready.eq(~spare_valid),

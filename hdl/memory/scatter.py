@@ -32,7 +32,7 @@ EFFECTS = 32
 
 
 class _Taken(data.Struct):
-    """A job that has not been answered; ``check``: the checker will say."""
+    """A job that has not been answered; ``check``: the checker decides it."""
 
     check: 1
     use: PayloadUse
@@ -41,13 +41,13 @@ class _Taken(data.Struct):
 
 
 class Scatter(wiring.Component):
-    """Checks each packet's place, answers, writes the payload, then lets its effects go.
+    """Checks each packet's place, answers, writes the payload, then releases its effects.
 
     Spec: IBTA vol 1, 10.6.3 (protection of local and remote access), 9.7.4.1.3 (R_Key).
     Members: ``job``, ``checked`` (one per job, in order, before anything is written); ``payload``
     from ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job,
-    in order, each after its ``checked``: payload is written from then on (or not: ``discard``), and
-    what comes of them when the packet's last beat was accepted by the write engine:
+    in order, each after its ``checked``: payload is written from then on (or not: ``discard``).
+    When the write engine has accepted the packet's last beat, they are released as
     ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
     ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client`` page lists; ``mr``
     regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
@@ -59,8 +59,8 @@ class Scatter(wiring.Component):
     Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
     those behind it. Payload one beat per cycle, no gap between packets.
     Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
-    REM_ACCESS_ERR. The payload is discarded then; the effects follow as ever.
-    Reset: everything is forgotten; the write engine must end its burst by itself.
+    REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual.
+    Reset: empty; the write engine must end its burst by itself.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -111,7 +111,7 @@ class Scatter(wiring.Component):
             self.drain_done.eq(drain.done),
         ]
 
-        # Take a job: the checker takes those it is for at the same time.
+        # Take a job: the checker takes its jobs at the same time.
         job, taken, check = self.job.payload, Signal(), Signal()
         line = job.kind == ScatterKind.LINE
         read = job.kind == ScatterKind.CHECK_READ
@@ -146,7 +146,7 @@ class Scatter(wiring.Component):
             m.d.comb += taking.use.eq(Mux(bears, PayloadUse.DISCARD, PayloadUse.NONE))
         m.d.sync += unpaired.eq(unpaired + taken - paired)
 
-        # Answer, and keep what is to become of the payload until the effects come.
+        # Answer, and keep the decision about the payload until the effects come.
         oldest, result, answered = jobs.o.payload, checker.result.payload, Signal()
         verdict = verdicts.i.payload
         m.d.comb += [
@@ -177,7 +177,7 @@ class Scatter(wiring.Component):
         with m.If(self.effects.payload.discard & (verdicts.o.payload.use == PayloadUse.WRITE)):
             m.d.comb += plan.use.eq(PayloadUse.DISCARD)
 
-        # Writes; a packet is through when its last beat was accepted.
+        # Writes; a packet is complete when its last beat was accepted.
         through = Signal()
         m.d.comb += [
             self.write_client.beat.valid.eq(cutter.o.valid & ~cutter.o.p.void),
@@ -188,9 +188,9 @@ class Scatter(wiring.Component):
             drain.epoch0.eq(cutter.o.p.epoch),
         ]
 
-        # Effects, each when its packet is through. The two outputs wait for nobody but their own;
-        # who takes them says so late, so that is looked at a cycle later.
-        written = Signal(range(EFFECTS + 1))  # packets through, effects not yet gone
+        # Effects, each when its packet is complete. The two outputs do not wait for each other.
+        # Their ``ready`` settles late, so it is used a cycle later.
+        written = Signal(range(EFFECTS + 1))  # packets that are complete and still have effects
         completed, replied = Signal(), Signal()
         effect, due = following.o.payload, Signal()
         m.d.comb += [

@@ -30,7 +30,7 @@ class Translate(wiring.Component):
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
     Latency: 9 cycles to the first chunk when its page is cached or the region is a DMA one.
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
-    it until 16 are on their way.
+    it until 16 are in flight.
     Errors: status LOC_PROT_ERR, or REM_ACCESS_ERR when ``remote``: key check failed, page list
     could not be read, or an entry is not a multiple of 4 KiB. It ends the request's chunks for the
     user; later chunks of the same request may still come and carry ``last`` as usual.

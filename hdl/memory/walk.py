@@ -22,8 +22,8 @@ class SgeWalk(wiring.Component):
     from byte ``offset`` of the message, or, with ``check_sink``, all of every SGE. ``busy`` falls
     when the last request has been taken, which has ``end``: it is of 0 bytes when the SGEs have
     ended before the packet (``short``, LOC_LEN_ERR) or a sink has none. SGEs of length 0 are passed
-    over or asked for as any other. A request's address is its ``va`` and ``into``.
-    With ``resume`` the walk goes on behind the last byte of the packet before, without ``offset``.
+    over or requested like any other. A request's address is its ``va`` and ``into``.
+    With ``resume`` the walk continues behind the last byte of the packet before.
 
     Parameters: ``access``: MrRow.access bits that a request needs.
     Members: ``slot``, ``slot_enable``, ``slot_data``: read port of the lines, latency 1, data stays
@@ -81,7 +81,7 @@ class SgeWalk(wiring.Component):
             final.eq(Mux(kept.sink, whole_last, ends[-1] | (ends == 0))),
         ]
 
-        # What of the SGE is wanted: from the packet's begin or its own, to the packet's end or its.
+        # The part of the SGE that is used: from the later of both beginnings to the earlier end.
         wanted = Signal(13)
         low = Mux(
             fits,
@@ -118,7 +118,7 @@ class SgeWalk(wiring.Component):
             with m.If(self.request.valid & self.request.ready & request.end):
                 m.d.sync += self.busy.eq(0)
 
-        # SGEs come from the line, are registered, and then measured against the packet.
+        # SGEs come from the line, are registered, and are then compared with the packet.
         negated = Signal(DISTANCE)
         m.d.comb += [
             move.eq(self.busy & ~fresh & raw_valid & (~sge_valid | drop)),

@@ -89,7 +89,7 @@ class QpFetch(data.Struct):
 
     position: 16  # avail-ring position of the next answer wanted
     asked: 16  # next position to ask for
-    available: 16  # avail index last read from the driver, or told by its notification
+    available: 16  # avail index last read from the driver, or given by its notification
     ahead: 3  # log2 of how many may be asked for at a time, by the bytes of the last one
     reading: 1  # READs are among them: no more are asked for than can be started
     polled: 1  # the index has been asked for since the last news of it
