@@ -9,7 +9,14 @@ from hdl.ports.jobs import Activation, ClearCounters, DropList, Restart
 from .block import BlockBus, CsrBlock
 from .blocks import command
 
-__all__ = ["ArmCq", "Commands", "Operation"]
+__all__ = [
+    "ArmCq",
+    "Commands",
+    "MemoryCommands",
+    "Operation",
+    "QueueCommands",
+    "TransportCommands",
+]
 
 
 class ArmCq(data.Struct):
@@ -30,6 +37,38 @@ class Operation(Signature):
         )
 
 
+class TransportCommands(Signature):
+    """What the firmware asks of the transport, seen from the registers."""
+
+    def __init__(self):
+        activation = Out(stream.Signature(Activation))
+        super().__init__(
+            {
+                "activate_send": activation,
+                "activate_receive": activation,
+                "activate_reply": activation,
+                "restart": Out(stream.Signature(Restart)),
+                "drop": Out(stream.Signature(DropList)),
+                "clear_counters": Out(stream.Signature(ClearCounters)),
+                "drain": Out(Operation(0)),
+            }
+        )
+
+
+class QueueCommands(Signature):
+    """What the firmware asks of the queues, seen from the registers."""
+
+    def __init__(self):
+        super().__init__({"arm_cq": Out(stream.Signature(ArmCq))})
+
+
+class MemoryCommands(Signature):
+    """What the firmware asks of the memory box, seen from the registers."""
+
+    def __init__(self):
+        super().__init__({"invalidate": Out(Operation(16))})
+
+
 class Commands(wiring.Component):
     """Turns register writes into streams and start/done handshakes.
 
@@ -42,21 +81,9 @@ class Commands(wiring.Component):
     """
 
     def __init__(self):
-        activation = Out(stream.Signature(Activation))
-        super().__init__(
-            {
-                "bus": In(BlockBus()),
-                "arm_cq": Out(stream.Signature(ArmCq)),
-                "activate_send": activation,
-                "activate_receive": activation,
-                "activate_reply": activation,
-                "restart": Out(stream.Signature(Restart)),
-                "drop": Out(stream.Signature(DropList)),
-                "clear_counters": Out(stream.Signature(ClearCounters)),
-                "drain": Out(Operation(0)),
-                "invalidate": Out(Operation(16)),
-            }
-        )
+        groups = (TransportCommands(), QueueCommands(), MemoryCommands())
+        members = {name: one for group in groups for name, one in group.members.items()}
+        super().__init__({"bus": In(BlockBus())} | members)
 
     def elaborate(self, platform):
         m = Module()

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.ram import Ram
 from hdl.ports.tables import TableRead, TableWrite
@@ -10,12 +10,29 @@ from hdl.ports.tables import TableRead, TableWrite
 from .block import BlockBus, CsrBlock
 from .blocks import MAILBOX_WORDS, mailbox
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "MailboxPort"]
 
 INDEX_BITS = (MAILBOX_WORDS - 1).bit_length()
 #: Rows of a RAM with two ports, more than there are words: so many are mapped to block RAM, fewer
 #: to look-up tables and registers.
 ROWS = 2 * MAILBOX_WORDS
+
+
+class MailboxPort(Signature):
+    """Between the control engine and the mailbox, seen from the engine; see ``Mailbox``."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "pending": Out(1),
+                "request_length": Out(16),
+                "writable_length": Out(32),
+                "request": Out(TableWrite(INDEX_BITS, 32)),
+                "response_length": In(16),
+                "response": Out(TableRead(INDEX_BITS, 32)),
+                "done": In(1),
+            }
+        )
 
 
 class Mailbox(wiring.Component):
@@ -29,18 +46,7 @@ class Mailbox(wiring.Component):
     """
 
     def __init__(self):
-        super().__init__(
-            {
-                "bus": In(BlockBus()),
-                "pending": In(1),
-                "request_length": In(16),
-                "writable_length": In(32),
-                "request": In(TableWrite(INDEX_BITS, 32)),
-                "response_length": Out(16),
-                "response": In(TableRead(INDEX_BITS, 32)),
-                "done": Out(1),
-            }
-        )
+        super().__init__({"bus": In(BlockBus())} | dict(MailboxPort().flip().members.items()))
 
     def elaborate(self, platform):
         m = Module()

@@ -29,7 +29,7 @@ class ReadEngine(wiring.Component):
     come in the order in which their requests were accepted. Clients take every beat at once:
     nothing can block the one return path.
 
-    Members: ``client0`` .. ``client<n-1>``: read clients, round robin per request;
+    Members: one read client of each name in ``clients``, round robin per request;
     ``rd_req``, ``rd_rsp``: the card edge (``HostPort``); ``hold``: accept no new request;
     ``idle``: everything accepted has been returned.
     ``writes_accepted``, ``writes_issued`` (from the write engine): a request is issued only when
@@ -57,15 +57,15 @@ class ReadEngine(wiring.Component):
         self,
         *,
         config: NicConfig,
-        clients: int,
+        clients: tuple[str, ...],
         tags: int | None = None,
         first_tag: int = 0,
-        direct: tuple[int, ...] = (),
+        direct: tuple[str, ...] = (),
         address_lanes: bool = False,
     ):
         tags = config.read_tags if tags is None else tags
-        if not 1 <= clients <= 16:
-            raise ValueError(f"Clients must be 1 to 16, not {clients!r}")
+        if not 1 <= len(set(clients)) == len(clients) <= 16:
+            raise ValueError(f"Clients must be 1 to 16 different names, not {clients!r}")
         if tags < 2 or tags & (tags - 1):
             raise ValueError(f"Tags must be a power of two, at least 2, not {tags!r}")
         if first_tag % tags or first_tag + tags > config.read_tags:
@@ -76,11 +76,12 @@ class ReadEngine(wiring.Component):
                 f"read_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
                 f"not {config.read_bytes!r}"
             )
-        if not set(direct) <= set(range(clients)):
-            raise ValueError(f"Direct clients must be 0 to {clients - 1}, not {direct!r}")
-        self._config, self._clients, self._direct = config, clients, direct
+        if not set(direct) <= set(clients):
+            raise ValueError(f"Direct clients must be some of {clients!r}, not {direct!r}")
+        self._config, self._names, self._direct = config, clients, direct
+        self._clients = len(clients)
         self._address_lanes = address_lanes
-        members = {f"client{i}": In(ReadClient(config.width)) for i in range(clients)}
+        members = {name: In(ReadClient(config.width)) for name in clients}
         super().__init__(
             members
             | {
@@ -198,8 +199,8 @@ class ReadEngine(wiring.Component):
             with m.Else():
                 m.d.sync += position.eq(position + 1)
 
-        for i in range(self._clients):
-            rsp = getattr(self, f"client{i}").rsp
+        for i, name in enumerate(self._names):
+            rsp = getattr(self, name).rsp
             m.d.comb += [rsp.valid.eq(align.o_valid[i]), rsp.payload.eq(align.o)]
         m.d.sync += self.idle.eq(
             cleared & ~issued & (head == tail) & ~align.valid & ~align.busy & ~deliver
@@ -217,16 +218,16 @@ class ReadEngine(wiring.Component):
         lanes = ceil_log2(config.bytes_per_beat)
         low = ceil_log2(config.read_bytes)
         requests = []
-        for i in range(self._clients):
-            req = getattr(self, f"client{i}").req
-            held = stream.Signature(ReadRequest).flip().create(path=("held", str(i)))
+        for name in self._names:
+            req = getattr(self, name).req
+            held = stream.Signature(ReadRequest).flip().create(path=("held", name))
             m.d.comb += [
                 held.valid.eq(req.valid & ~self.hold),
                 held.payload.eq(req.payload),
                 req.ready.eq(held.ready & ~self.hold),
             ]
-            if i not in self._direct:
-                m.submodules[f"request{i}"] = skid = Skid(shape=ReadRequest)
+            if name not in self._direct:
+                m.submodules[f"request_{name}"] = skid = Skid(shape=ReadRequest)
                 wiring.connect(m, wiring.flipped(held), skid.i)
                 held = skid.o
             requests.append(held)

@@ -34,7 +34,7 @@ class WriteEngine(wiring.Component):
 
     Clients in ``placed`` are PlacedWriteClients: what writes most shifts here and nowhere else.
     Clients in ``narrow`` write bursts of 8 bytes at the most.
-    Members: ``client0`` .. ``client<n-1>``: write clients, round robin per burst; ``wr``: the card
+    Members: one write client of each name in ``clients``, round robin per burst; ``wr``: the card
     edge (``HostPort``); ``abort``: the clients are being reset: accept nothing, drop the chunk
     whose burst was cut off (chunks of it that are complete are written), finish the rest;
     ``idle``: everything accepted has been taken by the host, or dropped.
@@ -50,27 +50,27 @@ class WriteEngine(wiring.Component):
         self,
         *,
         config: NicConfig,
-        clients: int,
-        placed: tuple[int, ...] = (),
-        narrow: tuple[int, ...] = (),
+        clients: tuple[str, ...],
+        placed: tuple[str, ...] = (),
+        narrow: tuple[str, ...] = (),
     ):
-        if not 1 <= clients <= 16:
-            raise ValueError(f"Clients must be 1 to 16, not {clients!r}")
+        if not 1 <= len(set(clients)) == len(clients) <= 16:
+            raise ValueError(f"Clients must be 1 to 16 different names, not {clients!r}")
         if config.write_bytes < config.bytes_per_beat:
             raise ValueError(
                 f"write_bytes must be at least a beat of {config.bytes_per_beat} bytes, "
                 f"not {config.write_bytes!r}"
             )
-        if not {*placed, *narrow} <= set(range(clients)) or {*placed} & {*narrow}:
+        if not {*placed, *narrow} <= set(clients) or {*placed} & {*narrow}:
             raise ValueError(
-                f"Placed and narrow clients must be different ones of 0 to {clients - 1}, "
+                f"Placed and narrow clients must be different ones of {clients!r}, "
                 f"not {placed!r} and {narrow!r}"
             )
         self._config, self._clients = config, clients
         self._placed, self._narrow = placed, narrow
         members = {
-            f"client{i}": In((PlacedWriteClient if i in placed else WriteClient)(config.width))
-            for i in range(clients)
+            name: In((PlacedWriteClient if name in placed else WriteClient)(config.width))
+            for name in clients
         }
         super().__init__(
             members
@@ -92,10 +92,11 @@ class WriteEngine(wiring.Component):
 
         # The turn stays with a client for a whole burst. ``ready`` comes out of a register, which
         # is the turn's and says that there is a place whatever leaves meanwhile.
-        clients = [getattr(self, f"client{i}").beat for i in range(self._clients)]
-        turn, chosen = Signal(range(max(2, self._clients))), Signal(range(max(2, self._clients)))
+        names = self._clients
+        clients = [getattr(self, name).beat for name in names]
+        turn, chosen = Signal(range(max(2, len(names)))), Signal(range(max(2, len(names))))
         following = Signal.like(turn)  # the turn of the next cycle
-        waiting, ready = Signal(self._clients), Signal(self._clients)
+        waiting, ready = Signal(len(names)), Signal(len(names))
         inside = Signal()  # a burst has begun and not ended
         offered, taken, ends = Signal(), Signal(), Signal()
         level, leave = Signal(range(WAITING + 1)), Signal()
@@ -105,14 +106,16 @@ class WriteEngine(wiring.Component):
                 with m.Case(i):
                     m.d.comb += [
                         offered.eq(client.valid & ~self.abort),
-                        ends.eq(client.p.last & ~(client.p.more if i in self._placed else 0)),
+                        ends.eq(
+                            client.p.last & ~(client.p.more if names[i] in self._placed else 0)
+                        ),
                     ]
-                    self._take(m, i, client.payload, beat, burst_up)
+                    self._take(m, names[i], client.payload, beat, burst_up)
         if width > NARROW:  # a sum of products: three wide clients are one table of six inputs
             upper = (
                 client.p.data[NARROW:] & (turn == i).replicate(width - NARROW)
                 for i, client in enumerate(clients)
-                if i not in self._narrow
+                if names[i] not in self._narrow
             )
             m.d.comb += beat.data[NARROW:].eq(reduce(or_, upper))
         round_robin(m, waiting, turn, chosen)
@@ -160,7 +163,7 @@ class WriteEngine(wiring.Component):
         )
         return m
 
-    def _take(self, m: Module, number: int, beat, out, burst_up) -> None:
+    def _take(self, m: Module, name: str, beat, out, burst_up) -> None:
         """The beat of a client as WriteAlign takes it."""
         lanes = len(out.up)
         low = slice(0, NARROW)
@@ -172,7 +175,7 @@ class WriteEngine(wiring.Component):
             out.first.eq(beat.first),
             out.last.eq(beat.last),
         ]
-        if number in self._placed:
+        if name in self._placed:
             m.d.comb += [
                 out.placed.eq(1),
                 out.up.eq(beat.up),
@@ -180,7 +183,7 @@ class WriteEngine(wiring.Component):
                 out.count.eq(beat.stop),
             ]
         else:
-            keep = beat.keep[: NARROW // 8] if number in self._narrow else beat.keep
+            keep = beat.keep[: NARROW // 8] if name in self._narrow else beat.keep
             m.d.comb += [
                 # The address lanes of a burst's first beat serve all of it.
                 out.up.eq(Mux(beat.first, beat.addr[:lanes], burst_up)),

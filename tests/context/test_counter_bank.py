@@ -7,7 +7,7 @@ from amaranth.hdl import ResetInserter, Signal
 
 from hdl.common.count import BYTES, COUNT
 from hdl.context.counter_bank import BEAT, EIGHTH, CounterBank
-from hdl.counters import NAMES as ALL
+from hdl.context.tables import NAMES as ALL
 from tests.simulate import simulate
 
 NAMES = ("packets", "bytes_low", "bytes_high", "drops", "idle")

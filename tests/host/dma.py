@@ -43,17 +43,20 @@ class Dma(wiring.Component):
         m = Module()
         m.submodules.read = read = ReadEngine(
             config=self._config,
-            clients=self._reads,
-            direct=(1,),
+            clients=tuple(f"reader{i}" for i in range(self._reads)),
+            direct=("reader1",),
             address_lanes=self._address_lanes,
         )
         m.submodules.write = write = WriteEngine(
-            config=self._config, clients=self._writes, placed=(PLACED,), narrow=(NARROW,)
+            config=self._config,
+            clients=tuple(f"writer{i}" for i in range(self._writes)),
+            placed=(f"writer{PLACED}",),
+            narrow=(f"writer{NARROW}",),
         )
         for i in range(self._reads):
-            connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"client{i}"))
+            connect(m, flipped(getattr(self, f"reader{i}")), getattr(read, f"reader{i}"))
         for i in range(self._writes):
-            connect(m, flipped(getattr(self, f"writer{i}")), getattr(write, f"client{i}"))
+            connect(m, flipped(getattr(self, f"writer{i}")), getattr(write, f"writer{i}"))
         connect(m, read.rd_req, flipped(self.host.rd_req))
         connect(m, flipped(self.host.rd_rsp), read.rd_rsp)
         connect(m, write.wr, flipped(self.host.wr))

@@ -38,7 +38,8 @@ def test_read_engine_in_address_lanes(width):
 
 
 def test_bad_parameters():
-    with pytest.raises(ValueError, match="Clients must be 1 to 16, not 0"):
-        ReadEngine(config=NicConfig(), clients=0)
-    with pytest.raises(ValueError, match="Direct clients must be 0 to 1, not \\(2,\\)"):
-        ReadEngine(config=NicConfig(), clients=2, direct=(2,))
+    for clients in ((), ("a", "a"), tuple(map(str, range(17)))):
+        with pytest.raises(ValueError, match="Clients must be 1 to 16 different names"):
+            ReadEngine(config=NicConfig(), clients=clients)
+    with pytest.raises(ValueError, match=r"Direct clients must be some of .*, not \('c',\)"):
+        ReadEngine(config=NicConfig(), clients=("a", "b"), direct=("c",))

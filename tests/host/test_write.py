@@ -14,8 +14,9 @@ def test_write_engine(width):
 
 
 def test_bad_parameters():
-    with pytest.raises(ValueError, match="Clients must be 1 to 16, not 17"):
-        WriteEngine(config=NicConfig(), clients=17)
-    for clients in ((0, 2), (0, 0)):
-        with pytest.raises(ValueError, match="different ones of 0 to 1"):
-            WriteEngine(config=NicConfig(), clients=2, placed=clients[:1], narrow=clients[1:])
+    for clients in ((), ("a", "a"), tuple(map(str, range(17)))):
+        with pytest.raises(ValueError, match="Clients must be 1 to 16 different names"):
+            WriteEngine(config=NicConfig(), clients=clients)
+    for placed, narrow in ("ac", "aa"):
+        with pytest.raises(ValueError, match=r"different ones of \('a', 'b'\)"):
+            WriteEngine(config=NicConfig(), clients=("a", "b"), placed=(placed,), narrow=(narrow,))

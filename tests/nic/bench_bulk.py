@@ -22,12 +22,12 @@ DATA = np.random.default_rng(2).integers(0, 256, 1 << 14, np.uint8)
 #: Memories that keep what has passed: requests of the control queue, and when each receive queue
 #: was asked for last.
 PASSED = (
-    "counter_bank.",
-    "control.",  # its ring, its descriptors
-    "reads.",  # reorder storage of host reads
-    "writes.",  # bytes on their way to the host
-    "management.",  # the mailbox, the windows' shadows
-    "recv_fetch.table.",
+    "tables.counter_bank.",
+    "queues.control.",  # its ring, its descriptors
+    "host_side.reads.",  # reorder storage of host reads
+    "host_side.writes.",  # bytes on their way to the host
+    "tables.management.",  # the mailbox, the windows' shadows
+    "queues.recv_fetch.table.",
 )
 
 VARIANTS = [
@@ -72,7 +72,8 @@ def everything(node):
         place = scope.partition(f"nic{node.index}.")[2]
         if place and not place.startswith(PASSED):
             found[place] = words(scope).copy()
-    found["completion.indices.copy0"][0] = found["completion.indices.copy1"][0] = 0
+    for copy in range(2):
+        found[f"queues.completion.indices.copy{copy}"][0] = 0
     host, driver = node.host, node.context
     made = node.firmware.commands.objects
     for name in ("pds", "cqs", "mrs", "qps", "slices"):

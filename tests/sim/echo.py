@@ -40,8 +40,8 @@ class Echo(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = self._config.width
-        m.submodules.read = read = ReadEngine(config=self._config, clients=1)
-        m.submodules.write = write = WriteEngine(config=self._config, clients=1)
+        m.submodules.read = read = ReadEngine(config=self._config, clients=("copy",))
+        m.submodules.write = write = WriteEngine(config=self._config, clients=("copy",))
         connect(m, read.rd_req, flipped(self.host.rd_req))
         connect(m, flipped(self.host.rd_rsp), read.rd_rsp)
         connect(m, write.wr, flipped(self.host.wr))
@@ -50,7 +50,7 @@ class Echo(wiring.Component):
         # One copy at a time: the FIFO has room for all that is asked for.
         beat = write_beat(width)
         m.submodules.fifo = fifo = StreamFifo(shape=beat, depth=4096 // (width // 8))
-        source, out = read.client0, write.client0.beat
+        source, out = read.copy, write.copy.beat
         m.d.comb += [
             fifo.i.valid.eq(source.rsp.valid),
             fifo.i.payload.data.eq(source.rsp.payload.data),

@@ -35,14 +35,14 @@ __all__ = ["TABLES", "DirectTables", "bulk"]
 
 #: Tables (``hdl.csr.blocks.TABLES``) with a row for each QP or queue -> the RAMs that hold them.
 TABLES = {
-    "qp_cfg": ("qp_cfg.rows",),
-    "qp_fetch": ("qp_fetch.rows",),
-    "qp_tx": ("qp_tx.rows",),
-    "qp_ack": ("qp_ack.rows",),
-    "qp_rx": ("qp_rx.rows", "qp_rx_ahead.rows"),
-    "qp_reply": ("qp_reply.rows",),
-    "used": ("completion.indices",),
-    "queue": ("virtio.queues.rows",),
+    "qp_cfg": ("tables.qp_cfg.rows",),
+    "qp_fetch": ("tables.qp_fetch.rows",),
+    "qp_tx": ("tables.qp_tx.rows",),
+    "qp_ack": ("tables.qp_ack.rows",),
+    "qp_rx": ("tables.qp_rx.rows", "tables.qp_rx_ahead.rows"),
+    "qp_reply": ("tables.qp_reply.rows",),
+    "used": ("queues.completion.indices",),
+    "queue": ("host_side.virtio.queues.rows",),
 }
 
 

@@ -1,4 +1,4 @@
-"""The pieces that are synthesised: the whole NIC, and every component its top level joins."""
+"""The pieces that are synthesised: the whole NIC, and every component that its boxes join."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SIZES = {"": {}, "small": SMALL, "tiny": TINY}
 
 @dataclass(frozen=True)
 class Part:
-    """One piece: its instance name in the top level, and its room (a folder below ``hdl/``)."""
+    """One piece: its instance name in its box, and its room (a folder below ``hdl/``)."""
 
     name: str
     room: str
@@ -79,27 +79,43 @@ class Part:
     @property
     def cuts(self) -> Cuts:
         """Of the core, modules whose place ports of the top take; the whole in its components."""
+        if self.name not in (CORE, WHOLE):
+            return Cuts()
+        paths = {path.rpartition(".")[2]: path for path in _found(self.config)}
         if self.name == CORE:
-            return Cuts(without=tuple(f"{CORE}.{name}" for name in OUTSIDE))
-        if self.name == WHOLE:
-            return Cuts(apart=tuple(f"{WHOLE}.{name}" for name in components(self.config)))
-        return Cuts()
+            return Cuts(without=tuple(f"{CORE}.{paths[name]}" for name in OUTSIDE))
+        return Cuts(apart=tuple(f"{WHOLE}.{path}" for path in paths.values()))
 
 
 def components(config: NicConfig) -> dict[str, Any]:
-    """Return the components of the NIC's top level by instance name, in its order."""
-    from hdl.nic import Nic
+    """Return the components that the NIC's boxes join by instance name, in their order."""
+    return {path.rpartition(".")[2]: one for path, one in _found(config).items()}
 
-    top = Nic(config=config).elaborate("verilog")
-    # Without the wrapper that lets a device reset reach the room.
+
+def _found(config: NicConfig) -> dict[str, Any]:
+    """The components by their path below the top: in a box, or beside the boxes."""
+    from hdl.nic import BOXES, Nic
+
+    found: dict[str, Any] = {}
+    for name, one in _submodules(Nic(config=config)).items():
+        if name in BOXES:
+            found |= {f"{name}.{inner}": part for inner, part in _submodules(one).items()}
+        else:
+            found[name] = one
+    return found
+
+
+def _submodules(component: Any) -> dict[str, Any]:
+    """Submodules by name, without the wrapper that lets a device reset reach them."""
+    module = component.elaborate("verilog")
     return {
         name: getattr(one, "_elaboratable_", one)
-        for name, (one, _source) in top._named_submodules.items()
+        for name, (one, _source) in module._named_submodules.items()
     }
 
 
 def component(*, config: NicConfig, name: str) -> Any:
-    """Return one component of the NIC's top level, with the parameters it has there."""
+    """Return one component of the NIC, with the parameters it has there."""
     return components(config)[name]
 
 

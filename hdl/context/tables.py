@@ -1,0 +1,175 @@
+"""The tables: every row that rooms share, the counters, and the firmware's registers for them."""
+
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.count import BYTES
+from hdl.config import NicConfig
+from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
+from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
+from hdl.csr.mailbox import MailboxPort
+from hdl.csr.management import Management
+from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
+from hdl.ports.headers import GidRow
+from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
+from hdl.ports.tables import CsrBus, TableProgram, TableRead
+
+from .counter_bank import CounterBank
+from .gid import GidTable
+from .mirror import ProgramMirror
+from .table import Table
+
+__all__ = ["NAMES", "Tables"]
+
+#: Every counter in the order of its number.
+NAMES = PORT_COUNTERS + COUNTERS
+#: The regions' readers, in the order of their ports.
+MR_READERS = ("gather", "scatter")
+#: Tables that other boxes own: member of this box -> name of the firmware's window.
+ELSEWHERE = {
+    "cq_rows": "cq",
+    "used_indices": "used",
+    "queue_rows": "queue",
+    "qp_counters": "qp_counters",
+}
+
+
+class Tables(wiring.Component):
+    """Rows of QPs, regions and GIDs, the counter bank and the management registers.
+
+    Members: ``qps`` In: the transport's reads and writes (``QP_TABLES``); ``mrs`` In: the memory
+    box's reads; ``gid`` In: egress reads; ``gids`` Out: all of them, for ingress. ``cq_rows``,
+    ``used_indices``, ``queue_rows``, ``qp_counters`` Out: the firmware's view of tables in other
+    boxes. ``mailbox``, ``queue_command``, ``transport_command``, ``memory_command``: the firmware
+    and the boxes. ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters,
+    whose ``values`` In come from the rooms (``NAMES``). ``status`` In: the guest function's.
+    ``mac_address``, ``lossless`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears
+    the tables, not the registers; ``ready`` Out: all tables here are cleared.
+    Reset: rows are cleared one a cycle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "qps": In(QpTables()),
+                "mrs": In(MemoryTables()),
+                "gid": In(TableRead(8, GidRow)),
+                "gids": Out(data.ArrayLayout(GidRow, config.gids)),
+                "cq_rows": Out(TableProgram(14, CqRow)),
+                "used_indices": Out(TableProgram(16, 16)),
+                "queue_rows": Out(TableProgram(16, QueueRow)),
+                "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
+                "mailbox": In(MailboxPort()),
+                "queue_command": Out(QueueCommands()),
+                "transport_command": Out(TransportCommands()),
+                "memory_command": Out(MemoryCommands()),
+                "csr": In(CsrBus()),
+                "counters": In(TableProgram(COUNTER_INDEX, 32)),
+                "values": In(data.ArrayLayout(BYTES, len(NAMES))),
+                "status": In(FunctionStatus()),
+                "mac_address": Out(48),
+                "lossless": Out(1),
+                "link_up": In(1),
+                "room_reset": In(1),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        m.submodules.management = management = Management(config=config)
+        self._ready: list[Signal] = []
+        programs = self._qp_tables(m)
+
+        mrs = self._room(
+            m,
+            "mrs",
+            Table(row=MrRow, depth=config.mrs, index_width=16, reads=len(MR_READERS), owned=False),
+        )
+        for number, reader in enumerate(MR_READERS):
+            connect(m, flipped(getattr(self.mrs, reader)), getattr(mrs, f"read{number}"))
+        gids = self._room(m, "gids", GidTable(config=config))
+        connect(m, flipped(self.gid), gids.read)
+        m.d.comb += self.gids.eq(gids.rows)
+        bank = self._room(m, "counter_bank", CounterBank(names=NAMES))
+        connect(m, flipped(self.counters), bank.guest)
+        connect(m, management.counted, bank.program)
+        m.d.comb += bank.values.eq(self.values)
+        m.d.comb += self.ready.eq(Cat(self._ready).all())
+
+        programs |= {"mr": mrs.program, "gid": gids.program}
+        programs |= {name: flipped(getattr(self, own)) for own, name in ELSEWHERE.items()}
+        for name, program in programs.items():
+            connect(m, getattr(management, name).program, program)
+        self._registers(m, management)
+        return m
+
+    def _room(self, m, name: str, component):
+        """A component that a device reset resets too, and whose ``ready`` counts."""
+        m.submodules[name] = ResetInserter(self.room_reset)(component)
+        if "ready" in component.signature.members:
+            self._ready.append(component.ready)
+        return component
+
+    def _qp_tables(self, m) -> dict:
+        """The tables of ``QP_TABLES``; returns the firmware's window of each."""
+        depths = {"resources": self._config.read_resources}
+        programs = {}
+        for name, table in QP_TABLES.items():
+            made = self._room(
+                m,
+                name,
+                Table(
+                    row=table.row,
+                    depth=depths.get(name, self._config.qps),
+                    index_width=table.index,
+                    reads=len(table.readers),
+                    owned=table.owned,
+                ),
+            )
+            for number, reader in enumerate(table.readers):
+                port = getattr(self.qps, f"{name}_{reader}")
+                connect(m, flipped(port), getattr(made, f"read{number}"))
+            if table.owned:
+                connect(m, flipped(getattr(self.qps, f"{name}_write")), made.write)
+            programs[name] = made.program
+        # The firmware writes the responder's row and its speculative copy as one.
+        both = self._room(m, "qp_rx_both", ProgramMirror(row=QpRx, index_width=QP_INDEX))
+        connect(m, both.first, programs["qp_rx"])
+        connect(m, both.second, programs.pop("qp_rx_ahead"))
+        programs["qp_rx"] = both.program
+        programs.pop("resources")  # no window: rows of the hardware alone
+        return programs
+
+    def _registers(self, m, management) -> None:
+        """Mailbox, commands, port and state of the guest function."""
+        connect(m, flipped(self.csr), management.bus)
+        mailbox, mine = management.mailbox, self.mailbox
+        connect(m, flipped(mine.request), mailbox.request)
+        connect(m, flipped(mine.response), mailbox.response)
+        m.d.comb += [
+            mailbox.pending.eq(mine.pending),
+            mailbox.request_length.eq(mine.request_length),
+            mailbox.writable_length.eq(mine.writable_length),
+            mine.response_length.eq(mailbox.response_length),
+            mine.done.eq(mailbox.done),
+        ]
+        for group in (self.queue_command, self.transport_command, self.memory_command):
+            for name in group.signature.members:
+                connect(m, getattr(management.command, name), flipped(getattr(group, name)))
+        port, core, status = management.port, management.core, self.status
+        m.d.comb += [
+            self.mac_address.eq(Cat(port.mac_low, port.mac_high)),
+            self.lossless.eq(port.control_lossless),
+            port.status_link_up.eq(self.link_up),
+            status.mac.eq(self.mac_address),
+            core.function_resets.eq(status.reset_count),
+            core.function_status_device.eq(status.status),
+            core.function_status_resetting.eq(status.resetting),
+            core.needs_reset_queue.eq(status.needs_reset_queue),
+            core.needs_reset_cause.eq(status.needs_reset_cause),
+            core.needs_reset_active.eq(status.needs_reset),
+        ]

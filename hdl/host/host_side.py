@@ -1,0 +1,188 @@
+"""The host side: everything between the card's host port and the engines that use it."""
+
+from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.arbiter import StreamArbiter
+from hdl.common.fork import StreamFork
+from hdl.config import NicConfig
+from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
+from hdl.ports.boxes import EnginePort, FunctionStatus, MemoryHost
+from hdl.ports.host import HostPort
+from hdl.ports.jobs import Doorbell, Interrupt, QueueError
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import CsrBus, TableProgram
+
+from .mmio import MmioRouter
+from .read import ReadEngine
+from .read_merge import ReadMerge
+from .reset import ResetSequence
+from .virtio import VirtioFunction
+from .write import WriteEngine
+
+__all__ = ["ENGINES", "HostSide"]
+
+#: The virtqueue engines; which of them raise interrupts; which know the negotiated order.
+ENGINES = ("recv", "send", "completion", "control")
+INTERRUPTING = ("completion", "control")
+
+
+class HostSide(wiring.Component):
+    """Host reads and writes, the virtio function, register accesses, interrupts and reset.
+
+    Members: ``host``: the card's edge; ``intx`` Out (level, of the function without MSI-X).
+    ``recv``, ``send``, ``completion``, ``control``: one port for each virtqueue engine; ``memory``:
+    the memory box's host reads and writes. ``doorbell`` Out. ``csr`` Out: the management
+    function's registers. ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``,
+    ``qp_counters`` Out: what the guest's driver reads. ``status``: see ``FunctionStatus``.
+    ``room_reset`` Out: a device reset holds the other boxes in reset; ``tables_ready`` In: their
+    tables are cleared.
+    Payload to send has a read engine of its own, with half of the tags: what a room waits for does
+    not queue behind payload in bulk.
+    Latency and throughput: see the parts. Reset: see ``ResetSequence``.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                name: In(EnginePort(config.width, interrupts=name in INTERRUPTING))
+                for name in ENGINES
+            }
+            | {
+                "host": Out(HostPort(config.width)),
+                "intx": Out(1),
+                "memory": In(MemoryHost(config.width)),
+                "doorbell": Out(stream.Signature(Doorbell)),
+                "csr": Out(CsrBus()),
+                "queue_rows": In(TableProgram(16, QueueRow)),
+                "counters": Out(TableProgram(COUNTER_INDEX, 32)),
+                "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
+                "status": Out(FunctionStatus()),
+                "room_reset": Out(1),
+                "tables_ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        m.submodules.mmio = mmio = MmioRouter()
+        m.submodules.virtio = virtio = VirtioFunction(
+            config=config, reads=len(ENGINES) - 1, counters=len(PORT_COUNTERS + COUNTERS)
+        )
+        connect(m, flipped(self.host.mmio), mmio.mmio)
+        connect(m, mmio.guest, virtio.bus)
+        connect(m, mmio.csr, flipped(self.csr))
+        connect(m, virtio.doorbell, flipped(self.doorbell))
+        connect(m, virtio.counters, flipped(self.counters))
+        connect(m, virtio.qp_counters, flipped(self.qp_counters))
+        connect(m, flipped(self.queue_rows), virtio.program)
+        self._status(m, virtio)
+        m.d.comb += self.intx.eq(virtio.intx)
+        room_reset = Signal()
+        self._engines(m, virtio, room_reset)
+        self._bus(m, virtio, room_reset)
+        return m
+
+    def _status(self, m, virtio) -> None:
+        """The function's state for the management registers."""
+        status = self.status
+        m.d.comb += virtio.mac.eq(status.mac)
+        for name in FunctionStatus().members:
+            if name != "mac":
+                m.d.comb += getattr(status, name).eq(getattr(virtio, name))
+
+    def _engines(self, m, virtio, room_reset) -> None:
+        """Rows, resets, errors, features and interrupts of the virtqueue engines."""
+
+        def room(name: str, component):
+            m.submodules[name] = ResetInserter(room_reset)(component)
+            return component
+
+        interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=len(INTERRUPTING)))
+        errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=len(ENGINES)))
+        resets = room("queue_resets", StreamFork(shape=16, outputs=len(ENGINES)))
+        connect(m, virtio.queue_reset, resets.i)
+        connect(m, errors.o, virtio.queue_error)
+        connect(m, interrupts.o, virtio.interrupt)
+        m.d.comb += virtio.queue_reset_done.eq(resets.done)
+        for number, name in enumerate(ENGINES):
+            engine = getattr(self, name)
+            rows = virtio.control_read if name == "control" else f"queue_read{number}"
+            if isinstance(rows, str):
+                rows = getattr(virtio, rows)
+            connect(m, flipped(engine.queue_read), rows)
+            connect(m, getattr(resets, f"o{number}"), flipped(engine.queue_reset))
+            connect(m, flipped(engine.error), getattr(errors, f"i{number}"))
+            m.d.comb += [
+                engine.event_idx.eq(virtio.event_idx),
+                engine.indirect.eq(virtio.indirect_desc),
+                engine.in_order.eq(virtio.in_order),
+            ]
+        for number, name in enumerate(INTERRUPTING):
+            connect(m, flipped(getattr(self, name).interrupt), getattr(interrupts, f"i{number}"))
+
+    def _bus(self, m, virtio, room_reset) -> None:
+        """Host reads and writes, and what a device reset waits for."""
+        config, memory = self._config, self.memory
+        reads = {
+            "recv": self.recv.read_client,
+            "scatter_pages": memory.scatter_pages,
+            "completion": self.completion.read_client,
+            "control": self.control.read_client,
+            "send": self.send.read_client,
+            "gather_pages": memory.gather_pages,
+        }
+        writes = {
+            "scatter": memory.scatter,
+            "completion": self.completion.write_client,
+            "control": self.control.write_client,
+            "interrupts": virtio.write,
+            "send": self.send.write_client,
+            "recv": self.recv.write_client,
+        }
+        half = config.read_tags // 2
+        m.submodules.reads = small = ReadEngine(
+            config=config, clients=tuple(reads), tags=half, direct=ENGINES
+        )
+        m.submodules.bulk_reads = bulk = ReadEngine(
+            config=config, clients=("gather",), tags=half, first_tag=half, address_lanes=True
+        )
+        m.submodules.read_port = port = ReadMerge(config=config)
+        m.submodules.writes = engine = WriteEngine(
+            config=config,
+            clients=tuple(writes),
+            placed=("scatter",),
+            narrow=("interrupts", "send", "recv"),
+        )
+        m.submodules.reset = reset = ResetSequence()
+        for name, client in reads.items():
+            connect(m, flipped(client), getattr(small, name))
+        connect(m, flipped(memory.gather), bulk.gather)
+        for name, client in writes.items():
+            connect(m, client if name == "interrupts" else flipped(client), getattr(engine, name))
+        connect(m, small.rd_req, port.req0)
+        connect(m, bulk.rd_req, port.req1)
+        connect(m, port.rsp0, small.rd_rsp)
+        connect(m, port.rsp1, bulk.rd_rsp)
+        connect(m, port.rd_req, flipped(self.host.rd_req))
+        connect(m, flipped(self.host.rd_rsp), port.rd_rsp)
+        connect(m, engine.wr, flipped(self.host.wr))
+        m.d.comb += [
+            reset.request.eq(virtio.reset_request),
+            virtio.reset_done.eq(reset.done),
+            reset.reads_idle.eq(small.idle & bulk.idle),
+            reset.writes_idle.eq(engine.idle),
+            reset.tables_ready.eq(self.tables_ready),
+            room_reset.eq(reset.room_reset),
+            self.room_reset.eq(room_reset),
+            engine.abort.eq(reset.abort),
+        ]
+        for one in (small, bulk):
+            m.d.comb += [
+                one.hold.eq(reset.hold),
+                one.writes_accepted.eq(engine.accepted),
+                one.writes_issued.eq(engine.issued),
+            ]

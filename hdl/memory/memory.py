@@ -1,0 +1,103 @@
+"""The memory box: keys, protection, translation, and payload to and from the host."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.count import COUNT
+from hdl.common.quiesce import Quiesce
+from hdl.config import NicConfig
+from hdl.csr.command import MemoryCommands
+from hdl.ports.boxes import LinesPort, MemoryDrain, MemoryHost, MemoryTables, RxPort, TxPort
+from hdl.ports.headers import TxHeader
+from hdl.ports.jobs import Activation, Completion
+from hdl.ports.packet import packet_stream
+
+from .gather import Gather
+from .scatter import Scatter
+
+__all__ = ["Memory"]
+
+#: Counters (``hdl/csr/counter_names.py``): ``<part>_<member>``.
+COUNTS = {
+    "gather": ("hits", "misses", "key_errors", "read_errors"),
+    "scatter": ("hits", "misses", "key_errors"),
+}
+
+
+class Memory(wiring.Component):
+    """Gather and scatter: every packet's payload is checked, translated and moved here.
+
+    Members: ``tx``, ``rx`` In: jobs of the transport; ``send_lines``, ``recv_lines``: SGEs and
+    inline bytes of decoded WQEs; ``header``, ``payload`` Out: packets to egress; ``received`` In:
+    payload from ingress; ``completions``, ``reply`` Out: what comes of a packet once its payload is
+    written; ``host``: reads and writes; ``tables``: rows of the regions; ``drain`` In: all that was
+    admitted before is finished; ``command`` In: the firmware's invalidation of a region, done when
+    all DMA under it has landed; ``counts``: by name.
+    Latency, throughput, errors: see Gather and Scatter. Reset: everything is forgotten.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        counts = {f"{part}_{one}": COUNT for part, members in COUNTS.items() for one in members}
+        super().__init__(
+            {
+                "tx": In(TxPort()),
+                "rx": In(RxPort()),
+                "send_lines": Out(LinesPort()),
+                "recv_lines": Out(LinesPort()),
+                "header": Out(stream.Signature(TxHeader)),
+                "payload": Out(packet_stream(config.width)),
+                "received": In(packet_stream(config.width)),
+                "completions": Out(stream.Signature(Completion)),
+                "reply": Out(stream.Signature(Activation)),
+                "host": Out(MemoryHost(config.width)),
+                "tables": Out(MemoryTables()),
+                "drain": In(MemoryDrain()),
+                "command": In(MemoryCommands()),
+                "counts": Out(data.StructLayout(counts)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.gather = gather = Gather(config=self._config)
+        m.submodules.scatter = scatter = Scatter(config=self._config)
+        m.submodules.invalidate = invalidate = Quiesce(fronts=0, parts=2)
+        connect(m, flipped(self.tx.job), gather.job)
+        connect(m, gather.checked, flipped(self.tx.checked))
+        connect(m, gather.header, flipped(self.header))
+        connect(m, gather.payload, flipped(self.payload))
+        connect(m, flipped(self.rx.job), scatter.job)
+        connect(m, scatter.checked, flipped(self.rx.checked))
+        connect(m, flipped(self.rx.effects), scatter.effects)
+        connect(m, flipped(self.received), scatter.payload)
+        connect(m, scatter.completion, flipped(self.completions))
+        connect(m, scatter.reply, flipped(self.reply))
+        connect(m, gather.read_client, flipped(self.host.gather))
+        connect(m, gather.table_client, flipped(self.host.gather_pages))
+        connect(m, scatter.table_client, flipped(self.host.scatter_pages))
+        connect(m, scatter.write_client, flipped(self.host.scatter))
+        connect(m, gather.mr, flipped(self.tables.gather))
+        connect(m, scatter.mr, flipped(self.tables.scatter))
+        command = self.command.invalidate
+        m.d.comb += [
+            invalidate.start.eq(command.start),
+            command.done.eq(invalidate.done),
+            invalidate.part_done.eq(Cat(gather.invalidate_done, scatter.invalidate_done)),
+            self.drain.gather_done.eq(gather.drain_done),
+            self.drain.scatter_done.eq(scatter.drain_done),
+        ]
+        for part, lines in ((gather, self.send_lines), (scatter, self.recv_lines)):
+            m.d.comb += [
+                part.drain_start.eq(self.drain.start),
+                part.invalidate_start.eq(invalidate.part_start),
+                part.invalidate_mr.eq(command.argument),
+                lines.slot.eq(part.slot),
+                lines.slot_enable.eq(part.slot_enable),
+                part.slot_data.eq(lines.slot_data),
+            ]
+        for name, part in (("gather", gather), ("scatter", scatter)):
+            for member in COUNTS[name]:
+                m.d.comb += self.counts[f"{name}_{member}"].eq(getattr(part, member))
+        return m

@@ -1,0 +1,231 @@
+"""What the boxes of the NIC are joined by: bundles of the rooms' streams and table ports.
+
+``hdl/nic.py`` joins the boxes host side, queues, transport, memory and tables. Each signature here
+is one connection between two of them, seen from the box that its docstring names.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from .host import PlacedWriteClient, ReadClient, WriteClient
+from .jobs import (
+    Effects,
+    FetchRequest,
+    Interrupt,
+    LineUse,
+    QueueError,
+    QueueErrorCause,
+    RecvFetched,
+    ScatterChecked,
+    ScatterJob,
+    SendFetched,
+    TxChecked,
+    TxJob,
+    WqeRead,
+)
+from .rows import MrRow, QpAck, QpCfg, QpFetch, QpReply, QpRx, QpTx, QueueRow, ReadResource
+from .tables import TableRead, TableWrite
+
+__all__ = [
+    "EnginePort",
+    "FunctionStatus",
+    "LinesPort",
+    "MemoryDrain",
+    "MemoryHost",
+    "MemoryTables",
+    "QP_INDEX",
+    "QP_TABLES",
+    "QpTable",
+    "QpTables",
+    "RecvFetchPort",
+    "RxPort",
+    "SendFetchPort",
+    "TxPort",
+]
+
+#: Bits of a QP's number on every table port.
+QP_INDEX = 14
+
+
+class EnginePort(Signature):
+    """Between a virtqueue engine and the host side, seen from the engine.
+
+    ``queue_read``: rows of the virtqueues. ``queue_reset``: numbers of queues to forget, taken
+    when nothing of them is under way. ``error``: broken rings. ``event_idx``, ``indirect``,
+    ``in_order``: negotiated features. ``interrupt``: of an engine that has ``interrupts``.
+    """
+
+    def __init__(self, width: int, *, interrupts: bool = False):
+        members = {
+            "queue_read": Out(TableRead(16, QueueRow)),
+            "queue_reset": In(stream.Signature(16)),
+            "error": Out(stream.Signature(QueueError)),
+            "event_idx": In(1),
+            "indirect": In(1),
+            "in_order": In(1),
+            "read_client": Out(ReadClient(width)),
+            "write_client": Out(WriteClient(width)),
+        }
+        if interrupts:
+            members["interrupt"] = Out(stream.Signature(Interrupt))
+        super().__init__(members)
+
+
+class MemoryHost(Signature):
+    """Between the memory box and the host side, seen from the memory box.
+
+    ``gather``: payload to send. ``gather_pages``, ``scatter_pages``: page lists. ``scatter``:
+    payload that came.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(
+            {
+                "gather": Out(ReadClient(width)),
+                "gather_pages": Out(ReadClient(width)),
+                "scatter_pages": Out(ReadClient(width)),
+                "scatter": Out(PlacedWriteClient(width)),
+            }
+        )
+
+
+class MemoryTables(Signature):
+    """Reads of the memory regions' rows, seen from the memory box."""
+
+    def __init__(self):
+        read = Out(TableRead(16, MrRow))
+        super().__init__({"gather": read, "scatter": read})
+
+
+class MemoryDrain(Signature):
+    """The memory box's part of a drain, seen from the transport; see ``Quiesce``."""
+
+    def __init__(self):
+        super().__init__({"start": Out(1), "gather_done": In(1), "scatter_done": In(1)})
+
+
+class FunctionStatus(Signature):
+    """What the management registers show of the guest function, seen from the host side.
+
+    ``mac``: the port's address, raw bytes, for the device configuration.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "mac": In(48),
+                "reset_count": Out(32),
+                "status": Out(8),
+                "resetting": Out(1),
+                "needs_reset": Out(1),
+                "needs_reset_cause": Out(QueueErrorCause),
+                "needs_reset_queue": Out(16),
+            }
+        )
+
+
+class SendFetchPort(Signature):
+    """Between the transport and the fetching of send WQEs, seen from the transport.
+
+    ``release``: lines whose WQE has been used.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "req": Out(stream.Signature(FetchRequest)),
+                "rsp": In(stream.Signature(SendFetched)),
+                "release": Out(stream.Signature(8)),
+            }
+        )
+
+
+class RecvFetchPort(Signature):
+    """Between the transport and the fetching of receive WQEs, seen from the transport."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "req": Out(stream.Signature(FetchRequest)),
+                "rsp": In(stream.Signature(RecvFetched)),
+                "line_use": Out(LineUse()),
+            }
+        )
+
+
+class LinesPort(Signature):
+    """Reads the lines of decoded WQEs, seen from the reader. Latency 1 cycle."""
+
+    def __init__(self):
+        super().__init__({"slot": Out(WqeRead), "slot_enable": Out(1), "slot_data": In(128)})
+
+
+class TxPort(Signature):
+    """Packets to send, seen from the transport: a job, and an answer to each in order."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "job": Out(stream.Signature(TxJob)),
+                "checked": In(stream.Signature(TxChecked)),
+            }
+        )
+
+
+class RxPort(Signature):
+    """Packets that came, seen from the transport: a job, its answer, then what comes of it."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "job": Out(stream.Signature(ScatterJob)),
+                "checked": In(stream.Signature(ScatterChecked)),
+                "effects": Out(stream.Signature(Effects)),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class QpTable:
+    """One table that the transport reads: its row, its readers by name (its owner first).
+
+    ``owned``: the first reader writes it too; else only the firmware does.
+    """
+
+    row: Any
+    readers: tuple[str, ...]
+    owned: bool = True
+    index: int = QP_INDEX
+
+
+#: The tables of the transport. A new reader is a new name here.
+QP_TABLES: dict[str, QpTable] = {
+    "qp_cfg": QpTable(QpCfg, ("receive", "scheduler", "requester", "replier"), owned=False),
+    "qp_fetch": QpTable(QpFetch, ("scheduler",)),
+    "qp_tx": QpTable(QpTx, ("requester", "scheduler")),
+    "qp_ack": QpTable(QpAck, ("receive", "scheduler", "requester")),
+    "qp_rx": QpTable(QpRx, ("receive", "requester", "replier")),
+    "qp_rx_ahead": QpTable(QpRx, ("receive",)),
+    "qp_reply": QpTable(QpReply, ("replier", "receive")),
+    "resources": QpTable(ReadResource, ("receive", "replier"), index=16),
+}
+
+
+class QpTables(Signature):
+    """The transport's ports to its tables, seen from the transport.
+
+    ``<table>_<reader>``: a read port of each reader of ``QP_TABLES``; ``<table>_write``: the
+    owner's.
+    """
+
+    def __init__(self):
+        members = {}
+        for name, table in QP_TABLES.items():
+            for reader in table.readers:
+                members[f"{name}_{reader}"] = Out(TableRead(table.index, table.row))
+            if table.owned:
+                members[f"{name}_write"] = Out(TableWrite(table.index, table.row))
+        super().__init__(members)

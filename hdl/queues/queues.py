@@ -1,0 +1,151 @@
+"""The virtqueues of a guest function: everything between doorbells, rings and decoded WQEs."""
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.activation import activation_layout
+from hdl.common.count import COUNT
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.csr.command import QueueCommands
+from hdl.csr.mailbox import MailboxPort
+from hdl.ports.boxes import EnginePort, LinesPort, RecvFetchPort, SendFetchPort
+from hdl.ports.host import STREAM_DATA
+from hdl.ports.jobs import Activation, Completion, Doorbell
+from hdl.ports.rows import CqRow
+from hdl.ports.tables import TableProgram
+
+from .completion import CompletionEngine
+from .control import ControlEngine
+from .doorbell import DoorbellRouter
+from .receive import RecvFetch
+from .send import SendFetch
+
+__all__ = ["Queues"]
+
+#: Counter (``hdl/csr/counter_names.py``) -> the component and the member that counts it.
+COUNTS = {
+    "completions": ("completion", "completions"),
+    "cq_overflows": ("completion", "overflows"),
+    "interrupts": ("completion", "interrupts"),
+    "control_requests": ("control", "requests"),
+    "doorbell_drops": ("doorbells", "drops"),
+}
+
+
+class Queues(wiring.Component):
+    """Doorbells, send WQEs, receive WQEs, completions and control requests.
+
+    Parameters: ``receive_flags``: flags of the activation that a receive doorbell causes.
+    Members: ``recv``, ``send``, ``completion``, ``control``: each engine's port to the host side.
+    ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
+    ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
+    SGEs and inline bytes for the memory box. ``completions`` In: WQEs that are finished; ``lost``
+    Out: QP numbers whose CQE was lost, as a CQ had no buffer. ``mailbox``: control requests to the
+    firmware. ``command``, ``cq_rows``, ``used_indices`` In: the firmware's. ``counts``: by name.
+    Reset: see the engines.
+    """
+
+    def __init__(self, *, config: NicConfig, receive_flags: int):
+        self._config, self._receive_flags = config, receive_flags
+        width = config.width
+        super().__init__(
+            {
+                "recv": Out(EnginePort(width)),
+                "send": Out(EnginePort(width)),
+                "completion": Out(EnginePort(width, interrupts=True)),
+                "control": Out(EnginePort(width, interrupts=True)),
+                "doorbell": In(stream.Signature(Doorbell)),
+                "doorbell_send": Out(stream.Signature(activation_layout(16))),
+                "doorbell_receive": Out(stream.Signature(Activation)),
+                "send_fetch": In(SendFetchPort()),
+                "recv_fetch": In(RecvFetchPort()),
+                "send_lines": In(LinesPort()),
+                "recv_lines": In(LinesPort()),
+                "completions": In(stream.Signature(Completion)),
+                "lost": Out(stream.Signature(24)),
+                "mailbox": Out(MailboxPort()),
+                "command": In(QueueCommands()),
+                "cq_rows": In(TableProgram(14, CqRow)),
+                "used_indices": In(TableProgram(16, 16)),
+                "counts": Out(data.StructLayout(dict.fromkeys(COUNTS, COUNT))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        m.submodules.doorbells = doorbells = DoorbellRouter(
+            config=config, receive_flags=self._receive_flags
+        )
+        m.submodules.send_fetch = send = SendFetch(config=config)
+        m.submodules.recv_fetch = recv = RecvFetch(config=config)
+        m.submodules.completion = completion = CompletionEngine(config=config)
+        m.submodules.control = control = ControlEngine(config=config, stream_id=STREAM_DATA)
+        self._to_host(m, recv=recv, send=send, completion=completion, control=control)
+
+        # Doorbells.
+        connect(m, flipped(self.doorbell), doorbells.i)
+        connect(m, doorbells.control, control.doorbell)
+        connect(m, doorbells.send, flipped(self.doorbell_send))
+        connect(m, doorbells.receive, flipped(self.doorbell_receive))
+        connect(m, doorbells.ahead, recv.doorbell)
+
+        # Send WQEs, receive WQEs and the sinks of READs.
+        connect(m, flipped(self.send_fetch.req), send.req)
+        connect(m, send.rsp, flipped(self.send_fetch.rsp))
+        connect(m, flipped(self.send_fetch.release), send.release)
+        connect(m, flipped(self.recv_fetch.req), recv.req)
+        connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
+        connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
+        connect(m, send.sink, recv.sink)
+        m.d.comb += [
+            recv.forget.eq(send.forget),
+            recv.fetched.eq(send.rsp.valid & send.rsp.ready),
+        ]
+        for lines, store in ((self.send_lines, send), (self.recv_lines, recv)):
+            m.d.comb += [
+                store.slot.eq(lines.slot),
+                store.slot_enable.eq(lines.slot_enable),
+                lines.slot_data.eq(store.slot_data),
+            ]
+
+        # Completions.
+        connect(m, flipped(self.completions), completion.i)
+        connect(m, flipped(self.command.arm_cq), completion.arm)
+        connect(m, flipped(self.cq_rows), completion.cq_program)
+        connect(m, flipped(self.used_indices), completion.used_program)
+        m.d.comb += [
+            self.lost.valid.eq(completion.cq_error.valid),
+            self.lost.payload.eq(completion.cq_error.payload.qp),
+            completion.cq_error.ready.eq(self.lost.ready),
+        ]
+
+        # Control requests.
+        mailbox = self.mailbox
+        connect(m, control.request, flipped(mailbox.request))
+        connect(m, control.response, flipped(mailbox.response))
+        m.d.comb += [
+            control.function.eq(FUNCTION_RDMA),
+            mailbox.pending.eq(control.pending),
+            mailbox.request_length.eq(control.request_length),
+            mailbox.writable_length.eq(control.writable_length),
+            control.response_length.eq(mailbox.response_length),
+            control.done.eq(mailbox.done),
+        ]
+        parts = {"completion": completion, "control": control, "doorbells": doorbells}
+        for name, (part, member) in COUNTS.items():
+            m.d.comb += self.counts[name].eq(getattr(parts[part], member))
+        return m
+
+    def _to_host(self, m, **engines) -> None:
+        """Each engine's port to the host side, as far as the engine has its members."""
+        for name, engine in engines.items():
+            port = getattr(self, name)
+            for member in ("queue_read", "error", "read_client", "write_client", "interrupt"):
+                if member in engine.signature.members:
+                    connect(m, getattr(engine, member), flipped(getattr(port, member)))
+            connect(m, flipped(port.queue_reset), engine.queue_reset)
+            for feature in ("event_idx", "indirect", "in_order"):
+                if feature in engine.signature.members:
+                    m.d.comb += getattr(engine, feature).eq(getattr(port, feature))

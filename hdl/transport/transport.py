@@ -1,0 +1,228 @@
+"""The transport: from decoded WQEs to packets, and from packets to what they bring about."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import ceil_log2
+
+from hdl.common.activation import ActivationList, activation_layout
+from hdl.common.arbiter import StreamArbiter
+from hdl.common.count import COUNT
+from hdl.common.fifo import StreamFifo
+from hdl.common.quiesce import Quiesce
+from hdl.config import NicConfig
+from hdl.csr.command import TransportCommands
+from hdl.csr.counter_names import QP_COUNTER_INDEX
+from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
+from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import Activation
+from hdl.ports.tables import TableProgram
+
+from .outstanding import OutstandingTable
+from .qp_counters import QpCounters
+from .receive import Receive
+from .receive_types import COUNTERS as RECEIVE_COUNTERS
+from .receive_types import ReceiveFlags
+from .replier import Replier
+from .requester import Requester
+from .scheduler import Scheduler
+from .tx_arbiter import TxArbiter
+
+__all__ = ["Transport"]
+
+#: Counter (``hdl/csr/counter_names.py``) -> the component and the member that counts it.
+COUNTS = {
+    "requests_sent": ("requester", "packets"),
+    "acks_sent": ("replier", "acks"),
+    "naks_sent": ("replier", "naks"),
+    "read_responses_sent": ("replier", "read_packets"),
+    "merged_acks": ("receive", "merged_acks"),
+}
+#: The streams whose activations the receive side serves.
+POKES = ("doorbell", "outstanding", "repoke", "firmware", "lost")
+
+
+class Transport(wiring.Component):
+    """Scheduler, requester, outstanding table, replier and the receive side.
+
+    Spec: IBTA vol 1, chapter 9; the parts name their clauses.
+    Members: ``doorbell_send``, ``doorbell_receive`` In; ``lost`` In: QPs whose completion was lost
+    (VR-4.11); ``send_fetch``, ``recv_fetch``: decoded WQEs; ``tx``, ``rx``: packets' jobs to the
+    memory box; ``reply`` In: answers that are due; ``header`` In: packets that came; ``tables``:
+    the QPs' rows; ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``;
+    ``qp_counters``, ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables
+    here are cleared after reset; ``counts``: by name.
+    Who waits for whom: docs/architecture.md. Reset: see the parts.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        counts = dict.fromkeys((*COUNTS, *RECEIVE_COUNTERS), COUNT)
+        super().__init__(
+            {
+                "doorbell_send": In(stream.Signature(activation_layout(16))),
+                "doorbell_receive": In(stream.Signature(Activation)),
+                "lost": In(stream.Signature(24)),
+                "send_fetch": Out(SendFetchPort()),
+                "recv_fetch": Out(RecvFetchPort()),
+                "tx": Out(TxPort()),
+                "rx": Out(RxPort()),
+                "reply": In(stream.Signature(Activation)),
+                "header": In(stream.Signature(RxHeader)),
+                "tables": Out(QpTables()),
+                "command": In(TransportCommands()),
+                "memory_drain": Out(MemoryDrain()),
+                "qp_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
+                "guest_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
+                "ready": Out(1),
+                "counts": Out(data.StructLayout(counts)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        m.submodules.scheduler = scheduler = Scheduler(config=config)
+        m.submodules.requester = requester = Requester(config=config)
+        m.submodules.outstanding = outstanding = OutstandingTable(config=config)
+        m.submodules.replier = replier = Replier(config=config)
+        m.submodules.receive = receive = Receive(config=config)
+        m.submodules.qp_counters = counters = QpCounters(config=config)
+        m.submodules.pokes = pokes = ActivationList(qps=config.qps, sets=len(POKES), held=True)
+        self._send(m, scheduler, requester, outstanding, replier)
+        self._receive(m, receive, outstanding, scheduler, replier, pokes)
+        self._drain(m, requester, replier, receive)
+        self._tables(m, scheduler, requester, replier, receive)
+        connect(m, receive.counted, counters.counted)
+        connect(m, flipped(self.guest_counters), counters.guest)
+        connect(m, flipped(self.qp_counters), counters.program)
+        connect(m, flipped(self.command.clear_counters), counters.clear)
+        m.d.comb += self.ready.eq(outstanding.ready & pokes.ready & counters.ready)
+        parts = {"requester": requester, "replier": replier, "receive": receive}
+        for name, (part, member) in COUNTS.items():
+            m.d.comb += self.counts[name].eq(getattr(parts[part], member))
+        for name in RECEIVE_COUNTERS:
+            m.d.comb += self.counts[name].eq(receive.counters[name])
+        return m
+
+    def _send(self, m, scheduler, requester, outstanding, replier) -> None:
+        """From doorbells to packets' jobs."""
+        m.submodules.tx_arbiter = arbiter = TxArbiter()
+        m.submodules.releases = releases = StreamArbiter(shape=8, inputs=2)
+        fetch, command = self.send_fetch, self.command
+        connect(m, flipped(self.doorbell_send), scheduler.doorbell)
+        connect(m, scheduler.fetch_req, flipped(fetch.req))
+        connect(m, flipped(fetch.rsp), scheduler.fetch_rsp)
+        connect(m, scheduler.wqe, requester.wqe)
+        connect(m, requester.rewind, scheduler.rewind)
+        connect(m, requester.started, scheduler.started)
+        connect(m, scheduler.release, releases.i0)
+        connect(m, requester.release, releases.i1)
+        connect(m, releases.o, flipped(fetch.release))
+        connect(m, requester.append, outstanding.append)
+        connect(m, outstanding.appended, requester.appended)
+        connect(m, requester.finish, outstanding.finish)
+        connect(m, requester.fail, outstanding.fail)
+        connect(m, requester.job, arbiter.job0)
+        connect(m, arbiter.checked0, requester.checked)
+        connect(m, replier.job, arbiter.job1)
+        connect(m, arbiter.checked1, replier.checked)
+        connect(m, arbiter.job, flipped(self.tx.job))
+        connect(m, flipped(self.tx.checked), arbiter.checked)
+        connect(m, flipped(command.restart), requester.restart)
+        connect(m, flipped(command.drop), outstanding.drop)
+        activate, asked = scheduler.activate, command.activate_send
+        m.d.comb += [
+            requester.room.eq(outstanding.room),
+            activate.valid.eq(asked.valid),
+            activate.payload.qp.eq(asked.payload.qp),
+            activate.payload.flags.eq(asked.payload.flags),
+            asked.ready.eq(activate.ready),
+        ]
+
+    def _receive(self, m, receive, outstanding, scheduler, replier, pokes) -> None:
+        """From packets that came to jobs, replies and finished WQEs."""
+        m.submodules.wakes = wakes = StreamFifo(shape=14, depth=8)
+        m.submodules.replies = replies = StreamArbiter(shape=Activation, inputs=2)
+        fetch, command = self.recv_fetch, self.command
+        connect(m, flipped(self.header), receive.header)
+        connect(m, receive.fetch_req, flipped(fetch.req))
+        connect(m, flipped(fetch.rsp), receive.fetch_rsp)
+        connect(m, receive.line_use, flipped(fetch.line_use))
+        connect(m, receive.head_req, outstanding.head_req)
+        connect(m, outstanding.head_rsp, receive.head_rsp)
+        connect(m, receive.pop, outstanding.pop)
+        connect(m, receive.scatter_job, flipped(self.rx.job))
+        connect(m, flipped(self.rx.checked), receive.scatter_checked)
+        connect(m, receive.effects, flipped(self.rx.effects))
+        connect(m, receive.wake, wakes.i)
+        connect(m, wakes.o, scheduler.wake)
+        connect(m, flipped(self.reply), replies.i0)
+        connect(m, flipped(command.activate_reply), replies.i1)
+        connect(m, replies.o, replier.activate)
+        connect(m, pokes.o, receive.poke)
+        poke = {name: getattr(pokes, f"set{number}") for number, name in enumerate(POKES)}
+        connect(m, flipped(self.doorbell_receive), poke["doorbell"])
+        connect(m, outstanding.poke, poke["outstanding"])
+        connect(m, receive.repoke, poke["repoke"])
+        connect(m, flipped(command.activate_receive), poke["firmware"])
+        m.d.comb += [
+            # A CQ that overflows breaks the QPs whose completions are lost.
+            poke["lost"].valid.eq(self.lost.valid),
+            poke["lost"].payload.qp.eq(self.lost.payload[: ceil_log2(self._config.qps)]),
+            poke["lost"].payload.flags.eq(ReceiveFlags.FAIL.value),
+            self.lost.ready.eq(poke["lost"].ready),
+            receive.sequence_nak.ready.eq(1),
+        ]
+
+    def _drain(self, m, requester, replier, receive) -> None:
+        """What reads a QP's row turns to new work; then all that it began ends."""
+        fronts, memory = (requester, replier, receive), self.memory_drain
+        m.submodules.drain = drain = Quiesce(fronts=len(fronts), parts=3)
+        m.d.comb += [
+            drain.start.eq(self.command.drain.start),
+            self.command.drain.done.eq(drain.done),
+            drain.turned.eq(Cat(front.turned for front in fronts)),
+            receive.hold.eq(drain.wanted[fronts.index(receive)]),
+            memory.start.eq(drain.part_start),
+            requester.drain_start.eq(drain.part_start),
+            drain.part_done.eq(
+                Cat(
+                    memory.gather_done,
+                    memory.scatter_done & ~receive.mending,
+                    requester.drain_done,
+                )
+            ),
+        ]
+
+    def _tables(self, m, scheduler, requester, replier, receive) -> None:
+        """Each part's ports to the QPs' rows."""
+        tables = self.tables
+        for mine, table in (
+            (receive.cfg, tables.qp_cfg_receive),
+            (scheduler.cfg, tables.qp_cfg_scheduler),
+            (requester.cfg, tables.qp_cfg_requester),
+            (replier.cfg, tables.qp_cfg_replier),
+            (scheduler.row, tables.qp_fetch_scheduler),
+            (scheduler.row_write, tables.qp_fetch_write),
+            (requester.row, tables.qp_tx_requester),
+            (requester.row_write, tables.qp_tx_write),
+            (scheduler.tx, tables.qp_tx_scheduler),
+            (receive.ack_read, tables.qp_ack_receive),
+            (receive.ack_write, tables.qp_ack_write),
+            (scheduler.ack, tables.qp_ack_scheduler),
+            (requester.ack, tables.qp_ack_requester),
+            (receive.rx_read, tables.qp_rx_receive),
+            (receive.rx_write, tables.qp_rx_write),
+            (requester.rx, tables.qp_rx_requester),
+            (replier.rx, tables.qp_rx_replier),
+            (receive.ahead_read, tables.qp_rx_ahead_receive),
+            (receive.ahead_write, tables.qp_rx_ahead_write),
+            (replier.row, tables.qp_reply_replier),
+            (replier.row_write, tables.qp_reply_write),
+            (receive.reply, tables.qp_reply_receive),
+            (receive.resource_read, tables.resources_receive),
+            (receive.resource_write, tables.resources_write),
+            (replier.resource, tables.resources_replier),
+        ):
+            connect(m, mine, flipped(table))
