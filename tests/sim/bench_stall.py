@@ -44,11 +44,11 @@ async def names_what_hangs(dut):
     await testbench.cycles(60)
     report = stall_report(testbench)
     for text in (
-        "  back.queue: level 8\n",
+        "  back.queue: level 8, i waits\n",
         "  front: serve in SEND, ",
         "o waits",
         "i waits",
-        "  front.queue: level 8",
+        "  front.queue: level 8, i waits",
     ):
         assert text in report, (text, report)
     dut.nic1_i__valid.value = 0
@@ -70,5 +70,5 @@ async def inside_of_a_deadline(dut):
 @cocotb.test()
 async def only_probes_can_be_read(dut):
     await begin(dut)
-    assert len(load()) == 8
+    assert len(load()) == 10
     assert dut.nic0.front.queue._get("stored") is None
