@@ -16,6 +16,8 @@ __all__ = ["probes"]
 
 #: Registers that count what waits: above or below the value they start with.
 LEVELS = ("level", "credit", "credits", "pending")
+#: Levels below the top whose streams are told of: boxes, and the components that they join.
+JOINED = 2
 
 _REGISTER = re.compile(r"^  reg (?:\[\d+:0\] )?\\?(\S+) +?= \d+'([hdb])([0-9a-f]+);", re.M)
 _STATES = re.compile(r"(?:^  \(\* enum_value_[01]+ = \"[^\"]*\" \*\)\n)+\Z", re.M)
@@ -27,8 +29,8 @@ _BASES = {"b": 2, "d": 10, "h": 16}
 def probes(text: str) -> list[Probe]:
     """The probes of a generated design, in the order of its text; its top is the first module.
 
-    State machines and levels of all components; streams of the top's direct submodules, as far as
-    their names in the Verilog tell which ``valid`` and ``ready`` belong together.
+    State machines and levels of all components; streams of the boxes and of what they join, as far
+    as their names in the Verilog tell which ``valid`` and ``ready`` belong together.
     """
     modules = re.split(r"^module ", text, flags=re.M)[1:]
     if not modules:
@@ -39,7 +41,7 @@ def probes(text: str) -> list[Probe]:
         name, _, ports = head.partition("(")
         path = tuple(name.strip("\\ ").split(".")[1:])
         found += _registers(path, body)
-        if len(path) == 1:
+        if 1 <= len(path) <= JOINED:
             found += _streams(path, re.findall(r"[\w$]+", ports))
     return found
 
