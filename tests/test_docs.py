@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from mkdocs.exceptions import Abort
 
 from sim.rtl.env import REPO
-from sim.tools import site
+from sim.tools import registers, site
 
 COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
@@ -96,3 +99,28 @@ def test_site_builds(tmp_path: Path) -> None:
     for name in ("index", "architecture", "changelog", "registers/index"):
         assert (tmp_path / f"{name}.html").stat().st_size > 1000
     assert "googleapis" not in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.parametrize("link", ["none.md", "architecture.md#none", "registers/none.html"])
+def test_broken_link_fails_the_site(link: str, tmp_path: Path) -> None:
+    pages = tmp_path / "docs"
+    shutil.copytree(REPO / "docs", pages)
+    with (pages / "glossary.md").open("a") as page:
+        page.write(f"\n[broken]({link})\n")
+    settings = (REPO / "mkdocs.yml").read_text()
+    for name in ("docs_dir: docs", "hooks: [sim/tools/site.py]"):
+        assert settings.count(name) == 1
+    settings = settings.replace("docs_dir: docs", f"docs_dir: {pages}")
+    settings = settings.replace("[sim/", f"[{REPO}/sim/")
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    with pytest.raises(Abort, match="warnings in strict mode"):
+        site.build(tmp_path / "site", tmp_path / "mkdocs.yml")
+
+
+def test_registers_command_writes_all(tmp_path: Path) -> None:
+    result = CliRunner().invoke(registers.registers, ["--width", "64", "-o", str(tmp_path)])
+    assert result.exit_code == 0
+    paths = [Path(line) for line in result.output.splitlines()]
+    assert [path.name for path in paths] == ["rocinante.rdl", "rocinante.h", "index.html"]
+    assert all(path.stat().st_size > 1000 for path in paths)
+    assert "value[31:0] = 0x40;" in paths[0].read_text()

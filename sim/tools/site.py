@@ -70,15 +70,15 @@ def on_page_markdown(markdown: str, page: Any, **_more: Any) -> str:
     return _LINK.sub(place, markdown)
 
 
-def build(folder: Path) -> None:
-    """Build the site into ``folder``.
+def build(folder: Path, settings: Path = CONFIG) -> None:
+    """Build the site that the file ``settings`` describes into ``folder``.
 
     Errors: mkdocs's ``Abort`` when a link, an anchor or a page of the navigation does not exist.
     """
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
 
-    config = load_config(str(CONFIG), site_dir=str(folder))
+    config = load_config(str(settings), site_dir=str(folder))
     config.plugins.on_startup(command="build", dirty=False)
     try:
         build_site(config)
