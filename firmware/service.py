@@ -13,9 +13,10 @@ from firmware.device import Hardware, HardwareError
 from firmware.objects import Hints, Limits
 from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.wire.opcodes import QP_TRANSPORT, SERVED
 
-#: Transports that the hardware serves so far.
-SERVED_TYPES = frozenset({QpType.RC})
+#: QP types whose service the hardware serves so far.
+SERVED_TYPES = frozenset(kind for kind, service in QP_TRANSPORT.items() if service in SERVED)
 #: Polls of a device reset before it counts as stuck.
 PATIENCE = 100_000
 

@@ -38,7 +38,7 @@ class Completer(wiring.Component):
     Walks the QP's outstanding WQEs, oldest first: those that the packet acknowledges finish, in
     order, each with a ``job`` and ``pending`` of its own (the first one of an ACK uses the
     packet's). Nothing waits for the check of a READ response's place: ``pending`` and rows are what
-    a good one brings about; ``Settle`` sees to those that are not.
+    a good one brings about; ``Commit`` sees to those that are not.
     An entry that is not ``complete`` is never removed: the requester still works on it.
     ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed, until all
     has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such cycle, or

@@ -5,20 +5,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.csr.counter_names import QP_COUNTER_INDEX, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.ports.jobs import ClearCounters
 from hdl.ports.tables import TableProgram
 
+from .event_words import EventWords
 from .receive_types import Counted
 
 __all__ = ["QpCounters"]
-
-#: Entries that may wait: all whose checks were awaited (``settle.PENDING``) come in 2 cycles each,
-#: with three events at the most, behind those that came while the counters of a QP were cleared.
-WAITING = 64
 
 
 class QpCounters(wiring.Component):
@@ -39,7 +35,7 @@ class QpCounters(wiring.Component):
     def __init__(self, *, config: NicConfig):
         if len(QP_COUNTERS) > QP_COUNTER_SLOTS:
             raise ValueError(f"{len(QP_COUNTERS)} counters do not fit {QP_COUNTER_SLOTS} slots")
-        self._qps = config.qps
+        self._config, self._qps = config, config.qps
         super().__init__(
             {
                 "counted": In(stream.Signature(Counted, always_ready=True)),
@@ -52,39 +48,13 @@ class QpCounters(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.waiting = waiting = StreamFifo(shape=Counted, depth=WAITING)
+        m.submodules.events = events = EventWords(config=self._config)
+        wiring.connect(m, wiring.flipped(self.counted), events.counted)
         m.submodules.words = words = Ram(
             shape=data.ArrayLayout(32, 2), depth=self._qps * QP_COUNTER_SLOTS // 2
         )
         m.submodules.begun = begun = Ram(shape=1, depth=self._qps, forward=False)
         slots, pairs = ceil_log2(QP_COUNTER_SLOTS), ceil_log2(self._qps)
-
-        # What is told comes late.
-        told, counted = Signal(), Signal(Counted, reset_less=True)
-        wanted = Cat(counted.events[name] for name in QP_COUNTERS)
-        m.d.sync += [told.eq(self.counted.valid), counted.eq(self.counted.payload)]
-        m.d.comb += [waiting.i.valid.eq(told & (wanted != 0)), waiting.i.payload.eq(counted)]
-
-        # The entry in hand: what is left to count, and the first of it.
-        oldest = waiting.o.payload
-        in_hand, qp = Signal(), Signal(pairs, reset_less=True)
-        left, first = Signal(len(QP_COUNTERS)), Signal(len(QP_COUNTERS))
-        slot, counting = Signal(slots), Signal()
-        for number in range(len(QP_COUNTERS)):
-            m.d.comb += first[number].eq(left[number] & ~left[:number].any())
-            with m.If(first[number]):
-                m.d.comb += slot.eq(number)
-        last = (left & ~first) == 0
-        with m.If(~in_hand | (counting & last)):
-            m.d.comb += waiting.o.ready.eq(1)
-            m.d.sync += [
-                in_hand.eq(waiting.o.valid),
-                qp.eq(oldest.qp),
-                left.eq(Cat(oldest.events[name] for name in QP_COUNTERS)),
-            ]
-        with m.Elif(counting):
-            m.d.sync += left.eq(left & ~first)
-
         step = Signal(slots - 1)
         cleared = Signal(range(self._qps + 1))
         word = Signal(range(self._qps * QP_COUNTER_SLOTS))
@@ -120,6 +90,7 @@ class QpCounters(wiring.Component):
         for reader in (self.guest, self.program):
             m.d.comb += reader.read_row.eq(Mux(known, old, 0))
         with m.FSM(name="qp_counters"):
+            # RESET: writes each pair as not begun after reset; ends with the last pair.
             with m.State("RESET"):
                 m.d.comb += [
                     begun.write.index.eq(cleared),
@@ -129,14 +100,15 @@ class QpCounters(wiring.Component):
                 m.d.sync += cleared.eq(cleared + 1)
                 with m.If(cleared == self._qps - 1):
                     m.next = "IDLE"
+            # IDLE: reads the word of an event, of a reader, or begins to clear; ends with one.
             with m.State("IDLE"):
                 m.d.comb += [words.read0.enable.eq(1), words.write.enable.eq(storing)]
                 m.d.sync += [step.eq(0), asked.eq(word), storing.eq(0)]
-                with m.If(in_hand):
-                    m.d.comb += word.eq(Cat(slot, qp))
+                with m.If(events.o.valid):
+                    m.d.comb += word.eq(events.o.payload)
                     m.d.sync += of_event.eq(1)
                     m.next = "READ"
-                with m.Elif(self.clear.valid & ~waiting.o.valid):
+                with m.Elif(self.clear.valid & ~events.waits):
                     m.next = "CLEAR"
                 with m.Elif(self.guest.read):
                     m.d.comb += word.eq(self.guest.index)
@@ -146,8 +118,9 @@ class QpCounters(wiring.Component):
                     m.d.comb += word.eq(self.program.index)
                     m.d.sync += [of_event.eq(0), turn.eq(1)]
                     m.next = "READ"
+            # READ: keeps what was read, to be counted up or shown; ends by itself.
             with m.State("READ"):
-                m.d.comb += counting.eq(of_event)
+                m.d.comb += events.o.ready.eq(of_event)
                 m.d.sync += [
                     row.eq(words.read0.row),
                     known.eq(begun.read0.row),
@@ -157,6 +130,7 @@ class QpCounters(wiring.Component):
                 m.next = "ANSWER"
                 with m.If(of_event):
                     m.next = "IDLE"
+            # ANSWER: answers the reader; ends by itself.
             with m.State("ANSWER"):
                 m.d.comb += [
                     self.guest.done.eq(~turn),
@@ -164,6 +138,7 @@ class QpCounters(wiring.Component):
                     words.write.enable.eq(turn & self.program.write),
                 ]
                 m.next = "IDLE"
+            # CLEAR: clears a pair's words, a row in each cycle; ends with the last.
             with m.State("CLEAR"):
                 m.d.comb += [
                     words.write.index.eq(Cat(step, self.clear.payload.qp[:pairs])),

@@ -41,7 +41,7 @@ class Responder(wiring.Component):
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
     wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
     packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
-    ``pending`` are what a good one brings about; ``Settle`` sees to those that are not.
+    ``pending`` are what a good one brings about; ``Commit`` sees to those that are not.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
@@ -73,37 +73,24 @@ class Responder(wiring.Component):
         m.submodules.search = search = ReadSearch()
         wiring.connect(m, search.resource, wiring.flipped(self.resource_read))
         work = self.i.payload
-        header, cfg, rx, operation = work.header, work.cfg, work.rx, work.operation
-
-        now = request_facts(m, work)
-        sends = operation.kind == Kind.SEND
         verdict = Signal(Verdict, reset_less=True)
-        facts, outcome, kind, fetched = (
-            verdict.facts,
-            verdict.outcome,
-            verdict.kind,
-            verdict.fetched,
-        )
-        status, syndrome, consume = verdict.status, verdict.syndrome, verdict.consume
-        discard = Mux(header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
-
-        def fail(code):
-            return [outcome.eq(Outcome.FAIL), syndrome.eq(code), kind.eq(discard)]
-
+        outcome, fetched = verdict.outcome, verdict.fetched
+        facts_now = request_facts(m, work)
         updating, asking = Signal(), Signal()
         m.d.comb += self.fetch_req.valid.eq(asking)  # a register: its taker looks up much at once
         with m.If(self.fetch_req.ready):
             m.d.sync += asking.eq(0)
         with m.FSM(name="responder"):
+            # IDLE: decides by the packet's facts as far as they go; ends when there is work.
             with m.State("IDLE"):
                 m.d.sync += [
-                    facts.eq(now),
+                    verdict.facts.eq(facts_now),
                     verdict.has_fetched.eq(0),
-                    consume.eq(0),
+                    verdict.consume.eq(0),
                     verdict.replays.eq(0),
-                    status.eq(WcStatus.SUCCESS),
+                    verdict.status.eq(WcStatus.SUCCESS),
                     outcome.eq(Outcome.ACCEPT),
-                    kind.eq(discard),
+                    verdict.kind.eq(_discard(work)),
                 ]
                 with m.If(~self.i.valid):
                     pass
@@ -112,11 +99,13 @@ class Responder(wiring.Component):
                     m.next = "FETCH"
                 with m.Else():
                     m.next = "JOB"
-                    self._decide(m, work, verdict, fail, asking)
+                    self._decide(m, work, verdict, asking)
+            # SEARCH: asks for the saved READ that a duplicate is a part of; ends when that begins.
             with m.State("SEARCH"):
                 m.d.comb += search.i.valid.eq(1)
                 with m.If(search.i.ready):
                     m.next = "FOUND"
+            # FOUND: waits for the search; ends with its answer.
             with m.State("FOUND"):
                 m.d.comb += search.o.ready.eq(1)
                 m.d.sync += [
@@ -128,70 +117,45 @@ class Responder(wiring.Component):
                     m.next = "REPLAY"
                 with m.Elif(search.o.valid):
                     m.next = "JOB"
+            # REPLAY: compares with what the replier is going to answer anyway; ends by itself.
             with m.State("REPLAY"):
                 m.d.sync += verdict.replays.eq(replay_needed(m, work, verdict))
                 m.next = "JOB"
-
+            # FETCH: asks for the receive WQE; ends when the request is taken.
             with m.State("FETCH"):
                 with m.If(self.fetch_req.ready):
                     m.next = "FETCHED"
+            # FETCHED: waits for the receive WQE; ends when it comes.
             with m.State("FETCHED"):
                 m.d.comb += self.fetch_rsp.ready.eq(1)
                 m.d.sync += fetched.eq(self.fetch_rsp.payload)
                 with m.If(self.fetch_rsp.valid):
                     m.next = "EVALUATE"
+            # EVALUATE: decides by the receive WQE; ends by itself.
             with m.State("EVALUATE"):
-                m.d.sync += verdict.has_fetched.eq(
-                    (fetched.status == FetchStatus.OK) | (fetched.status == FetchStatus.WQE_ERROR)
-                )
+                m.d.sync += verdict.has_fetched.eq(_is_wqe(fetched))
                 m.next = "JOB"
-                with m.If(work.flush):
+                with m.If(~work.flush):
+                    self._decide_fetched(m, work, verdict)
+                with m.Else():
                     m.d.sync += [
                         outcome.eq(Outcome.FLUSH),
-                        kind.eq(ScatterKind.NONE),
-                        consume.eq(1),
-                        status.eq(WcStatus.WR_FLUSH_ERR),
+                        verdict.kind.eq(ScatterKind.NONE),
+                        verdict.consume.eq(1),
+                        verdict.status.eq(WcStatus.WR_FLUSH_ERR),
                     ]
-                    with m.If(
-                        (fetched.status == FetchStatus.EMPTY)
-                        | (fetched.status == FetchStatus.QUEUE_ERROR)
-                    ):
+                    with m.If(~_is_wqe(fetched)):
                         m.next = "NOTHING"
-                with m.Else():
-                    with m.Switch(fetched.status):
-                        with m.Case(FetchStatus.OK):
-                            with m.If(sends & (facts.after > fetched.wqe.length)):
-                                m.d.sync += [
-                                    *fail(Syndrome.REMOTE_OPERATIONAL),
-                                    consume.eq(1),
-                                    status.eq(WcStatus.LOC_LEN_ERR),
-                                ]
-                            with m.Else():
-                                m.d.sync += [
-                                    consume.eq(operation.last),
-                                    kind.eq(Mux(sends, ScatterKind.LINE, ScatterKind.KEY)),
-                                ]
-                                with m.If(header.length == 0):
-                                    m.d.sync += kind.eq(ScatterKind.NONE)
-                        with m.Case(FetchStatus.EMPTY):
-                            m.d.sync += outcome.eq(Outcome.RNR)
-                            m.d.sync += syndrome.eq(Syndrome.RNR_NAK | cfg.min_rnr_timer)
-                        with m.Case(FetchStatus.WQE_ERROR):
-                            m.d.sync += [
-                                *fail(Syndrome.REMOTE_OPERATIONAL),
-                                consume.eq(1),
-                                status.eq(fetched.error),
-                            ]
-                        with m.Case(FetchStatus.QUEUE_ERROR):
-                            m.d.sync += fail(Syndrome.REMOTE_OPERATIONAL)
+            # NOTHING: the receive queue is empty, so the flush has ended; ends by itself.
             with m.State("NOTHING"):
                 m.d.comb += self.i.ready.eq(1)
                 m.next = "IDLE"
-
+            # JOB: says where the payload goes; ends when the scatter takes the job.
             with m.State("JOB"):
                 m.d.comb += self.job.valid.eq(1)
                 with m.If(self.job.ready):
                     m.next = "UPDATE"
+            # UPDATE: writes the speculative row and hands over the record; ends when that is taken.
             with m.State("UPDATE"):
                 m.d.comb += self.pending.valid.eq(1)
                 with m.If(self.pending.ready):
@@ -201,85 +165,146 @@ class Responder(wiring.Component):
                     with m.Else():
                         m.d.comb += self.i.ready.eq(1)
                         m.next = "IDLE"
+            # REPOKE: asks to be called again, to flush what is left; ends when that is noted.
             with m.State("REPOKE"):
                 m.d.comb += self.repoke.valid.eq(1)
                 with m.If(self.repoke.ready):
                     m.d.comb += self.i.ready.eq(1)
                     m.next = "IDLE"
+        self._ask(m, work, search.i.payload, outcome)
+        self._hand_over(m, work, verdict, updating)
+        return m
 
-        changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
-        receive_queue = (work.qp << 1) + self._config.rq_queue(0)
+    def _decide(self, m, work, verdict, asking):
+        """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1).
+
+        A service without acknowledgements (UC, UD) would branch off before the PSN is looked at; an
+        atomic would look for its saved result where a duplicate READ is searched for.
+        """
+        header, operation, facts = work.header, work.operation, verdict.facts
+        inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
+        with m.If(facts.behind & operation.data & operation.built):
+            m.next = "SEARCH"
+        with m.Elif(facts.behind):
+            m.d.sync += verdict.outcome.eq(Mux(operation.data, Outcome.LOST, Outcome.DUPLICATE))
+        with m.Elif(facts.ahead):
+            m.d.sync += verdict.outcome.eq(Outcome.GAP)
+        with m.Elif(facts.invalid | (facts.exceeds & inner)):
+            m.d.sync += _refuse(work, verdict, Syndrome.INVALID_REQUEST)
+        with m.Elif(facts.read_full):
+            m.d.sync += verdict.outcome.eq(Outcome.GAP)  # it is sent again, after the replay
+        with m.Elif(operation.receive):
+            m.d.sync += asking.eq(1)
+            m.next = "FETCH"
+        with m.Elif(operation.kind == Kind.READ):
+            m.d.sync += verdict.kind.eq(
+                Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
+            )
+        with m.Else():
+            m.d.sync += verdict.kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
+
+    def _decide_fetched(self, m, work, verdict):
+        """What becomes of a packet that takes a receive WQE, now that the fetch has answered."""
+        fetched, sends = verdict.fetched, work.operation.kind == Kind.SEND
+        with m.Switch(fetched.status):
+            with m.Case(FetchStatus.OK):
+                with m.If(sends & (verdict.facts.after > fetched.wqe.length)):
+                    m.d.sync += [
+                        *_refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL),
+                        verdict.consume.eq(1),
+                        verdict.status.eq(WcStatus.LOC_LEN_ERR),
+                    ]
+                with m.Else():
+                    m.d.sync += [
+                        verdict.consume.eq(work.operation.last),
+                        verdict.kind.eq(Mux(sends, ScatterKind.LINE, ScatterKind.KEY)),
+                    ]
+                    with m.If(work.header.length == 0):
+                        m.d.sync += verdict.kind.eq(ScatterKind.NONE)
+            with m.Case(FetchStatus.EMPTY):
+                m.d.sync += [
+                    verdict.outcome.eq(Outcome.RNR),
+                    verdict.syndrome.eq(Syndrome.RNR_NAK | work.cfg.min_rnr_timer),
+                ]
+            with m.Case(FetchStatus.WQE_ERROR):
+                m.d.sync += [
+                    *_refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL),
+                    verdict.consume.eq(1),
+                    verdict.status.eq(fetched.error),
+                ]
+            with m.Case(FetchStatus.QUEUE_ERROR):
+                m.d.sync += _refuse(work, verdict, Syndrome.REMOTE_OPERATIONAL)
+
+    def _ask(self, m, work, search, outcome):
+        """What is asked of the search, of the receive queue, and of the activation list."""
+        header, cfg, rx, fetch = work.header, work.cfg, work.rx, self.fetch_req.payload
+        both = ReceiveFlags.FLUSH | ReceiveFlags.FINISH
         m.d.comb += [
-            search.i.payload.psn.eq(header.psn),
-            search.i.payload.va.eq(header.va),
-            search.i.payload.rkey.eq(header.rkey),
-            search.i.payload.length.eq(header.dma_length),
-            search.i.payload.path_mtu.eq(cfg.path_mtu),
-            search.i.payload.base.eq(cfg.read_base),
-            search.i.payload.slots.eq(cfg.max_dest_rd_atomic),
-            search.i.payload.tail.eq(rx.read_tail),
-            search.i.payload.held.eq(Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)),
-            self.fetch_req.payload.function.eq(cfg.function),
-            self.fetch_req.payload.qp.eq(work.qp),
-            self.fetch_req.payload.queue.eq(receive_queue),
-            self.fetch_req.payload.position.eq(rx.position),
-            self.fetch_req.payload.known.eq(rx.available),
-            self.fetch_req.payload.last.eq(work.flush | operation.last),
+            search.psn.eq(header.psn),
+            search.va.eq(header.va),
+            search.rkey.eq(header.rkey),
+            search.length.eq(header.dma_length),
+            search.path_mtu.eq(cfg.path_mtu),
+            search.base.eq(cfg.read_base),
+            search.slots.eq(cfg.max_dest_rd_atomic),
+            search.tail.eq(rx.read_tail),
+            search.held.eq(Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)),
+            fetch.function.eq(cfg.function),
+            fetch.qp.eq(work.qp),
+            fetch.queue.eq(self._receive_queue(work)),
+            fetch.position.eq(rx.position),
+            fetch.known.eq(rx.available),
+            fetch.last.eq(work.flush | work.operation.last),
             self.repoke.payload.qp.eq(work.qp),
-            self.repoke.payload.flags.eq(
-                Mux(
-                    outcome == Outcome.FLUSH,
-                    ReceiveFlags.FLUSH,
-                    ReceiveFlags.FLUSH | ReceiveFlags.FINISH,
-                )
-            ),
+            self.repoke.payload.flags.eq(Mux(outcome == Outcome.FLUSH, ReceiveFlags.FLUSH, both)),
         ]
+
+    def _hand_over(self, m, work, verdict, updating):
+        """Job, record, rows and resource that follow from the verdict."""
+        cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
+        pending = self.pending.payload
+        changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
+        saved = updating & (outcome == Outcome.ACCEPT) & work.operation.data
         m.d.comb += [
             self.rx_write.index.eq(work.qp),
             self.rx_write.enable.eq(updating & changes),
             self.resource_write.index.eq(
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
-            self.resource_write.enable.eq(updating & (outcome == Outcome.ACCEPT) & operation.data),
-        ]
-        pending = self.pending.payload
-        m.d.comb += [
+            self.resource_write.enable.eq(saved),
             pending.qp.eq(work.qp),
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),
-            pending.line.eq(kind == ScatterKind.LINE),
-            pending.send.eq(sends),
+            pending.line.eq(verdict.kind == ScatterKind.LINE),
+            pending.send.eq(work.operation.kind == Kind.SEND),
             pending.commit.eq(changes),
             pending.row.eq(self.rx_write.row),
         ]
         drive_job(m, work, verdict, self.job.payload)
-        drive_effects(m, work, verdict, pending.effects, receive_queue)
+        drive_effects(m, work, verdict, pending.effects, self._receive_queue(work))
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, work, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)
-        return m
 
-    def _decide(self, m, work, verdict, fail, asking):
-        """What becomes of a packet, as far as it shows by itself."""
-        facts, outcome, kind = verdict.facts, verdict.outcome, verdict.kind
-        header, operation = work.header, work.operation
-        inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
-        with m.If(facts.behind & operation.data & operation.built):
-            m.next = "SEARCH"
-        with m.Elif(facts.behind):
-            m.d.sync += outcome.eq(Mux(operation.data, Outcome.LOST, Outcome.DUPLICATE))
-        with m.Elif(facts.ahead):
-            m.d.sync += outcome.eq(Outcome.GAP)
-        with m.Elif(facts.invalid | (facts.exceeds & inner)):
-            m.d.sync += fail(Syndrome.INVALID_REQUEST)
-        with m.Elif(facts.read_full):
-            m.d.sync += outcome.eq(Outcome.GAP)  # it will be sent again, after the replay
-        with m.Elif(operation.receive):
-            m.d.sync += asking.eq(1)
-            m.next = "FETCH"  # it needs a receive WQE
-        with m.Elif(operation.kind == Kind.READ):
-            m.d.sync += kind.eq(
-                Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
-            )
-        with m.Else():
-            m.d.sync += kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
+    def _receive_queue(self, work):
+        """The virtqueue of the QP's receive source."""
+        return (work.qp << 1) + self._config.rq_queue(0)
+
+
+def _discard(work):
+    """The job of a packet that is not executed."""
+    return Mux(work.header.length == 0, ScatterKind.NONE, ScatterKind.DISCARD)
+
+
+def _refuse(work, verdict, syndrome):
+    """A NAK; the QP stops."""
+    return [
+        verdict.outcome.eq(Outcome.FAIL),
+        verdict.syndrome.eq(syndrome),
+        verdict.kind.eq(_discard(work)),
+    ]
+
+
+def _is_wqe(fetched):
+    """Whether there is a receive WQE, good or bad."""
+    return (fetched.status == FetchStatus.OK) | (fetched.status == FetchStatus.WQE_ERROR)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import cocotb
 
 from hdl.ports.jobs import LINE_USES
-from hdl.transport.settle import LINES, PENDING
+from hdl.transport.commit import LINES, PENDING
 
 from .model_receive import READ, Row
 from .receive_harness import Harness, Seen

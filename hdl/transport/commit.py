@@ -1,0 +1,281 @@
+"""The commit stage of the receive side: what a packet brings about becomes true, or is undone."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import WcStatus
+from hdl.common.fifo import StreamFifo
+from hdl.ports.jobs import LINE_USES, Activation, Effects, ScatterChecked
+from hdl.ports.rows import QpAck, QpRx
+from hdl.ports.tables import TableRead, TableWrite
+
+from .failed_qps import FailedQp, FailedQps
+from .receive_types import Counted, Events, Part, Pending, ReceiveFlags, Syndrome
+
+__all__ = ["FAILED", "LINES", "PENDING", "Commit"]
+
+#: Jobs whose checks are pending: 64-byte WRITEs come in 5 cycles each, a page list in 140.
+PENDING = 32
+#: QPs that have failed and whose later packets are still on their way: each of the pending jobs may
+#: be another's, and so may the packet that each part of Receive has.
+FAILED = PENDING + len(Part)
+#: Cycles from a job that reads a line to the ``rest`` that it causes: count, comparison.
+COUNTING = 2
+#: Lines that jobs read, from which on Receive rests. When it is one fewer, a job may be made in
+#: each cycle of the counting and by each part of Receive before the rest begins.
+LINES = LINE_USES + 1 - COUNTING - len(Part)
+
+
+class _Fate(data.Struct):
+    """What becomes of a record; none of ``undo`` and ``fails``: it is committed."""
+
+    undo: 1  # its QP has failed before
+    fails: 1  # its own check is not good
+    status: 8  # of its check
+    failed: FailedQp  # with ``undo``: its QP
+
+
+class Commit(wiring.Component):
+    """Commits each ``pending`` record when its check is good, and rolls back when it is not.
+
+    Responder and completer work speculatively: they take each check for good, hand over a record of
+    what the packet then brings about, and go on with rows of their own. This stage takes the
+    records in order, each with its check. A good one is committed: the row becomes the QP's
+    (``rx_write``), then effects and events leave. A bad one discards the payload and becomes what
+    the failure asks for: a NAK of the responder, or the end of the completer's WQE with the check's
+    status. From then on the stage is ``stalled``, and Receive must rest. Everything of the same QP
+    that is still on its way is rolled back: it counts as received by a QP in error, a WQE that it
+    would have finished ends flushed, and no row is written. When nothing is on its way any more
+    (``front_idle``), the speculative rows are replaced by the committed ones with the error set,
+    and ``repoke`` has the QP's queues flushed.
+    Spec: IBTA vol 1, 9.7.4.1.5 and 9.9.3: nothing is executed behind a request that failed.
+
+    Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
+    one per job. ``rx_read``, ``rx_write``: committed rows, which all others see. ``ahead_write``,
+    ``ack_read``, ``ack_write``: rows that Receive works with; used only while it rests.
+    ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered. ``rest``:
+    Receive takes nothing new. ``stalled``: there are rows to roll back. ``idle``: nothing pending,
+    nothing to roll back. ``counted``: events as they become true.
+    Latency: 4 cycles from ``pending`` to the effects, if the check was there. Throughput: one in 2
+    cycles; while QPs have failed, 3 more for each of them that is looked at.
+    Errors: as above. Reset: empty.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "pending": In(stream.Signature(Pending)),
+                "checked": In(stream.Signature(ScatterChecked)),
+                "effects": Out(stream.Signature(Effects)),
+                "rx_read": Out(TableRead(14, QpRx)),
+                "rx_write": Out(TableWrite(14, QpRx)),
+                "ahead_write": Out(TableWrite(14, QpRx)),
+                "ack_read": Out(TableRead(14, QpAck)),
+                "ack_write": Out(TableWrite(14, QpAck)),
+                "repoke": Out(stream.Signature(Activation)),
+                "counted": Out(stream.Signature(Counted, always_ready=True)),
+                "front_idle": In(1),
+                "rest": Out(1),
+                "stalled": Out(1),
+                "idle": Out(1),
+                "line_taken": In(1),
+                "line_done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = StreamFifo(shape=Pending, depth=PENDING)
+        wiring.connect(m, wiring.flipped(self.pending), queue.i)
+        m.submodules.failed = failed = FailedQps(depth=FAILED)
+        record = queue.o.payload
+        status, bad = Signal(8, reset_less=True), Signal()  # of the record's check
+        undo = Signal()  # the record's QP has failed: it is rolled back
+        gone = Signal()  # the record is done with
+
+        with m.FSM(name="commit"):
+            # LOOK: reads the committed row of the oldest record's QP; ends when its check is
+            # there, or with a roll-back when nothing is on its way any more.
+            with m.State("LOOK"):
+                m.d.comb += [
+                    self.rx_read.enable.eq(1),
+                    self.rx_read.index.eq(record.qp),
+                    self.checked.ready.eq(queue.o.valid & ~record.jobless),
+                ]
+                m.d.sync += [
+                    status.eq(self.checked.payload.status),
+                    bad.eq(self.checked.payload.status != 0),
+                    undo.eq(0),
+                ]
+                with m.If(queue.o.valid & (record.jobless | self.checked.valid)):
+                    m.next = "ACT"
+                    with m.If(~record.jobless & (self.checked.payload.status != 0)):
+                        m.next = "ROW"
+                    with m.If(self.stalled & (record.part != Part.FRONT)):
+                        m.d.comb += failed.search.eq(1)
+                        m.next = "SEARCH"
+                with m.Elif(self.stalled & self.front_idle & (queue.level == 0)):
+                    m.d.comb += failed.newest.eq(1)
+                    m.next = "NEWEST"
+            # SEARCH: looks for the record's QP among those that have failed; ends when the list
+            # has been looked through.
+            with m.State("SEARCH"):
+                m.d.sync += undo.eq(failed.found)
+                with m.If(failed.done):
+                    m.next = "ROW"
+            # ROW: waits a cycle for sums of the committed row, which is late; ends by itself.
+            with m.State("ROW"):
+                m.next = "ACT"
+            # ACT: commits the record, or what has become of it; ends when the effects are taken.
+            with m.State("ACT"):
+                m.d.comb += self.effects.valid.eq(~record.jobless)
+                with m.If(record.jobless | self.effects.ready):
+                    m.d.comb += gone.eq(1)
+                    m.next = "LOOK"
+            # NEWEST: takes the QP that failed last from the list; ends when it has been read.
+            with m.State("NEWEST"):
+                with m.If(failed.done):
+                    m.next = "READ"
+            # READ: reads its committed rows; ends by itself.
+            with m.State("READ"):
+                m.d.comb += [
+                    self.rx_read.enable.eq(1),
+                    self.rx_read.index.eq(failed.row.qp),
+                    self.ack_read.enable.eq(1),
+                ]
+                m.next = "RESTORE"
+            # RESTORE: makes them the rows that Receive works with; ends by itself.
+            with m.State("RESTORE"):
+                m.d.comb += [
+                    self.ahead_write.enable.eq(1),
+                    self.ack_write.enable.eq(failed.row.requester),
+                ]
+                m.next = "POKE"
+            # POKE: has its queues flushed; ends when the poke is taken.
+            with m.State("POKE"):
+                m.d.comb += self.repoke.valid.eq(1)
+                with m.If(self.repoke.ready):
+                    m.d.comb += failed.remove.eq(1)
+                    m.next = "LOOK"
+        m.d.comb += [
+            queue.o.ready.eq(gone),
+            failed.qp.eq(record.qp),
+            self.stalled.eq(failed.any),
+            self.idle.eq(self.front_idle & (queue.level == 0) & ~self.stalled),
+            self.line_done.eq(gone & record.line),
+        ]
+        fate = Signal(_Fate)
+        m.d.comb += [
+            fate.undo.eq(undo),
+            fate.fails.eq(~undo & bad & ~record.jobless),
+            fate.status.eq(status),
+            fate.failed.eq(failed.row),
+        ]
+        self._limit_lines(m)
+        self._restore(m, failed.row)
+        self._commit(m, record, fate, gone)
+        self._remember(m, failed, record, fate, gone)
+        return m
+
+    def _limit_lines(self, m):
+        """Receive rests while so many lines are read that more might be too many."""
+        lines, full = Signal(range(LINE_USES + 1)), Signal()
+        m.d.sync += [
+            lines.eq(lines + self.line_taken - self.line_done),
+            full.eq(lines >= LINES),
+        ]
+        m.d.comb += self.rest.eq(self.stalled | full)
+
+    def _restore(self, m, failed):
+        """The speculative rows of a failed QP become the committed ones, in error."""
+        ack = Signal(QpAck, name="restored_ack")
+        m.d.comb += [
+            ack.eq(self.ack_read.row),
+            ack.error.eq(1),
+            ack.status.eq(Mux(failed.unreported, failed.status, 0)),
+            self.ahead_write.index.eq(failed.qp),
+            self.ahead_write.row.eq(self.rx_read.row),
+            self.ack_read.index.eq(failed.qp),
+            self.ack_write.index.eq(failed.qp),
+            self.ack_write.row.eq(ack),
+            self.repoke.payload.qp.eq(failed.qp),
+            self.repoke.payload.flags.eq(ReceiveFlags.FLUSH | ReceiveFlags.FINISH),
+        ]
+
+    def _commit(self, m, record, fate, gone):
+        """Row, effects and events of the record, as it says or as its fate wants them."""
+        row, events = Signal(QpRx, name="row"), Signal(Events, name="events")
+        position = Signal(16, reset_less=True)  # the committed row's, which arrives late
+        m.d.sync += position.eq(self.rx_read.row.position)
+        m.d.comb += [
+            self.effects.payload.eq(record.effects),
+            row.eq(record.row),
+            events.eq(record.events),
+        ]
+        with m.If(fate.undo | fate.fails):
+            self._discard(m, record, fate, events)
+        with m.If((record.part == Part.RESPONDER) & fate.fails):
+            self._refuse(m, record, fate, row, events, position)
+        m.d.comb += [
+            self.rx_write.index.eq(record.qp),
+            self.rx_write.row.eq(row),
+            self.rx_write.enable.eq(gone & record.commit & ~fate.undo),
+            self.counted.valid.eq(gone & (events.as_value() != 0)),
+            self.counted.payload.qp.eq(record.qp),
+            self.counted.payload.events.eq(events),
+        ]
+
+    def _discard(self, m, record, fate, events):
+        """Nothing of the record becomes true; a WQE that it would have ended ends in error."""
+        effects, done = self.effects.payload, self.effects.payload.completion
+        status = Signal(8, name="end_status")
+        pending = Mux(fate.failed.unreported, fate.failed.status, WcStatus.WR_FLUSH_ERR)
+        sends = (record.part == Part.COMPLETER) & record.effects.complete
+        m.d.comb += [
+            status.eq(Mux(fate.fails, fate.status, pending)),
+            effects.discard.eq(1),
+            effects.reply.eq(0),
+            effects.flags.eq(0),
+            done.emit.eq(1),
+            done.status.eq(status),
+            done.byte_len.eq(0),
+            done.flags.eq(0),
+            done.solicited.eq(1),
+            events.eq(0),
+            events.req_cqe_error.eq(sends),
+            events.req_cqe_flush_error.eq(sends & (status == WcStatus.WR_FLUSH_ERR)),
+            events.qp_state.eq(fate.undo & record.packet),
+        ]
+        with m.If(record.part == Part.RESPONDER):
+            m.d.comb += effects.complete.eq(fate.fails & record.send)
+
+    def _refuse(self, m, record, fate, row, events, position):
+        """A request whose check is not good: a NAK, and the QP stops where it was committed."""
+        effects, sends = self.effects.payload, record.send
+        m.d.comb += [
+            effects.reply.eq(1),
+            effects.flags.nak.eq(1),
+            row.eq(self.rx_read.row),
+            row.error.eq(1),
+            row.available.eq(record.row.available),
+            row.position.eq(position + sends),
+            row.syndrome.eq(Mux(sends, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
+            events.resp_remote_access_errors.eq(~sends),
+            events.resp_remote_operational_errors.eq(sends),
+            events.resp_local_length_error.eq(sends & (fate.status == WcStatus.LOC_LEN_ERR)),
+            events.resp_cqe_error.eq(sends),
+        ]
+
+    def _remember(self, m, failed, record, fate, gone):
+        """A record whose check is not good adds its QP to the list; the first WQE of the QP that
+        ends takes the status that is not reported yet."""
+        requester = record.part == Part.COMPLETER
+        m.d.comb += [
+            failed.add.eq(gone & fate.fails),
+            failed.added.qp.eq(record.qp),
+            failed.added.requester.eq(requester),
+            failed.added.status.eq(fate.status),
+            failed.added.unreported.eq(requester & ~record.effects.complete),
+            failed.report.eq(gone & fate.undo & requester & record.effects.complete),
+        ]

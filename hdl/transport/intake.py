@@ -1,0 +1,230 @@
+"""The intake of the receive side: packets and pokes in turn, with the rows of their QP."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.common.count import COUNT, increment
+from hdl.config import NicConfig
+from hdl.ports.headers import RxHeader
+from hdl.ports.jobs import Activation
+from hdl.ports.operations import decode_packet
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
+from hdl.ports.tables import TableRead, TableWrite
+
+from .dropper import DropWork
+from .intake_check import drop_cause, supersedes
+from .receive_types import CompleterWork, Events, Part, ReceiveFlags, ResponderWork
+
+__all__ = ["Intake"]
+
+FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
+
+
+class Intake(wiring.Component):
+    """Takes one packet or poke, reads the QP's rows, and hands both to the part that works on them.
+
+    A packet's opcode is decoded here, once. A packet that is not for its QP goes to the dropper, a
+    request to the responder, a response to the completer. A poke goes to the completer (FINISH),
+    then to the responder (FLUSH), as far as its flags ask for it. The responder and the dropper
+    work with the rows held here until they are done; meanwhile the next packet's rows are read. The
+    completer takes its work over at once and goes on beside the intake.
+    Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), 9.7.5.1.2 (an ACK covers all before
+    it).
+
+    Members: ``header``, ``poke`` In. ``cfg``, ``reply``, ``ahead_read``, ``ack_read``: the rows.
+    ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends it for the first and the
+    last. ``part``: whose turn it is at the shared ports. ``rx_written``, ``ack_written``: rows that
+    responder and completer write, which replace those read before. ``completer_busy``,
+    ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at. ``rest``: nothing new
+    is taken. ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held.
+    ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
+    Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
+    part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
+    Errors: none of its own. Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "header": In(stream.Signature(RxHeader)),
+                "poke": In(stream.Signature(Activation)),
+                "cfg": Out(TableRead(14, QpCfg)),
+                "reply": Out(TableRead(14, QpReply)),
+                "ahead_read": Out(TableRead(14, QpRx)),
+                "ack_read": Out(TableRead(14, QpAck)),
+                "responder": Out(stream.Signature(ResponderWork)),
+                "completer": Out(stream.Signature(CompleterWork)),
+                "dropper": Out(stream.Signature(DropWork)),
+                "part": Out(Part),
+                "rx_written": In(TableWrite(14, QpRx)),
+                "ack_written": In(TableWrite(14, QpAck)),
+                "completer_busy": In(1),
+                "completer_ending": In(1),
+                "completer_qp": In(14),
+                "rest": In(1),
+                "hold": In(1),
+                "idle": Out(1),
+                "merged_acks": Out(COUNT),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
+        ack = Signal(QpAck, reset_less=True)
+        cause = Signal(Events)  # why the packet is dropped, one bit
+        poke = Signal(4)  # ReceiveFlags: what is left to do of a poke
+        stop = Signal()  # the QP must stop
+        turn = Signal()  # pokes are served when idle
+        poked = work.flush  # the work is a poke, not a packet
+        in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
+        cause_now = drop_cause(m, work, ack)
+        arriving = decode_packet(m, self.header.payload.opcode, name="arriving")
+        # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
+        pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
+        # Rows that the completer writes in this very cycle come a cycle too late to be read; later
+        # ones replace what has been read.
+        index, waits = Signal(14), Signal()
+        m.d.comb += [
+            index.eq(Mux(turn, self.poke.payload.qp, pair)),
+            waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
+        ]
+        # The completer can take work, or is in its last cycle and at another QP.
+        free = ~self.completer_busy | (self.completer_ending & (self.completer_qp != work.qp))
+        # The next packet says all that this QP's one does, which the completer cannot take yet.
+        replaces, replaced = Signal(), Signal()
+        m.d.comb += replaces.eq(
+            supersedes(m, self.header, arriving, work)
+            & (cause_now.as_value() == 0)
+            & ~self.header.ready
+        )
+        given = Signal()  # responder or dropper has done with the work
+        peeked = Signal()  # it is not, and the rows of the next packet have been read
+        written = Signal()  # the responder's row, in the cycle before: not yet what is read then
+        m.d.sync += [peeked.eq(0), written.eq(self.rx_written.enable), replaced.eq(0)]
+        m.d.comb += given.eq(
+            (self.responder.valid & self.responder.ready)
+            | (self.dropper.valid & self.dropper.ready)
+        )
+        with m.FSM(name="intake") as fsm:
+            # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
+            with m.State("IDLE"):
+                m.d.comb += [
+                    self.header.ready.eq(~turn & ~waits),
+                    self.poke.ready.eq(turn & ~waits),
+                ]
+                self._read_rows(m, index)
+                self._take_packet(m, work, arriving)
+                m.d.sync += [poked.eq(turn), work.qp.eq(index), poke.eq(self.poke.payload.flags)]
+                with m.If(waits):
+                    pass
+                with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
+                    m.next = "ROWS"
+                with m.Else():
+                    m.d.sync += turn.eq(self.poke.valid)
+            # ROWS: keeps the rows; ends by itself.
+            with m.State("ROWS"):
+                self._load_rows(m, work, ack)
+                m.next = "CHECK"
+            # CHECK: decides which part works on it; ends when the completer can take work. Until
+            # then a later ACK may replace the one at hand.
+            with m.State("CHECK"):
+                m.next = "HAND-OVER"
+                m.d.sync += [replaced.eq(replaces), cause.eq(cause_now), stop.eq(0)]
+                with m.If(self.completer_busy & ~poked & replaced):
+                    m.d.comb += self.header.ready.eq(1)
+                    self._take_packet(m, work, arriving)
+                    increment(m, self.merged_acks)
+                with m.If(~free):
+                    m.next = "CHECK"  # the ports that it shares are its own until it ends
+                with m.Elif(~poked):
+                    other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
+                    m.d.sync += self.part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
+                with m.Else():
+                    self._choose_half(m, poke, stop, in_error)
+            # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
+            # dropper have done with it. Then the next packet is taken at once if its rows are here.
+            with m.State("HAND-OVER"):
+                m.d.comb += [
+                    self.responder.valid.eq(self.part == Part.RESPONDER),
+                    self.completer.valid.eq(self.part == Part.COMPLETER),
+                    self.dropper.valid.eq(self.part == Part.FRONT),
+                ]
+                with m.If(~poked & self.responder.valid):
+                    self._read_rows(m, pair)
+                    m.d.sync += peeked.eq(self.header.valid)
+                with m.If(given | (self.completer.valid & self.completer.ready)):
+                    m.d.sync += turn.eq(~poked & self.poke.valid)
+                    m.next = "IDLE"
+                    with m.If(poked & (poke != 0)):
+                        m.next = "CHECK"  # the poke has a second half
+                with m.If(given & stop):
+                    m.d.sync += work.rx.error.eq(1)
+                with m.If(given & peeked & ~self.poke.valid & ~self.rest & ~self.hold):
+                    m.d.comb += self.header.ready.eq(1)
+                    self._load_rows(m, work, ack)
+                    self._take_packet(m, work, arriving)
+                    m.d.sync += work.qp.eq(pair)
+                    with m.If((self.rx_written.enable | written) & (pair == work.qp)):
+                        m.d.sync += work.rx.eq(self.rx_written.row)
+                    m.next = "CHECK"
+            # NOTHING: there was nothing to do for a poke; ends by itself.
+            with m.State("NOTHING"):
+                m.d.sync += turn.eq(0)
+                m.next = "IDLE"
+        with m.If(
+            self.ack_written.enable & (self.ack_written.index == work.qp) & ~fsm.ongoing("IDLE")
+        ):
+            m.d.sync += ack.eq(self.ack_written.row)
+        m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
+        self._offer(m, work, ack, in_error)
+        m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
+        return m
+
+    def _choose_half(self, m, poke, stop, in_error):
+        """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
+        with m.If((poke & ReceiveFlags.FAIL.value) != 0):
+            m.d.sync += [
+                self.part.eq(Part.FRONT),
+                stop.eq(1),
+                poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
+            ]
+        with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
+            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
+        with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & in_error):
+            m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
+        with m.Else():
+            m.next = "NOTHING"
+
+    def _read_rows(self, m, index):
+        for table in (self.cfg, self.reply, self.ahead_read, self.ack_read):
+            m.d.comb += [table.index.eq(index), table.enable.eq(1)]
+
+    def _load_rows(self, m, work, ack):
+        m.d.sync += [
+            work.cfg.eq(self.cfg.row),
+            work.rx.eq(self.ahead_read.row),
+            work.reply.eq(self.reply.row),
+            ack.eq(self.ack_read.row),
+        ]
+
+    def _take_packet(self, m, work, operation):
+        m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]
+
+    def _offer(self, m, work, ack, in_error):
+        """The work at hand in the form of each part."""
+        completer, dropper = self.completer.payload, self.dropper.payload
+        m.d.comb += [
+            self.responder.payload.eq(work),
+            completer.finish.eq(work.flush),
+            completer.in_error.eq(in_error),
+            completer.ack.eq(ack),
+            dropper.length.eq(work.header.length),
+            dropper.rx.eq(work.rx),
+            dropper.qp.eq(work.qp),
+        ]
+        for name in ("qp", "header", "operation", "cfg"):
+            m.d.comb += completer[name].eq(work[name])

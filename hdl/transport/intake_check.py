@@ -1,0 +1,55 @@
+"""What the intake wants to know of a packet: whether it is its QP's, and whether it may wait."""
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data
+
+from hdl.common.sums import wide_difference
+from hdl.ports.operations import packet_serves
+from hdl.ports.rows import QpAck, QpState
+
+from .receive_types import Events, ResponderWork, is_plain_ack
+from .segment import PSN_BLOCK
+
+__all__ = ["drop_cause", "supersedes"]
+
+
+def drop_cause(m: Module, work: ResponderWork, ack: QpAck) -> data.View:
+    """The first reason for which the packet is not this QP's, or none (IBTA vol 1, 9.6.1)."""
+    header, cfg, rx = work.header, work.cfg, work.rx
+    cause = Signal(Events, name="drop_now")
+    ready_to_send = (
+        (cfg.state == QpState.RTS) | (cfg.state == QpState.SQD) | (cfg.state == QpState.SQE)
+    )
+    ready = ready_to_send | ((cfg.state == QpState.RTR) & ~work.operation.response)
+    with m.If((cfg.qpn != header.dest_qp) | (work.qp == 0)):
+        m.d.comb += cause.unknown_qp.eq(1)
+    with m.Elif(cfg.function != header.function):
+        m.d.comb += cause.wrong_function.eq(1)
+    with m.Elif(~packet_serves(work.operation, cfg.type)):
+        m.d.comb += cause.wrong_transport.eq(1)
+    with m.Elif(~ready | rx.error | ack.error):
+        m.d.comb += cause.qp_state.eq(1)
+    with m.Elif((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index)):
+        m.d.comb += cause.address_mismatch.eq(1)
+    with m.Elif(
+        (header.pkey[:15] != cfg.pkey[:15])
+        | (header.pkey[:15] == 0)
+        | ~(header.pkey[15] | cfg.pkey[15])  # two limited members do not talk
+    ):
+        m.d.comb += cause.bad_pkey.eq(1)
+    return cause
+
+
+def supersedes(m: Module, waiting, operation: data.View, work: ResponderWork) -> Value:
+    """Whether the packet of the stream ``waiting`` says all that the one at hand does: a later ACK
+    of the same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it)."""
+    then, header = waiting.payload, work.header
+    distance = wide_difference(m, then.psn, header.psn, block=PSN_BLOCK)
+    same = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
+    return (
+        waiting.valid
+        & is_plain_ack(header, work.operation)
+        & is_plain_ack(then, operation)
+        & Cat(header[name] == then[name] for name in same).all()
+        & ~distance[23]
+    )
