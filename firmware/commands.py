@@ -179,6 +179,7 @@ class Commands:
             raise Refused(f"CQ {cq.number} is used by {cq.users} work queues")
         await self.hardware.drain()
         await self.hardware.write_row("cq", cq.number, {})
+        await self.hardware.drop_queue(self.limits.config.cq_queue(cq.number))
         self.objects.cqs.remove(cq.number)
 
     async def _req_notify_cq(self, owner: int, v: Values) -> None:

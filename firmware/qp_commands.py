@@ -135,11 +135,15 @@ class QpCommands:
     async def _write(self, qp: Qp, table: str, **row: int) -> None:
         await self._hardware.write_row(table, qp.number, row | qp.start.get(table, {}))
 
+    def _queues(self, qp: Qp) -> tuple[int, int]:
+        """Its send and its receive virtqueue."""
+        config = self._limits.config
+        return config.sq_queue(qp.number), config.rq_queue(qp.number)
+
     async def _positions(self, qp: Qp) -> tuple[int, int]:
         """Where the send and the receive ring go on: 0 after a reset of the queue (E-18)."""
-        config = self._limits.config
-        queues = (config.sq_queue(qp.number), config.rq_queue(qp.number))
-        send, receive = [(await self._hardware.read_row("used", q))["value"] for q in queues]
+        rows = [await self._hardware.read_row("used", queue) for queue in self._queues(qp)]
+        send, receive = [row["value"] for row in rows]
         return send, receive
 
     async def _initialise(self, qp: Qp) -> None:
@@ -163,13 +167,15 @@ class QpCommands:
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
 
     async def _stop(self, qp: Qp) -> None:
-        """To RESET: nothing of the QP is under way when this returns."""
+        """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
         await self._configure(qp, QpState.RESET)
         await self._hardware.drain()
         await self._hardware.drop(qp.number)
         for table in QP_TABLES:
             if table != "qp_cfg":
                 await self._hardware.write_row(table, qp.number, {})
+        for queue in self._queues(qp):
+            await self._hardware.drop_queue(queue)
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None

@@ -170,6 +170,10 @@ class Registers:
         """Gives back a QP's outstanding requests."""
         await self._command("drop", qp=pair)
 
+    async def drop_queue(self, queue: int) -> None:
+        """Makes the hardware forget what it has fetched of a virtqueue."""
+        await self._command("drop_queue", queue=queue)
+
     async def clear_counters(self, pair: int) -> None:
         """Lets a QP's counters begin at 0."""
         await self._command("clear_counters", qp=pair)

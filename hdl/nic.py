@@ -73,6 +73,7 @@ class Nic(wiring.Component):
             connect(m, getattr(queues, engine), getattr(host_side, engine))
         connect(m, memory.host, host_side.memory)
         connect(m, host_side.doorbell, queues.doorbell)
+        connect(m, host_side.queue_reset, queues.queue_reset)
 
         # Work: from the queues through the transport to memory, and back.
         connect(m, queues.doorbell_send, transport.doorbell_send)

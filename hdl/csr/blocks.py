@@ -204,6 +204,7 @@ def command() -> Block:
         "clear_counters",
         "drain",
         "invalidate",
+        "drop_queue",
     )
     return Block(
         "command",
@@ -244,6 +245,12 @@ def command() -> Block:
                 "invalidate",
                 (rw("mr", 16, "index of the region"),),
                 "drops its translations and waits for all DMA under it",
+                strobe=True,
+            ),
+            Register(
+                "drop_queue",
+                (rw("queue", 16, "number of the virtqueue"),),
+                "forgets all that was fetched of it and waits for its DMA; its indices go on",
                 strobe=True,
             ),
         ),

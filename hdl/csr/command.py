@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.ports.jobs import Activation, ClearCounters, DropList, Restart
+from hdl.ports.jobs import Activation, ClearCounters, DropList, DropQueue, Restart
 
 from .block import BlockBus, CsrBlock
 from .blocks import command
@@ -59,7 +59,12 @@ class QueueCommands(Signature):
     """What the firmware asks of the queues, seen from the registers."""
 
     def __init__(self):
-        super().__init__({"arm_cq": Out(stream.Signature(ArmCq))})
+        super().__init__(
+            {
+                "arm_cq": Out(stream.Signature(ArmCq)),
+                "drop_queue": Out(stream.Signature(DropQueue)),
+            }
+        )
 
 
 class MemoryCommands(Signature):
@@ -74,8 +79,8 @@ class Commands(wiring.Component):
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
     ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList), ``clear_counters``
-    (ClearCounters); ``drain`` and ``invalidate`` (``Operation``; the argument of the latter is the
-    MR index).
+    (ClearCounters), ``drop_queue`` (DropQueue, its index kept); ``drain`` and ``invalidate``
+    (``Operation``; the argument of the latter is the MR index).
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
     """
@@ -96,6 +101,7 @@ class Commands(wiring.Component):
 
         arguments = {
             "drop": {"qp": registers.drop_qp},
+            "drop_queue": {"queue": registers.drop_queue_queue, "keep_index": 1},
             "clear_counters": {"qp": registers.clear_counters_qp},
             "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
             "restart": {

@@ -5,7 +5,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.arbiter import StreamArbiter
-from hdl.common.fork import StreamFork
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.boxes import EnginePort, FunctionStatus, MemoryHost
@@ -33,8 +32,8 @@ class HostSide(wiring.Component):
 
     Members: ``host``: the card's edge; ``intx`` Out (level, of the function without MSI-X).
     ``recv``, ``send``, ``completion``, ``control``: one port for each virtqueue engine; ``memory``:
-    the memory box's host reads and writes. ``doorbell`` Out. ``csr`` Out: the management
-    function's registers. ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``,
+    the memory box's host reads and writes. ``doorbell`` Out. ``queue_reset`` Out: queues that the
+    driver resets, taken when it is done. ``csr`` Out: the management function's registers. ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``,
     ``qp_counters`` Out: what the guest's driver reads. ``status``: see ``FunctionStatus``.
     ``room_reset`` Out: a device reset holds the other boxes in reset; ``tables_ready`` In: their
     tables are cleared.
@@ -55,6 +54,7 @@ class HostSide(wiring.Component):
                 "intx": Out(1),
                 "memory": In(MemoryHost(config.width)),
                 "doorbell": Out(stream.Signature(Doorbell)),
+                "queue_reset": Out(stream.Signature(16)),
                 "csr": Out(CsrBus()),
                 "queue_rows": In(TableProgram(16, QueueRow)),
                 "counters": Out(TableProgram(COUNTER_INDEX, 32)),
@@ -103,18 +103,17 @@ class HostSide(wiring.Component):
 
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=len(INTERRUPTING)))
         errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=len(ENGINES)))
-        resets = room("queue_resets", StreamFork(shape=16, outputs=len(ENGINES)))
-        connect(m, virtio.queue_reset, resets.i)
+        connect(m, virtio.queue_reset, flipped(self.queue_reset))
         connect(m, errors.o, virtio.queue_error)
         connect(m, interrupts.o, virtio.interrupt)
-        m.d.comb += virtio.queue_reset_done.eq(resets.done)
+        done = virtio.queue_reset.valid & virtio.queue_reset.ready
+        m.d.comb += virtio.queue_reset_done.eq(done)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)
             rows = virtio.control_read if name == "control" else f"queue_read{number}"
             if isinstance(rows, str):
                 rows = getattr(virtio, rows)
             connect(m, flipped(engine.queue_read), rows)
-            connect(m, getattr(resets, f"o{number}"), flipped(engine.queue_reset))
             connect(m, flipped(engine.error), getattr(errors, f"i{number}"))
             m.d.comb += [
                 engine.event_idx.eq(virtio.event_idx),

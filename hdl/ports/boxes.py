@@ -53,15 +53,13 @@ QP_INDEX = 14
 class EnginePort(Signature):
     """Between a virtqueue engine and the host side, seen from the engine.
 
-    ``queue_read``: rows of the virtqueues. ``queue_reset``: numbers of queues to forget, taken
-    when nothing of them is under way. ``error``: broken rings. ``event_idx``, ``indirect``,
+    ``queue_read``: rows of the virtqueues. ``error``: broken rings. ``event_idx``, ``indirect``,
     ``in_order``: negotiated features. ``interrupt``: of an engine that has ``interrupts``.
     """
 
     def __init__(self, width: int, *, interrupts: bool = False):
         members = {
             "queue_read": Out(TableRead(16, QueueRow)),
-            "queue_reset": In(stream.Signature(16)),
             "error": Out(stream.Signature(QueueError)),
             "event_idx": In(1),
             "indirect": In(1),

@@ -34,6 +34,7 @@ __all__ = [
     "Rewind",
     "Restart",
     "DropList",
+    "DropQueue",
     "ClearCounters",
     "Doorbell",
     "QueueError",
@@ -325,6 +326,14 @@ class DropList(data.Struct):
     """Give back every outstanding entry of a QP (it goes to RESET)."""
 
     qp: 14
+
+
+class DropQueue(data.Struct):
+    """Forget what has been fetched of a virtqueue, and use nothing more of it that was offered
+    before. ``keep_index``: its ring indices go on where they are; else the ring starts at 0."""
+
+    queue: 16
+    keep_index: 1
 
 
 class ClearCounters(data.Struct):

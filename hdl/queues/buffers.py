@@ -131,7 +131,7 @@ class CqBuffers(wiring.Component):
             tables.i.payload.desc.eq(job.desc),
             tables.i.payload.size_log2.eq(job.size_log2),
         ]
-        m.d.comb += heads.flush.eq(self.flush | self.program.write)
+        m.d.comb += heads.flush.eq(self.flush)
 
         clear = Signal(range(config.cqs))
         with m.If(~self.ready):

@@ -11,7 +11,7 @@ from hdl.common.ram import Ram
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient, write_beat
-from hdl.ports.jobs import Completion, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.jobs import Completion, DropQueue, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -58,10 +58,10 @@ class CompletionEngine(wiring.Component):
     Spec: Virtio 1.2, 2.7.7, 2.7.8; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
     Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error``
     one row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when
-    nothing is under way, sets the used index of the queue to 0; ``cq_program`` and
-    ``used_program``, the firmware's windows on the CQ rows and the used indices (``available`` of a
-    CQ becomes ``position``); ``idle``; counters ``completions`` (CQEs written), ``overflows`` (CQEs
-    lost), ``interrupts``.
+    nothing is under way, sets the used index of the queue to 0 (not with ``keep_index``) and
+    forgets ring entries; ``cq_program`` and ``used_program``, the firmware's windows on the CQ rows
+    and the used indices (``available`` of a CQ becomes ``position``); ``idle``; counters
+    ``completions`` (CQEs written), ``overflows`` (CQEs lost), ``interrupts``.
     The buffers of up to 64 CQEs are looked up ahead (CqBuffers), those of chains by a Walker,
     one after the other. A queue that is not enabled gets nothing.
     Queue interrupts: for a CQ armed with NEXT, or SOLICITED and the completion solicited or in
@@ -83,7 +83,7 @@ class CompletionEngine(wiring.Component):
                 "cq_error": Out(stream.Signature(CqError)),
                 "error": Out(stream.Signature(QueueError)),
                 "queue_read": Out(TableRead(16, QueueRow)),
-                "queue_reset": In(stream.Signature(16)),
+                "queue_reset": In(stream.Signature(DropQueue)),
                 "cq_program": In(TableProgram(14, CqRow)),
                 "used_program": In(TableProgram(16, 16)),
                 "event_idx": In(1),
@@ -208,7 +208,7 @@ class CompletionEngine(wiring.Component):
         ]
         m.d.sync += [
             index_write.eq(index_next),
-            index_place.eq(Mux(reset, self.queue_reset.payload, ring.queue)),
+            index_place.eq(Mux(reset, self.queue_reset.payload.queue, ring.queue)),
             index_row.eq(indices.read0.row),
             index_reset.eq(reset),
             arm_write.eq(arm_next),
@@ -258,7 +258,7 @@ class CompletionEngine(wiring.Component):
                     m.d.comb += runs.flush.eq(self.arm.valid | buffers.o.valid | ~buffers.soon)
                 with m.If(resetting & quiet):
                     m.d.comb += [
-                        index_next.eq(1),
+                        index_next.eq(~self.queue_reset.payload.keep_index),
                         reset.eq(1),
                         buffers.flush.eq(1),
                         self.queue_reset.ready.eq(1),

@@ -9,7 +9,14 @@ from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient, write_beat
-from hdl.ports.jobs import Doorbell, FetchStatus, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.jobs import (
+    Doorbell,
+    DropQueue,
+    FetchStatus,
+    Interrupt,
+    QueueError,
+    QueueErrorCause,
+)
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -61,7 +68,7 @@ class ControlEngine(wiring.Component):
                 "done": In(1),
                 "response": Out(TableRead(6, 32)),
                 "queue_read": Out(TableRead(16, QueueRow)),
-                "queue_reset": In(stream.Signature(16)),
+                "queue_reset": In(stream.Signature(DropQueue)),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
@@ -208,19 +215,21 @@ class ControlEngine(wiring.Component):
 
         with m.If(self.error.ready):
             m.d.sync += self.error.valid.eq(0)
+        # Others are dropped while a request is with the firmware: that may be what it asks for.
+        own_reset = self.queue_reset.payload.queue == CONTROL_QUEUE
+        m.d.comb += self.queue_reset.ready.eq(~own_reset)
         with m.FSM(name="state"):
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq((~wake | stopped) & ~output.o.valid)
-                with m.If(self.queue_reset.valid):
+                with m.If(self.queue_reset.valid & own_reset):
                     m.d.comb += self.queue_reset.ready.eq(1)
-                    with m.If(self.queue_reset.payload == CONTROL_QUEUE):
-                        m.d.sync += [
-                            position.eq(0),
-                            known.eq(0),
-                            used_index.eq(0),
-                            stopped.eq(0),
-                            wake.eq(0),
-                        ]
+                    m.d.sync += [
+                        position.eq(0),
+                        known.eq(0),
+                        used_index.eq(0),
+                        stopped.eq(0),
+                        wake.eq(0),
+                    ]
                 with m.Elif(wake & ~stopped & ~self.error.valid):
                     m.d.comb += self.queue_read.enable.eq(1)
                     m.d.sync += wake.eq(0)

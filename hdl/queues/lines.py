@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import Ram
 from hdl.ports.jobs import LINE_USES, WQE_LINE_BITS
 
-__all__ = ["FreeLines", "HeldLines"]
+__all__ = ["FreeLines", "GivenLines", "HeldLines"]
 
 
 class FreeLines(wiring.Component):
@@ -45,6 +46,59 @@ class FreeLines(wiring.Component):
                 self.o.valid.eq(returned.o.valid),
                 self.o.payload.eq(returned.o.payload),
             ]
+        return m
+
+
+class GivenLines(wiring.Component):
+    """Tells when none of ``lines`` lines holds a WQE of a queue any more.
+
+    Members, a cycle each: ``given`` (``line`` holds a WQE of ``queue``), ``back`` (``back_line``
+    does not). ``ask`` is held, with ``asked``, until ``none``: no line is the queue's, which stays
+    so unless one is given. Latency: 2 cycles for each line, one after the other. Reset: none is.
+    """
+
+    def __init__(self, *, lines: int):
+        if lines < 2 or lines & (lines - 1):
+            raise ValueError(f"Lines must be a power of two, at least 2, not {lines!r}")
+        self._lines, bits = lines, ceil_log2(lines)
+        super().__init__(
+            {name: In(1) for name in ("given", "back", "ask")}
+            | {name: In(16) for name in ("queue", "asked")}
+            | {"line": In(bits), "back_line": In(bits), "none": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.owners = owners = Ram(shape=16, depth=self._lines, forward=False)
+        out, number = Signal(self._lines), Signal(range(self._lines))
+        m.d.comb += [
+            owners.write.index.eq(self.line),
+            owners.write.row.eq(self.queue),
+            owners.write.enable.eq(self.given),
+            owners.read0.index.eq(number),
+        ]
+        with m.If(self.given):
+            m.d.sync += out.bit_select(self.line, 1).eq(1)
+        with m.If(self.back):
+            m.d.sync += out.bit_select(self.back_line, 1).eq(0)
+        holds = Signal()
+        with m.FSM(name="look"):
+            # READ: reads the owner of the next line; rests at the first until somebody asks.
+            with m.State("READ"):
+                m.d.comb += owners.read0.enable.eq(1)
+                m.d.sync += holds.eq(out.bit_select(number, 1))
+                with m.If(self.ask):
+                    m.next = "LOOK"
+                with m.Else():
+                    m.d.sync += number.eq(0)
+            # LOOK: goes on to the next line unless this one holds a WQE of the queue.
+            with m.State("LOOK"):
+                m.next = "READ"
+                with m.If(~self.ask):
+                    m.d.sync += number.eq(0)
+                with m.Elif(~holds | (owners.read0.row != self.asked)):
+                    m.d.sync += number.eq(number + 1)
+                    m.d.comb += self.none.eq(number == self._lines - 1)
         return m
 
 

@@ -18,6 +18,7 @@ from hdl.ports.tables import TableProgram
 from .completion import CompletionEngine
 from .control import ControlEngine
 from .doorbell import DoorbellRouter
+from .drops import QueueDrops
 from .receive import RecvFetch
 from .send import SendFetch
 
@@ -38,6 +39,7 @@ class Queues(wiring.Component):
 
     Parameters: ``receive_flags``: flags of the activation that a receive doorbell causes.
     Members: ``recv``, ``send``, ``completion``, ``control``: each engine's port to the host side.
+    ``queue_reset`` In: queues that the driver resets, taken when it is done.
     ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
     ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
     SGEs and inline bytes for the memory box. ``completions`` In: WQEs that are finished; ``lost``
@@ -56,6 +58,7 @@ class Queues(wiring.Component):
                 "completion": Out(EnginePort(width, interrupts=True)),
                 "control": Out(EnginePort(width, interrupts=True)),
                 "doorbell": In(stream.Signature(Doorbell)),
+                "queue_reset": In(stream.Signature(16)),
                 "doorbell_send": Out(stream.Signature(activation_layout(16))),
                 "doorbell_receive": Out(stream.Signature(Activation)),
                 "send_fetch": In(SendFetchPort()),
@@ -83,6 +86,14 @@ class Queues(wiring.Component):
         m.submodules.completion = completion = CompletionEngine(config=config)
         m.submodules.control = control = ControlEngine(config=config, stream_id=STREAM_DATA)
         self._to_host(m, recv=recv, send=send, completion=completion, control=control)
+
+        # Queues that are dropped, by the driver or by the firmware.
+        engines = (recv, send, completion, control)
+        m.submodules.drops = drops = QueueDrops(engines=len(engines))
+        connect(m, flipped(self.queue_reset), drops.reset)
+        connect(m, flipped(self.command.drop_queue), drops.drop)
+        for number, engine in enumerate(engines):
+            connect(m, getattr(drops, f"o{number}"), engine.queue_reset)
 
         # Doorbells.
         connect(m, flipped(self.doorbell), doorbells.i)
@@ -145,7 +156,6 @@ class Queues(wiring.Component):
             for member in ("queue_read", "error", "read_client", "write_client", "interrupt"):
                 if member in engine.signature.members:
                     connect(m, getattr(engine, member), flipped(getattr(port, member)))
-            connect(m, flipped(port.queue_reset), engine.queue_reset)
             for feature in ("event_idx", "indirect", "in_order"):
                 if feature in engine.signature.members:
                     m.d.comb += getattr(engine, feature).eq(getattr(port, feature))

@@ -14,7 +14,9 @@ from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
     Activation,
+    DropQueue,
     FetchRequest,
+    FetchStatus,
     LineUse,
     QueueError,
     ReadSink,
@@ -67,9 +69,10 @@ class RecvFetch(wiring.Component):
     Latency: 6 cycles when the WQE is at hand; else up to four host reads and 60 cycles, behind the
     reads that fetch ahead, never behind a chain that is. One request at a time: Receive makes one
     at a time. Meanwhile other queues are fetched ahead.
-    Lines are forgotten by ``queue_reset`` (taken when nothing is under way), and when nobody has
-    asked for the queue for one to three periods of 65536 cycles; a sink when nobody has asked for
-    it while SendFetch gave out 16384 to 32768 WQEs, half of those that bring a position again.
+    Lines are forgotten by ``queue_reset`` (taken when nothing is under way; while it waits requests
+    for its queue are EMPTY, others are not taken, and no queue is fetched ahead), and when nobody
+    has asked for the queue for one to three periods of 65536 cycles; a sink when nobody has asked
+    for it while SendFetch gave out 16384 to 32768 WQEs, half of those that bring a position again.
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
     found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
     before EMPTY, as everywhere, and not for an index read ahead.
@@ -88,7 +91,7 @@ class RecvFetch(wiring.Component):
                 "slot_enable": In(1),
                 "slot_data": Out(128),
                 "queue_read": Out(TableRead(16, QueueRow)),
-                "queue_reset": In(stream.Signature(16)),
+                "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
@@ -307,6 +310,7 @@ class RecvFetch(wiring.Component):
 
         offset, tag = Signal(16), path.tag.row
         here, ready, done, quiet = (Signal() for _ in range(4))
+        drops, refused, reset = Signal(), Signal(), self.queue_reset.payload.queue
         sought = Signal(11)  # in pieces: a RAM's output is late
         tag_of, asked_of = Cat(tag.queue, tag.position), Cat(request.queue, request.position)
         told_found = request.send & told_sinks.found
@@ -319,12 +323,15 @@ class RecvFetch(wiring.Component):
             ready.eq(~lines.busy & Mux(request.send, sinks.valid & sought.all(), lines.good)),
             done.eq((indexing & index.o.valid) | lines.wanted_done),
             quiet.eq(~waiting & ~indexing & lines.quiet & ~ahead.polling),
+            # While one waits, queues that were notified before are given up unseen.
+            drops.eq(self.queue_reset.valid & quiet & ~item_valid & ahead.none),
+            refused.eq(self.queue_reset.valid & (self.req.payload.queue == reset)),
         ]
         reset_pair, after = Signal(16), Signal(After)
         turn = Signal()  # requests and queues to fetch ahead go in turn
         clear, fetches_more, asks_more = Signal(range(config.qps)), Signal(), Signal()
         cleared = Signal()
-        m.d.comb += reset_pair.eq(self.queue_reset.payload - config.sq_queue(0))
+        m.d.comb += reset_pair.eq(reset - config.sq_queue(0))
 
         def load(pair, number):
             """Read what is known of a queue pair."""
@@ -403,7 +410,17 @@ class RecvFetch(wiring.Component):
                         m.d.sync += [found.eq(index.o.payload), found_valid.eq(1)]
                     load(request.qp, request.queue)
                     m.next = "ASK"
-                with m.Elif(self.queue_reset.valid & quiet):
+                with m.Elif(self.req.valid & refused & ~(waiting | indexing)):
+                    # Nobody gets what was offered before: the queue is empty for now.
+                    m.d.comb += self.req.ready.eq(1)
+                    m.d.sync += [
+                        request.eq(self.req.payload),
+                        answer.status.eq(FetchStatus.EMPTY),
+                        answer.available.eq(self.req.payload.position),
+                        lines.current_valid.eq(0),
+                    ]
+                    m.next = "REFUSE"
+                with m.Elif(drops):
                     load(reset_pair >> 1, 0)
                     m.d.sync += after.eq(After.RESET)
                     m.next = "LOAD"
@@ -433,6 +450,10 @@ class RecvFetch(wiring.Component):
                     sweep_on()
                     with m.If(lines.swept):
                         m.next = "OWNER"
+            with m.State("REFUSE"):
+                m.d.comb += self.rsp.valid.eq(1)
+                with m.If(self.rsp.ready):
+                    m.next = "IDLE"
             request_states(m, parts)
             ahead_states(m, parts)
             forget_states(m, parts)

@@ -24,7 +24,7 @@ class AheadQueues(wiring.Component):
     after which it is put there with ``data``, the index (its position if the ring is broken, which
     nobody is told; ``avail_event`` is not written); one poll of a QP at a time. ``o``: the next;
     ``settled`` (a cycle): the index that came with one has been noted. ``polling``: some index is
-    on its way or not noted yet (2 cycles late).
+    on its way or not noted yet (2 cycles late); ``none``: no QP is on the list.
     Latency: 4 cycles, a poll a host read and 12. Nothing waits for ever: polls need host reads
     only. Reset: empty; ``qps`` cycles until the list takes anything.
     """
@@ -39,6 +39,7 @@ class AheadQueues(wiring.Component):
                 "o": Out(stream.Signature(activation_layout(16))),
                 "settled": In(1),
                 "polling": Out(1),
+                "none": Out(1),
                 "read_client": Out(ReadClient(config.width)),
             }
         )
@@ -74,5 +75,5 @@ class AheadQueues(wiring.Component):
             settled.eq(self.settled),
             count.eq(count + begun - settled),
         ]
-        m.d.comb += self.polling.eq(count != 0)
+        m.d.comb += [self.polling.eq(count != 0), self.none.eq((work.level == 0) & ~work.o.valid)]
         return m

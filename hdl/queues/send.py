@@ -10,6 +10,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
+    DropQueue,
     FetchRequest,
     FetchStatus,
     QueueError,
@@ -24,7 +25,7 @@ from hdl.ports.tables import TableRead
 from .chain import ChainLane
 from .decode import Slot
 from .express import Express
-from .lines import FreeLines
+from .lines import FreeLines, GivenLines
 from .polls import Polls
 from .read import ReadShare
 from .types import TOLD_SGES
@@ -51,10 +52,12 @@ class SendFetch(wiring.Component):
     Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines
     (latency 1 cycle, data stays until the next enabled read); ``release`` lines that are done with
     (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
-    rings; ``queue_reset`` is taken when nothing is under way, and forgets what was read ahead
-    (while it waits no request is taken); ``idle``; ``event_idx``, ``indirect``, ``in_order``:
-    negotiated features. ``sink``: the READs among the WQEs of the express path, as far as they are
-    taken; ``forget`` (a cycle) when a queue reset was: what was told before is not true any more.
+    rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
+    any more; it forgets what was read ahead. While it waits requests for other queues are not
+    taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``;
+    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``sink``: the READs among the
+    WQEs of the express path, as far as they are taken; ``forget`` (a cycle) when a queue reset was:
+    what was told before is not true any more.
     A request whose ``known`` says that something is there goes through Express, which holds up to
     ``depth`` in each of its stages; chains that are not for it go on through a ChainLane, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
@@ -81,7 +84,7 @@ class SendFetch(wiring.Component):
                 "slot_data": Out(128),
                 "release": In(stream.Signature(8)),
                 "queue_read": Out(TableRead(16, QueueRow)),
-                "queue_reset": In(stream.Signature(16)),
+                "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
@@ -127,7 +130,17 @@ class SendFetch(wiring.Component):
         m.d.sync += [came.eq(taken), gone.eq(answered), under_way.eq(under_way + came - gone)]
         m.d.comb += self.idle.eq((under_way == 0) & ~came)
         sinks = self._sinks(m, express)
-        self._front(m, express, polls, under_way, taken, sinks.level == 0)
+        # A dropped queue's lines have to come back; what is under way may still be given one.
+        m.submodules.given = given = GivenLines(lines=config.send_lines)
+        resting = Signal()
+        m.d.comb += [
+            resting.eq((under_way == 0) & (sinks.level == 0)),
+            given.ask.eq(self.queue_reset.valid & resting),
+            given.asked.eq(self.queue_reset.payload.queue),
+            given.back.eq(lines.i.valid & lines.i.ready),
+            given.back_line.eq(lines.i.payload),
+        ]
+        self._front(m, express, polls, given.none, taken)
 
         # Verdicts of the express path, in order: done, or for the lane.
         waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
@@ -156,6 +169,11 @@ class SendFetch(wiring.Component):
             lane.i.payload.desc.eq(job.desc),
             lane.i.payload.size_log2.eq(job.size_log2),
             lane.i.payload.head.eq(verdict.head),
+        ]
+        m.d.comb += [
+            given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
+            given.line.eq(verdict.line),
+            given.queue.eq(job.request.queue),
         ]
         with m.If(lane.i.valid & lane.i.ready):
             m.d.sync += lane_line.eq(verdict.line)
@@ -288,14 +306,18 @@ class SendFetch(wiring.Component):
         m.d.sync += self.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
         return sinks
 
-    def _front(self, m: Module, express, polls, under_way, taken, told) -> None:
-        """Requests to the express path or to the polls, a request in 3 cycles."""
+    def _front(self, m: Module, express, polls, dropped, taken) -> None:
+        """Requests to the express path or to the polls, a request in 3 cycles. ``dropped``: nothing
+        of the queue to reset is left; ``taken``: a request is."""
         request = Signal(FetchRequest, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
         ahead = Signal(16, reset_less=True)
         known = Signal()
         job, poll = express.i.payload, polls.i.payload
+        refused, refusing = Signal(), Signal()  # a request for the queue that is being reset
+        reset = self.queue_reset.payload.queue
         m.d.comb += [
+            refused.eq(self.queue_reset.valid & (self.req.payload.queue == reset)),
             self.queue_read.index.eq(self.req.payload.queue),
             known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
             job.request.eq(request),
@@ -307,18 +329,17 @@ class SendFetch(wiring.Component):
         ]
         with m.FSM(name="front"):
             with m.State("IDLE"):
-                with m.If(self.queue_reset.valid):
-                    with m.If((under_way == 0) & told):
-                        m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
-                with m.Else():
-                    m.d.comb += self.req.ready.eq(1)
-                    m.d.sync += request.eq(self.req.payload)
-                    with m.If(self.req.valid):
-                        m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
-                        m.next = "ROW"
+                m.d.sync += [request.eq(self.req.payload), refusing.eq(refused)]
+                m.d.comb += self.req.ready.eq(~self.queue_reset.valid | refused)
+                with m.If(self.req.valid & self.req.ready):
+                    m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
+                    m.next = "ROW"
+                with m.Elif(dropped):
+                    m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
             with m.State("ROW"):
                 m.d.sync += [
                     row.eq(self.queue_read.row),
+                    row.enabled.eq(self.queue_read.row.enabled & ~refusing),
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "START"

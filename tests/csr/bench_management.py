@@ -19,7 +19,15 @@ LATENCY = 3  # of a table's window one more
 #: Cycles that the windows' RAM takes to clear itself, and a row to move between it and the table.
 CLEAR, MOVE = 520, 30
 #: Commands that leave on a stream.
-STREAMS = ("arm_cq", "activate_send", "activate_receive", "activate_reply", "restart", "drop")
+STREAMS = (
+    "arm_cq",
+    "activate_send",
+    "activate_receive",
+    "activate_reply",
+    "restart",
+    "drop",
+    "drop_queue",
+)
 
 
 class Bus:
@@ -439,6 +447,7 @@ async def commands(dut):
             7 | 0xFFFE << 14 | 0x8000_0001 << 30 | 0xABCDEF << 62,
         ),
         "drop": ({"qp": 0x1234}, 0x1234),
+        "drop_queue": ({"queue": 0x8765}, 0x8765 | 1 << 16),
     }
     assert set(streams) == set(STREAMS)
     await bus.write("command.restart_offset", 0x8000_0001)

@@ -71,6 +71,9 @@ class FakeHardware:
     async def drop(self, pair):
         self.log.append(("drop", pair))
 
+    async def drop_queue(self, queue):
+        self.log.append(("drop_queue", queue))
+
     async def clear_counters(self, pair):
         self.log.append(("clear_counters", pair))
 

@@ -101,7 +101,11 @@ def test_cqs():
     bench.ok(C.REQ_NOTIFY_CQ, cqn=0, flags=0xFFFFFFFD)
     assert bench.hardware.log == [("arm_cq", 0, 1)]
     bench.ok(C.DESTROY_CQ, cqn=0)
-    assert bench.hardware.log == [("drain",), ("write", "cq", 0)]
+    assert bench.hardware.log == [
+        ("drain",),
+        ("write", "cq", 0),
+        ("drop_queue", CONFIG.cq_queue(0)),
+    ]
     assert bench.ok(C.CREATE_CQ, cqe=5).cqn == 0
     for _ in range(6):
         bench.ok(C.CREATE_CQ, cqe=5)

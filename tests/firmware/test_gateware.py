@@ -48,7 +48,14 @@ class Rooms:
         self.commands = []
 
     async def run(self, ctx):
-        streams = ("arm_cq", "activate_send", "activate_receive", "drop", "clear_counters")
+        streams = (
+            "arm_cq",
+            "activate_send",
+            "activate_receive",
+            "drop",
+            "drop_queue",
+            "clear_counters",
+        )
         for _ in range(DEADLINE):
             await ctx.tick()
             for name in TABLES:
@@ -128,5 +135,13 @@ def test_a_whole_qp():
     simulator.add_testbench(main)
     simulator.run()
     changed = ["activate_send", "activate_receive", "arm_cq", "drain", "drop"]
-    assert rooms.commands == ["clear_counters", *changed, "invalidate", "drain"]
+    dropped = ["drop_queue"] * 2
+    assert rooms.commands == [
+        "clear_counters",
+        *changed,
+        *dropped,
+        "invalidate",
+        "drain",
+        "drop_queue",
+    ]
     assert not any(any(table.values()) for table in rooms.rows.values())

@@ -279,6 +279,9 @@ def test_to_error_and_reset():
     bench.go(S.RESET)
     log = bench.hardware.log
     assert log[:3] == [("write", "qp_cfg", 2), ("drain",), ("drop", 2)]
+    queues = (CONFIG.sq_queue(2), CONFIG.rq_queue(2))
+    assert log[-2:] == [("drop_queue", queue) for queue in queues]
+    del log[-2:]
     assert {entry[1] for entry in log[3:]} == {"qp_fetch", "qp_tx", "qp_ack", "qp_rx", "qp_reply"}
     assert all(not bench.row(entry[1]) for entry in log[3:])
     for step in (S.INIT, S.RTR, S.RTS):

@@ -369,6 +369,50 @@ async def queue_pairs_come_and_go(dut):
 
 
 @cocotb.test()
+async def dropped_requests_stay_dropped(dut):
+    """Without RING_RESET the rings go on where they are: what was fetched before must be gone."""
+    p = await Pair.up(dut)
+    features = ALL_FEATURES & ~Feature.RING_RESET.mask
+    for again, ahead in (("destroy", 5), ("reset", 5), ("destroy", 1), ("reset", 1)):
+        await p.again(DriverOptions(features=features))
+        data = DATA[50_000:50_200]
+        p.mrs[0].write(data)
+        # Receives that nobody uses, sends that find no receive: all are fetched ahead.
+        for number in range(ahead):
+            await p.qps[1].post_recv(RecvWR(100 + number, [p.mrs[1].sge(4096 * number, 4096)]))
+        sends = [p.request(WrOpcode.SEND, [p.mrs[1].sge(0, 64)], number=50 + n) for n in range(5)]
+        await p.qps[1].post_send(sends)
+        await Timer(10, "us")
+        before = p.mrs[1].read(20_480)
+        if again == "destroy":
+            for qp in p.qps:
+                await qp.close()
+            p.qps = await connect(p.nodes, p.pds, p.cqs)
+        else:
+            attributes = [await qp.query() for qp in p.qps]
+            for qp in p.qps:
+                await qp.modify(QPAttr(qp_state=QpState.RESET), 1)
+            for qp, attr in zip(p.qps, attributes, strict=True):
+                attr.sq_psn = attr.rq_psn = 7
+                await qp.to_rts(attr)
+        assert not await p.cqs[0].poll(10) and not await p.cqs[1].poll(10)
+        # What is posted now is served, both ways, and nothing else.
+        for number in range(3):
+            await p.qps[1].post_recv(RecvWR(200 + number, [p.mrs[1].sge(30_000, 200)]))
+            send = p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 200)], number=7 + number)
+            await p.qps[0].post_send(send)
+            (wc,), (got,) = await p.good(), await p.good(side=1)
+            assert (wc.wr_id, got.wr_id, got.byte_len) == (7 + number, 200 + number, 200), again
+            assert np.array_equal(p.mrs[1].read(200, 30_000), data)
+            await p.qps[0].post_recv(RecvWR(300 + number, [p.mrs[0].sge(1000, 64)]))
+            send = p.request(WrOpcode.SEND, [p.mrs[1].sge(30_000, 64)], number=20 + number)
+            await p.qps[1].post_send(send)
+            (wc,), (got,) = await p.good(side=1), await p.good()
+            assert (wc.wr_id, got.wr_id) == (20 + number, 300 + number), again
+        assert np.array_equal(p.mrs[1].read(20_480), before), "a dropped receive was written"
+
+
+@cocotb.test()
 async def reset_stops_a_message(dut):
     """Once MODIFY_QP to RESET has returned, nothing of the QP goes out; the others go on."""
     p = await Pair.up(dut, length=1 << 20)

@@ -216,6 +216,27 @@ async def reset_while_many_wait(dut):
 
 
 @cocotb.test()
+async def dropped_queue(dut):
+    """A CQ that is dropped goes on at its index: entries read ahead are read again."""
+    bench = ManyBench(dut, seed=17, latency=30)
+    (cq,), (ring,) = await bench.pairs(1)
+    for turn in range(6):
+        for _ in range(3):
+            bench.complete(cq, ring, bench.fill(cq))
+        behind = [bench.fill(cq) for _ in range(5)]  # for CQEs that never come
+        await bench.timed()
+        await bench.queue_reset(cq.number | 1 << 16)
+        await bench.queue_reset(ring.number | 1 << 16)
+        index = 3 * (turn + 1)
+        assert await bench.program("used", cq.number) == index
+        assert await bench.program("used", ring.number) == index
+        cq.avail = index
+        cq.set_index(index)
+        del cq.heads[-len(behind) :]
+        await bench.program("cq", cq.number - 1, pack(CqRow, {"position": index}))
+
+
+@cocotb.test()
 async def windows_while_running(dut):
     """The firmware reads and writes rows of other CQs and queues while completions go by."""
     bench = ManyBench(dut, seed=14, latency=30, stall=0.1)

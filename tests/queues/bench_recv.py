@@ -261,6 +261,56 @@ async def kept_lines(dut):
 
 
 @cocotb.test()
+async def dropped_queue(dut):
+    """What was offered before a queue is dropped is not used: neither what lies in lines, nor what
+    a notification told of, nor for a request that waits meanwhile. Its positions go on."""
+    bench = RecvBench(dut, seed=31, latency=60)
+    await bench.start()
+    rng = bench.rng
+    queue, other = (bench.queue(CONFIG.rq_queue(pair), 64) for pair in (1, 2))
+
+    def offer(one):
+        data, expected = wqes.recv_wqe(rng, wqes.random_sges(rng, 1))
+        position, head = bench.offer(one, data)
+        return position, expected["wr_id"], head
+
+    statuses = set()
+    for late in range(0, 400, 40):
+        queue.spare = list(range(64))
+        base = queue.avail
+        for _ in range(3):
+            offer(queue)
+        if late % 80 == 0:  # and so the others are fetched ahead
+            await bench.ask(queue, base, last=1)
+            base += 1
+        bench.doorbell.queue.append({"qp": 1, "flags": 2})
+        await bench.cycles(late)
+        bench.reset.queue.append(queue.number | 1 << 16)
+        await bench.until(lambda: bench.reset.offered, 10)
+        # A request made before it knew: answered in time, or empty while the drop waits.
+        got = await bench.ask(queue, base)
+        assert got["status"] in (wqes.EMPTY, wqes.OK)
+        statuses.add(got["status"])
+        # Behind it nothing is asked, and only what the last drop has left could be fetched.
+        bench.reset.queue.append(queue.number | 1 << 16)
+        taken = 2 * len(range(0, late + 1, 40))
+        await bench.until(lambda taken=taken: bench.reset.taken == taken, 2000, "the drop")
+        # Other WQEs at the same positions, with other heads.
+        queue.avail = base
+        queue.set_index(base)
+        before = len(bench.memory.reads)
+        await bench.cycles(500)
+        assert len(bench.memory.reads) == before, "of a queue that was dropped"
+        for _ in range(2):
+            position, wr_id, head = offer(queue)
+            got = await bench.ask(queue, position, last=1)
+            assert (got["status"], got["wqe"]["wr_id"], got["head"]) == (wqes.OK, wr_id, head)
+        position, wr_id, head = offer(other)
+        assert (await bench.ask(other, position, last=1))["wqe"]["wr_id"] == wr_id
+    assert statuses == {wqes.EMPTY, wqes.OK}
+
+
+@cocotb.test()
 async def forgotten_in_time(dut):
     """A sink is forgotten before its position can come again, unless it is asked for."""
     bench = RecvBench(dut, seed=4)

@@ -178,6 +178,38 @@ async def entries_are_forgotten_with_the_queue(dut):
 
 
 @cocotb.test()
+async def dropped_queue(dut):
+    """A queue is dropped when its lines have come back; a request meanwhile finds it empty."""
+    bench = SendBench(dut, seed=41, latency=40)
+    await bench.start()
+    rng, (queue, other) = bench.rng, (bench.queue(1, 64), bench.queue(2, 64))
+    for one in (queue, other, queue):
+        data, expected = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
+        one.offer(one.chain(buffers(bench, data, []), rng=rng))
+    for one in (queue, other):
+        bench.ask(one, 0, known=1)
+    lines = [(await bench.answer())["line"] for _ in range(2)]
+    bench.reset.queue.append(queue.number | 1 << 16)
+    await bench.until(lambda: bench.reset.offered, 10)
+    bench.ask(queue, 1, known=2)
+    assert (await bench.answer())["status"] == wqes.EMPTY
+    bench.ask(other, 1, known=1)
+    await bench.cycles(400)
+    assert bench.reset.taken == 0, "a line holds a WQE of the queue"
+    bench.release.queue.append(lines[0])
+    await bench.until(lambda: bench.reset.taken == 1, 100, "the drop")
+    assert (await bench.answer())["status"] == wqes.EMPTY  # the other queue's, which has waited
+    # Another WQE at the next position, with another head.
+    queue.avail = 1
+    data, expected = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
+    head = queue.chain(buffers(bench, data, []), rng=rng)
+    queue.offer(head)
+    bench.ask(queue, 1, known=2)
+    got = await bench.answer()
+    assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, expected, head)
+
+
+@cocotb.test()
 async def reset_of_a_queue_waits_for_what_is_under_way(dut):
     """With many WQEs in flight, no request is taken and none answered too early."""
     bench = SendBench(dut, seed=24, latency=100)
