@@ -16,7 +16,6 @@ from hdl.ports.jobs import (
     Activation,
     DropQueue,
     FetchRequest,
-    FetchStatus,
     LineUse,
     QueueError,
     ReadSink,
@@ -39,6 +38,7 @@ from .recv_states import (
     RecvQueue,
     ahead_states,
     forget_states,
+    refuse,
     request_states,
 )
 
@@ -393,11 +393,8 @@ class RecvFetch(wiring.Component):
         )
         with m.FSM(name="state") as fsm:
             with m.State("CLEAR"):
-                m.d.comb += [
-                    table.write.index.eq(clear),
-                    table.write.row.eq(0),
-                    table.write.enable.eq(1),
-                ]
+                m.d.comb += [table.write.index.eq(clear), table.write.enable.eq(1)]
+                m.d.comb += table.write.row.eq(0)
                 m.d.sync += [clear.eq(clear + 1), cleared.eq(cleared | (clear == config.qps - 1))]
                 with m.If(cleared & ~lines.clearing):
                     m.next = "IDLE"
@@ -411,15 +408,7 @@ class RecvFetch(wiring.Component):
                     load(request.qp, request.queue)
                     m.next = "ASK"
                 with m.Elif(self.req.valid & refused & ~(waiting | indexing)):
-                    # Nobody gets what was offered before: the queue is empty for now.
-                    m.d.comb += self.req.ready.eq(1)
-                    m.d.sync += [
-                        request.eq(self.req.payload),
-                        answer.status.eq(FetchStatus.EMPTY),
-                        answer.available.eq(self.req.payload.position),
-                        lines.current_valid.eq(0),
-                    ]
-                    m.next = "REFUSE"
+                    refuse(m, parts)
                 with m.Elif(drops):
                     load(reset_pair >> 1, 0)
                     m.d.sync += after.eq(After.RESET)
@@ -450,10 +439,6 @@ class RecvFetch(wiring.Component):
                     sweep_on()
                     with m.If(lines.swept):
                         m.next = "OWNER"
-            with m.State("REFUSE"):
-                m.d.comb += self.rsp.valid.eq(1)
-                with m.If(self.rsp.ready):
-                    m.next = "IDLE"
             request_states(m, parts)
             ahead_states(m, parts)
             forget_states(m, parts)

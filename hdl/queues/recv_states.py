@@ -16,6 +16,7 @@ __all__ = [
     "RecvQueue",
     "ahead_states",
     "forget_states",
+    "refuse",
     "request_states",
 ]
 
@@ -172,6 +173,10 @@ def request_states(m: Module, p: Parts) -> None:
         with m.If(p.path.i.ready):
             m.d.sync += p.waiting.eq(1)
             m.next = "NOTE"
+    with m.State("REFUSE"):
+        m.d.comb += p.port.rsp.valid.eq(1)
+        with m.If(p.port.rsp.ready):
+            m.next = "IDLE"
     with m.State("ERROR"):
         with m.If(p.port.error.ready):
             m.d.sync += p.complains.eq(0)
@@ -203,6 +208,19 @@ def request_states(m: Module, p: Parts) -> None:
             m.d.comb += [p.table.write.enable.eq(1), p.ahead.more.valid.eq(p.asks_more)]
             with m.If(~p.asks_more | p.ahead.more.ready):
                 m.next = "IDLE"
+
+
+def refuse(m: Module, p: Parts) -> None:
+    """Nobody gets what was offered before a queue was dropped: it is empty for now (REFUSE)."""
+    asked = p.port.req
+    m.d.comb += asked.ready.eq(1)
+    m.d.sync += [
+        p.request.eq(asked.payload),
+        p.answer.status.eq(FetchStatus.EMPTY),
+        p.answer.available.eq(asked.payload.position),
+        p.lines.current_valid.eq(0),
+    ]
+    m.next = "REFUSE"
 
 
 def ahead_states(m: Module, p: Parts) -> None:
