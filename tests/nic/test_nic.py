@@ -16,7 +16,6 @@ BENCHES = [
     "receive_errors",
     "modify_to_error_flushes",
     "queue_pairs_come_and_go",
-    "dropped_requests_stay_dropped",
     "reset_stops_a_message",
     "completion_events",
     "ring_shapes",
