@@ -33,10 +33,10 @@ class HostSide(wiring.Component):
     Members: ``host``: the card's edge; ``intx`` Out (level, of the function without MSI-X).
     ``recv``, ``send``, ``completion``, ``control``: one port for each virtqueue engine; ``memory``:
     the memory box's host reads and writes. ``doorbell`` Out. ``queue_reset`` Out: queues that the
-    driver resets, taken when it is done. ``csr`` Out: the management function's registers. ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``,
-    ``qp_counters`` Out: what the guest's driver reads. ``status``: see ``FunctionStatus``.
-    ``room_reset`` Out: a device reset holds the other boxes in reset; ``tables_ready`` In: their
-    tables are cleared.
+    driver resets, taken when it is done. ``csr`` Out: the management function's registers.
+    ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``, ``qp_counters`` Out:
+    what the guest's driver reads. ``status``: see ``FunctionStatus``. ``room_reset`` Out: a device
+    reset holds the other boxes in reset; ``tables_ready`` In: their tables are cleared.
     Payload to send has a read engine of its own, with half of the tags: what a room waits for does
     not queue behind payload in bulk.
     Latency and throughput: see the parts. Reset: see ``ResetSequence``.
