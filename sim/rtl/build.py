@@ -33,6 +33,7 @@ from sim.rtl import env, runner
 from sim.rtl.env import BuildError, build_root
 from sim.rtl.readable import FILE as PROBES
 from sim.rtl.readable import MODEL, Probe, rules, save
+from sim.rtl.simulate import Call, simulate
 from sim.rtl.verilog import Factory, Rtl, digest, sources, verilog
 
 __all__ = [
@@ -114,7 +115,7 @@ class Results:
         return self.folder / "sim.log"
 
 
-def build_model(
+def build_model(  # noqa: PLR0913 - keywords, each with a default
     rtl: Rtl | Sequence[Rtl],
     *,
     top: str | None = None,
@@ -185,7 +186,7 @@ def build_model(
     return BuiltModel(top=top, folder=folder, waves=waves)
 
 
-def run(
+def run(  # noqa: PLR0913 - keywords, each with a default
     model: BuiltModel,
     *,
     test_module: str,
@@ -213,19 +214,17 @@ def run(
         seed = int(os.environ.get("COCOTB_RANDOM_SEED", _DEFAULT_SEED))
     label = os.environ.get("PYTEST_CURRENT_TEST", test_module).split(" (")[0]
     case = testcase if testcase is None or isinstance(testcase, str) else ",".join(testcase)
+    call = Call(
+        test_module=test_module,
+        testcase=case,
+        plusargs=plusargs,
+        extra_env={**(extra_env or {}), MODEL: str(model.folder)},
+        waves=waves,
+        seed=seed,
+        timeout_s=timeout_s,
+    )
     with _own_folder(f"{label}-{model.top}-{case or 'all'}") as folder:
-        problem = runner.simulate(
-            model.folder,
-            model.top,
-            folder=folder,
-            test_module=test_module,
-            testcase=case,
-            plusargs=plusargs,
-            extra_env={**(extra_env or {}), MODEL: str(model.folder)},
-            waves=waves,
-            seed=seed,
-            timeout_s=timeout_s,
-        )
+        problem = simulate(model.folder, model.top, call, folder)
         cases = _read_cases(folder / "results.xml")
         failed = [one for one in cases if not one.passed]
         if not problem and not cases:
@@ -235,7 +234,7 @@ def run(
         return Results(cases, folder, seed, folder / "dump.fst" if waves else None)
 
 
-def bench(
+def bench(  # noqa: PLR0913 - the keywords of the three it joins
     *,
     factory: Factory,
     test_module: str,

