@@ -11,20 +11,20 @@ BENCHES = [
     "inline_and_unsignalled",
     "every_mtu_and_both_ip_versions",
     "remote_errors",
-    "counters_of_each_qp",
     "local_errors",
     "receive_errors",
     "modify_to_error_flushes",
-    "queue_pairs_come_and_go",
     "reset_stops_a_message",
     "completion_events",
-    "ring_shapes",
     "reset_at_any_moment",
     "restart_at_every_packet",
-    "broken_rings",
     "cq_overflow",
     "full_rate",
 ]
+
+#: What no bit of the data path's width changes: at the width that builds and simulates sooner.
+#: Rings at 512 bits are tests/queues' matter.
+NARROW = ["counters_of_each_qp", "queue_pairs_come_and_go", "ring_shapes", "broken_rings"]
 
 REPLAYS = [
     "golden",
@@ -48,7 +48,7 @@ def test_two_nics(width, part):
     run(
         model(width),
         test_module="tests.nic.bench_nic",
-        testcase=BENCHES[part::2],
+        testcase=(BENCHES + (NARROW if width == 64 else []))[part::2],
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
     )
@@ -58,12 +58,12 @@ def test_two_nics(width, part):
 def test_recorded_traffic(width):
     """Every suitable capture from both sides; every mutation of one is reported.
 
-    Mutations at one width: it is the comparison that they test.
+    Mutations at the width that simulates sooner: it is the comparison that they test.
     """
     run(
         testbench.build(config=NicConfig(width=width), nics=1),  # what the replay command uses
         test_module="tests.nic.bench_replay",
-        testcase=None if width == 512 else REPLAYS,
+        testcase=None if width == 64 else REPLAYS,
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
     )
