@@ -17,7 +17,7 @@ from sim.tools import registers, site
 COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
 #: Pages that wait for their rewriting; each leaves this list with it.
-WAITING = "driver.md perf.md queues.md simulation.md "
+WAITING = "queues.md "
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: A file of the repository, named by its whole path.
 FILE = re.compile(

@@ -9,7 +9,11 @@ _HERE = Path(__file__).resolve().parent
 CLOCK = tuple(_HERE / name for name in ("clock_model.cpp", "clock.hpp"))
 _EVENTS = _HERE / "events.hpp"
 #: Sources of the host model.
-HOST = (*(_HERE / f"host_{name}" for name in ("model.sv", "model.cpp", "types.hpp")), _EVENTS)
+HOST = (
+    *(_HERE / f"host_{name}" for name in ("model.sv", "model.cpp", "types.hpp")),
+    _HERE / "tlp.hpp",
+    _EVENTS,
+)
 #: Sources of the link model.
 LINK = (_HERE / "link_model.sv", _HERE / "link_model.cpp", _EVENTS)
 #: Source of what lets Python reach the words of the gateware's memories.

@@ -17,6 +17,7 @@
 #include "events.hpp"
 #include "host_types.hpp"
 #include "svdpi.h"
+#include "tlp.hpp"
 
 namespace rocinante {
 namespace {
@@ -103,7 +104,8 @@ class Host final : public Timed {
         stats.writes += last;
         if (!stats.first_write_ps) stats.first_write_ps = now;
         stats.last_write_ps = now;
-        spend(now, write_free_, bytes * settings.write_ps_per_kib / 1024);
+        const std::uint64_t around = write_packets_.headers(settings.tlp_payload, addr, bytes, first);
+        spend(now, write_free_, (bytes + around) * settings.write_ps_per_kib / 1024);
     }
 
     void take_read(std::uint64_t now, std::uint32_t tag, std::uint64_t addr, std::uint32_t length) {
@@ -126,6 +128,8 @@ class Host final : public Timed {
         stats.reads_outstanding_max = std::max(stats.reads_outstanding_max, ++stats.reads_outstanding);
         if (!stats.first_read_ps) stats.first_read_ps = now;
         stats.last_read_ps = now;
+        const std::uint64_t requests = read_headers(settings.tlp_read, addr, length);
+        spend(now, write_free_, requests * settings.write_ps_per_kib / 1024);
     }
 
     void take_mmio() {
@@ -167,8 +171,9 @@ class Host final : public Timed {
             returning_.pop_front();
         }
         complete(now);
-        rd_ready = !stall(settings.stall_read);
-        wr_ready = !stall(settings.stall_write) && write_free_ <= now + period_;
+        const bool line_free = write_free_ <= now + period_;
+        rd_ready = !stall(settings.stall_read) && (line_free || !settings.tlp_read);
+        wr_ready = !stall(settings.stall_write) && line_free;
         mmio_valid = !mmio_.empty() && mmio_.front().earliest <= now;
     }
 
@@ -184,6 +189,7 @@ class Host final : public Timed {
     int current_ = -1;  // index in ready_ of the completion being sent
     std::uint64_t order_ = 0, pending_ = 0, read_free_ = 0, write_free_ = 0, period_ = 0;
     std::uint32_t burst_left_ = 0;
+    WritePackets write_packets_;
     std::uint64_t burst_next_ = 0;
 
     bool stall(std::uint64_t of256) { return of256 && random_.below(256) < of256; }
@@ -278,6 +284,7 @@ class Host final : public Timed {
         rsp_last = true;
         bool chunk_ends = true;
         std::uint32_t bytes = beat;
+        std::uint64_t headers = settings.tlp_payload ? kTlpShort : 0;
         if (!read.fault) {
             if (!read.begun) flush(read.order);
             read.begun = true;
@@ -286,6 +293,7 @@ class Host final : public Timed {
             for (auto &word : rsp_data) word = random_.next();  // lanes not asked for
             std::memcpy(reinterpret_cast<std::uint8_t *>(rsp_data.data()) + skip,
                         memory + (read.addr - base), bytes);
+            headers = completion_headers(settings.tlp_payload, read.addr, bytes, read.tlp_left);
             read.addr += bytes;
             read.length -= bytes;
             rsp_last = read.length == 0;
@@ -305,7 +313,7 @@ class Host final : public Timed {
             }
         }
         if (rsp_last || chunk_ends) current_ = -1;
-        spend(now, read_free_, bytes * settings.read_ps_per_kib / 1024);
+        spend(now, read_free_, (bytes + headers) * settings.read_ps_per_kib / 1024);
     }
 
   public:

@@ -23,6 +23,9 @@ struct Settings {
     std::uint64_t stall_write = 0;        // ... a write beat
     std::uint64_t stall_completion = 0;   // ... bring no completion
     std::uint64_t seed = 1;
+    // PCIe's packets count against the limits: largest payload of one (MPS) and largest read of one
+    // request (MRRS), bytes; 0 = data alone counts.
+    std::uint64_t tlp_payload = 0, tlp_read = 0;
 };
 
 struct Stats {
@@ -38,6 +41,7 @@ struct Read {
     std::uint64_t ready, addr, order;
     std::uint32_t length, tag;
     bool fault, begun;
+    std::uint32_t tlp_left;  // bytes to the end of the completion packet that has begun
 };
 
 struct Write {

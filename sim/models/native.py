@@ -66,6 +66,8 @@ class HostSettings(ctypes.Structure):
         "stall_write",
         "stall_completion",
         "seed",
+        "tlp_payload",
+        "tlp_read",
     )
 
 

@@ -179,7 +179,7 @@ class Host:
         native.library().clock_wake()
         return self._stats
 
-    def set(
+    def set(  # noqa: PLR0913 - one keyword for each setting
         self,
         *,
         read_latency_ns: float = 500,
@@ -195,13 +195,15 @@ class Host:
         stall_write: float = 0,
         stall_completion: float = 0,
         seed: int = 1,
+        tlp_payload: int = 0,
+        tlp_read: int = 0,
     ) -> None:
         """Set all of the host's behaviour; what is not named returns to its default.
 
-        gbps: bandwidth of data in Gb/s, 0 = what the port takes. chunk_bytes: completions of
-        different reads alternate at multiples of it, 0 = at every beat. reorder: tags complete in
-        any order.
-        stall_*: share of cycles (0 to below 1) in which it is not ready, or completes nothing.
+        gbps: bandwidth in Gb/s, 0 = what the port takes. tlp_*: headers of PCIe's packets count
+        in it, with such payloads (MPS) and read requests (MRRS) at most, bytes; 0: data alone.
+        chunk_bytes: completions of different reads alternate at multiples of it, 0 = at every beat.
+        reorder: tags complete in any order. stall_*: share of cycles that refuse or complete none.
         """
         values = {
             "read_latency_ps": read_latency_ns * 1000,
@@ -217,6 +219,8 @@ class Host:
             "stall_write": stall_write * 256,
             "stall_completion": stall_completion * 256,
             "seed": seed,
+            "tlp_payload": tlp_payload,
+            "tlp_read": tlp_read,
         }
         for name, value in values.items():
             if value < 0 or (name.startswith("stall") and value >= 256):

@@ -135,6 +135,7 @@ _COMMANDS = (
     ("demo", "sim.tools.demo", "Run two simulated NICs against each other."),
     ("replay", "sim.tools.replay.command", "Put a card in the place of a machine of a capture."),
     ("perf", "sim.tools.perf.command", "Measure bandwidth, message rate and latency."),
+    ("figures", "sim.tools.perf.table", "Measure the recorded figures again and compare."),
     ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
     ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
     ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),

@@ -180,6 +180,37 @@ async def bandwidth_of_data(dut):
 
 
 @cocotb.test()
+async def headers_count_in_the_limit(dut):
+    """20 bytes for each packet below 4 GiB: completions, writes, and requests on writes' way."""
+    bench = await start(dut)
+    host, beat = bench.hosts[0], bench.config.bytes_per_beat
+    card = Card(host)
+    await card.set_up()
+    gbps = 0.2 * 8 * beat * 1000 / bench.period_ps
+
+    async def copied(**settings):
+        """Time in ns from the first to the last write, and read request."""
+        host.set(reorder=False, **settings)
+        native.clear(host.stats)
+        await card.copy(4096, 8192, 4096)
+        seen = host.stats
+        return seen.last_write_ps - seen.first_write_ps, seen.last_read_ps - seen.first_read_ps
+
+    for name in ("read_gbps", "write_gbps"):
+        plain, _ = await copied(**{name: gbps})
+        for payload in (64, 128, 256):
+            took, _ = await copied(**{name: gbps}, tlp_payload=payload)
+            assert took == pytest.approx(plain * (payload + 20) / payload, rel=0.04), (
+                name,
+                payload,
+            )
+    # 16 reads of 256 bytes, each asked for in four packets.
+    _, took = await copied(write_gbps=gbps, tlp_read=64)
+    assert took / 1000 == pytest.approx(8 * 15 * 4 * 20 / gbps, rel=0.1)
+    assert (host.memory.bytes[4096:8192] == host.memory.bytes[8192:12288]).all()
+
+
+@cocotb.test()
 async def watches(dut):
     """A handler is called for each write to what is watched, when it is visible, and no other."""
     bench = await start(dut)

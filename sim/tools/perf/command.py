@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import click
 from sim.rtl import env
 from sim.tools import console
 from sim.tools.perf.plan import MANY, OPERATIONS, OPTIONAL, Plan
-from sim.tools.perf.report import Row, body, footer, header, make_row
+from sim.tools.perf.report import Row, body, footer, header, make_row, unsteady
 
-__all__ = ["measure", "perf"]
+__all__ = ["measure", "perf", "plan_of"]
 
 #: Real time for one simulation, s; a stall in simulated time ends it much earlier.
 TIMEOUT_S = 24 * 3600.0
@@ -66,6 +67,9 @@ Say = Callable[[str], None]
     show_default=True,
     help="Host data each way; 0: no limit.",
 )
+@click.option(
+    "--tlp-headers", is_flag=True, help="Headers of PCIe's packets count in --host-gbps too."
+)
 @click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
 @click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
@@ -113,12 +117,7 @@ def perf(
     OP is one of write_bw, send_bw, read_bw, write_lat, send_lat, read_lat.
     """
     with console.stops():
-        if op not in OPERATIONS:
-            raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
-        if options["qps"] == MANY["qps"]:
-            options["qps"] -= 2  # all of them: pairs 0 and 1 are not a driver's to use
-        default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
-        plan = Plan(op=op, sizes=(default if size is None else size,), **options)
+        plan = _plan(op, size, everything, options)
         if everything and not plots.is_dir():
             raise ValueError(f"--plots {plots} is no folder")
         plans = [plan.sweep(), *plan.scan()] if everything else [plan]
@@ -126,7 +125,11 @@ def perf(
     show = str(json_file) != "-"
     rows = []
     for each in plans:
+        for text in each.warnings():
+            _warn(text)
         found = measure(each, pcap, apart=everything)
+        for text in filter(None, map(unsteady, found)):
+            _warn(text)
         rows.append(found)
         if show:
             for line in (*header(each), *body(each, found), *footer(each, found)):
@@ -142,6 +145,32 @@ def perf(
             scan += [row for found in rows[1:] for row in found]
             files += draw(plan, scan, "qps", plots)
         console.err.print(*files, sep="\n", highlight=False)
+
+
+def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any]) -> Plan:
+    """The plan that the command line asks for; ValueError names what is bad."""
+    if op not in OPERATIONS:
+        raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {op!r}")
+    qps = options["qps"]
+    if qps == MANY["qps"]:
+        qps -= 2  # all of them: pairs 0 and 1 are not a driver's to use
+    default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
+    return Plan(op=op, sizes=(default if size is None else size,), **{**options, "qps": qps})
+
+
+def plan_of(line: str) -> Plan:
+    """The plan of a command line, without its ``rocinante perf``; ValueError for a bad one."""
+    try:
+        found = perf.make_context("perf", shlex.split(line)).params
+    except click.ClickException as error:
+        raise ValueError(f"{line}: {error.message}") from None
+    for name in ("json_file", "pcap", "plots"):
+        found.pop(name)
+    return _plan(found.pop("op"), found.pop("size"), found.pop("everything"), found)
+
+
+def _warn(text: str) -> None:
+    console.err.print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
 
 
 def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> list[Row]:

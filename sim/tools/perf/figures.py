@@ -18,7 +18,7 @@ from hdl.wire.headers import BTH, UDP
 from hdl.wire.opcodes import ROCE_OPCODES
 from sim.wire.pcap import read_pcap
 
-__all__ = ["Latency", "Rates", "Packets", "data_packets", "rates", "stages"]
+__all__ = ["Latency", "Rates", "Packets", "data_packets", "quarters", "rates", "stages"]
 
 #: What a frame takes on the line beside its bytes: preamble 8, FCS 4, gap 12.
 LINE_OVERHEAD = 24
@@ -108,6 +108,18 @@ def rates(packets: Packets, line_gbps: float) -> Rates:
     parts = 8 * (begun[step:] - begun[:-step]) / np.maximum(spans, 1)
     share = packets.payload.sum() / packets.line.sum()
     return Rates(8 * float(begun[-1]) / took, float(parts.max()), line_gbps * float(share), took)
+
+
+def quarters(packets: Packets) -> list[float]:
+    """Rates in Gb/s of payload in each quarter of the time; empty with fewer than eight packets.
+
+    A packet's payload counts when its time stamp is, but the last one's is outside the time.
+    """
+    if packets.time.size < 8:
+        return []
+    bounds = np.linspace(packets.time[0], packets.time[-1], 5)
+    sums = np.histogram(packets.time[:-1], bounds, weights=packets.payload[:-1])[0]
+    return [float(bits) for bits in 8 * sums / np.diff(bounds)]
 
 
 def stages(

@@ -42,13 +42,24 @@ SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
 IN_FLIGHT = 8 << 20
 #: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
-TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 1024
+TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 4096
 #: Bytes that one line of the card's translation cache covers: eight pages.
 LINE_BYTES = 8 * PAGE_SIZE
 #: Memory of a host, and what one region of it may take, bytes.
 MEMORY, LARGEST_REGION = 1 << 30, 224 << 20
+#: More receives than a card fetches ahead of their packets. The warm-up of a SEND test takes what
+#: a card can have fetched before the first message, this many times over. It ends earlier, at so
+#: many bytes, with long messages: the line limits those.
+AHEAD, AHEAD_TURNS, AHEAD_BYTES = 1024, 4, 1 << 20
+#: Turns of the queues before the timed part when translations always miss.
+MISS_TURNS = 8
 #: Messages of a latency test, and those before them.
 LAT_ITERS, LAT_WARM = 100, 10
+#: Entries of a latency test's CQs: with few the card would often come to the end of what it knows
+#: of the ring, and the time to read on would be in the figures.
+LAT_CQ = 256
+#: PCIe's packets with ``tlp_headers``: largest payload of one, largest read of one request, bytes.
+TLP_PAYLOAD, TLP_READ = 256, 512
 LAT_SLOTS = 8
 
 
@@ -84,6 +95,7 @@ class Plan:
 
     Fields are named as the options; times in ns, rates in Gb/s, ``clock_mhz`` in MHz, ``iters``
     messages of each QP (None: as many as the size deserves), ``host_gbps`` 0 for no limit,
+    ``tlp_headers`` whether the headers of PCIe's packets count in it,
     ``without`` virtio features that the driver does not ask for, ``places`` of a message in each
     QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
     next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
@@ -105,6 +117,7 @@ class Plan:
     host_latency_ns: float = 500
     host_gbps: float = 110
     line_gbps: float = 100
+    tlp_headers: bool = False
     seed: int = 1
     without: tuple[str, ...] = ()
     places: int | None = None
@@ -112,6 +125,13 @@ class Plan:
     miss_qps: int = 0
 
     def __post_init__(self) -> None:
+        self._check_options()
+        self._check_kinds()
+        for size in self.sizes:
+            self._check_size(size)
+
+    def _check_options(self) -> None:
+        """Each option by itself is one that there is, or within its bounds."""
         config = self.config
         if self.op not in OPERATIONS:
             raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
@@ -130,6 +150,12 @@ class Plan:
         _within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
         _within("--host-gbps", self.host_gbps, 0, 10_000)
         _within("--line-gbps", self.line_gbps, 0.1, 1000)
+        for name in self.without:
+            if name not in OPTIONAL:
+                raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
+
+    def _check_kinds(self) -> None:
+        """Options go with the operation."""
         if self.inline and self.verb == "read":
             raise ValueError("--inline is for what is sent: not with a READ")
         if self.latency:
@@ -139,29 +165,27 @@ class Plan:
         for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
             if value is not None and (self.latency or self.verb == "send"):
                 raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
-        for shape in map(self.shape, self.sizes):
-            _within("--places", shape.slots, shape.least_slots, 1 << 20)
-            _within("--place-step", shape.stride, shape.size, 1 << 24)
-            most = 2 * config.translation_lines // shape.least_slots
-            _within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
-            if self.miss_qps:
-                _within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
-        for name in self.without:
-            if name not in OPTIONAL:
-                raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
+
+    def _check_size(self, size: int) -> None:
+        """Places, queues and memory are enough for messages of ``size`` bytes."""
+        config, shape = self.config, self.shape(size)
+        _within("--places", shape.slots, shape.least_slots, 1 << 20)
+        _within("--place-step", shape.stride, shape.size, 1 << 24)
+        most = 2 * config.translation_lines // shape.least_slots
+        _within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
+        if self.miss_qps:
+            _within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
         _within("the number of CQs", self.cqs, 1, config.cqs)
-        for size in self.sizes:
-            shape = self.shape(size)
-            if shape.slots > config.queue_size and self.places is None:
-                raise ValueError(
-                    f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
-                    f"{self.cq_mod} needs {shape.slots} receives, the queue has {config.queue_size}"
-                )
-            if self.region(size) > LARGEST_REGION:
-                raise ValueError(
-                    f"{self.qps} QPs with messages of {size} bytes need {self.region(size) >> 20} "
-                    f"MiB, at most {LARGEST_REGION >> 20}"
-                )
+        if shape.slots > config.queue_size and self.places is None:
+            raise ValueError(
+                f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
+                f"{self.cq_mod} needs {shape.slots} receives, the queue has {config.queue_size}"
+            )
+        if self.region(size) > LARGEST_REGION:
+            raise ValueError(
+                f"{self.qps} QPs with messages of {size} bytes need {self.region(size) >> 20} "
+                f"MiB, at most {LARGEST_REGION >> 20}"
+            )
 
     @property
     def config(self) -> NicConfig:
@@ -217,6 +241,8 @@ class Plan:
     @property
     def cq_entries(self) -> int:
         """Entries of each CQ."""
+        if self.latency:
+            return LAT_CQ
         return min(self.config.queue_size, -(-self.qps // self.cqs) * self._completions)
 
     @property
@@ -264,13 +290,27 @@ class Plan:
             batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))
         slots = self.places or depth + 2 * max(batch, signal)
         share = TIMED_BYTES // size // self.qps
-        iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, 4)
+        iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, depth, 4)
         iters = iters if self.iters is None else self.iters
-        shape = Shape(size, depth, batch, signal, slots, stride, slots, iters * self.qps)
         # Every slot once: then all translations are known. Few when one line holds many slots.
-        if slots * shape.stride <= LINE_BYTES:
-            shape = replace(shape, warm=2 * max(batch, signal))
-        return shape
+        warm = slots if slots * stride > LINE_BYTES else 2 * max(batch, signal)
+        if self.miss_qps:  # until the checks of all packets that are on their way wait for misses
+            warm = max(warm, MISS_TURNS * depth)
+        if self.verb == "send":
+            ahead = AHEAD_TURNS * min(slots, -(-AHEAD // self.qps))
+            warm = max(warm, min(ahead, AHEAD_BYTES // size // self.qps))
+        return Shape(size, depth, batch, signal, slots, stride, warm, iters * self.qps)
+
+    def warnings(self) -> list[str]:
+        """What makes the figures of this plan doubtful, before anything runs."""
+        if self.latency:
+            return []
+        return [
+            f"--iters {self.iters} is below the {shape.depth} messages of {shape.size} bytes that "
+            f"each QP has outstanding: the timed part is shorter than one turn of the queues"
+            for shape in map(self.shape, self.sizes)
+            if self.iters is not None and self.iters < shape.depth
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The options, for ``from_json``."""

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sim.tools.perf.figures import Latency, Packets, Rates, data_packets, rates, stages
+from sim.tools.perf.figures import Latency, Packets, Rates, data_packets, quarters, rates, stages
 from sim.tools.perf.plan import Plan
 
-__all__ = ["Row", "body", "footer", "header", "make_row"]
+__all__ = ["STEADY", "Row", "body", "footer", "header", "make_row", "unsteady"]
 
+#: By how much the quarters of a steady run may differ, as a share of their mean.
+STEADY = 0.05
 _RULE = "-" * 96
 _STAGES = {
     "doorbell_to_wire": "doorbell at the card to first bit on the line",
@@ -94,6 +96,7 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "wire_limit_gbps": seen.limit,
             "ratio": seen.average / seen.limit,
             "mmsg_s": seen.average * 1000 / (8 * size),
+            "quarters_gbps": [] if plan.latency else quarters(packets),
             "latency_ns": _spread(latency),
             "cycles": found["cycles"],
             "bytes_verified": found["bytes_verified"],
@@ -107,6 +110,21 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
         seen.peak,
         latency,
         parts,
+    )
+
+
+def unsteady(row: Row) -> str:
+    """A warning about a timed part that is not a steady state, or nothing."""
+    parts = row.json["quarters_gbps"]
+    if not parts:
+        return ""
+    spread = (max(parts) - min(parts)) * len(parts) / sum(parts)
+    if spread <= STEADY:
+        return ""
+    figures = ", ".join(f"{part:.2f}" for part in parts)
+    return (
+        f"{row.json['size']} B: the quarters of the run differ by {100 * spread:.1f} % ({figures} "
+        f"Gb/s): not a steady state, take more --iters"
     )
 
 
@@ -136,6 +154,7 @@ def header(plan: Plan) -> Iterator[str]:
     if plan.verb == "read":
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
+    limit += " with PCIe's headers" if plan.tlp_headers else ""
     rows += [
         ("Data path", f"{plan.width}[bit] at {plan.clock_mhz:g}[MHz]"),
         ("Host", f"{plan.host_latency_ns:g}[nsec] read latency, {limit} each way"),

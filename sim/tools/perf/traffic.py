@@ -21,7 +21,7 @@ from sim.bench.bulk.loader import bulk
 from sim.bench.system import Node, QpOptions, System, connect
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import CQ, MR, QP, RecvWR, SendWR
-from sim.tools.perf.plan import USUAL_QPS, Plan, Shape
+from sim.tools.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan, Shape
 
 __all__ = ["OPEN", "Ends", "Flow", "Side", "filled", "good"]
 
@@ -93,6 +93,8 @@ class Ends:
                 read_gbps=plan.host_gbps,
                 write_gbps=plan.host_gbps,
                 seed=plan.seed,
+                tlp_payload=TLP_PAYLOAD if plan.tlp_headers else 0,
+                tlp_read=TLP_READ if plan.tlp_headers else 0,
             )
         for wire in self.system.testbench.wires:
             wire.set(gbps=plan.line_gbps)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from sim.rtl import env
 from sim.rtl.env import BuildError, ToolError
+from sim.tools import console
 
 #: Family -> the synthesis command, without ``-top``. Out of context: no pads, no clock buffers.
 FAMILIES = {
@@ -187,7 +188,7 @@ def synthesise(
 ) -> Path:
     """Map ``sources`` to the cells of ``family``; returns the netlist (Yosys' JSON) in ``folder``.
 
-    say: is told every few seconds what Yosys is doing.
+    say: is told what is done; on a terminal every few seconds what Yosys is doing.
     Raises ToolError when Yosys is not installed, BuildError with the end of its log when it fails
     or ends without a netlist (it has been seen to end with status 0 after its mapper had died).
     """
@@ -212,7 +213,9 @@ def _size(file: Path) -> int:
 def _run(step: Step, folder: Path, say: Callable[[str], None]) -> None:
     (folder / f"{step.name}.ys").write_text(step.commands)
     log = folder / f"{step.name}.log"
-    with log.open("w") as output, _watch(log, lambda text: say(f"{step.name}: {text}")):
+    # A file does not need to know every few seconds what a terminal shows in one line.
+    watched = _watch(log, lambda text: say(f"{step.name}: {text}"))
+    with log.open("w") as output, watched if console.err.is_terminal else contextlib.nullcontext():
         done = subprocess.run(
             [sys.executable, "-P", "-c", _PROGRAM, f"{step.name}.ys"],
             cwd=folder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.tools.perf.figures import Latency, data_packets, rates
+from sim.tools.perf.figures import Latency, data_packets, quarters, rates
 from sim.wire.packets import build
 from sim.wire.pcap import write_pcap
 
@@ -40,6 +40,16 @@ def test_half_the_time_nothing(tmp_path) -> None:
     seen = rates(data_packets(tmp_path / "x.pcap"), 100)
     assert seen.average == pytest.approx(8 * 199 * 1000 / 29800)
     assert seen.peak == pytest.approx(80)
+
+
+def test_quarters(tmp_path) -> None:
+    """Half of the time at full rate, then half of it: each quarter for itself."""
+    frame = build(WRITE_ONLY, payload=bytes(1000), va=0, rkey=0, dma_length=1000)
+    times = [100 * i for i in range(100)] + [10_000 + 200 * i for i in range(51)]
+    write_pcap(tmp_path / "x.pcap", [(time, frame) for time in times])
+    packets = data_packets(tmp_path / "x.pcap")
+    assert quarters(packets) == pytest.approx([80, 80, 40, 40])
+    assert quarters(packets.between(0, 600)) == []  # seven packets
 
 
 def test_only_payload_counts(tmp_path) -> None:

@@ -155,3 +155,27 @@ def test_json_there_and_back() -> None:
 def test_line_rate_is_what_the_wire_model_can_do() -> None:
     assert plan(line_gbps=100).line == 100
     assert plan(line_gbps=30).line == 8000 / 267
+
+
+def test_few_messages_give_a_warning() -> None:
+    """Fewer than are outstanding: their rate is that of how they were posted."""
+    assert plan(size=64).warnings() == plan(size=64, iters=128).warnings() == []
+    assert plan("read_lat", iters=1).warnings() == []
+    (text,) = plan(size=64, iters=127).warnings()
+    assert text.startswith("--iters 127 is below the 128 messages of 64 bytes")
+    for qps in (1, 64, 126):
+        shape = plan(size=64, qps=qps).shape(64)
+        assert shape.timed >= shape.depth * qps
+
+
+def test_sends_warm_up_past_what_is_fetched_ahead() -> None:
+    """Receives that the card had before the first message are no part of what is timed."""
+    for qps in (1, 2, 4, 16, 64):
+        shape = plan("send_bw", 64, qps=qps).shape(64)
+        assert qps * shape.warm >= 4 * min(qps * shape.slots, 1024)
+    assert plan("send_bw", 65536).shape(65536).warm == plan(size=65536).shape(65536).warm
+
+
+def test_a_latency_test_does_not_use_up_its_ring() -> None:
+    shape = plan("read_lat").shape(64)
+    assert plan("read_lat").cq_entries > shape.warm + shape.timed

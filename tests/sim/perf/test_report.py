@@ -14,7 +14,7 @@ from sim.tools import cli
 from sim.tools.perf import command
 from sim.tools.perf.figures import data_packets
 from sim.tools.perf.plan import Plan
-from sim.tools.perf.report import Row, body, footer, header, make_row
+from sim.tools.perf.report import Row, body, footer, header, make_row, unsteady
 from sim.wire.packets import build
 from sim.wire.pcap import write_pcap
 
@@ -27,6 +27,7 @@ KEYS = [
     "wire_limit_gbps",
     "ratio",
     "mmsg_s",
+    "quarters_gbps",
     "latency_ns",
     "cycles",
     "bytes_verified",
@@ -75,6 +76,18 @@ def test_row_has_exactly_these_keys(tmp_path: Path) -> None:
     assert (row.json["host_reads_per_msg"], row.json["host_writes_per_msg"]) == (3.5, 1.25)
     assert (row.json["cycles"], row.json["sim_cycles_per_s"]) == (2600, 5000)
     assert row.json["bytes_verified"] == 6464
+
+
+def test_quarters_that_differ_are_told(tmp_path: Path) -> None:
+    row = make_row(PLAN, found(capture(tmp_path / "x.pcap")))
+    assert row.json["quarters_gbps"] == pytest.approx([5.12] * 4, rel=0.03)
+    assert unsteady(row) == ""
+    slower = replace(row, json=row.json | {"quarters_gbps": [21.0, 16.0, 10.5, 10.2]})
+    assert "64 B: the quarters of the run differ by 74.9 % (21.00, 16.00, 10.50, 10.20" in unsteady(
+        slower
+    )
+    few = make_row(replace(PLAN, op="write_lat"), found(capture(tmp_path / "x.pcap")))
+    assert few.json["quarters_gbps"] == [] and unsteady(few) == ""
 
 
 def test_directions_are_added(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The recorded table of figures: its file, how it is compared, and the page that shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.tools import cli
+from sim.tools.perf import recorded
+from sim.tools.perf.command import plan_of
+from sim.tools.perf.recorded import FILE, PAGE, Recorded, figures, load, page, save, verdict
+
+RATE = Recorded("write_bw -s 64", "rates", figures={"gbps": 10.0, "mmsg_s": 19.5, "ratio": 0.3})
+TIME = Recorded("read_lat", "times", figures={"min": 3600.0, "p50": 4000.0, "max": 5000.0})
+
+
+def test_table_is_whole() -> None:
+    rows = load()
+    assert len(rows) >= 10 and len({row.command for row in rows}) == len(rows)
+    assert sum(row.quick for row in rows) >= 6
+    for row in rows:
+        plan = plan_of(row.command)
+        assert row.figures and plan.warnings() == [] and plan.latency == row.latency
+
+
+def test_file_is_as_save_writes_it(tmp_path: Path) -> None:
+    save(load(), tmp_path / "x.json")
+    assert (tmp_path / "x.json").read_text() == FILE.read_text()
+
+
+def test_page_is_current() -> None:
+    assert PAGE.read_text() == page(load(), PAGE.read_text())
+
+
+def test_bad_command_of_a_row() -> None:
+    with pytest.raises(ValueError, match="write_bw --nothing: No such option"):
+        plan_of("write_bw --nothing")
+    with pytest.raises(ValueError, match="--size must be 1 to"):
+        plan_of("write_bw -s 0")
+
+
+@pytest.mark.parametrize(
+    ("old", "factor", "text"),
+    [
+        (RATE, 0.98, "LOSS of 2.0 %: write_bw -s 64: recorded 10.00 Gb/s, measured 9.80 Gb/s"),
+        (RATE, 0.995, "as recorded: write_bw -s 64: recorded 10.00 Gb/s, measured 9.95 Gb/s"),
+        (RATE, 1.1, "gain of 10.0 %: write_bw -s 64: recorded 10.00 Gb/s, measured 11.00"),
+        (TIME, 1.25, "LOSS of 20.0 %: read_lat: recorded 4000.00 ns, measured 5000.00 ns"),
+        (TIME, 0.8, "gain of 25.0 %: read_lat: recorded 4000.00 ns, measured 3200.00 ns: record"),
+    ],
+)
+def test_verdict(old: Recorded, factor: float, text: str) -> None:
+    new = replace(old, figures={name: factor * value for name, value in old.figures.items()})
+    gain, line = verdict(old, new)
+    assert line.startswith(text)
+    assert (gain < -old.tolerance) == line.startswith("LOSS")
+
+
+def test_first_recording() -> None:
+    facts = {"gbps": 1.23456, "mmsg_s": 2.0, "ratio": 0.5, "cycles": 7}
+    row = figures(replace(RATE, figures={}), facts)
+    assert row.figures == {"gbps": 1.2346, "mmsg_s": 2.0, "ratio": 0.5}
+    assert verdict(replace(RATE, figures={}), row)[1].endswith("never recorded: record it")
+
+
+def test_page_of_other_rows() -> None:
+    text = "a\n" + recorded._BEGIN.format("rates") + "\nold\n" + recorded._END + "\nb\n"
+    written = page([RATE], text)
+    assert "| `write_bw -s 64` | 10.00 | 19.50 | 30.0 % |  |" in written and "old" not in written
+    assert written.startswith("a\n") and written.endswith("\nb\n")
+    assert page([RATE], written) == written
+    with pytest.raises(ValueError, match="no place for the table 'times'"):
+        page([RATE, TIME], text)
+
+
+def test_unknown_row_is_one_line() -> None:
+    result = CliRunner().invoke(cli.rocinante, ["figures", "nothing"])
+    assert result.exit_code == 2 and "No row of the table is nothing" in result.output
