@@ -142,6 +142,7 @@ _COMMANDS = (
     ("docs", "sim.tools.site", "Build the documentation as a site."),
     ("endpoint", "sim.tools.endpoint.command", "Put one simulated NIC at any program's command."),
     ("interop", "sim.tools.interop.command", "Let a Linux guest and the simulated NIC talk."),
+    ("prove", "tests.proofs.catalogue", "Prove properties of small components."),
     ("faults", "tests.faults", "Break the gateware: do tests notice?"),
 )
 for _name, _place, _help in _COMMANDS:

@@ -1,0 +1,226 @@
+"""Breaks one signal of one component after elaboration, whatever the component's source says.
+
+A ``Force`` names a component by its class, a signal of it, and what becomes of that signal. While
+it is applied every instance of the class elaborates with it, for Verilog and for Amaranth's
+simulator alike. A refactoring that keeps the names leaves it alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Fragment, Mux, Shape, Signal, Value
+from amaranth.hdl._ast import Assign, Part, Slice, SwitchValue
+from amaranth.hdl._xfrm import StatementTransformer, ValueTransformer
+
+__all__ = ["Force", "ForceError", "applied", "delayed", "inverted", "plus", "stuck", "unless"]
+
+
+class ForceError(LookupError):
+    """A component or signal that a force names is not there."""
+
+
+#: What becomes of a signal: its true value and the place, to what others see.
+Change = Callable[[Value, "Place"], Any]
+
+
+@dataclass(frozen=True)
+class Force:
+    """``part``: ``"hdl.common.skid:Skid"``. ``signal``: a member's path, or a signal by the name
+    that it has in the component's ``elaborate`` and its other methods, with fields:
+    ``"o.payload.psn"``, ``"held"``. ``change``: one of the functions below.
+
+    A signal which the component drives is changed for everyone; one that it only reads, as an
+    input or a submodule's output, is changed for this component.
+    """
+
+    part: str
+    signal: str
+    change: Change
+
+    def find(self) -> type:
+        """Return the class; raises ForceError when it is not there."""
+        module, _, name = self.part.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ForceError(f"There is no component {self.part}: {error}") from None
+
+    def __call__(self, component: Any, fragment: Fragment, names: dict[str, Any]) -> None:
+        """Change ``fragment``, which ``component`` was elaborated to; ``names``: its variables."""
+        place = Place(component, fragment, names, self.part)
+        place.change(place.signal(self.signal), self.change)
+
+
+# What can become of a signal.
+
+
+def stuck(value: int) -> Change:
+    """It always has this value."""
+    return lambda true, place: Const(value, len(true))
+
+
+def inverted(mask: int = -1) -> Change:
+    """The bits of ``mask`` are inverted."""
+    return lambda true, place: true ^ Const(mask, Shape(len(true)))
+
+
+def plus(amount: int) -> Change:
+    """It is too high by ``amount``; it wraps."""
+    return lambda true, place: (true + amount)[: len(true)]
+
+
+def delayed() -> Change:
+    """It is seen a cycle late."""
+
+    def change(true: Value, place: Place) -> Value:
+        late = Signal(len(true), name="force_late")
+        place.add("sync", late.eq(true))
+        return late
+
+    return change
+
+
+def unless(condition: str, otherwise: Change) -> Change:
+    """While the signal ``condition`` is 0, ``otherwise`` becomes of it, and else nothing."""
+    return lambda true, place: Mux(place.signal(condition), true, otherwise(true, place))
+
+
+class Place:
+    """A component that is being changed: finds its signals, and puts others in their place."""
+
+    def __init__(
+        self, component: Any, fragment: Fragment, names: dict[str, Any], part: str
+    ) -> None:
+        self._component, self._fragment = component, fragment
+        self._names, self._part = names, part
+
+    def signal(self, path: str) -> Value:
+        """Return the signal of that name, or the field of it; raises ForceError without one."""
+        first, *fields = path.split(".")
+        try:
+            if hasattr(self._component, first):
+                value = getattr(self._component, first)
+            else:
+                value = self._names[first]
+            for field in fields:
+                value = value[int(field)] if field.isdigit() else getattr(value, field)
+            return Value.cast(value)
+        except (KeyError, AttributeError, IndexError, TypeError):
+            known = ", ".join(sorted(self._names))
+            raise ForceError(f"{self._part} has no signal {path}; it has {known}") from None
+
+    def add(self, domain: str, *statements: Assign) -> None:
+        """Add statements to the component."""
+        self._fragment.add_statements(domain, *statements)
+
+    def change(self, value: Value, change: Change) -> None:
+        """Replace ``value`` (a signal or a part of one) by what ``change`` makes of it."""
+        signal, start, stop = _whole(value)
+        driven = any(signal in one._lhs_signals() for one in self._statements())
+        if driven:
+            other = Signal.like(signal, name=f"{signal.name}_true")
+            swap = _Swap(signal, other, driver=True)
+            true, seen = other, signal
+        else:
+            other = Signal(len(signal), name=f"{signal.name}_forced")
+            swap = _Swap(signal, other, driver=False)
+            true, seen = signal, other
+        statements = self._fragment.statements
+        for domain, inside in statements.items():
+            statements[domain] = swap.on_statements(inside)
+        bits = Value.cast(true)
+        changed = Value.cast(change(bits[start:stop], self))
+        whole = Cat(bits[:start], changed[: stop - start], bits[stop:])
+        self.add("comb", seen.eq(whole))
+
+    def _statements(self) -> Iterable[Any]:
+        return (one for inside in self._fragment.statements.values() for one in inside)
+
+
+def _whole(value: Value) -> tuple[Signal, int, int]:
+    """Return the signal which ``value`` is a part of, and from which bit to which."""
+    if isinstance(value, Signal):
+        return value, 0, len(value)
+    if isinstance(value, Slice):
+        signal, start, _ = _whole(value.value)
+        return signal, start + value.start, start + value.stop
+    if hasattr(value, "operator") and value.operator in ("u", "s"):
+        return _whole(value.operands[0])
+    raise ForceError(f"{value!r} is no part of one signal")
+
+
+class _Swap(ValueTransformer, StatementTransformer):
+    """Puts one signal in another's place where that is driven, or where it is read."""
+
+    def __init__(self, old: Signal, new: Signal, *, driver: bool) -> None:
+        self._old, self._new, self._driver = old, new, driver
+        self._left = False  # inside of what is assigned
+
+    def on_Signal(self, value: Signal) -> Signal:
+        return self._new if value is self._old and self._left == self._driver else value
+
+    def _read(self, value: Value) -> Value:
+        """A value that is read, though it may stand inside of one that is assigned."""
+        left, self._left = self._left, False
+        try:
+            return self.on_value(value)
+        finally:
+            self._left = left
+
+    def on_Part(self, value: Part) -> Value:
+        inside = self.on_value(value.value)
+        return Part(inside, self._read(value.offset), value.width, value.stride)
+
+    def on_SwitchValue(self, value: SwitchValue) -> Value:
+        cases = [(patterns, self.on_value(one)) for patterns, one in value.cases]
+        return SwitchValue(self._read(value.test), cases)
+
+    def on_Assign(self, stmt: Assign) -> Assign:
+        self._left = True
+        lhs = self.on_value(stmt.lhs)
+        self._left = False
+        return Assign(lhs, self.on_value(stmt.rhs))
+
+
+@contextmanager
+def applied(*forces: Force) -> Iterator[None]:
+    """Inside, the components that ``forces`` name elaborate with them."""
+    with ExitStack() as stack:
+        for force in forces:
+            stack.callback(_patch(force))
+        yield
+
+
+def _patch(force: Force) -> Callable[[], None]:
+    """Apply one force; returns what takes it back."""
+    part: Any = force.find()
+    original = part.elaborate
+
+    @functools.wraps(original)
+    def elaborate(self: Any, platform: Any) -> Fragment:
+        names: dict[str, Any] = {}
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if event == "return" and frame.f_locals.get("self") is self:
+                names.update(frame.f_locals)
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            elaborated = original(self, platform)
+        finally:
+            sys.setprofile(before)
+        fragment = Fragment.get(elaborated, platform)
+        force(self, fragment, names)
+        return fragment
+
+    part.elaborate = elaborate
+    return lambda: setattr(part, "elaborate", original)
