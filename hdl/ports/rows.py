@@ -8,7 +8,7 @@ copies.
 | qp_tx    | transport/requester               | scheduler                                 |
 | qp_ack   | transport/receive (completer)     | scheduler, requester                      |
 | qp_rx    | transport/receive (commit)        | requester, replier                        |
-|          | (and a copy ahead of the checks)  | transport/receive (responder)             |
+|          | (and a speculative copy)          | transport/receive (responder)             |
 | qp_reply | transport/replier                 | receive                                   |
 | mr       | firmware                          | memory (gather side, scatter side)        |
 | cq       | queues/completion                 | -                                         |

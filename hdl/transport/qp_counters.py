@@ -66,7 +66,7 @@ class QpCounters(wiring.Component):
         old, new, grown = Signal(32), Signal(32), Signal(32)
         of_event, turn = Signal(), Signal()  # what it is read for; turn 0: the guest
         storing = Signal()
-        # Which half bytes of each word are full, told from the RAM: no byte waits for one below.
+        # Which half bytes of each word are full, known from the RAM: no byte waits for one below.
         # Looked at in the cycle after READ alone, so it need not wait for that.
         full, filled = Signal(data.ArrayLayout(6, 2), reset_less=True), Signal(6)
         m.d.comb += [

@@ -57,16 +57,16 @@ class Receive(wiring.Component):
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
-    responder's rows as it works with them; ``rx_read``, ``rx_write``: the same as all others see
-    them, behind the checks; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
+    responder's speculative rows; ``rx_read``, ``rx_write``: the committed ones, which all others
+    see; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
     the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing
-    is taken before the completer has ended. ``settled``: nothing taken is unfinished here.
-    ``mending``: rows of a QP whose check was not good are still to be written. ``counters``: see
-    ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    is taken before the completer has ended. ``idle``: nothing taken is unfinished here.
+    ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``counters``:
+    see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 4 cycles for a WRITE, 7 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
-    each with the waits for fetch and table, but not for checks: up to 32 are awaited, of them 16
+    each with the waits for fetch and table, but not for checks: up to 32 are pending, of them 16
     that read a line. Of ACKs that wait the last one counts (``merged_acks``). Packets and pokes
     alternate when both wait. Errors: a packet that is not for a QP in the right state is dropped
     and counted by cause; only RC is served. Reset: idle, counters 0.
@@ -102,8 +102,8 @@ class Receive(wiring.Component):
                 "sequence_nak": Out(stream.Signature(SequenceNak)),
                 "turned": Out(1),
                 "hold": In(1),
-                "settled": Out(1),
-                "mending": Out(1),
+                "idle": Out(1),
+                "rolling_back": Out(1),
                 "counters": Out(Counters),
                 "merged_acks": Out(COUNT),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
@@ -144,8 +144,8 @@ class Receive(wiring.Component):
             intake.completer_qp.eq(completer.qp),
             commit.front_idle.eq(intake.idle & ~completer.busy),
             self.turned.eq(intake.idle & ~completer.busy & ~jobs.o.valid),
-            self.settled.eq(commit.idle),
-            self.mending.eq(commit.stalled),
+            self.idle.eq(commit.idle),
+            self.rolling_back.eq(commit.stalled),
             self.merged_acks.eq(intake.merged_acks),
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
             self.line_use.line.eq(job.payload.line),

@@ -23,7 +23,7 @@ class RequestFacts(data.Struct):
     behind: 1  # PSN before the expected one
     ahead: 1
     invalid: 1  # to be answered 61h
-    exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH told
+    exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
     replaying: 1  # because an old READ is being answered again
     packets: 24  # PSNs it takes

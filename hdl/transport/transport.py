@@ -189,7 +189,7 @@ class Transport(wiring.Component):
             drain.part_done.eq(
                 Cat(
                     memory.gather_done,
-                    memory.scatter_done & ~receive.mending,
+                    memory.scatter_done & ~receive.rolling_back,
                     requester.drain_done,
                 )
             ),

@@ -67,7 +67,7 @@ class ReceiveSide(wiring.Component):
         m.submodules.receive = receive = self.receive
         m.d.comb += [
             self.counters.eq(receive.counters),
-            self.settled.eq(receive.settled),
+            self.settled.eq(receive.idle),
             self.merged_acks.eq(receive.merged_acks),
         ]
         flags = []
