@@ -353,6 +353,46 @@ async def modify_to_error_flushes(dut):
 
 
 @cocotb.test()
+async def reads_behind_an_error(dut):
+    """Every READ behind an error comes back once and in order, many more than may be on the way."""
+    p = await Pair.up(dut)
+    ok, count = [p.mrs[0].sge(0, 100)], 30
+    bad_key = [SGE(p.mrs[0].iova, 100, p.mrs[0].lkey ^ 3)]
+
+    def reads(first):
+        return [p.request(WrOpcode.RDMA_READ, ok, number=first + n) for n in range(count)]
+
+    async def flushed(first):
+        found = await p.done(count=count)
+        assert [wc.wr_id for wc in found] == list(range(first, first + count))
+        assert {wc.status for wc in found} == {WcStatus.WR_FLUSH_ERR}
+
+    for opcode, sges, wrong, status in (
+        (WrOpcode.RDMA_READ, ok, 1, WcStatus.REM_ACCESS_ERR),
+        (WrOpcode.RDMA_WRITE, ok, 1, WcStatus.REM_ACCESS_ERR),
+        (WrOpcode.RDMA_READ, bad_key, 0, WcStatus.LOC_PROT_ERR),
+    ):
+        qps = await connect(p.nodes, p.pds, p.cqs)
+        bad = SendWR(1, opcode, sges)
+        bad.set_wr_rdma(p.mrs[1].rkey ^ wrong, p.mrs[1].iova)
+        await qps[0].post_send([bad, *reads(2)])
+        (wc,) = await p.done()
+        assert (wc.wr_id, wc.status) == (1, status)
+        await flushed(2)
+        for wr in reads(100):  # one by one, to the QP in error
+            await qps[0].post_send(wr)
+            (wc,) = await p.done()
+            assert (wc.wr_id, wc.status) == (wr.wr_id, WcStatus.WR_FLUSH_ERR)
+    await p.qps[0].post_send(reads(1))
+    await p.qps[0].modify(QPAttr(qp_state=QpState.ERR), 1)
+    found = await p.done(count=count)
+    assert [wc.wr_id for wc in found] == list(range(1, 1 + count))
+    statuses = [wc.status for wc in found]
+    ended = statuses.count(WcStatus.SUCCESS)  # before the QP was told
+    assert statuses == [WcStatus.SUCCESS] * ended + [WcStatus.WR_FLUSH_ERR] * (count - ended)
+
+
+@cocotb.test()
 async def queue_pairs_come_and_go(dut):
     """RESET and DESTROY_QP reset the virtqueues; whoever gets them next begins with nothing."""
     p = await Pair.up(dut)

@@ -14,6 +14,7 @@ BENCHES = [
     "local_errors",
     "receive_errors",
     "modify_to_error_flushes",
+    "reads_behind_an_error",
     "reset_stops_a_message",
     "completion_events",
     "reset_at_any_moment",

@@ -221,6 +221,54 @@ def test_bad_wqe_ends_in_order_and_flushes_the_rest(element, status):
     run(scenario)
 
 
+async def finish_all(ctx, world, qp, count, row):
+    """As the completer of a QP in error: each poke finishes the oldest WQE, if it is complete.
+
+    Returns the positions and statuses of ``count`` of them. ``row``: the completer's, kept by the
+    caller.
+    """
+    found = []
+    while len(found) < count:
+        await world.until(ctx, lambda: qp in world.pokes)
+        world.pokes.remove(qp)
+        entry = await world.oldest(ctx, qp, stopped=1)
+        if entry is None or not entry.complete:
+            continue
+        found.append((entry.position, entry.status))
+        await world.pop(ctx, qp)
+        row["reads"] = (row["reads"] + entry.data) % 256
+        row["wakes"] = (row["wakes"] + 1) % 256
+        await world.wake(ctx, qp, error=1, **row)
+    return found
+
+
+@pytest.mark.parametrize("first", ["flushed", "refused", "malformed"])
+@pytest.mark.parametrize("together", [True, False])
+def test_every_read_of_a_qp_in_error_comes_back(first, together):
+    """However many there are, whatever the limit of READs is: once each, and in order."""
+    count, row = 31, {"reads": 0, "wakes": 0}
+
+    async def scenario(ctx, world):
+        state = QpState.ERR if first == "flushed" else QpState.RTS
+        await world.connect(ctx, 2, max_rd_atomic=4, state=state)
+        work = [wqe(WrOpcode.RDMA_READ, 100) for _ in range(count)]
+        if first == "refused":
+            world.refuse = lambda job: WcStatus.LOC_PROT_ERR
+        if first == "malformed":
+            work[0]["error"] = int(WcStatus.LOC_QP_OP_ERR)
+        found = []
+        for posted in [work] if together else [[one] for one in work]:
+            world.queues[2] += posted
+            await world.ring(ctx, 2)
+            found += await finish_all(ctx, world, 2, len(posted), row)
+        assert [position for position, _ in found] == list(range(count))
+        assert all(status for _, status in found if first == "flushed")
+        await ctx.tick().repeat(300)
+        assert await world.oldest(ctx, 2) is None
+
+    run(scenario, deadline=60_000)
+
+
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_refused_packet_fails_its_own_wqe(at):
     """What had been handed over behind it goes out, with PSNs that leave a gap."""
