@@ -154,8 +154,7 @@ class Requester(wiring.Component):
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
             entry.completion.eq(operation.completion),
-            # An entry that ends unsent is no READ on its way, whatever was asked for.
-            entry.data.eq(operation.data & (status == 0)),
+            entry.data.eq(operation.data & (status == 0)),  # unsent: no READ on its way
             entry.signaled.eq(wqe.wqe.signaled | cfg.signal_all),
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(row.psn),
