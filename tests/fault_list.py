@@ -4,29 +4,66 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "INTEROP", "Fault"]
+from tests.force import Force, inverted, like, masked, plus, rotated, stuck
+
+__all__ = ["FAULTS", "INTEROP", "Fault", "install"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault: ``old``, which occurs once in ``file``, becomes ``new``; each of ``tests`` must
-    fail. ``live``: so must an exchange with the Linux guest (``rocinante faults --interop``)."""
+    """One fault: each of ``tests`` must fail with it. ``live``: so must an exchange with the Linux
+    guest (``rocinante faults --interop``).
+
+    It is told by its meaning: ``force`` names a component, a signal and what becomes of that
+    (tests/force.py). What cannot be told so is told by its text: ``old``, which occurs once in
+    ``file``, becomes ``new``.
+    """
 
     name: str
     what: str
-    file: str
-    old: str
-    new: str
+    force: Force | None = None
+    file: str = ""
+    old: str = ""
+    new: str = ""
     tests: tuple[str, ...]
     live: bool = False
 
+    @property
+    def place(self) -> str:
+        """Return the file that the fault is in."""
+        if self.force is None:
+            return self.file
+        return self.force.part.partition(":")[0].replace(".", "/") + ".py"
+
+    @property
+    def where(self) -> str:
+        """Return the component and the signal, or the file, for a reader."""
+        if self.force is None:
+            return self.file
+        return f"{self.force.part.partition(':')[2]}.{self.force.signal}"
+
     def apply(self, source: str) -> str:
-        """Return ``source`` with the fault; raises ValueError unless ``old`` is in it once."""
+        """Return ``source`` with the fault; raises ValueError unless ``old`` is in it once.
+
+        A force is installed at the end of the component's file, when the class is there. The cache
+        of Verilog knows a file by its contents, so it knows the fault too.
+        """
+        if self.force is not None:
+            return (
+                f"{source}\n\nfrom tests import fault_list\n\nfault_list.install({self.name!r})\n"
+            )
         if (count := source.count(self.old)) != 1:
             raise ValueError(
                 f"Fault {self.name}: its text must occur once in {self.file}, not {count} times"
             )
         return source.replace(self.old, self.new)
+
+
+def install(name: str) -> None:
+    """Install the force of the fault of that name in this process."""
+    for one in FAULTS:
+        if one.name == name and one.force is not None:
+            one.force.install()
 
 
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
@@ -60,9 +97,7 @@ FAULTS = (
     Fault(
         name="icrc-unchecked",
         what="packets with a wrong ICRC are delivered",
-        file="hdl/ingress/ingress.py",
-        old='~since(icrc.ok, Decoder.LATENCY + IcrcCheck.LATENCY, "icrc_ok"),',
-        new='~since(icrc.ok, Decoder.LATENCY + IcrcCheck.LATENCY, "icrc_ok") & 0,',
+        force=Force("hdl.ingress.checks:IcrcCheck", "ok", stuck(1)),
         tests=INGRESS,
     ),
     Fault(
@@ -76,42 +111,32 @@ FAULTS = (
     Fault(
         name="cut-frame-delivered",
         what="the rest of a frame that a reset has cut goes on into the card",
-        file="hdl/mac/guards.py",
-        old="passes.eq(inside | self.i.p.first),",
-        new="passes.eq(1),",
+        force=Force("hdl.mac.guards:RxGuard", "inside", stuck(1)),
         tests=GUARDS,
     ),
     # What a peer or a guest may touch.
     Fault(
         name="range-unchecked",
         what="a region's end is not checked",
-        file="hdl/memory/keys.py",
-        old="(allowed & distance[64] & furthest[64] & within)",
-        new="(allowed & distance[64])",
+        force=Force("hdl.memory.keys:KeyCheck", "furthest", stuck((1 << 65) - 1)),
         tests=KEYS,
     ),
     Fault(
         name="pd-unchecked",
         what="a key of another protection domain is accepted",
-        file="hdl/memory/keys.py",
-        old="                    & (row.pd == asked[1].pd)\n",
-        new="",
+        force=Force("hdl.memory.keys:KeyCheck", "row.pd", like("asked.1.pd")),
         tests=KEYS,
     ),
     Fault(
         name="tag-unchecked",
         what="a key that has been given back is accepted",
-        file="hdl/memory/keys.py",
-        old="                    & (row.tag == asked[1].key[:8])\n",
-        new="",
+        force=Force("hdl.memory.keys:KeyCheck", "row.tag", like("asked.1.key")),
         tests=KEYS,
     ),
     Fault(
         name="access-unchecked",
         what="a region that may only be read is written",
-        file="hdl/memory/keys.py",
-        old="                    & ((asked[1].access & ~row.access) == 0)\n",
-        new="",
+        force=Force("hdl.memory.keys:KeyCheck", "row.access", stuck(0xF)),
         tests=KEYS,
     ),
     # Requests sent.
@@ -192,9 +217,7 @@ FAULTS = (
     Fault(
         name="gap-accepted",
         what="a request whose PSN is ahead of the expected one is executed",
-        file="hdl/transport/responder_check.py",
-        old="facts.ahead.eq(~distance[23] & (distance != 0)),",
-        new="facts.ahead.eq(0),",
+        force=Force("hdl.transport.responder:Responder", "facts_now.ahead", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -208,9 +231,7 @@ FAULTS = (
     Fault(
         name="msn-not-advanced",
         what="the MSN does not count messages",
-        file="hdl/transport/responder_check.py",
-        old="facts.msn.eq(raised(rx.msn, C(1))),",
-        new="facts.msn.eq(rx.msn),",
+        force=Force("hdl.transport.responder:Responder", "facts_now.msn", plus(-1)),
         tests=RECEIVE + REPLAY,
         live=True,
     ),
@@ -258,9 +279,7 @@ FAULTS = (
     Fault(
         name="bad-payload-sealed",
         what="a packet whose payload could not be read gets a good ICRC",
-        file="hdl/egress/seal.py",
-        old="spoiled = crcs.o.payload ^ beat.error.replicate(32)",
-        new="spoiled = crcs.o.payload",
+        force=Force("hdl.egress.seal:Seal", "beats.o.payload.error", stuck(0)),
         tests=EGRESS,
     ),
     # Order of what the guest sees.
@@ -380,26 +399,20 @@ FAULTS = (
     Fault(
         name="read-overtakes-write",
         what="a host read does not wait for the writes that were accepted before it",
-        file="hdl/host/read.py",
-        old="edge.i.valid.eq(busy & ordered & space),",
-        new="edge.i.valid.eq(busy & space),",
+        force=Force("hdl.host.read:ReadEngine", "ordered", stuck(1)),
         tests=READ,
     ),
     Fault(
         name="read-forgets-it-may-go",
         what="a host read that has no tag while many writes go by waits for those too",
-        file="hdl/host/read.py",
-        old="free.eq(ordered),",
-        new="free.eq(0),",
+        force=Force("hdl.host.read:ReadEngine", "free", stuck(0)),
         tests=READ,
     ),
     # Bytes and tags on their way.
     Fault(
         name="tag-taken-twice",
         what="a tag is used again while its host read is outstanding",
-        file="hdl/host/read.py",
-        old="space.eq(Mux(issue, (after ^ tail) != tags, (head ^ tail) != tags))",
-        new="space.eq(1)",
+        force=Force("hdl.host.read:ReadEngine", "space", stuck(1)),
         tests=READ,
     ),
     Fault(
@@ -421,25 +434,19 @@ FAULTS = (
     Fault(
         name="write-shift-wrong",
         what="host writes at some addresses are moved by a byte too many",
-        file="hdl/host/write_align.py",
-        old="shift.eq(~beat.up[:4]),",
-        new="shift.eq(~beat.up[:4] & 14),",
+        force=Force("hdl.host.write_align:WriteAlign", "shift", masked(14)),
         tests=WRITE,
     ),
     Fault(
         name="rotator-shift-wrong",
         what="one level of the shared rotator moves by a byte too many",
-        file="hdl/common/shift.py",
-        old="step = 8 << 2 * stage",
-        new="step = (8 << 2 * stage) + 8 * (stage == 1)",
+        force=Force("hdl.common.shift:Rotator", "turned", rotated(8)),
         tests=PACK,
     ),
     Fault(
         name="header-shift-wrong",
         what="a frame's payload stands a word off behind its headers",
-        file="hdl/egress/merge.py",
-        old="shift.eq(~now.size[2 : 2 + fine]),",
-        new="shift.eq(~now.size[2 : 2 + fine] + 1),",
+        force=Force("hdl.egress.merge:Merge", "shift", plus(1)),
         tests=EGRESS,
     ),
     # What a reset or an invalidation waits for.
@@ -454,17 +461,13 @@ FAULTS = (
     Fault(
         name="refusal-not-heeded",
         what="a packet that the gather has refused counts as sent",
-        file="hdl/transport/awaited.py",
-        old="bad.eq(oldest.job & (self.checked.payload.status != 0)),",
-        new="bad.eq(0),",
+        force=Force("hdl.transport.awaited:Awaited", "bad", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="sent-before-its-entry",
         what="a packet goes out before its WQE is in the outstanding table",
-        file="hdl/transport/awaited.py",
-        old="& (~oldest.begins | any_begun)",
-        new="& 1",
+        force=Force("hdl.transport.awaited:Awaited", "any_begun", stuck(1)),
         tests=SEND,
     ),
     Fault(
@@ -502,26 +505,20 @@ FAULTS = (
     Fault(
         name="drain-before-fronts",
         what="a drain begins while packets and WQEs are at hand that go by the old row",
-        file="hdl/common/quiesce.py",
-        old="with m.If(left == 0):",
-        new="with m.If(1):",
+        force=Force("hdl.common.quiesce:Quiesce", "left", stuck(0)),
         tests=("tests/common/test_quiesce.py",),
     ),
     # Ahead of the checks.
     Fault(
         name="behind-a-refusal-executed",
         what="packets behind one whose check failed are executed",
-        file="hdl/transport/commit.py",
-        old="m.d.sync += undo.eq(failed.found)",
-        new="m.d.sync += undo.eq(0)",
+        force=Force("hdl.transport.commit:Commit", "failed.found", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
         name="rows-not-mended",
         what="the responder goes on with rows of packets that were undone",
-        file="hdl/transport/commit.py",
-        old="self.ahead_write.enable.eq(1),",
-        new="self.ahead_write.enable.eq(0),",
+        force=Force("hdl.transport.commit:Commit", "ahead_write.enable", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -551,18 +548,14 @@ FAULTS = (
     Fault(
         name="discarded-payload-written",
         what="payload is written although its effects say otherwise",
-        file="hdl/memory/scatter.py",
-        old="with m.If(self.effects.payload.discard & (",
-        new="with m.If(0 & (",
+        force=Force("hdl.memory.scatter:Scatter", "effects.payload.discard", stuck(0)),
         tests=SCATTER,
     ),
     # WQEs fetched ahead.
     Fault(
         name="stale-wqe-taken",
         what="a WQE that was asked for before a rewind is sent as if it were the next one",
-        file="hdl/transport/scheduler.py",
-        old="fresh.eq(serves & expected.all())",
-        new="fresh.eq(serves)",
+        force=Force("hdl.transport.scheduler:Scheduler", "expected", stuck(0xF)),
         tests=SEND,
     ),
     Fault(
@@ -657,25 +650,19 @@ FAULTS = (
     Fault(
         name="tour-forgotten",
         what="a room's counter that nobody reads wraps unseen",
-        file="hdl/context/counter_bank.py",
-        old="m.d.sync += again.eq(1)",
-        new="m.d.sync += again.eq(0)",
+        force=Force("hdl.context.counter_bank:CounterBank", "again", stuck(0)),
         tests=("tests/context/test_counter_bank.py",),
     ),
     Fault(
         name="wrap-not-counted",
         what="the upper half of a 64-bit counter stays when the lower one wraps",
-        file="hdl/context/counter_bank.py",
-        old="m.d.sync += wrapped[number].eq(1)",
-        new="m.d.sync += wrapped[number].eq(0)",
+        force=Force("hdl.context.counter_bank:CounterBank", "wrapped", stuck(0)),
         tests=("tests/context/test_counter_bank.py",),
     ),
     Fault(
         name="gid-beyond-the-table",
         what="the number of a GID row beyond the table names a row in it",
-        file="hdl/context/gid.py",
-        old="table.read0.row.valid & ~beyond",
-        new="table.read0.row.valid",
+        force=Force("hdl.context.gid:GidTable", "beyond", stuck(0)),
         tests=GIDS,
     ),
     Fault(
@@ -689,36 +676,28 @@ FAULTS = (
     Fault(
         name="counters-begin-anywhere",
         what="a QP's counters can be read before they were cleared for it",
-        file="hdl/transport/qp_counters.py",
-        old="reader.read_row.eq(Mux(known, old, 0))",
-        new="reader.read_row.eq(old)",
+        force=Force("hdl.transport.qp_counters:QpCounters", "known", stuck(1)),
         tests=COUNTERS,
     ),
     # What the whole card sends.
     Fault(
         name="pkey-wrong",
         what="the lowest bit of the P_Key is wrong in every packet",
-        file="hdl/egress/builder.py",
-        old='"pkey": job.pkey,',
-        new='"pkey": job.pkey ^ 1,',
+        force=Force("hdl.egress.builder:HeaderBuilder", "i.payload.pkey", inverted(1)),
         tests=EGRESS + REPLAY,
         live=True,
     ),
     Fault(
         name="data-byte-wrong",
         what="a bit of the first payload byte in a beat is wrong, and the ICRC covers that",
-        file="hdl/egress/merge.py",
-        old="window = Cat(before, self.payload.p.data)",
-        new="window = Cat(before, self.payload.p.data ^ 16)",
+        force=Force("hdl.egress.merge:Merge", "payload.payload.data", inverted(16)),
         tests=EGRESS + REPLAY,
         live=True,
     ),
     Fault(
         name="icrc-wrong",
         what="a bit of every ICRC is wrong",
-        file="hdl/egress/seal.py",
-        old="spoiled = crcs.o.payload ^ beat.error.replicate(32)",
-        new="spoiled = crcs.o.payload ^ beat.error.replicate(32) ^ (1 << 9)",
+        force=Force("hdl.egress.seal:Seal", "crcs.o.payload", inverted(1 << 9)),
         tests=EGRESS + REPLAY,
         live=True,
     ),

@@ -1,8 +1,8 @@
 """Deliberate faults in the gateware, each of which the suite must catch.
 
-A fault is a piece of source text and what to put in its place. ``./rocinante faults`` applies them
-one by one to a copy of the work tree and runs the tests that have to fail then. The work tree
-itself is never touched.
+A fault is a signal of a component and what becomes of it (tests/force.py), or a piece of source
+text and what to put in its place. ``./rocinante faults`` applies them one by one to a copy of the
+work tree and runs the tests that have to fail then. The work tree itself is never touched.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Workshop:
 
         Ends at one that fails for a reason that shows nothing.
         """
-        path = self.folder / fault.file
+        path = self.folder / fault.place
         original = path.read_text()
         found: list[Outcome] = []
         try:
@@ -189,10 +189,10 @@ def live() -> list[Fault]:
 
 def markdown() -> str:
     """Return the list as the table of docs/testing.md."""
-    lines = ["| fault | what is wrong | file | tests that fail |", "|---|---|---|---|"]
+    lines = ["| fault | what is wrong | where | tests that fail |", "|---|---|---|---|"]
     for one in FAULTS:
         tests = [f"`{test}`" for test in one.tests] + ["`--interop`"] * one.live
-        lines.append(f"| `{one.name}` | {one.what} | `{one.file}` | {', '.join(tests)} |")
+        lines.append(f"| `{one.name}` | {one.what} | `{one.where}` | {', '.join(tests)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -16,11 +16,22 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Fragment, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Fragment, Shape, Signal, Value
 from amaranth.hdl._ast import Assign, Part, Slice, SwitchValue
 from amaranth.hdl._xfrm import StatementTransformer, ValueTransformer
 
-__all__ = ["Force", "ForceError", "applied", "delayed", "inverted", "plus", "stuck", "unless"]
+__all__ = [
+    "Force",
+    "ForceError",
+    "applied",
+    "delayed",
+    "inverted",
+    "like",
+    "masked",
+    "plus",
+    "rotated",
+    "stuck",
+]
 
 
 class ForceError(LookupError):
@@ -53,6 +64,10 @@ class Force:
         except (ImportError, AttributeError) as error:
             raise ForceError(f"There is no component {self.part}: {error}") from None
 
+    def install(self) -> None:
+        """Apply it for good: what a copied source file says at its end."""
+        _patch(self)
+
     def __call__(self, component: Any, fragment: Fragment, names: dict[str, Any]) -> None:
         """Change ``fragment``, which ``component`` was elaborated to; ``names``: its variables."""
         place = Place(component, fragment, names, self.part)
@@ -77,6 +92,21 @@ def plus(amount: int) -> Change:
     return lambda true, place: (true + amount)[: len(true)]
 
 
+def masked(mask: int) -> Change:
+    """Its bits outside of ``mask`` are 0."""
+    return lambda true, place: true & Const(mask, len(true))
+
+
+def rotated(bits: int) -> Change:
+    """It is rotated by that many bits too many."""
+    return lambda true, place: true.rotate_left(bits)
+
+
+def like(path: str) -> Change:
+    """It is the same as another signal of the component."""
+    return lambda true, place: place.signal(path)[: len(true)]
+
+
 def delayed() -> Change:
     """It is seen a cycle late."""
 
@@ -86,11 +116,6 @@ def delayed() -> Change:
         return late
 
     return change
-
-
-def unless(condition: str, otherwise: Change) -> Change:
-    """While the signal ``condition`` is 0, ``otherwise`` becomes of it, and else nothing."""
-    return lambda true, place: Mux(place.signal(condition), true, otherwise(true, place))
 
 
 class Place:

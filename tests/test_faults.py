@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +28,11 @@ def test_names_differ() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fits_the_source(fault) -> None:
-    source = (REPO / fault.file).read_text()
-    compile(fault.apply(source), fault.file, "exec")
+    source = (REPO / fault.place).read_text()
+    compile(fault.apply(source), fault.place, "exec")
+    if fault.force is not None:  # the class and its signal are there; elaboration tells the rest
+        part = inspect.getsource(fault.force.find())
+        assert re.search(rf"\b{fault.force.signal.split('.')[0]}\b", part)
     for test in (*fault.tests, INTEROP):
         assert (REPO / test.partition("::")[0]).exists()
 
@@ -56,6 +61,7 @@ def test_one_fault_from_end_to_end() -> None:
         with pytest.raises(FaultError, match="no test failed properly"):
             check(shop, replace(CHEAP, new="header.psn.eq(nothing),"))
         assert (REPO / CHEAP.file).read_text() == source
+        assert check(shop, BY_NAME["drain-before-fronts"]).caught  # one that names a signal
 
 
 def test_command() -> None:
