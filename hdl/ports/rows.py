@@ -157,6 +157,7 @@ class QpReply(data.Struct):
     read_head: 8  # next resource to answer, modulo 256
     packet: 24  # packets of it already sent
     replay_seq: 4  # QpRx.replay_seq of the last replay begun; not equal: go to ``replay`` first
+    era: 1  # changes with each NAK for a refused response: later ones of the old era get none
 
 
 class ReadResource(data.Struct):

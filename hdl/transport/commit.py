@@ -6,10 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.common.fifo import StreamFifo
-from hdl.ports.jobs import LINE_USES, Activation, Effects, ScatterChecked
+from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
 from hdl.ports.rows import QpAck, QpRx
 from hdl.ports.tables import TableRead, TableWrite
 
+from .ack_coalescer import AckCoalescer
 from .failed_qps import FailedQp, FailedQps
 from .receive_types import Counted, Events, Part, Pending, ReceiveFlags, Syndrome
 
@@ -25,6 +26,8 @@ COUNTING = 2
 #: Lines that jobs read, from which on Receive rests. When it is one fewer, a job may be made in
 #: each cycle of the counting and by each part of Receive before the rest begins.
 LINES = LINE_USES + 1 - COUNTING - len(Part)
+#: Flags of a packet that is acknowledged and nothing else.
+ACK_ONLY = ReplyFlags.const({"ack": 1}).as_value()
 
 
 class _Fate(data.Struct):
@@ -34,6 +37,8 @@ class _Fate(data.Struct):
     fails: 1  # its own check is not good
     status: 8  # of its check
     failed: FailedQp  # with ``undo``: its QP
+    covered: 1  # its ACK is left out, as a later answer covers it
+    owed: 1  # its QP owes an ACK that was left out
 
 
 class Commit(wiring.Component):
@@ -49,6 +54,8 @@ class Commit(wiring.Component):
     would have finished ends flushed, and no row is written. When nothing is on its way any more
     (``front_idle``), the speculative rows are replaced by the committed ones with the error set,
     and ``repoke`` has the QP's queues flushed.
+    An ACK is left out while a record behind it, of the same QP, brings an answer, too
+    (``AckCoalescer``).
     Spec: IBTA vol 1, 9.7.4.1.5 and 9.9.3: nothing is executed behind a request that failed.
 
     Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
@@ -93,6 +100,8 @@ class Commit(wiring.Component):
         status, bad = Signal(8, reset_less=True), Signal()  # of the record's check
         undo = Signal()  # the record's QP has failed: it is rolled back
         gone = Signal()  # the record is done with
+        m.submodules.coalescer = coalescer = AckCoalescer(depth=PENDING)
+        covered = Signal()  # the record's ACK
 
         with m.FSM(name="commit"):
             # LOOK: reads the committed row of the oldest record's QP; ends when its check is
@@ -107,6 +116,11 @@ class Commit(wiring.Component):
                     status.eq(self.checked.payload.status),
                     bad.eq(self.checked.payload.status != 0),
                     undo.eq(0),
+                    covered.eq(
+                        coalescer.covered
+                        & (record.effects.flags.as_value() == ACK_ONLY)
+                        & ~self.stalled
+                    ),
                 ]
                 with m.If(queue.o.valid & (record.jobless | self.checked.valid)):
                     m.next = "ACT"
@@ -171,10 +185,13 @@ class Commit(wiring.Component):
             fate.fails.eq(~undo & bad & ~record.jobless),
             fate.status.eq(status),
             fate.failed.eq(failed.row),
+            fate.covered.eq(covered),
+            fate.owed.eq(coalescer.owed),
         ]
         self._limit_lines(m)
         self._restore(m, failed.row)
         self._commit(m, record, fate, gone)
+        self._coalesce(m, coalescer, record, fate, gone)
         self._remember(m, failed, record, fate, gone)
         return m
 
@@ -213,6 +230,8 @@ class Commit(wiring.Component):
             row.eq(record.row),
             events.eq(record.events),
         ]
+        with m.If(fate.covered):
+            m.d.comb += [self.effects.payload.reply.eq(0), self.effects.payload.flags.eq(0)]
         with m.If(fate.undo | fate.fails):
             self._discard(m, record, fate, events)
         with m.If((record.part == Part.RESPONDER) & fate.fails):
@@ -249,6 +268,13 @@ class Commit(wiring.Component):
         ]
         with m.If(record.part == Part.RESPONDER):
             m.d.comb += effects.complete.eq(fate.fails & record.send)
+        with m.Elif(fate.fails & fate.owed):
+            # The request that was to be acknowledged for others, too, will be rolled back.
+            m.d.comb += [
+                effects.reply.eq(1),
+                effects.flags.ack.eq(1),
+                effects.qp.eq(record.qp),
+            ]
 
     def _refuse(self, m, record, fate, row, events, position):
         """A request whose check is not good: a NAK, and the QP stops where it was committed."""
@@ -265,6 +291,19 @@ class Commit(wiring.Component):
             events.resp_remote_operational_errors.eq(sends),
             events.resp_local_length_error.eq(sends & (fate.status == WcStatus.LOC_LEN_ERR)),
             events.resp_cqe_error.eq(sends),
+        ]
+
+    def _coalesce(self, m, coalescer, record, fate, gone):
+        """Tells the coalescer of the records that come and go, and of what they are answered."""
+        pushed, flags = self.pending.payload, self.effects.payload.flags
+        m.d.comb += [
+            coalescer.pushed.eq(self.pending.valid & self.pending.ready),
+            coalescer.pushed_qp.eq(pushed.qp),
+            coalescer.pushed_answers.eq(pushed.effects.flags.ack | pushed.effects.flags.nak),
+            coalescer.popped.eq(gone),
+            coalescer.qp.eq(record.qp),
+            coalescer.skip.eq(gone & fate.covered & ~fate.fails),
+            coalescer.answer.eq(gone & (flags.ack | flags.nak)),
         ]
 
     def _remember(self, m, failed, record, fate, gone):

@@ -183,6 +183,7 @@ class Transport(wiring.Component):
             drain.start.eq(self.command.drain.start),
             self.command.drain.done.eq(drain.done),
             drain.turned.eq(Cat(front.turned for front in fronts)),
+            replier.hold.eq(drain.wanted[fronts.index(replier)]),
             receive.hold.eq(drain.wanted[fronts.index(receive)]),
             memory.start.eq(drain.part_start),
             requester.drain_start.eq(drain.part_start),

@@ -12,18 +12,13 @@ __all__ = ["TxArbiter"]
 
 #: Jobs whose answers are to come.
 JOBS = 32
-#: Cycles after a READ response's answer in which the next one of them is expected.
-GRACE = 8
 
 
 class TxArbiter(wiring.Component):
     """Jobs of both sides in turn when both have one; answers to the side whose job it was.
 
-    ``job0``, ``checked0``: the requester, with any number of jobs on their way. ``job1``,
-    ``checked1``: the replier, one at a time; jobs without payload (ACKs) are always good, so their
-    answers stay here. While the replier waits for an answer, and ``GRACE`` cycles longer, the
-    requester has one job passed on for each of the replier's: READ responses and requests share the
-    wire evenly although only one side works ahead.
+    ``job0``, ``checked0``: the requester. ``job1``, ``checked1``: the replier; jobs without payload
+    (ACKs) are always good, so their answers stay here. Both have any number of jobs on their way.
 
     Latency: 1 cycle. Throughput: one job a cycle, of each side every other cycle: neither
     side makes more.
@@ -52,12 +47,8 @@ class TxArbiter(wiring.Component):
         wiring.connect(m, wiring.flipped(self.job0), stages[0].i)
         wiring.connect(m, wiring.flipped(self.job1), stages[1].i)
         job0, job1 = (stage.o for stage in stages)
-        reading = Signal()  # an answer to the replier is to come
-        grace, graced = Signal(range(GRACE + 1)), Signal()  # graced: it is not 0
-        spent = Signal()  # the requester has had its job since the replier's last
         chosen, passed, last = Signal(), Signal(), Signal()
-        held = (reading | graced) & spent
-        choose = job1.valid & (~job0.valid | ~last | held)
+        choose = job1.valid & (~job0.valid | ~last)
         # Whoever has been offered to the gather stays until it is taken.
         offered, offered_side = Signal(), Signal()
         with m.If(offered):
@@ -65,7 +56,6 @@ class TxArbiter(wiring.Component):
         with m.Else():
             m.d.comb += chosen.eq(choose)
         silent = chosen & (job1.payload.source == TxSource.NONE)
-        may0 = offered | ~held
         with m.If(chosen):
             m.d.comb += [
                 self.job.payload.eq(job1.payload),
@@ -75,8 +65,8 @@ class TxArbiter(wiring.Component):
         with m.Else():
             m.d.comb += [
                 self.job.payload.eq(job0.payload),
-                self.job.valid.eq(job0.valid & order.i.ready & may0),
-                job0.ready.eq(self.job.ready & order.i.ready & may0),
+                self.job.valid.eq(job0.valid & order.i.ready),
+                job0.ready.eq(self.job.ready & order.i.ready),
             ]
         m.d.comb += [
             passed.eq(self.job.valid & self.job.ready),
@@ -89,7 +79,7 @@ class TxArbiter(wiring.Component):
             offered_side.eq(chosen),
         ]
         with m.If(passed):
-            m.d.sync += [last.eq(chosen), spent.eq(~chosen)]
+            m.d.sync += last.eq(chosen)
 
         answer = order.o.payload
         for number, port in enumerate((self.checked0, self.checked1)):
@@ -103,11 +93,4 @@ class TxArbiter(wiring.Component):
         with m.If(order.o.valid & answer.silent):
             m.d.comb += self.checked.ready.eq(1)
         m.d.comb += order.o.ready.eq(self.checked.valid & self.checked.ready)
-
-        with m.If(graced):
-            m.d.sync += [grace.eq(grace - 1), graced.eq(grace != 1)]
-        with m.If(self.checked1.valid & self.checked1.ready):
-            m.d.sync += [reading.eq(0), grace.eq(GRACE), graced.eq(1)]
-        with m.If(passed & chosen & ~silent):
-            m.d.sync += reading.eq(1)
         return m

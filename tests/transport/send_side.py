@@ -72,14 +72,15 @@ def wqe(opcode=WrOpcode.SEND, length=10, **fields) -> dict:
     return base | fields
 
 
-async def gather_model(ctx, sender, world, delay=8, most=8):
+async def gather_model(ctx, sender, world):
     """Takes jobs into ``world.handed``, then ``world.jobs`` unless ``world.refuse`` gives a status.
 
-    Answers in order, each ``delay`` cycles after its job; the replier's jobs without payload have
-    none (TxArbiter)."""
+    Answers in order, each ``world.delay`` cycles after its job, for ``world.most`` jobs at a time;
+    the replier's jobs without payload have none (TxArbiter). ``world.cycles``: when each job was
+    taken."""
     waiting, cycle, offered = deque(), 0, False
     while True:
-        ctx.set(sender.job.ready, len(waiting) < most)
+        ctx.set(sender.job.ready, len(waiting) < world.most)
         *_, valid, ready, job, taken = await ctx.tick().sample(
             sender.job.valid, sender.job.ready, sender.job.payload, sender.checked.ready
         )
@@ -89,7 +90,8 @@ async def gather_model(ctx, sender, world, delay=8, most=8):
             ctx.set(sender.checked.valid, 0)
         if valid and ready:
             world.handed.append(job)
-            waiting.append((cycle + delay, job))
+            world.cycles.append(cycle)
+            waiting.append((cycle + world.delay, job))
         if waiting and waiting[0][0] <= cycle and not offered:
             _, job = waiting.popleft()
             status = world.refuse(job) if world.refuse else 0
@@ -114,6 +116,9 @@ class World:
     pokes: list = field(default_factory=list)
     refuse: object = None  # job -> WC status
     silent = False  # jobs without payload get no answer
+    delay: int = 8  # of the gather's answers
+    most: int = 8  # jobs that it has at a time
+    cycles: list = field(default_factory=list)  # when it took each
     fetch_delay: int = 20
     lanes: int = 4
     cycle: int = 0

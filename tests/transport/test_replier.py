@@ -1,5 +1,7 @@
 """Replier: order of READs, ACKs and NAKs, and what each packet says."""
 
+import random
+
 import pytest
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
@@ -42,7 +44,8 @@ class World:
 
     def __init__(self):
         self.dut, self.jobs, self.refuse = ReplySide(), [], None
-        self.handed = []
+        self.handed, self.cycles = [], []
+        self.delay, self.most = 8, 8  # of the gather
 
     async def gather(self, ctx):
         await gather_model(ctx, self.dut.replier, self)
@@ -130,8 +133,8 @@ def test_read_response_then_ack(length):
     run(scenario)
 
 
-def test_each_read_is_known_to_be_answered_before_the_next():
-    """A peer that has a response may send another READ, however long the next check takes."""
+def test_each_read_is_known_to_be_answered_when_its_response_goes_out():
+    """A peer that has a response may send another READ, however late the check's answer is."""
 
     async def scenario(ctx, w):
         await w.connect(ctx, 1)
@@ -139,19 +142,23 @@ def test_each_read_is_known_to_be_answered_before_the_next():
             resource = {"va": 0, "rkey": 9, "length": MTU, "psn": 10 + n, "msn": 1 + n}
             await w.program(ctx, w.dut.pool, 8 + n, **resource)
         await w.program(ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3)
-        replier, seen = w.dut.replier, []
+        replier, sent, told = w.dut.replier, 0, 0
         ctx.set(replier.activate.payload, {"qp": 1, "flags": READ})
         ctx.set(replier.activate.valid, 1)
         for _ in range(300):
-            await ctx.tick()
-            ctx.set(replier.activate.valid, 0)
-            if ctx.get(replier.job.valid) and ctx.get(replier.job.ready):
-                seen.append("job")
-            if ctx.get(replier.row_write.enable):
-                head = ctx.get(replier.row_write.row.read_head)
-                if head not in seen:
-                    seen.append(head)
-        assert seen == ["job", 1, "job", 2, "job", 3]
+            *_, taken, job, writes, row = await ctx.tick().sample(
+                replier.activate.ready,
+                replier.job.valid & replier.job.ready,
+                replier.row_write.enable,
+                replier.row_write.row,
+            )
+            if taken:
+                ctx.set(replier.activate.valid, 0)
+            if writes:
+                told = row.read_head
+            sent += job
+            assert told >= sent
+        assert sent == told == 3
 
     run(scenario)
 
@@ -189,17 +196,193 @@ def test_nak_only_while_the_gap_is_open():
     run(scenario)
 
 
+def responses(w, qp):
+    """PSN and syndrome of what goes out for a QP, the NAK's syndrome as 0x62."""
+    sent = [job.header for job in w.jobs if job.header.dest_qp == 0x100 + qp]
+    return [(header.psn, header.syndrome) for header in sent]
+
+
+async def reads(ctx, w, qp, count, *, length=MTU, va=0, psn=10):
+    """READs of a QP that the responder has accepted, each of as many packets as its length has."""
+    packets = max(1, -(-length // MTU))
+    for n in range(count):
+        resource = {"va": va, "rkey": 9, "length": length, "psn": psn + n * packets, "msn": 1 + n}
+        await w.program(ctx, w.dut.pool, 8 * qp + n, **resource)
+    await w.program(ctx, w.dut.rx, qp, psn=psn + count * packets, msn=count, read_tail=count)
+
+
 def test_key_that_went_away_becomes_a_nak():
+    """The READs behind it are dropped, but for what had been handed over before the answer."""
+
     async def scenario(ctx, w):
         await w.connect(ctx, 1)
-        for n in range(2):
-            resource = {"va": 0, "rkey": 9, "length": 2 * MTU, "psn": 10 + 2 * n, "msn": 1 + n}
-            await w.program(ctx, w.dut.pool, 8 + n, **resource)
-        await w.program(ctx, w.dut.rx, 1, psn=14, msn=2, read_tail=2)
-        w.refuse = lambda job: 10 if job.source == TxSource.KEY and job.va == MTU else 0
+        await reads(ctx, w, 1, 4, length=2 * MTU)
+        w.refuse = lambda job: 10 if job.header.psn == 11 and job.source == TxSource.KEY else 0
+        await w.activate(ctx, 1, READ | ACK)
+        await ctx.tick().repeat(400)
+        said = responses(w, 1)
+        assert said[0] == (10, 0x1F)
+        nak = said.index((11, 0x62))
+        assert all(psn > 11 for psn, _ in said[1:nak]), "what had been handed over goes out"
+        assert (w.jobs[nak].header.opcode, w.jobs[nak].header.msn) == (Operation.ACKNOWLEDGE, 0)
+        assert said[nak + 1 :] in ([], [(17, 0x1F)]), "no response behind the NAK"
+        # The peer may go on after it has been set up again: nothing of the old READs comes.
+        before = len(w.jobs)
+        await w.activate(ctx, 1, ACK)
+        await w.until(ctx, before + 1)
+        assert responses(w, 1)[-1] == (17, 0x1F)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("delay", [3, 40])
+def test_one_nak_for_many_refused_responses(delay):
+    """Whatever is refused behind the first, of the same QP, needs no NAK; other QPs go on."""
+
+    async def scenario(ctx, w):
+        w.delay, w.most = delay, 32
+        for qp in (1, 2, 3):
+            await w.connect(ctx, qp)
+            await reads(ctx, w, qp, 4, va=qp << 12)
+        w.refuse = lambda job: 10 if job.source == TxSource.KEY and job.va >> 12 != 2 else 0
+        for qp in (1, 2, 3):
+            await w.activate(ctx, qp, READ)
+        await ctx.tick().repeat(600)
+        assert responses(w, 1) == responses(w, 3) == [(10, 0x62)]
+        assert responses(w, 2) == [(10 + n, 0x1F) for n in range(4)]
+        assert ctx.get(w.dut.replier.naks) == 2
+        assert ctx.get(w.dut.replier.read_packets) == 4
+        # A second era: READs accepted later can be refused again.
+        for qp in (1, 3):
+            await w.program(ctx, w.dut.rx, qp, psn=15, msn=5, read_tail=5)
+            row = {"va": qp << 12, "rkey": 9, "length": MTU, "psn": 14, "msn": 5}
+            await w.program(ctx, w.dut.pool, 8 * qp, **row)
+            await w.activate(ctx, qp, READ)
+        await ctx.tick().repeat(300)
+        assert responses(w, 1) == responses(w, 3) == [(10, 0x62), (14, 0x62)]
+
+    run(scenario)
+
+
+def test_refused_in_the_middle_of_a_long_read():
+    async def scenario(ctx, w):
+        await w.connect(ctx, 1)
+        await reads(ctx, w, 1, 1, length=11 * MTU)
+        w.refuse = lambda job: 10 if job.header.psn == 12 and job.source == TxSource.KEY else 0
         await w.activate(ctx, 1, READ)
-        await w.until(ctx, 2)
-        assert w.said()[1] == (Operation.ACKNOWLEDGE, 11, 0, 0x62, 0)
+        await ctx.tick().repeat(600)
+        said = responses(w, 1)
+        assert said[:2] == [(10, 0x1F), (11, 0x1F)] and said[-1] == (12, 0x62)
+        assert len(said) < 11, "the rest of the READ was given up"
+
+    run(scenario)
+
+
+def test_acks_do_not_overtake_responses():
+    async def scenario(ctx, w):
+        w.delay, w.most = 60, 32
+        for qp in (1, 2):
+            await w.connect(ctx, qp)
+            await reads(ctx, w, qp, 4, length=3 * MTU)
+            await w.activate(ctx, qp, READ | ACK)
+        await w.until(ctx, 26)
+        for qp in (1, 2):
+            want = [(10 + n, 0x1F) for n in range(12)] + [(21, 0x1F)]
+            assert responses(w, qp) == want
+        turns = [job.header.dest_qp for job in w.handed]
+        assert turns != sorted(turns), "nobody waits until the other has all he wants"
+
+    run(scenario)
+
+
+def test_cycles():
+    """Of a response packet of one QP and of QPs in turn, and of ACKs of QPs in turn."""
+
+    async def measure(ctx, w, count, flags, qps):
+        start, before = len(w.cycles), len(w.jobs)
+        ctx.set(w.dut.replier.hold, 1)  # all stand in the list when the first is taken
+        for qp in qps:
+            await w.activate(ctx, qp, flags)
+        ctx.set(w.dut.replier.hold, 0)
+        await w.until(ctx, count + before)
+        taken = w.cycles[start:]
+        return (taken[-1] - taken[0]) / (len(taken) - 1)
+
+    async def scenario(ctx, w):
+        w.delay, w.most = 14, 32
+        qps = range(8)
+        for qp in qps:
+            await w.connect(ctx, qp)
+        await reads(ctx, w, 1, 4)
+        await reads(ctx, w, 2, 1, length=4 * MTU)
+        assert await measure(ctx, w, 4, READ, [1]) <= 2
+        assert await measure(ctx, w, 4, READ, [2]) <= 2
+        for qp in qps:
+            await w.program(ctx, w.dut.reply, qp, read_head=0)
+            await reads(ctx, w, qp, 1)
+        assert await measure(ctx, w, 8, READ, qps) <= 4
+        assert await measure(ctx, w, 8, ACK, qps) <= 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_turns(seed):
+    """All READs of all QPs are answered whole and in order, whatever is refused and when."""
+    rng = random.Random(seed)
+
+    async def scenario(ctx, w):
+        w.delay, w.most = rng.choice((2, 15, 70)), rng.choice((2, 8, 32))
+        wanted, bad = {}, {qp: rng.choice((None, None, 10 + rng.randrange(12))) for qp in range(8)}
+        for qp in range(8):
+            await w.connect(ctx, qp)
+            await reads(ctx, w, qp, 4, length=(packets := rng.choice((1, 2, 3, 7))) * MTU)
+            wanted[qp] = 4 * packets
+        w.refuse = lambda job: (
+            10
+            if job.source == TxSource.KEY and job.header.psn == bad[job.header.dest_qp - 0x100]
+            else 0
+        )
+        for qp in rng.sample(range(8), 8):
+            await w.activate(ctx, qp, READ | rng.choice((0, ACK)))
+        await ctx.tick().repeat(3000)
+        for qp, count in wanted.items():
+            mine = [job.header for job in w.jobs if job.header.dest_qp == 0x100 + qp]
+            psns = [one.psn for one in mine if one.opcode != Operation.ACKNOWLEDGE]
+            naks = [one.psn for one in mine if one.syndrome == 0x62]
+            everything = list(range(10, 10 + count))
+            if bad[qp] is None or bad[qp] >= 10 + count:
+                assert psns == everything and not naks
+            else:
+                assert naks == [bad[qp]] and psns == sorted(psns)
+                before = bad[qp] - 10
+                assert psns[:before] == everything[:before] and bad[qp] not in psns
+
+    run(scenario)
+
+
+def test_a_drain_waits_for_checks_and_naks():
+    async def scenario(ctx, w):
+        w.delay = 50
+        await w.connect(ctx, 1)
+        await reads(ctx, w, 1, 2)
+        w.refuse = lambda job: 10 if job.source == TxSource.KEY else 0
+        await w.activate(ctx, 1, READ)
+        while len(w.handed) < 2:
+            await ctx.tick()
+        ctx.set(w.dut.replier.hold, 1)
+        await w.activate(ctx, 2, ACK)
+        await ctx.tick().repeat(5)
+        assert not ctx.get(w.dut.replier.turned)
+        await ctx.tick().until(w.dut.replier.turned)
+        assert w.handed[-1].header.syndrome == 0x62, "the NAK is on its way"
+        await ctx.tick().repeat(60)
+        assert responses(w, 1) == [(10, 0x62)]
+        assert not responses(w, 2), "no QP is taken while the drain waits"
+        await w.connect(ctx, 2)
+        ctx.set(w.dut.replier.hold, 0)
+        await ctx.tick().repeat(100)
+        assert len(responses(w, 2)) == 1
 
     run(scenario)
 
