@@ -601,9 +601,9 @@ FAULTS = (
     Fault(
         name="receive-wqe-of-another-position",
         what="the first receive WQE at hand is given out for every position",
-        file="hdl/queues/receive.py",
-        old="((request.position == queue.first) & (queue.count != 0))",
-        new="(queue.count != 0)",
+        file="hdl/queues/recv_answers.py",
+        old="here.eq((work.position == source.first) & (source.count != 0)),",
+        new="here.eq(source.count != 0),",
         tests=RECV,
     ),
     Fault(
@@ -633,9 +633,9 @@ FAULTS = (
     Fault(
         name="line-survives-reset",
         what="receive WQEs fetched ahead of a queue reset are given out after it",
-        file="hdl/queues/recv_states.py",
-        old="            with m.If(p.reset_pair[15] | ~p.reset_pair[0]):",
-        new="            with m.If(1):",
+        file="hdl/queues/recv_reclaim.py",
+        old="with m.If(reset_pair[15] | ~reset_pair[0]):",
+        new="with m.If(1):",
         tests=RECV,
     ),
     Fault(
@@ -649,8 +649,8 @@ FAULTS = (
     Fault(
         name="error-of-a-receive-wqe-lost",
         what="what is wrong with the receive WQE that is asked for is not kept for the answer",
-        file="hdl/queues/receive.py",
-        old="with m.If(path.arrived_valid & waiting & (path.arrived.line == wanted)):",
+        file="hdl/queues/recv_answers.py",
+        old="with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):",
         new="with m.If(0):",
         tests=RECV_AHEAD,
     ),

@@ -24,6 +24,7 @@ from .jobs import (
     SendFetched,
     TxChecked,
     TxJob,
+    Upcoming,
     WqeRead,
 )
 from .rows import MrRow, QpAck, QpCfg, QpFetch, QpReply, QpRx, QpTx, QueueRow, ReadResource
@@ -150,6 +151,7 @@ class RecvFetchPort(Signature):
                 "req": Out(stream.Signature(FetchRequest)),
                 "rsp": In(stream.Signature(RecvFetched)),
                 "line_use": Out(LineUse()),
+                "upcoming": Out(Upcoming()),
             }
         )
 

@@ -1,6 +1,6 @@
 """Jobs and results that rooms hand to each other; docs/architecture.md: who sends what to whom."""
 
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import Out
 
 from .headers import TxHeader
@@ -17,6 +17,8 @@ __all__ = [
     "SendFetched",
     "RecvFetched",
     "ReadSink",
+    "SinksTold",
+    "Upcoming",
     "WqeRead",
     "LINE_USES",
     "LineUse",
@@ -150,6 +152,25 @@ class ReadSink(data.Struct):
     wr_id: 64
     length: 32
     slots: 3 * 128
+
+
+class SinksTold(wiring.Signature):
+    """What SendFetch tells of READs, seen from it: ``sink`` as far as it is taken; ``forget``
+    (a cycle): what was told before is not true any more; ``fetched`` (a cycle): a WQE was given
+    out."""
+
+    def __init__(self):
+        super().__init__(
+            {"sink": Out(stream.Signature(ReadSink)), "forget": Out(1), "fetched": Out(1)}
+        )
+
+
+class Upcoming(wiring.Signature):
+    """A hint, seen from who gives it: with ``valid`` (a cycle) a request for a receive WQE of
+    ``source`` is about to come, behind those that were hinted at before."""
+
+    def __init__(self):
+        super().__init__({"source": Out(14), "valid": Out(1)})
 
 
 class WqeRead(data.Struct):

@@ -109,11 +109,8 @@ class Queues(wiring.Component):
         connect(m, flipped(self.recv_fetch.req), recv.req)
         connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
         connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
-        connect(m, send.sink, recv.sink)
-        m.d.comb += [
-            recv.forget.eq(send.forget),
-            recv.fetched.eq(send.rsp.valid & send.rsp.ready),
-        ]
+        connect(m, flipped(self.recv_fetch.upcoming), recv.upcoming)
+        connect(m, send.told, recv.told)
         for lines, store in ((self.send_lines, send), (self.recv_lines, recv)):
             m.d.comb += [
                 store.slot.eq(lines.slot),

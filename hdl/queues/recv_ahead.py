@@ -11,20 +11,21 @@ from hdl.ports.jobs import Activation
 
 from .polls import PollJob, Polls
 
-__all__ = ["DOORBELL", "MORE", "POLLED", "AheadQueues"]
+__all__ = ["DOORBELL", "MORE", "POLLED", "AheadSources"]
 
 #: Why a queue is given out: it was notified; ``more``; its avail index was read (and comes along).
 DOORBELL, MORE, POLLED = 1, 2, 8
 
 
-class AheadQueues(wiring.Component):
+class AheadSources(wiring.Component):
     """A list of QPs whose receive queues are to be looked at, each at most once, in turn.
 
-    Members: ``doorbell``, ``more``: put a QP on the list; ``poll``: have its avail index read,
-    after which it is put there with ``data``, the index (its position if the ring is broken, which
-    nobody is told; ``avail_event`` is not written); one poll of a QP at a time. ``o``: the next;
-    ``settled`` (a cycle): the index that came with one has been noted. ``polling``: some index is
-    on its way or not noted yet (2 cycles late); ``none``: no QP is on the list.
+    Members: ``doorbell``, ``more``, ``answered``: put a QP on the list; ``poll``: have its avail
+    index read, after which it is put there with ``data``, the index (its position if the ring is
+    broken, which nobody is told; ``avail_event`` is not written); one poll of a QP at a time.
+    ``o``: the next; ``settled`` (a cycle): the index that came with one has been noted.
+    ``polling``: some index is on its way or not noted yet (2 cycles late); ``none``: no QP is on
+    the list.
     Latency: 4 cycles, a poll a host read and 12. Nothing waits for ever: polls need host reads
     only. Reset: empty; ``qps`` cycles until the list takes anything.
     """
@@ -35,6 +36,7 @@ class AheadQueues(wiring.Component):
             {
                 "doorbell": In(stream.Signature(Activation)),
                 "more": In(stream.Signature(14)),
+                "answered": In(stream.Signature(14)),
                 "poll": In(stream.Signature(PollJob)),
                 "o": Out(stream.Signature(activation_layout(16))),
                 "settled": In(1),
@@ -47,7 +49,7 @@ class AheadQueues(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         qps = self._config.qps
-        m.submodules.work = work = ActivationList(qps=qps, sets=3, data_width=16)
+        m.submodules.work = work = ActivationList(qps=qps, sets=4, data_width=16)
         m.submodules.polls = polls = Polls(config=self._config, notify=False)
         connect(m, polls.read_client, flipped(self.read_client))
         connect(m, flipped(self.poll), polls.i)
@@ -58,16 +60,19 @@ class AheadQueues(wiring.Component):
             work.set0.payload.qp.eq(self.doorbell.payload.qp),
             work.set0.payload.flags.eq(DOORBELL),
             self.doorbell.ready.eq(work.set0.ready),
-            work.set1.valid.eq(self.more.valid),
-            work.set1.payload.qp.eq(self.more.payload),
-            work.set1.payload.flags.eq(MORE),
-            self.more.ready.eq(work.set1.ready),
             work.set2.valid.eq(polls.o.valid),
             work.set2.payload.qp.eq(answer.qp),
             work.set2.payload.flags.eq(POLLED),
             work.set2.payload.data.eq(answer.available),
             polls.o.ready.eq(work.set2.ready),
         ]
+        for port, place in ((self.more, work.set1), (self.answered, work.set3)):
+            m.d.comb += [
+                place.valid.eq(port.valid),
+                place.payload.qp.eq(port.payload),
+                place.payload.flags.eq(MORE),
+                port.ready.eq(place.ready),
+            ]
         count, begun, settled = Signal(range(qps + 1)), Signal(), Signal()
         # A cycle late: who decides that a poll begins decides late in its cycle.
         m.d.sync += [

@@ -46,7 +46,8 @@ class RecvLines(wiring.Component):
     Members, In, each with its line: ``own`` takes the spare; ``issue``: a fetch begins (if the line
     is a queue's, it is in its list from now on); ``release``: it is not its queue's any more (a
     fetch under way goes on, and frees it); ``arrived``, ``arrived_good``: a fetch has ended.
-    ``issue`` and ``release`` together come at most every other cycle, and so does ``arrived``.
+    ``issue`` and ``release`` come in a cycle of ``room``, one of them, so at most every other
+    cycle; ``arrived`` likewise.
     ``ask`` looks at the line ``asked``; 2 cycles later, and until ``waits``, ``busy`` says whether
     a fetch into it is under way, ``good`` whether the last one brought its WQE. ``waits``: until
     ``wanted_done`` says that no fetch into the line ``wanted`` is under way. ``line_use``;
@@ -83,6 +84,7 @@ class RecvLines(wiring.Component):
                 "waits": In(1),
                 "spare": Out(WQE_LINE_BITS),
                 "spare_valid": Out(1),
+                "room": Out(1),
                 "free": Out(WQE_LINE_BITS, init=lines - sinks_of(lines)),
                 "read0": Out(1),
                 "read1": Out(1),
@@ -108,8 +110,9 @@ class RecvLines(wiring.Component):
             owned.eq(self.own),
         ]
 
-        # What happens: what the state machine does first, an arrival in its gaps.
+        # What happens: what the machines do first, an arrival in its gaps.
         told, told_release, told_line = Signal(), Signal(), Signal(bits, reset_less=True)
+        m.d.comb += self.room.eq(~told)
         ended, ended_good, ended_line = Signal(), Signal(), Signal(bits, reset_less=True)
         m.d.sync += [
             told.eq(self.issue | self.release),

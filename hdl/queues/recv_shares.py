@@ -1,4 +1,4 @@
-"""How many lines of RecvFetch each receive queue may have, and which queues wait for lines."""
+"""How many lines each receive source may have, and which sources wait for lines."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,14 +11,14 @@ from hdl.ports.jobs import WQE_LINE_BITS
 
 from .recv_lines import sinks_of
 
-__all__ = ["QueueShare", "RecvShares"]
+__all__ = ["LineGrants", "ShareMeter", "SourceShare"]
 
-#: Answers to a queue with fewer answers to others between them are one run.
+#: Answers to a source with fewer answers to others between them are one run.
 NEAR = 8
 
 
-class QueueShare(data.Struct):
-    """What a receive queue's share of the lines is worked out from, and the share."""
+class SourceShare(data.Struct):
+    """What a receive source's share of the lines is worked out from, and the share."""
 
     stamp: 16  # answers of all queues up to its last one
     pace: 15  # answers of all queues for one of its own, average, in eighths; 0: not known yet
@@ -27,21 +27,20 @@ class QueueShare(data.Struct):
     burst: 4  # how long its last run has been so far
 
 
-class RecvShares(wiring.Component):
-    """Shares of lines, and the queues that wait for lines, in the order in which they came.
+class LineGrants(wiring.Component):
+    """Says whether a source may have one more line, and keeps the sources that wait for lines.
 
-    A queue wants lines for its longest run of late, and more in proportion to how often it is
+    A source wants lines for its longest run of late, and more in proportion to how often it is
     asked. The latter it takes while there is room; the former too if nobody waits, else it waits
-    its turn. So when there are fewer lines than all want, those go to the queue that was asked
-    longest ago, and so will be asked soonest if queues are asked in turn: as many queues as there
+    its turn. So when there are fewer lines than all want, those go to the source that was asked
+    longest ago, and so will be asked soonest if sources are asked in turn: as many sources as there
     may be, their WQEs are there when a run begins.
 
-    Members: ``queue``, ``count``, ``given``, ``used``: of the queue at hand (RecvQueue);
-    ``answers``: of all queues so far; ``free``: lines. A cycle later ``may``: it may have one more
-    now; ``wants``: it should have one more when there is room. ``after``: ``queue`` after one more
-    answer, 2 cycles later. ``wait``: QPs that begin to wait, always ready: each waits at most once,
-    which the caller keeps. ``first``: the QP that has waited longest, valid while there is room; it
-    stays until it is taken. ``its_turn``: the queue at hand is that one.
+    Members: ``share``, ``count``, ``given``, ``used``, ``late``: of the source at hand (SourceRow);
+    ``free``: lines. A cycle later ``may``: it may have one more now; ``wants``: it should have one
+    more when there is room. ``wait``: sources that begin to wait, always ready: each waits at most
+    once, which the caller keeps. ``first``: the source that has waited longest, valid while there
+    is room; it stays until it is taken. ``its_turn``: the source at hand is that one.
     Latency: as said; 2 cycles from ``wait`` to ``first``. Reset: nobody waits.
     """
 
@@ -49,16 +48,14 @@ class RecvShares(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "queue": In(QueueShare),
+                "share": In(SourceShare),
                 "count": In(WQE_LINE_BITS),
                 "given": In(1),
                 "used": In(1),
                 "late": In(1),
-                "answers": In(16),
                 "free": In(WQE_LINE_BITS),
                 "may": Out(1),
                 "wants": Out(1),
-                "after": Out(QueueShare),
                 "wait": In(stream.Signature(14)),
                 "first": Out(stream.Signature(14)),
                 "its_turn": In(1),
@@ -67,11 +64,11 @@ class RecvShares(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        total, bits = self._config.recv_lines, ceil_log2(self._config.recv_lines)
+        total = self._config.recv_lines
         queue_lines = total - sinks_of(total)
-        # Left over for queues whose WQEs were late, and of it for requests.
+        # Left over for sources whose WQEs were late, and of it for requests.
         spared, kept = max(1, queue_lines // 8), max(1, queue_lines // 32)
-        queue = self.queue
+        share = self.share
 
         m.submodules.waiting = waiting = StreamFifo(shape=14, depth=self._config.qps)
         connect(m, flipped(self.wait), waiting.i)
@@ -83,15 +80,15 @@ class RecvShares(wiring.Component):
             waiting.o.ready.eq(self.first.ready),
         ]
 
-        # A queue that was only notified gets one line while half of all are free.
+        # A source that was only notified gets one line while half of all are free.
         none, first = self.count == self.given, Signal()
         by_pace, by_run = Signal(), Signal()
         m.d.comb += [
-            first.eq(some & ((none & (queue.share != 0)) | (self.late & by_run))),
+            first.eq(some & ((none & (share.share != 0)) | (self.late & by_run))),
             by_pace.eq(
-                (queue.share != 0) & self._few(self.count >> queue.share == 0, 1 << queue.share)
+                (share.share != 0) & self._few(self.count >> share.share == 0, 1 << share.share)
             ),
-            by_run.eq(none | self._few(self.count < queue.run, queue.run)),
+            by_run.eq(none | self._few(self.count < share.run, share.run)),
         ]
         m.d.sync += [
             self.wants.eq(self.used & (by_pace | by_run)),
@@ -103,17 +100,40 @@ class RecvShares(wiring.Component):
                 )
             ),
         ]
+        return m
 
-        # In proportion: half of the lines, divided by the answers of all queues for one of this
-        # queue's. Peers send several messages in a row, so that is an average, of about eight
-        # answers, and begins with a share of 32.
+    def _few(self, less, limit):
+        """Whether the source's lines, but for the one that has been asked for, are fewer than
+        ``limit``; ``less``: all its lines are. Without a subtraction in front."""
+        return less | (self.given & (self.count == limit))
+
+
+class ShareMeter(wiring.Component):
+    """Works out a source's share of the lines from when it is asked.
+
+    In proportion: half of the lines, divided by the answers of all sources for one of this
+    source's. Peers send several messages in a row, so that is an average, of about eight answers,
+    and begins with a share of 32. A run is a row of answers to one source.
+
+    Members: ``share``: of the source at hand; ``answers``: of all sources so far; ``after``:
+    ``share`` after one more answer, 2 cycles later. Reset: none, it keeps nothing.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__({"share": In(SourceShare), "answers": In(16), "after": Out(SourceShare)})
+
+    def elaborate(self, platform):
+        m = Module()
+        total, bits = self._config.recv_lines, ceil_log2(self._config.recv_lines)
+        share = self.share
         gap, since = Signal(bits), Signal(16)
         kept, pace = Signal(15), Signal(15)
-        m.d.comb += [since.eq(self.answers - queue.stamp), self.after.share.eq(0)]
+        m.d.comb += [since.eq(self.answers - share.stamp), self.after.share.eq(0)]
         m.d.sync += [
             gap.eq(Mux(since[bits:].any(), (1 << bits) - 1, since)),
-            kept.eq(((queue.pace << 3) - queue.pace) >> 3),
-            pace.eq(Mux(queue.pace == 0, max(8, total // 8), kept + gap)),
+            kept.eq(((share.pace << 3) - share.pace) >> 3),
+            pace.eq(Mux(share.pace == 0, max(8, total // 8), kept + gap)),
         ]
         for log in reversed(range(bits - 1)):
             with m.If(pace <= 8 << log):
@@ -123,8 +143,8 @@ class RecvShares(wiring.Component):
         burst, longest, near = Signal(4), Signal(4), Signal()
         m.d.sync += [
             near.eq(since < NEAR),
-            burst.eq(Mux(near, queue.burst + ~queue.burst.all(), 1)),
-            longest.eq(queue.run - (~near & queue.run.any())),
+            burst.eq(Mux(near, share.burst + ~share.burst.all(), 1)),
+            longest.eq(share.run - (~near & share.run.any())),
         ]
         m.d.comb += [
             self.after.stamp.eq(self.answers),
@@ -133,8 +153,3 @@ class RecvShares(wiring.Component):
             self.after.run.eq(Mux(burst > longest, burst, longest)),
         ]
         return m
-
-    def _few(self, less, limit):
-        """Whether the queue's lines, but for the one that has been asked for, are fewer than
-        ``limit``; ``less``: all its lines are. Without a subtraction in front."""
-        return less | (self.given & (self.count == limit))

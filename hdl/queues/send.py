@@ -17,6 +17,7 @@ from hdl.ports.jobs import (
     QueueErrorCause,
     ReadSink,
     SendFetched,
+    SinksTold,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
@@ -55,9 +56,8 @@ class SendFetch(wiring.Component):
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
     taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``;
-    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``sink``: the READs among the
-    WQEs of the express path, as far as they are taken; ``forget`` (a cycle) when a queue reset was:
-    what was told before is not true any more.
+    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``told``: the READs among the
+    WQEs of the express path, as far as they are taken; with a queue reset they are forgotten.
     A request whose ``known`` says that something is there goes through Express, which holds up to
     ``depth`` in each of its stages; chains that are not for it go on through a ChainLane, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
@@ -89,8 +89,7 @@ class SendFetch(wiring.Component):
                 "event_idx": In(1),
                 "indirect": In(1),
                 "in_order": In(1),
-                "sink": Out(stream.Signature(ReadSink)),
-                "forget": Out(1),
+                "told": Out(SinksTold()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -213,6 +212,7 @@ class SendFetch(wiring.Component):
             self.error.valid.eq(broken_valid),
             self.error.payload.eq(broken),
             answered.eq(self.rsp.valid & self.rsp.ready),
+            self.told.fetched.eq(answered),
             status.eq(Mux(by_lane, found.status, answers.o.payload.answer.status)),
         ]
         with m.If(answered):
@@ -264,7 +264,7 @@ class SendFetch(wiring.Component):
     def _sinks(self, m: Module, express):
         """Tells of the READs that go by."""
         m.submodules.sinks = sinks = StreamFifo(shape=_SINK, depth=SINKS)
-        verdict, sink, told = express.o.payload, sinks.i.payload, self.sink.payload
+        verdict, sink, told = express.o.payload, sinks.i.payload, self.told.sink.payload
         request = express.job.request
         m.d.comb += [
             sinks.i.valid.eq(
@@ -278,8 +278,8 @@ class SendFetch(wiring.Component):
             sink.queue.eq(request.queue),
             sink.position.eq(request.position),
             sink.head.eq(verdict.head),
-            self.sink.valid.eq(sinks.o.valid),
-            sinks.o.ready.eq(self.sink.ready),
+            self.told.sink.valid.eq(sinks.o.valid),
+            sinks.o.ready.eq(self.told.sink.ready),
         ]
         for name in ("num_sge", "wr_id", "length"):
             m.d.comb += getattr(sink, name).eq(getattr(verdict.wqe, name))
@@ -290,7 +290,7 @@ class SendFetch(wiring.Component):
         write, read = (Signal(range(2 * SINKS), name=name) for name in ("write", "read"))
         m.d.sync += [
             write.eq(write + (sinks.i.valid & sinks.i.ready)),
-            read.eq(read + (self.sink.valid & self.sink.ready)),
+            read.eq(read + (sinks.o.valid & sinks.o.ready)),
         ]
         for n in range(TOLD_SGES):
             rows = memory.Memory(shape=128, depth=2 * SINKS, init=[])
@@ -303,7 +303,7 @@ class SendFetch(wiring.Component):
                 load.addr.eq(read),
                 told.slots[128 * n : 128 * (n + 1)].eq(load.data),
             ]
-        m.d.sync += self.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
+        m.d.sync += self.told.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
         return sinks
 
     def _front(self, m: Module, express, polls, dropped, taken) -> None:

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import COUNT, increment
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
-from hdl.ports.jobs import Activation
+from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.operations import decode_packet
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
 from hdl.ports.tables import TableRead, TableWrite
@@ -39,6 +39,7 @@ class Intake(wiring.Component):
     responder and completer write, which replace those read before. ``completer_busy``,
     ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at. ``rest``: nothing new
     is taken. ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held.
+    ``upcoming`` tells once of each packet that will take a receive WQE, when its header waits.
     ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
     Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
     part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
@@ -66,6 +67,7 @@ class Intake(wiring.Component):
                 "completer_qp": In(14),
                 "rest": In(1),
                 "hold": In(1),
+                "upcoming": Out(Upcoming()),
                 "idle": Out(1),
                 "merged_acks": Out(COUNT),
             }
@@ -109,6 +111,12 @@ class Intake(wiring.Component):
             (self.responder.valid & self.responder.ready)
             | (self.dropper.valid & self.dropper.ready)
         )
+        hinted = Signal()
+        m.d.sync += hinted.eq(self.header.valid & ~self.header.ready)
+        m.d.comb += [
+            self.upcoming.source.eq(pair),
+            self.upcoming.valid.eq(self.header.valid & arriving.receive & ~hinted),
+        ]
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
             with m.State("IDLE"):

@@ -18,6 +18,7 @@ from hdl.ports.jobs import (
     ScatterChecked,
     ScatterJob,
     ScatterKind,
+    Upcoming,
 )
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
@@ -53,7 +54,7 @@ class Receive(wiring.Component):
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
     have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs;
-    ``line_use``: which of RecvFetch's lines jobs still read.
+    ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
     should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
@@ -91,6 +92,7 @@ class Receive(wiring.Component):
                 "resource_write": Out(TableWrite(16, ReadResource)),
                 "fetch_req": Out(stream.Signature(FetchRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "upcoming": Out(Upcoming()),
                 "line_use": Out(LineUse()),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
@@ -126,7 +128,7 @@ class Receive(wiring.Component):
         ):
             wiring.connect(m, one, other)
         for part, names in (
-            (intake, ("header", "poke", "cfg", "reply", "ahead_read")),
+            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming")),
             (responder, ("resource_read", "resource_write")),
             (completer, ("head_req", "head_rsp", "pop", "wake", "sequence_nak")),
             (commit, ("effects", "rx_read", "rx_write", "counted")),

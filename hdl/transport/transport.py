@@ -149,6 +149,7 @@ class Transport(wiring.Component):
         connect(m, receive.fetch_req, flipped(fetch.req))
         connect(m, flipped(fetch.rsp), receive.fetch_rsp)
         connect(m, receive.line_use, flipped(fetch.line_use))
+        connect(m, receive.upcoming, flipped(fetch.upcoming))
         connect(m, receive.head_req, outstanding.head_req)
         connect(m, outstanding.head_rsp, receive.head_rsp)
         connect(m, receive.pop, outstanding.pop)

@@ -27,7 +27,7 @@ PASSED = (
     "host_side.reads.",  # reorder storage of host reads
     "host_side.writes.",  # bytes on their way to the host
     "tables.management.",  # the mailbox, the windows' shadows
-    "queues.recv_fetch.table.",
+    "queues.recv_fetch.sources.rows.",
 )
 
 VARIANTS = [

@@ -1,0 +1,447 @@
+"""Answers requests for receive WQEs."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.address import mask
+from hdl.common.sums import unequal
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient, WriteClient
+from hdl.ports.jobs import (
+    WQE_LINE_BITS,
+    FetchRequest,
+    FetchStatus,
+    QueueError,
+    RecvFetched,
+    Upcoming,
+)
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableRead
+
+from .index import AvailIndex, IndexResult
+from .read import BlockReader
+from .recv_path import Arrival, Tag
+from .recv_prefetch import Demand
+from .recv_reclaim import Reason, Reclaim
+from .recv_shares import ShareMeter
+from .recv_sources import SourceAccess, SourceRow
+
+__all__ = ["RecvAnswers"]
+
+
+class _Work(data.Struct):
+    """The request, its source as it was lent, and the answer."""
+
+    request: FetchRequest
+    pair: 14
+    source: SourceRow
+    queue: QueueRow
+    answer: RecvFetched
+    again: 1  # its line is in the list already
+    early: 1  # no request yet: it is looked up for one that is to come
+    position: 16  # that is looked up
+    fault: Arrival  # what became of the line that the request waited for
+    found: IndexResult  # the index that was read for the request
+
+
+class _Facts(data.Struct):
+    """What is known of a request and its source."""
+
+    here: 1  # the list begins with the WQE at its position
+    ready: 1  # and that WQE lies in its line
+    behind: 1  # the list has its position further behind
+    known: 1  # something is available at its position
+    best: 16  # the newer of the avail indices that are known
+
+
+class RecvAnswers(wiring.Component):
+    """Answers each request with the first WQE of its source's list, and shortens the list.
+
+    ``upcoming`` says for which source a request will come. Its first WQE is looked up at once, so
+    that the request is answered a cycle after it has been taken (a *hit*). A request whose WQE is
+    not there is a miss: its fetch is demanded from RecvPrefetch, after an index that has to be
+    read, and it is looked up again when its line has been written. A request for another position
+    than the next ones (the receive side has undone packets) has the list dropped.
+
+    Members: ``req``, ``rsp``, ``upcoming``, ``error``, ``event_idx``: as in RecvFetch. ``stop``: a
+    reset of ``stopped`` waits: no request is taken, and one for that queue is EMPTY. ``access``,
+    ``linked``: of RecvSources. ``tag``: read port of the tags of lines. ``arrived``,
+    ``arrived_valid``, ``good``: what became of a fetch. ``waits``, ``wanted``: the line that the
+    request waits for. Of RecvLines: ``ask`` with ``tag.index``, ``busy``, ``good_line``,
+    ``wanted_done``, ``release`` of ``released`` (in a cycle of ``room``). ``answered``: sources to
+    be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``reclaim``, ``dropping``,
+    ``epoch``: of RecvReclaim. ``at_work``: a request has been taken and not answered.
+    Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
+    look-up in 4.
+    Errors: QUEUE_ERROR with a row in ``error``; WQE_ERROR. A queue that is not enabled is EMPTY.
+    Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        line = WQE_LINE_BITS
+        super().__init__(
+            {
+                "req": In(stream.Signature(FetchRequest)),
+                "rsp": Out(stream.Signature(RecvFetched)),
+                "upcoming": In(Upcoming()),
+                "error": Out(stream.Signature(QueueError)),
+                "event_idx": In(1),
+                "stop": In(1),
+                "stopped": In(16),
+                "access": Out(SourceAccess()),
+                "linked": Out(TableRead(line, line)),
+                "tag": Out(TableRead(line, Tag)),
+                "arrived": In(Arrival),
+                "arrived_valid": In(1),
+                "good": In(1),
+                "answered": Out(stream.Signature(14)),
+                "demand": Out(stream.Signature(Demand)),
+                "starved": In(1),
+                "reclaim": Out(stream.Signature(Reclaim)),
+                "dropping": In(1),
+                "epoch": In(2),
+                "waiting_source": Out(14),
+                "read_client": Out(ReadClient(config.width)),
+                "write_client": Out(WriteClient(config.width)),
+            }
+            | {name: Out(1) for name in ("waits", "ask", "release", "at_work")}
+            | {name: Out(line) for name in ("wanted", "released")}
+            | {name: In(1) for name in ("busy", "good_line", "wanted_done", "room")}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        work = Signal(_Work, reset_less=True)
+        source, answer = work.source, work.answer
+        m.submodules.index = index = AvailIndex(config=self._config)
+        m.submodules.reader = reader = BlockReader(width=self._config.width, size=8)
+        m.submodules.meter = meter = ShareMeter(config=self._config)
+        connect(m, index.block, reader.i)
+        connect(m, reader.o, index.block_data)
+        connect(m, reader.read_client, flipped(self.read_client))
+        connect(m, index.write_client, flipped(self.write_client))
+        # ``fault``, ``found`` of the work; the index is on its way; ``cached``: looked up early.
+        fault_valid, found_valid, indexing, cached = (Signal() for _ in range(4))
+        done = Signal()
+        m.d.comb += [
+            done.eq((indexing & index.o.valid) | (self.waits & self.wanted_done)),
+            index.event_idx.eq(self.event_idx),
+            index.i.payload.function.eq(work.request.function),
+            index.i.payload.driver.eq(work.queue.driver),
+            index.i.payload.device.eq(work.queue.device),
+            index.i.payload.size_log2.eq(work.queue.size_log2),
+            index.i.payload.position.eq(work.request.position),
+            self.linked.index.eq(source.head),
+            self.released.eq(source.head),
+            self.rsp.payload.eq(answer),
+            self.error.payload.queue.eq(work.request.queue),
+            self.error.payload.cause.eq(work.fault.found.cause),
+            self.answered.payload.eq(work.pair),
+            self.demand.payload.source.eq(work.pair),
+            self.demand.payload.again.eq(work.again),
+            self.reclaim.payload.source.eq(work.pair),
+            self.waiting_source.eq(work.request.qp),
+            meter.share.eq(source.share),
+            self.tag.index.eq(source.head),
+        ]
+        with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
+            m.d.sync += work.fault.eq(self.arrived)
+            m.d.sync += fault_valid.eq(self.arrived.told & ~self.good)
+        with m.If(self.dropping):
+            m.d.sync += cached.eq(0)
+        upcoming, upcoming_source = Signal(), Signal(14, reset_less=True)
+        with m.If(self.upcoming.valid):
+            m.d.sync += [upcoming.eq(1), upcoming_source.eq(self.upcoming.source)]
+
+        facts = self._facts(m, work)
+        with m.FSM(name="answers") as fsm:
+            # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
+            with m.State("IDLE"):
+                request = self.req.payload
+                hits = cached & (request.qp == work.pair) & (request.position == source.first)
+                m.d.sync += work.early.eq(0)
+                with m.If(done):
+                    self._take(m, work, work.request.qp)
+                    with m.If(self.access.taken):
+                        m.d.comb += index.o.ready.eq(indexing)
+                        m.d.sync += [self.waits.eq(0), indexing.eq(0)]
+                        with m.If(indexing):
+                            m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                with m.Elif(self.req.valid & ~self.waits & ~indexing):
+                    refused = self.stop & (request.queue == self.stopped)
+                    with m.If(refused):
+                        m.d.comb += self.req.ready.eq(1)
+                        m.d.sync += answer.available.eq(request.position)
+                        m.d.sync += answer.status.eq(FetchStatus.EMPTY)
+                        m.next = "REFUSE"
+                    with m.Elif(~self.stop):
+                        self._take(m, work, request.qp)
+                        with m.If(self.access.taken):
+                            m.d.comb += self.req.ready.eq(1)
+                            with m.If(hits):
+                                m.next = "HIT"
+                    with m.If(self.req.ready):
+                        m.d.sync += [
+                            work.request.eq(request),
+                            fault_valid.eq(0),
+                            found_valid.eq(0),
+                            cached.eq(0),
+                        ]
+                with m.Elif(upcoming & ~cached & ~(self.stop | self.waits | indexing)):
+                    self._take(m, work, upcoming_source)
+                    with m.If(self.access.taken):
+                        m.d.sync += [work.early.eq(1), upcoming.eq(self.upcoming.valid)]
+            self._look_up(m, work, facts, cached, fault_valid, found_valid)
+            self._answer(m, work, meter)
+            # INDEX: has the avail index read, and gives the row back.
+            with m.State("INDEX"):
+                m.d.comb += index.i.valid.eq(1)
+                m.d.sync += indexing.eq(index.i.ready)
+                with m.If(index.i.ready):
+                    m.next = "PUT"
+            self._miss(m, work, fault_valid)
+        m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
+        return m
+
+    def _take(self, m: Module, work, pair) -> None:
+        """Ask for a row, and go on with it."""
+        m.d.comb += [self.access.take.eq(1), self.access.source.eq(pair)]
+        with m.If(self.access.taken):
+            m.d.sync += work.pair.eq(pair)
+            m.next = "LOAD"
+
+    def _facts(self, m: Module, work):
+        """What the row and the tag say of the request; a cycle late, as all of it is long."""
+        request, source = work.request, work.source
+        facts = Signal(_Facts)
+        # What is known to be available: told by the request, and found for its source. All are less
+        # one: from 1 to the queue's size means no bit beyond it.
+        told, heard, outside = Signal(16), Signal(16), Signal(16)
+        told_so = (told & outside) == 0
+        m.d.sync += [
+            told.eq(request.known + ~request.position),
+            heard.eq(source.available + ~request.position),
+        ]
+        m.d.comb += [
+            outside.eq(~mask(work.queue.size_log2)),
+            facts.known.eq(told_so),
+            facts.best.eq(request.known),
+        ]
+        with m.If(((heard & outside) == 0) & (~told_so | (heard > told))):
+            m.d.comb += [facts.best.eq(source.available), facts.known.eq(1)]
+        sought, here, offset = Signal(11), Signal(), Signal(16)  # in pieces: a RAM's output is late
+        number = (self._config.rq_queue(0) + (work.pair << 1))[:16]
+        tag_of = Cat(self.tag.row.queue, self.tag.row.position)
+        m.d.sync += [
+            sought.eq(~unequal(tag_of, Cat(number, work.position))),
+            offset.eq(work.position - source.first),
+            here.eq((work.position == source.first) & (source.count != 0)),
+        ]
+        m.d.comb += [
+            facts.here.eq(here),
+            facts.ready.eq(here & ~self.busy & self.good_line & sought.all()),
+            facts.behind.eq((offset < source.count) & (source.count != 0)),
+        ]
+        return facts
+
+    def _look_up(self, m: Module, work, facts, cached, fault_valid, found_valid) -> None:
+        """From a row that has been lent to what becomes of the request."""
+        request, source, answer = work.request, work.source, work.answer
+        # LOAD: keeps the row; reads the tag and the state of its first line. An early look gives
+        # the row back at once: only this machine and RecvReclaim take lines off lists, and that one
+        # says ``dropping`` some cycles after it has taken the row.
+        with m.State("LOAD"):
+            m.d.comb += self.access.leave.eq(work.early)
+            m.d.comb += [self.tag.index.eq(self.access.row.head), self.tag.enable.eq(1)]
+            m.d.comb += self.ask.eq(1)
+            m.d.sync += [
+                source.eq(self.access.row),
+                work.queue.eq(self.access.queue),
+                work.position.eq(Mux(work.early, self.access.row.first, request.position)),
+            ]
+            m.next = "GATHER"
+        # GATHER: the tag is compared.
+        with m.State("GATHER"):
+            m.next = "DECIDE"
+        # DECIDE: the WQE is there, on its way, or has to be fetched; or it is not to be had.
+        with m.State("DECIDE"):
+            m.d.sync += [
+                answer.status.eq(FetchStatus.OK),
+                answer.error.eq(0),
+                answer.available.eq(facts.best),
+                answer.head.eq(self.tag.row.head),
+                answer.line.eq(source.head),
+                answer.wqe.eq(self.tag.row.wqe),
+                source.seen.eq(self.epoch),
+                source.used.eq(1),
+            ]
+            with m.If(work.early):
+                m.d.sync += cached.eq(work.queue.enabled & facts.ready)
+                m.next = "IDLE"
+            with m.Elif(~work.queue.enabled):
+                m.d.sync += [answer.status.eq(FetchStatus.EMPTY), source.used.eq(0)]
+                m.next = "ANSWER"
+            with m.Elif(facts.ready):
+                m.next = "ANSWER"
+            with m.Elif(facts.here & fault_valid):
+                m.d.sync += [
+                    answer.status.eq(work.fault.found.status),
+                    answer.error.eq(work.fault.found.error),
+                    answer.head.eq(work.fault.head),
+                ]
+                for name in ("num_sge", "wr_id", "length"):
+                    m.d.sync += answer.wqe[name].eq(work.fault.found.wqe[name])
+                m.next = "ANSWER"
+                with m.If(work.fault.found.status == FetchStatus.QUEUE_ERROR):
+                    m.next = "ERROR"
+            with m.Elif(facts.here & self.busy):
+                m.d.sync += [self.waits.eq(1), self.wanted.eq(source.head)]
+                m.next = "PUT"
+            with m.Elif(facts.here):
+                m.d.sync += [source.available.eq(facts.best), work.again.eq(1)]
+                m.next = "CLAIM"
+            with m.Elif(facts.behind):
+                m.next = "PASS"
+            with m.Elif(source.count != 0):
+                m.next = "UNDONE"
+            with m.Elif(facts.known):
+                m.d.sync += [
+                    source.first.eq(request.position),
+                    source.available.eq(facts.best),
+                    source.given.eq(1),
+                    source.late.eq(source.share.run),
+                    work.again.eq(0),
+                ]
+                m.next = "CLAIM"
+            with m.Elif(found_valid):
+                m.d.sync += [
+                    found_valid.eq(0),
+                    source.first.eq(request.position),
+                    source.available.eq(work.found.available),
+                ]
+                m.next = "GATHER"
+                with m.If(work.found.status != FetchStatus.OK):
+                    m.d.sync += [
+                        answer.status.eq(work.found.status),
+                        answer.available.eq(work.found.available),
+                        work.fault.found.cause.eq(work.found.cause),
+                    ]
+                    m.next = "ANSWER"
+                    with m.If(work.found.status == FetchStatus.QUEUE_ERROR):
+                        m.next = "ERROR"
+            with m.Else():
+                m.next = "INDEX"
+        # PASS: gives back a line in front of the one that is asked for.
+        with m.State("PASS"):
+            m.d.comb += [self.release.eq(self.room), self.linked.enable.eq(1)]
+            with m.If(self.room):
+                m.d.sync += [
+                    source.first.eq(source.first + 1),
+                    source.count.eq(source.count - 1),
+                    source.given.eq(0),
+                ]
+                m.next = "PASSED"
+        # PASSED: the line behind it is the first.
+        with m.State("PASSED"):
+            m.d.comb += [self.tag.index.eq(self.linked.row), self.tag.enable.eq(1)]
+            m.d.comb += self.ask.eq(1)
+            m.d.sync += source.head.eq(self.linked.row)
+            m.next = "GATHER"
+
+    def _answer(self, m: Module, work, meter) -> None:
+        """Gives the answer, and shortens the list."""
+        request, source, answer = work.request, work.source, work.answer
+        answers, changed = meter.answers, self.access.changed
+        m.d.comb += changed.eq(source)
+        # HIT: answers with what was looked up early; only ``head`` has to be as it was then.
+        with m.State("HIT"):
+            m.d.comb += [
+                self.rsp.valid.eq(1),
+                self.rsp.payload.available.eq(self.access.row.available),
+                self.linked.enable.eq(1),
+            ]
+            m.d.sync += [
+                source.eq(self.access.row),
+                source.seen.eq(self.epoch),
+                source.used.eq(1),
+                answer.available.eq(self.access.row.available),
+            ]
+            m.next = "ANSWER"
+            with m.If(self.rsp.ready):
+                m.next = "FINISH"
+        # ANSWER: answers.
+        with m.State("ANSWER"):
+            m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]
+            with m.If(self.rsp.ready):
+                m.next = "FINISH"
+                with m.If(answer.status != FetchStatus.OK):
+                    m.next = "PUT"
+        # FINISH: gives the row back; the first line too, if it is not asked for again.
+        with m.State("FINISH"):
+            ends = Signal()
+            m.d.comb += [
+                self.answered.valid.eq(self.room | ~request.last),
+                ends.eq(self.answered.valid & self.answered.ready),
+                self.access.put.eq(ends),
+                self.release.eq(ends & request.last),
+                changed.given.eq(~request.last),
+            ]
+            with m.If(request.last):
+                m.d.comb += [
+                    changed.first.eq(source.first + 1),
+                    changed.count.eq(source.count - 1),
+                    changed.head.eq(self.linked.row),
+                    changed.share.eq(meter.after),
+                ]
+            with m.If(ends):
+                m.d.sync += answers.eq(answers + request.last)
+                m.next = "IDLE"
+        # PUT: gives the row back as it is.
+        with m.State("PUT"):
+            m.d.comb += self.access.put.eq(1)
+            m.next = "IDLE"
+        # ERROR: tells of a broken ring before the answer.
+        with m.State("ERROR"):
+            m.d.comb += self.error.valid.eq(1)
+            with m.If(self.error.ready):
+                m.next = "ANSWER"
+        # REFUSE: the queue is being reset: nobody gets what was offered before.
+        with m.State("REFUSE"):
+            m.d.comb += self.rsp.valid.eq(1)
+            with m.If(self.rsp.ready):
+                m.next = "IDLE"
+
+    def _miss(self, m: Module, work, fault_valid) -> None:
+        """Has the request's WQE fetched, or its source's list dropped, and looks it up again."""
+        reason = self.reclaim.payload.reason
+        # CLAIM: gives the row back, from which the fetch will begin.
+        with m.State("CLAIM"):
+            m.d.comb += self.access.put.eq(1)
+            m.d.sync += fault_valid.eq(0)
+            m.next = "DEMAND"
+        # DEMAND: waits until the fetch has begun, or no line is free for it.
+        with m.State("DEMAND"):
+            m.d.comb += self.demand.valid.eq(1)
+            with m.If(self.starved):
+                m.next = "STARVED"
+            with m.Elif(self.demand.ready):
+                m.next = "AGAIN"
+        # STARVED: another source's lines are taken for it.
+        with m.State("STARVED"):
+            m.d.comb += [self.reclaim.valid.eq(1), reason.eq(Reason.LINE)]
+            with m.If(self.reclaim.ready):
+                m.next = "AGAIN"
+        # UNDONE: gives the row back, for its list to be dropped.
+        with m.State("UNDONE"):
+            m.d.comb += self.access.put.eq(1)
+            m.next = "DROP"
+        # DROP: waits until the list has been dropped.
+        with m.State("DROP"):
+            m.d.comb += [self.reclaim.valid.eq(1), reason.eq(Reason.POSITION)]
+            with m.If(self.reclaim.ready):
+                m.next = "AGAIN"
+        # AGAIN: looks the request up once more.
+        with m.State("AGAIN"):
+            self._take(m, work, work.request.qp)

@@ -1,0 +1,203 @@
+"""The sinks of READs: where the data of a READ response goes."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.sums import unequal
+from hdl.config import NicConfig
+from hdl.ports.jobs import (
+    WQE_LINE_BITS,
+    FetchRequest,
+    FetchStatus,
+    QueueError,
+    RecvFetched,
+    SinksTold,
+    WqeRead,
+)
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableRead
+
+from .read_sinks import ReadSinks
+from .recv_lines import SinkLines, is_sink, sink_line, sinks_of
+from .recv_path import Arrival, Tag
+from .types import ExpressJob
+
+__all__ = ["RecvSinks"]
+
+#: Sinks grow older with every so many (two to the power of it) WQEs that SendFetch gives out.
+SINK_AGE_BITS = 14
+
+
+class RecvSinks(wiring.Component):
+    """Answers requests for the send WQE of a READ, whose SGEs take the data of its responses.
+
+    SendFetch tells of most READs as it fetches them (``told``), and ReadSinks keeps these. Any
+    other is fetched once more into one of a few lines, which queue number and position select.
+
+    Members: ``req``, ``rsp``, ``error``: as in RecvFetch; ``last`` and ``known`` mean nothing.
+    ``told``: from SendFetch. ``forget`` (a cycle): no sink is valid any more. ``queue_read``: the
+    rows of the virtqueues, which answers at once. ``tag``: read port of the tags of lines.
+    ``job``: a sink to fetch; ``arrived``, ``arrived_valid``, ``good``: what became of a fetch.
+    ``waits`` for the line ``wanted``. ``fetched_line``, ``told_line``: lines about to be written,
+    with ``fetched_held``, ``told_held``: one is being read. ``slot``, ``slot_enable``,
+    ``slot_data``: of the sinks that were told. ``at_work``: a request has not been answered.
+    Latency: 5 cycles when the sink is at hand, else three host reads and 50 cycles. One request at
+    a time. A sink is forgotten when nobody has asked for it while SendFetch gave out 16384 to 32768
+    WQEs, half of those that bring a position again.
+    Errors: as SendFetch; nothing is kept of a WQE in error. Reset: no sink is valid.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        line = WQE_LINE_BITS
+        super().__init__(
+            {
+                "req": In(stream.Signature(FetchRequest)),
+                "rsp": Out(stream.Signature(RecvFetched)),
+                "error": Out(stream.Signature(QueueError)),
+                "told": In(SinksTold()),
+                "forget": In(1),
+                "queue_read": Out(TableRead(16, QueueRow)),
+                "tag": Out(TableRead(line, Tag)),
+                "job": Out(stream.Signature(ExpressJob)),
+                "arrived": In(Arrival),
+                "arrived_valid": In(1),
+                "good": In(1),
+                "slot": In(WqeRead),
+                "slot_enable": In(1),
+                "slot_data": Out(128),
+            }
+            | {name: Out(1) for name in ("waits", "at_work")}
+            | {name: Out(line) for name in ("wanted", "fetched_line", "told_line")}
+            | {name: In(1) for name in ("fetched_held", "told_held")}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        total = self._config.recv_lines
+        request = Signal(FetchRequest, reset_less=True)
+        row = Signal(QueueRow, reset_less=True)
+        answer, cause = Signal(RecvFetched, reset_less=True), Signal.like(self.error.payload.cause)
+        m.submodules.told = told = ReadSinks(config=self._config)
+        m.submodules.fetched = fetched = SinkLines(sinks=sinks_of(total))
+        connect(m, flipped(self.told.sink), told.i)
+        line = Signal(WQE_LINE_BITS)
+        job = self.job.payload
+        m.d.comb += [
+            line.eq(sink_line(request, total)),
+            self.wanted.eq(line),
+            self.fetched_line.eq(line),
+            self.told_line.eq(told.line),
+            self.queue_read.index.eq(self.req.payload.queue),
+            self.tag.index.eq(line),
+            told.held.eq(self.told_held),
+            told.wanted.queue.eq(request.queue),
+            told.wanted.position.eq(request.position),
+            told.clear.eq(self.forget | self.told.forget),
+            told.slot.eq(self.slot),
+            told.slot_enable.eq(self.slot_enable),
+            self.slot_data.eq(told.slot_data),
+            fetched.asked.eq(line),
+            fetched.kept.eq(self.arrived.line),
+            fetched.keep.eq(self.good & is_sink(self.arrived.line, total)),
+            fetched.clear.eq(self.forget | self.told.forget),
+            job.request.eq(request),
+            job.line.eq(line),
+            job.size_log2.eq(row.size_log2),
+            job.desc.eq(row.desc),
+            job.driver.eq(row.driver),
+            self.rsp.payload.eq(answer),
+            self.error.payload.queue.eq(request.queue),
+            self.error.payload.cause.eq(cause),
+        ]
+        self._grow_old(m, told, fetched)
+
+        sought = Signal(11)  # in pieces: a RAM's output is late
+        tag, asked = self.tag.row, Cat(request.queue, request.position)
+        m.d.sync += sought.eq(~unequal(Cat(tag.queue, tag.position), asked))
+
+        def answer_with(head, wqe, place):
+            m.d.sync += [answer.head.eq(head), answer.line.eq(place)]
+            m.d.sync += [answer.wqe[name].eq(wqe[name]) for name in ("num_sge", "wr_id", "length")]
+
+        with m.FSM(name="sinks") as fsm:
+            # IDLE: takes a request, and reads the row of its queue.
+            with m.State("IDLE"):
+                m.d.comb += self.req.ready.eq(1)
+                m.d.sync += request.eq(self.req.payload)
+                with m.If(self.req.valid):
+                    m.d.comb += self.queue_read.enable.eq(1)
+                    m.next = "LOAD"
+            # LOAD: looks among the sinks that were told, and at the line.
+            with m.State("LOAD"):
+                m.d.comb += [told.look.eq(1), self.tag.enable.eq(1)]
+                m.d.sync += row.eq(self.queue_read.row)
+                m.next = "GATHER"
+            # GATHER: the tags are compared.
+            with m.State("GATHER"):
+                m.next = "DECIDE"
+            # DECIDE: the sink is there, or has to be fetched.
+            with m.State("DECIDE"):
+                m.d.sync += [
+                    answer.status.eq(FetchStatus.OK),
+                    answer.error.eq(0),
+                    answer.available.eq(request.known),
+                ]
+                with m.If(~row.enabled):
+                    m.d.sync += answer.status.eq(FetchStatus.EMPTY)
+                    m.next = "ANSWER"
+                with m.Elif(told.found):
+                    m.d.comb += told.touch.eq(1)
+                    answer_with(told.tag.head, told.tag.wqe, told.found_line)
+                    m.next = "ANSWER"
+                with m.Elif(fetched.valid & sought.all()):
+                    m.d.comb += fetched.touch.eq(1)
+                    answer_with(tag.head, tag.wqe, line)
+                    m.next = "ANSWER"
+                with m.Else():
+                    m.next = "FREE"
+            # FREE: waits until nobody reads the line; that is known two cycles after it was chosen.
+            with m.State("FREE"):
+                m.d.comb += fetched.drop.eq(~self.fetched_held)
+                with m.If(~self.fetched_held):
+                    m.next = "FETCH"
+            # FETCH: asks for the sink.
+            with m.State("FETCH"):
+                m.d.comb += self.job.valid.eq(1)
+                with m.If(self.job.ready):
+                    m.next = "WAIT"
+            # WAIT: waits until the sink, or what is wrong with it, has come.
+            with m.State("WAIT"):
+                found = self.arrived.found
+                m.d.sync += [answer.status.eq(found.status), answer.error.eq(found.error)]
+                m.d.sync += cause.eq(found.cause)
+                answer_with(self.arrived.head, found.wqe, line)
+                with m.If(self.arrived_valid & (self.arrived.line == line)):
+                    m.next = "ANSWER"
+                    with m.If(found.status == FetchStatus.QUEUE_ERROR):
+                        m.next = "ERROR"
+            # ERROR: tells of a broken ring before the answer.
+            with m.State("ERROR"):
+                m.d.comb += self.error.valid.eq(1)
+                with m.If(self.error.ready):
+                    m.next = "ANSWER"
+            # ANSWER: answers.
+            with m.State("ANSWER"):
+                m.d.comb += self.rsp.valid.eq(1)
+                with m.If(self.rsp.ready):
+                    m.next = "IDLE"
+        m.d.comb += [
+            self.at_work.eq(~fsm.ongoing("IDLE")),
+            self.waits.eq(fsm.ongoing("FETCH") | fsm.ongoing("WAIT")),
+            told.asking.eq(self.at_work),
+        ]
+        return m
+
+    def _grow_old(self, m: Module, told, fetched) -> None:
+        """Sinks go by what is fetched: a READ may wait for its response for any time."""
+        fetches, aged, came = Signal(SINK_AGE_BITS), Signal(), Signal()
+        m.d.sync += [came.eq(self.told.fetched), aged.eq(came & fetches.all())]
+        with m.If(came):
+            m.d.sync += fetches.eq(fetches + 1)
+        m.d.comb += [told.tick.eq(aged), fetched.tick.eq(aged)]

@@ -1,0 +1,164 @@
+"""The table of receive sources: what has been fetched of each, and who works on it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.rows import QueueRow
+from hdl.ports.tables import TableRead, TableWrite
+
+from .recv_shares import SourceShare
+
+__all__ = ["SourceAccess", "SourceRow", "RecvSources"]
+
+
+class SourceRow(data.Struct):
+    """The WQEs of a source in lines, at hand or on their way: ``count`` from position ``first`` on,
+    a linked list from line ``head`` to line ``tail``."""
+
+    first: 16
+    count: WQE_LINE_BITS
+    head: WQE_LINE_BITS
+    tail: WQE_LINE_BITS
+    available: 16  # avail index as far as known
+    seen: 2  # epoch of the last request
+    share: SourceShare
+    used: 1  # it has been asked for since its lines were forgotten
+    given: 1  # the first has been asked for, and may be again
+    polling: 1  # its avail index is being read
+    waits: 1  # it is among those that wait for lines
+    late: 4  # lines that it may have without waiting, as a request found none
+
+
+class SourceAccess(wiring.Signature):
+    """The way to the rows, seen from a machine that works on one row at a time.
+
+    ``take`` asks for the row of ``source``. With ``taken`` the machine has the row to itself from
+    the next cycle on, in which ``row`` and ``queue`` (its virtqueue) hold. The machine gives the
+    row back with ``leave``, or with ``put`` and ``changed`` in a cycle of ``ready``.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "take": Out(1),
+                "source": Out(14),
+                "taken": In(1),
+                "row": In(SourceRow),
+                "queue": In(QueueRow),
+                "put": Out(1),
+                "changed": Out(SourceRow),
+                "ready": In(1),
+                "leave": Out(1),
+            }
+        )
+
+
+class RecvSources(wiring.Component):
+    """Rows of all receive sources, each lent to one machine at a time.
+
+    The machines that answer requests, take lines back and prefetch work side by side on different
+    sources, and one after the other on the same one.
+
+    Members: ``answers``, ``reclaim``, ``prefetch``: ``SourceAccess``; the first goes first.
+    ``link`` writes the line behind a line of a list, ``linked0`` and ``linked1`` read it; ``own``
+    writes whose a line is, ``owner`` reads it. ``queue_read``: the rows of the virtqueues;
+    ``other``: another reader of these, which goes before the machines. ``ready``: rows may be
+    taken.
+    Latency: 1 cycle from ``taken`` to ``row``. Throughput: one row is taken, and one put, a cycle.
+    Errors: none. Reset: all rows are 0, after a cycle for each.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "answers": In(SourceAccess()),
+                "reclaim": In(SourceAccess()),
+                "prefetch": In(SourceAccess()),
+                "link": In(TableWrite(WQE_LINE_BITS, WQE_LINE_BITS)),
+                "linked0": In(TableRead(WQE_LINE_BITS, WQE_LINE_BITS)),
+                "linked1": In(TableRead(WQE_LINE_BITS, WQE_LINE_BITS)),
+                "own": In(TableWrite(WQE_LINE_BITS, 14)),
+                "owner": In(TableRead(WQE_LINE_BITS, 14)),
+                "other": In(TableRead(16, QueueRow)),
+                "queue_read": Out(TableRead(16, QueueRow)),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        # No row is read while it is lent, nor written unless it is.
+        m.submodules.rows = rows = Ram(shape=SourceRow, depth=config.qps, forward=False)
+        m.submodules.links = links = Ram(
+            shape=WQE_LINE_BITS, depth=config.recv_lines, reads=2, forward=False
+        )
+        m.submodules.owners = owners = Ram(shape=14, depth=config.recv_lines, forward=False)
+        for write, outer in ((links.write, self.link), (owners.write, self.own)):
+            m.d.comb += [
+                write.index.eq(outer.index),
+                write.row.eq(outer.row),
+                write.enable.eq(outer.enable),
+            ]
+        for read, outer in (
+            (links.read0, self.linked0),
+            (links.read1, self.linked1),
+            (owners.read0, self.owner),
+        ):
+            m.d.comb += [
+                read.index.eq(outer.index),
+                read.enable.eq(outer.enable),
+                outer.row.eq(read.row),
+            ]
+
+        # Lending: one row a cycle.
+        machines = (self.answers, self.reclaim, self.prefetch)
+        lent = [Signal(name=f"lent{n}") for n in range(len(machines))]
+        places = [Signal(14, name=f"place{n}", reset_less=True) for n in range(len(machines))]
+        source, taken = Signal(14), Signal()
+        reading = self.other.enable
+        for n, machine in reversed(list(enumerate(machines))):
+            others = [k for k in range(len(machines)) if k != n]
+            with m.If(machine.take):
+                m.d.comb += source.eq(machine.source)
+            busy = Cat(lent[k] & (places[k] == machine.source) for k in others).any()
+            before = Cat(machines[k].take for k in range(n)).any()
+            m.d.comb += [
+                machine.taken.eq(machine.take & self.ready & ~reading & ~busy & ~before),
+                machine.row.eq(rows.read0.row),
+                machine.queue.eq(self.queue_read.row),
+            ]
+            with m.If(machine.taken):
+                m.d.sync += [lent[n].eq(1), places[n].eq(machine.source)]
+            with m.Elif(machine.leave | (machine.put & machine.ready)):
+                m.d.sync += lent[n].eq(0)
+        m.d.comb += [
+            taken.eq(Cat(machine.taken for machine in machines).any()),
+            rows.read0.index.eq(source),
+            rows.read0.enable.eq(taken),
+            self.other.row.eq(self.queue_read.row),
+            self.queue_read.enable.eq(reading | taken),
+            self.queue_read.index.eq(
+                Mux(reading, self.other.index, (config.rq_queue(0) + (source << 1))[:16])
+            ),
+        ]
+
+        # Writing: one row a cycle as well.
+        clear = Signal(range(config.qps))
+        m.d.comb += [
+            rows.write.enable.eq(~self.ready | Cat(machine.put for machine in machines).any()),
+            rows.write.index.eq(clear),
+        ]
+        for n, machine in reversed(list(enumerate(machines))):
+            before = Cat(machines[k].put for k in range(n)).any()
+            m.d.comb += machine.ready.eq(~before)
+            with m.If(machine.put):
+                m.d.comb += [rows.write.index.eq(places[n]), rows.write.row.eq(machine.changed)]
+        with m.If(~self.ready):
+            m.d.sync += [clear.eq(clear + 1), self.ready.eq(clear == config.qps - 1)]
+        return m
