@@ -16,8 +16,6 @@ from sim.tools import registers, site
 
 COLUMNS = 100
 PAGES = sorted([REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").glob("*.md")])
-#: Pages that wait for their rewriting; each leaves this list with it.
-WAITING = "queues.md "
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: A file of the repository, named by its whole path.
 FILE = re.compile(
@@ -59,9 +57,7 @@ def dead_links(page: Path) -> list[str]:
     return dead
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in WAITING], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_prose_is_narrow(page: Path) -> None:
     wide = [
         f"{page.name}:{number}: {len(line)} columns"
@@ -76,9 +72,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not dead_links(page)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in WAITING], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_files_exist(page: Path) -> None:
     missing = [name for name in FILE.findall(page.read_text()) if not (REPO / name).exists()]
     assert not missing
