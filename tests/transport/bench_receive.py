@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import cocotb
 
 from hdl.ports.jobs import LINE_USES
+from hdl.transport.ack_coalescer import RUN
 from hdl.transport.commit import LINES, PENDING
 
 from .model_receive import READ, Row
@@ -801,6 +802,22 @@ async def many_checks_are_awaited(dut):
         )
         awaited = h.ahead_most if opcode == 0x0A else h.lines_most
         assert least <= awaited <= most, (opcode, awaited)
+
+
+@cocotb.test()
+async def acks_under_load(dut):
+    """Of a burst of one QP one packet in ``RUN`` + 1 is acknowledged, and the last one."""
+    h = Overlap(dut)
+    make_qp(h.world, QP)
+    peer = Peer(h.world, QP)
+    await h.start()
+    h.check_cycles = 60  # all of the burst wait
+    seen = await h.burst(
+        lambda: peer.packet(0x0A, length=9, dma_length=9, ack_request=1), 3 * (RUN + 1)
+    )
+    answered = [number for number, effect in enumerate(seen.effects) if effect["reply"]]
+    assert answered == [RUN, 2 * RUN + 1, 3 * RUN + 2], answered
+    assert h.left_out == 3 * RUN
 
 
 @cocotb.test()
