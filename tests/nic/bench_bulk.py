@@ -132,7 +132,8 @@ async def same_as_the_command_path(dut):
         different = same(left[0][number], left[1][number])
         assert not different, different
         # Something is there to be compared, and one other bit of it is noticed.
-        for table in ("qp_cfg", "qp_tx", "qp_ack", "qp_rx", "qp_rx_ahead", "virtio.queues"):
+        tables = ("qp_cfg", "qp_tx", "qp_ack", "qp_rx", "qp_rx_ahead")
+        for table in (*(f"tables.{one}" for one in tables), "host_side.virtio.queues"):
             name = f"{table}.rows.copy1"
             changed = dict(left[0][number])
             assert np.count_nonzero(changed[name]) > 10, table
