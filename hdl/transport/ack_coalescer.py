@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 __all__ = ["RUN", "AckCoalescer"]
 
 #: ACKs that are left out in a row, at most: the next one goes out.
-RUN = 7
+RUN = 3
 
 
 class AckCoalescer(wiring.Component):

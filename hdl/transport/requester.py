@@ -101,7 +101,7 @@ class Requester(wiring.Component):
         job, header = self.job.payload, self.job.payload.header
         sent = Signal(range(self._config.quantum + 1))  # packets in this turn
         status = Signal(8)  # why the WQE ends in error, from its entry on
-        begun_failed = Signal()  # it had an entry already
+        begun_failed, unsent = Signal(), Signal()  # it had an entry already; it never gets a packet
         # A packet was refused: its WQE ends before anything else is done; that is under way.
         refused, refusing = awaited.refused, Signal()
 
@@ -154,7 +154,7 @@ class Requester(wiring.Component):
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
             entry.completion.eq(operation.completion),
-            entry.data.eq(operation.data & (status == 0)),  # unsent: no READ on its way
+            entry.data.eq(operation.data & ~unsent),  # unsent: no READ on its way
             entry.signaled.eq(wqe.wqe.signaled | cfg.signal_all),
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(row.psn),
@@ -315,14 +315,14 @@ class Requester(wiring.Component):
                         facts.stale.eq(unequal(wqe.position, one.position)),
                         facts.reads.eq(one.reads - ack.reads),
                     ]
-                m.d.sync += newer.eq(same)
-                m.d.sync += begins.eq(1)
+                m.d.sync += [newer.eq(same), begins.eq(1)]
                 m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.sync += [
                     left.eq(Cat(wqe.wqe.length[:8], wqe.wqe.length[8:] - row.offset[8:])),
                     span.eq(Mux(fails_now, -1, whole - ~ragged)),
                     status.eq(cause),
+                    unsent.eq(fails_now),
                 ]
                 with m.If(stale):
                     m.next = "RELEASE"
