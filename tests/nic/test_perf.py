@@ -80,12 +80,14 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", ["write_bw", "read_bw"])
 def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     """Each costs both sides a host read; of three QPs one misses, as the capture says."""
-    options: dict[str, Any] = {"op": op, "sizes": (64,), "qps": 3} | FEW
+    # Enough messages that what is fetched ahead at both ends of the run weighs little.
+    options: dict[str, Any] = {"op": op, "sizes": (64,), "qps": 3} | FEW | {"iters": 96}
     (usual,) = measure(Plan(**options))
     (row,) = measure(Plan(**options, miss_qps=1), tmp_path / "x.pcap")
     (all_miss,) = measure(Plan(**options, miss_qps=3))
     name = "host_reads_per_msg"
-    assert all_miss.json[name] - usual.json[name] == pytest.approx(2, abs=0.3)
+    # A run that is slower for its misses looks at avail indices less often.
+    assert all_miss.json[name] - usual.json[name] == pytest.approx(2, abs=0.4)
     found = packets(tmp_path / "x.pcap")
     numbers = Counter(packet.fields["dest_qp"] for _, _, packet in found)
     took = found[-1][0] - found[0][0]
