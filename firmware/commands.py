@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Hardware, Request
-from firmware.objects import Cq, Hints, Limits, Mr, Objects, Pd, Refused
+from firmware.objects import Cq, Gid, Hints, Limits, Mr, Objects, Pd, Refused
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from hdl.abi import virtio_rdma as abi
@@ -141,7 +141,8 @@ class Commands:
 
     def _gid_index(self, owner: int, index: int, port: int) -> None:
         self.limits.check("phys_port_cnt", port, 1)
-        if index >= self.limits.config.gids or self.objects.gids.get(index, owner) != owner:
+        gid = self.objects.gids.get(index)
+        if index >= self.limits.config.gids or (gid is not None and gid.owner != owner):
             raise Refused(f"no GID {index}")
 
     async def _add_gid(self, owner: int, v: Values) -> None:
@@ -153,7 +154,7 @@ class Commands:
         row = {"valid": 1, "function": owner, "gid": raw(v.gid)}
         if v.index in self.vlans:
             row |= {"vlan_valid": 1, "vlan_id": self.vlans[v.index]}
-        self.objects.gids[v.index] = owner
+        self.objects.gids[v.index] = Gid(owner, bytes(v.gid))
         await self.hardware.write_row("gid", v.index, row)
 
     async def _del_gid(self, owner: int, v: Values) -> None:

@@ -62,6 +62,14 @@ class Cq:
     users: int = 0
 
 
+@dataclass(frozen=True)
+class Gid:
+    """An entry of the GID table."""
+
+    owner: int
+    octets: bytes
+
+
 @dataclass
 class Mr:
     """A memory region."""
@@ -242,8 +250,8 @@ class Objects:
         self.mrs: Handles[Mr] = Handles("MR", config.mrs)
         self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
         self.slices = SlicePool(config.read_resources)
-        #: Index of each GID that is set -> the function that owns it.
-        self.gids: dict[int, int] = {}
+        #: The GIDs that are set, by index.
+        self.gids: dict[int, Gid] = {}
         self._tags: dict[int, int] = {}
         self._generations: dict[int, int] = {}
 
@@ -278,7 +286,7 @@ class Objects:
             rows.append(("cq", cq.number))
         for pd in self.pds.of(owner):
             self.pds.remove(pd.number)
-        for index in [index for index, function in self.gids.items() if function == owner]:
+        for index in [index for index, gid in self.gids.items() if gid.owner == owner]:
             del self.gids[index]
             rows.append(("gid", index))
         return rows

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firmware.objects import Limits, Qp, Refused
+from firmware.objects import Gid, Limits, Qp, Refused
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
 from hdl.abi.enums import QpAttrMask as M
+from hdl.wire.constants import is_mapped_gid
 
 _NONE = M(0)
 _RESET, _INIT, _RTR, _RTS = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS
@@ -174,11 +175,11 @@ _VALUES: dict[str, Callable[[Limits, int], bool]] = {
 
 
 def new_attributes(
-    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, int]
+    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, Gid]
 ) -> dict[str, Any]:
     """The QP's attributes with those that ``mask`` names replaced; Refused for an illegal value.
 
-    ``gids`` maps the indices of the GIDs that are set to their functions.
+    ``gids``: the GIDs that are set, by index.
     """
     if mask & M.ALT_PATH:
         raise Refused("There is no path migration (VR-3.25)")
@@ -200,15 +201,20 @@ def new_attributes(
 
 
 def check_address(
-    limits: Limits, owner: int, ah: Mapping[str, Any], gids: Mapping[int, int]
+    limits: Limits, owner: int, ah: Mapping[str, Any], gids: Mapping[int, Gid]
 ) -> None:
-    """Refuses an address vector that cannot be used on Ethernet."""
+    """Refuse an address vector that cannot be used on Ethernet.
+
+    Source and destination must both be IPv4 addresses or both IPv6 addresses: the packet has one IP
+    header (RoCE v2, A17.4.5.2).
+    """
     grh = ah["grh"]
     if not ah["ah_flags"] & AhFlags.GRH:
         raise Refused("ah_attr needs a global route")
     if not 1 <= ah["port_num"] <= limits.device["phys_port_cnt"]:
         raise Refused(f"ah_attr.port_num cannot be {ah['port_num']}")
-    if gids.get(grh["sgid_index"]) != owner:
+    source = gids.get(grh["sgid_index"])
+    if source is None or source.owner != owner:
         raise Refused(f"ah_attr.grh.sgid_index {grh['sgid_index']} has no GID")
     if grh["flow_label"] >> 20:
         raise Refused(f"ah_attr.grh.flow_label cannot be {grh['flow_label']:#x}")
@@ -216,6 +222,8 @@ def check_address(
         raise Refused(f"ah_attr.sl cannot be {ah['sl']}")
     if not any(grh["dgid"]):
         raise Refused("ah_attr.grh.dgid is zero")
+    if is_mapped_gid(source.octets) != is_mapped_gid(grh["dgid"]):
+        raise Refused("ah_attr.grh.dgid is of another address family than the source GID")
 
 
 def udp_source_port(qpn: int, dest_qpn: int, flow_label: int) -> int:

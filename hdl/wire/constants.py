@@ -32,6 +32,7 @@ __all__ = [
     "bth_offset",
     "icrc_masks",
     "mapped_gid",
+    "is_mapped_gid",
 ]
 
 ETHERTYPE_IPV4 = 0x0800
@@ -115,8 +116,17 @@ def icrc_masks(*, vlan: bool, ipv6: bool) -> tuple[bytes, bytes, bytes]:
     return ones.to_bytes(size, "big"), zeros, flip
 
 
+#: What the GID of an IPv4 address begins with (RFC 4291, 2.5.5.2).
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
 def mapped_gid(address: bytes) -> bytes:
     """The GID of an IPv4 address: ::ffff:a.b.c.d."""
     if len(address) != 4:
         raise ValueError(f"An IPv4 address has 4 bytes, not {address!r}")
-    return bytes(10) + b"\xff\xff" + bytes(address)
+    return _MAPPED + bytes(address)
+
+
+def is_mapped_gid(gid: bytes) -> bool:
+    """Whether packets of this GID have an IPv4 header; those of all others have an IPv6 one."""
+    return gid[: len(_MAPPED)] == _MAPPED

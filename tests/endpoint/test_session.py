@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hdl.abi.enums import AtomicCap
+from hdl.abi.enums import AtomicCap, QpState
 from sim.guest.driver.device import DriverOptions
 from sim.guest.verbs import Context
 from sim.tools.endpoint.fields import MOST_DATA, REQUESTS
@@ -330,6 +330,31 @@ def test_the_source_address_is_of_the_destinations_kind(dest, index):
         await c("create_qp")
         await c("connect", qp=1, dest_qpn=5, sgid_index=2, **there)
         assert seen[3:] == [2] * 3
+
+    run(main())
+
+
+def test_a_connect_that_is_refused_leaves_nothing():
+    """The next one uses its own destination, MTU and MAC, not those of the first."""
+
+    async def main():
+        c = await Client.open()
+        device_takes = c.device.modify_qp
+        await c("create_qp")
+
+        def refuse_reads(values):
+            if values.attrs.qp_state == QpState.RTS and values.attrs.max_rd_atomic > 16:
+                raise fake_device.Refused
+            device_takes(values)
+
+        c.device.modify_qp = refuse_reads
+        await c.fails(
+            errno.EINVAL, "MODIFY_QP", "connect", qp=0, dest_qpn=5, max_rd_atomic=17, **THERE
+        )
+        (pair,) = c.device.qps.values()
+        assert pair.state == QpState.RESET
+        assert await c("connect", qp=0, dest_qpn=6, **THERE) == {}
+        assert (pair.state, pair.attr["dest_qp_num"]) == (QpState.RTS, 6)
 
     run(main())
 

@@ -11,6 +11,7 @@ from hdl.abi.enums import QpState as S
 from hdl.abi.enums import QpType as T
 from hdl.abi.virtio_rdma import CMD_MODIFY_QP
 from hdl.csr.map import row_map
+from hdl.wire.constants import mapped_gid
 from tests.firmware.fake_hardware import CONFIG, Bench
 
 AH = dict(
@@ -75,7 +76,7 @@ class QpBench(Bench):
         self.ok(C.CREATE_PD)
         self.ok(C.CREATE_CQ, cqe=8)
         self.ok(C.CREATE_CQ, cqe=8)
-        self.ok(C.ADD_GID, gid=b"\1" * 16, gid_type=2, index=1, port_num=1)
+        self.ok(C.ADD_GID, gid=mapped_gid(b"\x0a\0\0\1"), gid_type=2, index=1, port_num=1)
         self.qpn = self.create(type_)
         self.pair = self.qpn % 16
         self.type = type_

@@ -152,6 +152,8 @@ def test_smaller_port_mtu():
         ({"grh": {"sgid_index": 255}}, "sgid_index 255 has no GID"),
         ({"grh": {"flow_label": 1 << 20}}, "flow_label cannot be 0x100000"),
         ({"grh": {"dgid": bytes(16)}}, "dgid is zero"),
+        ({"grh": {"dgid": bytes(15) + b"\1"}}, "dgid is of another address family"),
+        ({"grh": {"dgid": b"\xfe\x80" + bytes(13) + b"\1"}}, "dgid is of another address family"),
     ],
 )
 def test_addresses_refused(change, reason):

@@ -165,11 +165,11 @@ def test_out_of_order_completion():
     chains = [bench.device.take(0) for _ in range(4)]
     for i in (2, 0, 3, 1):
         bench.device.give_back(0, chains[i].head, 0)
-    assert bench.queue.oldest == "p"
+    assert bench.queue.pending == [*"pqrs"]
     assert [used.token for used in bench.queue.reap(limit=3)] == ["r", "p", "s"]
-    assert bench.queue.oldest == "q"
+    assert bench.queue.pending == ["q"]
     assert [used.token for used in bench.queue.reap()] == ["q"]
-    assert bench.queue.oldest is None
+    assert bench.queue.pending == []
 
 
 def test_in_order_batch():

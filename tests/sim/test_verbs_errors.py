@@ -26,7 +26,7 @@ from sim.guest.verbs import (
     SendWR,
     gid_bytes,
 )
-from tests.sim.fake_device import MAX_CQ, FakeRdma
+from tests.sim.fake_device import MAX_CQ, FakeRdma, Refused
 from tests.sim.test_verbs import CAP, Pair
 
 
@@ -190,6 +190,48 @@ def test_completions_in_error():
             await a.modify(QPAttr(), QpAttrMask.STATE)
             await a.to_rts(QPAttr(dest_qp_num=b.qp_num))
         assert not await cq_b.poll(1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("refused", [QpState.RTR, QpState.RTS])
+@pytest.mark.parametrize("start", [QpState.RESET, QpState.INIT])
+def test_a_way_to_rts_that_is_refused_changes_nothing(start, refused):
+    """The next way takes each step anew, with its own attributes; receives posted before stay."""
+
+    async def main():
+        p = await Pair.create()
+        a, b = p.qps
+        device_takes, asked = p.device.modify_qp, []
+
+        def refuse(values):
+            asked.append(QpState(values.attrs.qp_state))
+            if asked[-1] == refused:
+                raise Refused
+            device_takes(values)
+
+        async def begin(qp):
+            await qp.modify(QPAttr(), QpAttrMask.STATE)
+            if start == QpState.INIT:
+                await qp.to_init(QPAttr(qp_access_flags=Access.REMOTE_READ))
+                await qp.post_recv([RecvWR(n, [p.mrs[1].sge(100 * n, 100)]) for n in (1, 2)])
+
+        await begin(b)
+        p.device.modify_qp = refuse
+        with pytest.raises(CommandError):
+            await b.to_rts(QPAttr(dest_qp_num=999))
+        p.device.modify_qp = device_takes
+        assert b.state == (await b.query()).qp_state == start
+        assert b.rq.outstanding == (2 if start == QpState.INIT else 0)
+        if refused == QpState.RTS or start == QpState.RESET:
+            assert asked[-1] == start  # it has gone some steps and back
+        await b.to_rts(QPAttr(dest_qp_num=a.qp_num))
+        assert (await b.query()).dest_qp_num == a.qp_num
+        if start == QpState.RESET:
+            await b.post_recv([RecvWR(n, [p.mrs[1].sge(100 * n, 100)]) for n in (1, 2)])
+        for number in (1, 2):
+            await a.post_send(SendWR(7, WrOpcode.SEND, [p.mrs[0].sge(0, 50)]))
+            assert [wc.wr_id for wc in await p.cqs[1].wait()] == [number]
 
     asyncio.run(main())
 

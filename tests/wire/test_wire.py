@@ -138,6 +138,8 @@ def test_residue():
 
 def test_mapped_gid():
     assert constants.mapped_gid(bytes([10, 0, 0, 1])) == pk.gid_bytes("10.0.0.1")
+    assert constants.is_mapped_gid(pk.gid_bytes("10.0.0.1"))
+    assert not constants.is_mapped_gid(pk.gid_bytes("fe80::1"))
     with pytest.raises(ValueError, match="4 bytes"):
         constants.mapped_gid(b"abc")
 

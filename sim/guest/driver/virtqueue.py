@@ -145,9 +145,9 @@ class SplitQueue:
         return len(self._chains)
 
     @property
-    def oldest(self) -> Hashable | None:
-        """Token of the chain that was added first among those outstanding; None for none."""
-        return self._chains[self._order[0]].token if self._order else None
+    def pending(self) -> list[Hashable]:
+        """Tokens of the outstanding chains in the order in which they were added."""
+        return [self._chains[head].token for head in self._order]
 
     @property
     def next_avail(self) -> int:
@@ -313,7 +313,7 @@ class SplitQueue:
 
         Both sides then go on at the device's used index (virtio-rdma E-18). Returns the tokens.
         """
-        tokens = [self._chains[head].token for head in self._order]
+        tokens = self.pending
         for head in list(self._order):
             self._forget(head)
         self._last_used = self._next_avail = self._kicked = int(self._used_idx[0])

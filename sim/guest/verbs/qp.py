@@ -16,7 +16,7 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand, QpAttrMask, QpState, QpType, SendFlags, SigType
 from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.device import VirtQueue
-from sim.guest.driver.errors import DeviceError, DriverTimeout, RdmaError
+from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
 from sim.guest.driver.memory import view
 from sim.guest.driver.virtqueue import Segment
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
@@ -53,6 +53,9 @@ _STEPS: dict[QpType, dict[QpState, QpAttrMask]] = {
 _EVERYTHING = QpAttrMask((QpAttrMask.DEST_QPN << 1) - 1)
 _CAN_SEND = (QpState.RTS, QpState.SQD, QpState.SQE, QpState.ERR)
 
+#: The way to RTS, and the state at its start.
+_WAY = (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS)
+
 #: A request's ring element may become visible a little after its completion; a post to a full
 #: queue gives it this long, in ns.
 _GRACE_NS = 5_000
@@ -68,6 +71,7 @@ class WorkQueue:
         self._stride = -(-element_size // align) * align
         self._memory = 0
         self._free: deque[int] = deque()
+        self._sizes: dict[int, int] = {}
 
     async def set_up(self, index: int) -> None:
         """Enables the virtqueue."""
@@ -96,6 +100,13 @@ class WorkQueue:
         """Requests whose ring elements the device has not given back."""
         return self.ring.outstanding
 
+    @property
+    def pending(self) -> list[bytes]:
+        """The elements whose ring elements the device has not given back, oldest first."""
+        self._reap()
+        addrs = [addr for addr in self.ring.pending if isinstance(addr, int)]
+        return [view(self.ctx.memory, addr, self._sizes[addr]).tobytes() for addr in addrs]
+
     def _reap(self) -> bool:
         for used in self.ring.reap():
             assert isinstance(used.token, int)
@@ -122,6 +133,7 @@ class WorkQueue:
                 )
         addr = self._free.popleft()
         view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
+        self._sizes[addr] = len(element)
         try:
             self.ring.add([Segment(addr, len(element))], addr)
         except RdmaError:
@@ -234,19 +246,45 @@ class QP(Resource):
 
     async def to_init(self, attr: QPAttr) -> None:
         """RESET -> INIT."""
-        await self._step(attr, QpState.INIT)
+        await self._walk(attr, QpState.INIT)
 
     async def to_rtr(self, attr: QPAttr) -> None:
-        """To RTR, through INIT if need be."""
-        if self.state != QpState.INIT:
-            await self.to_init(attr)
-        await self._step(attr, QpState.RTR)
+        """To RTR, through INIT if need be. A refused step leaves the QP as it was."""
+        await self._walk(attr, QpState.RTR)
 
     async def to_rts(self, attr: QPAttr) -> None:
-        """To RTS, through INIT and RTR if need be."""
-        if self.state != QpState.RTR:
-            await self.to_rtr(attr)
-        await self._step(attr, QpState.RTS)
+        """To RTS, through INIT and RTR if need be. A refused step leaves the QP as it was."""
+        await self._walk(attr, QpState.RTS)
+
+    async def _walk(self, attr: QPAttr, target: QpState) -> None:
+        way = _WAY[: _WAY.index(target) + 1]
+        start = self.state if self.state in way[:-1] else QpState.RESET
+        steps = way[way.index(start) + 1 :]
+        before = await self.query() if start == QpState.INIT and len(steps) > 1 else None
+        for state in steps:
+            try:
+                await self._step(attr, state)
+            except CommandError:
+                if state != steps[0]:
+                    await self._go_back(before)
+                raise
+
+    async def _go_back(self, before: QPAttr | None) -> None:
+        """Undo the first steps of a way: to RESET, or to INIT with ``before``'s attributes.
+
+        No state but RESET has a way back, and RESET empties the queues: what was posted in INIT is
+        posted again.
+        """
+        queues = (self.sq, self.rq)
+        posted = [queue.pending for queue in queues]
+        await self.modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
+        if before is None:
+            return
+        await self._step(before, QpState.INIT)
+        for queue, elements in zip(queues, posted, strict=True):
+            for element in elements:
+                await queue.post(element)
+            await queue.ring.kick()
 
     async def _step(self, attr: QPAttr, state: QpState) -> None:
         steps = _STEPS.get(self.qp_type)
