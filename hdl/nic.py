@@ -117,6 +117,7 @@ class Nic(wiring.Component):
         connect(m, tables.memory_command, memory.command)
         m.d.comb += [
             ingress.gids.eq(tables.gids),
+            ingress.mac_address.eq(tables.mac_address),
             ingress.lossless.eq(tables.lossless),
             egress.mac_address.eq(tables.mac_address),
             tables.link_up.eq(self.link_up),

@@ -25,6 +25,7 @@ PORT_COUNTERS: tuple[str, ...] = (
     "rx_bytes_high",
     "rx_drops_frame",
     "rx_drops_short",
+    "rx_drops_mac",
     "rx_drops_ethertype",
     "rx_drops_ip_header",
     "rx_drops_ipv4_checksum",

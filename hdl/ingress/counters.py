@@ -12,22 +12,23 @@ class Cause(enum.Enum, shape=5):
 
     FRAME = 0  # the MAC marked the frame (FCS, cut off)
     SHORT = 1  # ends before its IP header does, or before the IP length says
-    ETHERTYPE = 2  # neither IPv4 nor IPv6, with at most one VLAN tag
-    IP_HEADER = 3  # IP version, IPv4 header length other than 20, fragment
-    IPV4_CHECKSUM = 4
-    IP_LENGTH = 5  # IPv4 total length less than the header
-    NOT_ROCE = 6  # not UDP, or another destination port
-    UDP_LENGTH = 7  # not what the IP length says
-    UDP_CHECKSUM = 8  # not zero and wrong
-    LENGTH = 9  # no room for the headers, no multiple of four, payload where none may be
-    TVER = 10  # transport version not 0
-    OPCODE = 11  # reserved, or a transport that is not served
-    OVERSIZE = 12  # payload of more than 4096 bytes
-    PKEY = 13  # not the default partition
-    ADDRESS = 14  # destination is not in the GID table
-    ICRC = 15
-    CNP = 16  # a good congestion notification; counted, not delivered
-    BUFFER = 17  # good, but no room
+    MAC = 2  # another destination MAC address than the card's
+    ETHERTYPE = 3  # neither IPv4 nor IPv6, with at most one VLAN tag
+    IP_HEADER = 4  # IP version, IPv4 header length other than 20, fragment
+    IPV4_CHECKSUM = 5
+    IP_LENGTH = 6  # IPv4 total length less than the header
+    NOT_ROCE = 7  # not UDP, or another destination port
+    UDP_LENGTH = 8  # not what the IP length says
+    UDP_CHECKSUM = 9  # not zero and wrong
+    LENGTH = 10  # no room for the headers, no multiple of four, payload where none may be
+    TVER = 11  # transport version not 0
+    OPCODE = 12  # reserved, or a transport that is not served
+    OVERSIZE = 13  # payload of more than 4096 bytes
+    PKEY = 14  # not the default partition
+    ADDRESS = 15  # destination is not in the GID table
+    ICRC = 16
+    CNP = 17  # a good congestion notification; counted, not delivered
+    BUFFER = 18  # good, but no room
 
 
 class IngressCounters(data.Struct):
@@ -37,6 +38,7 @@ class IngressCounters(data.Struct):
     bytes: BYTES
     drops_frame: COUNT
     drops_short: COUNT
+    drops_mac: COUNT
     drops_ethertype: COUNT
     drops_ip_header: COUNT
     drops_ipv4_checksum: COUNT

@@ -43,9 +43,10 @@ class Ingress(wiring.Component):
     the checks, their order and the counter of each.
     Parameters: config (width, gids, receive_bytes).
     Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID
-    table; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
-    ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
-    do not wait for each other); ``counters``.
+    table; ``mac_address`` (raw bytes): frames to any other are dropped; ``lossless``: hold ``i``
+    back instead of dropping when the buffer fills; ``header``, ``payload``: one row per good
+    packet, and its payload as a packet unless empty (the two streams do not wait for each other);
+    ``counters``.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
@@ -60,6 +61,7 @@ class Ingress(wiring.Component):
             {
                 "i": In(packet_stream(width)),
                 "gids": In(data.ArrayLayout(GidRow, config.gids)),
+                "mac_address": In(48),
                 "lossless": In(1),
                 "header": Out(stream.Signature(RxHeader)),
                 "payload": Out(packet_stream(width)),
@@ -101,6 +103,7 @@ class Ingress(wiring.Component):
             udp.valid.eq(decoder.o_valid),
             udp.i.eq(decoder.o),
             parser.gids.eq(self.gids),
+            parser.mac_address.eq(self.mac_address),
             parser.headers.eq(collector.o.headers),
             parser.frame_length.eq(self._frame_length(m, collector.o)),
         ]
@@ -211,6 +214,7 @@ class Ingress(wiring.Component):
         return [
             (Cause.FRAME, since(collector.o.beat.error, 0, "error")),
             (Cause.SHORT, checks.short_ethernet),
+            (Cause.MAC, checks.mac),
             (Cause.ETHERTYPE, checks.ethertype),
             (Cause.SHORT, checks.short_ip),
             (Cause.IP_HEADER, checks.ip_version),

@@ -52,6 +52,7 @@ class HeaderChecks(data.Struct):
     """One bit for each check that failed, in the order of docs/ingress.md."""
 
     short_ethernet: 1
+    mac: 1
     ethertype: 1
     short_ip: 1
     ip_version: 1
@@ -74,10 +75,11 @@ class HeaderParser(wiring.Component):
     """Parses all headers of a frame at once.
 
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
-    Members: ``gids`` table; ``headers`` word (see ``HeaderCollector``); ``frame_length`` bytes,
-    needed 2 cycles later; ``o`` without ``length``, ``gid_index`` and ``function``; these two of
-    the GID row that matches; ``checks``; ``cnp``: a congestion notification; ``udp_pseudo``:
-    protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP checksum.
+    Members: ``gids`` table; ``mac_address`` (raw bytes) of the card; ``headers`` word (see
+    ``HeaderCollector``); ``frame_length`` bytes, needed 2 cycles later; ``o`` without ``length``,
+    ``gid_index`` and ``function``; these two of the GID row that matches; ``checks``; ``cnp``: a
+    congestion notification; ``udp_pseudo``: protocol and UDP length, raw words summed;
+    ``udp_sum``: the packet has a UDP checksum.
     Latency: ``ROW_LATENCY`` cycles to ``o``, ``LATENCY`` to all others. Throughput: one frame per
     cycle, no stall. Reset: none needed (valid bits go beside it).
     """
@@ -90,6 +92,7 @@ class HeaderParser(wiring.Component):
         super().__init__(
             {
                 "gids": In(data.ArrayLayout(GidRow, gids)),
+                "mac_address": In(48),
                 "headers": In(bits),
                 "frame_length": In(LENGTH_BITS),
                 "o": Out(KEPT),
@@ -131,6 +134,7 @@ class HeaderParser(wiring.Component):
             kind1.ipv6.eq(v6),
         ]
         src_mac = delayed(m, raw(headers, ETHERNET, "source"), 1, name="src_mac")
+        dst_mac = delayed(m, raw(headers, ETHERNET, "destination"), 1, name="dst_mac")
 
         # 2: fields, and 3: checks; 1 to 5: the sum of an IPv4 header; 2 to 6: the GID table.
         row, gid = Signal(KEPT, reset_less=True), Signal(128, reset_less=True)
@@ -139,7 +143,7 @@ class HeaderParser(wiring.Component):
             row.src_mac.eq(src_mac),
             gid.eq(self._gid(ip, "destination", kind1.ipv6)),
         ]
-        checks3 = self._checks(m, ip, l4, kind1)
+        checks3 = self._checks(m, dst_mac, ip, l4, kind1)
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
         m.submodules.address = address = AddressMatch(rows=self._gids)
         m.d.comb += [
@@ -170,7 +174,7 @@ class HeaderParser(wiring.Component):
         ]
         return m
 
-    def _checks(self, m: Module, ip: Value, l4: Value, kind) -> Signal:
+    def _checks(self, m: Module, dst_mac: Value, ip: Value, l4: Value, kind) -> Signal:
         """Stage 3: the checks made on headers and lengths alone; sums of lengths in stage 2."""
         v6 = kind.ipv6
         payload, end = Signal(17, reset_less=True), Signal(LENGTH_BITS, reset_less=True)
@@ -207,6 +211,7 @@ class HeaderParser(wiring.Component):
         checks = Signal(HeaderChecks, reset_less=True, name="checks3")
         udp_length = delayed(m, get(l4, UDP, "length"), 1, name="udp_length")
         m.d.sync += [
+            early.mac.eq(dst_mac != self.mac_address),
             early.ethertype.eq(~kind.ipv4 & ~v6),
             early.ip_version.eq(
                 Mux(v6, version != 6, (version != 4) | (get(ip, IPV4, "ihl") != 5))

@@ -17,7 +17,7 @@ from sim.bench.packet_stream import Sink, Source, beats, never, pack, packets, s
 
 os.environ["EGRESS_WIDTH"] = os.environ["LOOP_WIDTH"]
 
-from tests.egress.bench_egress import MAC, OPCODES, PEERS, SIZE, SOURCES, WIDTH, Packet
+from tests.egress.bench_egress import MAC, OPCODES, PEER_MAC, PEERS, SIZE, SOURCES, WIDTH, Packet
 
 
 @cocotb.test(timeout_time=4, timeout_unit="ms")
@@ -32,6 +32,7 @@ async def loop(dut):
         peers |= pack(GidRow, {"valid": 1, "gid": gid, "function": 3 + n}) << n * width
     dut.gids.value, dut.peer_gids.value = own, peers
     dut.mac_address.value = int.from_bytes(MAC, "little")
+    dut.peer_mac_address.value = int.from_bytes(PEER_MAC, "little")
     dut.rst.value = 1
     header, payload = Source(dut, "header"), Source(dut, "payload")
     rx_header, rx_payload = Sink(dut, "rx_header"), Sink(dut, "rx_payload")

@@ -60,6 +60,7 @@ class Loop(wiring.Component):
                 "gids": In(gids),
                 "peer_gids": In(gids),
                 "mac_address": In(48),
+                "peer_mac_address": In(48),
                 "rx_header": Out(stream.Signature(RxHeader)),
                 "rx_payload": Out(packet_stream(config.width)),
                 "counters": Out(IngressCounters),
@@ -79,6 +80,7 @@ class Loop(wiring.Component):
             egress.gids.eq(self.gids),
             egress.mac_address.eq(self.mac_address),
             ingress.gids.eq(self.peer_gids),
+            ingress.mac_address.eq(self.peer_mac_address),
             ingress.lossless.eq(1),
             self.counters.eq(ingress.counters),
         ]

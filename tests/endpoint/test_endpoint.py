@@ -304,13 +304,18 @@ def test_a_frame_byte_by_byte_and_many_at_once(alone):
             count += len(answer(far))
 
 
-def test_frames_that_are_not_for_the_card_are_counted_by_it(alone):
+@pytest.mark.parametrize(
+    ("mac", "counter"), [(OURS, "rx_drops_ethertype"), ("02:00:00:00:00:77", "rx_drops_mac")]
+)
+def test_frames_that_are_not_for_the_card_are_counted_by_it(alone, mac, counter):
     def drops():
-        return alone.client.call("counters")["counters"]["rx_drops_ethertype"]
+        return alone.client.call("counters")["counters"][counter]
 
     before = drops()
     with alone.plug() as far:
-        far.sendall(b"".join(framed(bytes(size)) for size in (14, 15, 60, 1514, 9000, 16384)))
+        head = bytes.fromhex(mac.replace(":", ""))
+        sizes = (14, 15, 60, 1514, 9000, 16384)
+        far.sendall(b"".join(framed(head.ljust(size, b"\0")) for size in sizes))
         for _ in range(50):
             if drops() == before + 6:
                 break

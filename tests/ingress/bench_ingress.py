@@ -30,7 +30,7 @@ from sim.bench.packet_stream import (
 )
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
-from tests.ingress.malformed import malformed, samples, uncovered
+from tests.ingress.malformed import MAC, malformed, samples, uncovered
 from tests.ingress.reference import cause
 
 WIDTH = int(os.environ["INGRESS_WIDTH"])
@@ -66,6 +66,7 @@ class Bench:
         dut = self.dut
         rows = [{"valid": 1, "function": 7 + n, "gid": gid} for n, gid in enumerate(GIDS)]
         dut.gids.value = table(rows)
+        dut.mac_address.value = int.from_bytes(MAC, "little")
         dut.lossless.value = int(lossless)
         dut.i__payload.value = 0
         dut.rst.value = 1
@@ -159,12 +160,14 @@ def check(received, frames: list[bytes]) -> None:
 
 
 def golden() -> list[bytes]:
-    return pk.roce_frames(frame for path in GOLDEN for _, frame in read_pcap(path))
+    """Every RoCE frame of the captures, with the card's MAC address as the destination."""
+    frames = pk.roce_frames(frame for path in GOLDEN for _, frame in read_pcap(path))
+    return [MAC + frame[len(MAC) :] for frame in frames]
 
 
 async def judge(bench: Bench, frames: list[bytes], *, errors=()) -> Counter[str]:
     """Send frames; what is delivered and counted must be what the reference says."""
-    want = [cause(f, GIDS, error=n in errors) for n, f in enumerate(frames)]
+    want = [cause(f, MAC, GIDS, error=n in errors) for n, f in enumerate(frames)]
     await bench.send(frames, errors=errors)
     await bench.settle()
     good = [f for f, why in zip(frames, want, strict=True) if not why]
@@ -181,7 +184,7 @@ async def judge_each(bench: Bench, frames: list[bytes]) -> Counter[str]:
     counts = await judge(bench, frames)
     groups: dict[str, list[bytes]] = {}
     for frame in frames:
-        groups.setdefault(cause(frame, GIDS), []).append(frame)
+        groups.setdefault(cause(frame, MAC, GIDS), []).append(frame)
     for group in groups.values():
         await judge(bench, group)
     return counts
@@ -268,7 +271,7 @@ async def every_bit(dut):
         free = uncovered(frame)
         frames = [flip(frame, bit) for bit in range(8 * len(frame))]
         for bit, changed in enumerate(frames):
-            why = cause(changed, GIDS)
+            why = cause(changed, MAC, GIDS)
             expected_why = free.get(bit)
             assert (why == expected_why) if bit in free else why, f"bit {bit} of {frame.hex()}"
         await judge_each(bench, frames[:: 1 if FULL else 3])

@@ -7,6 +7,8 @@ import struct
 from sim.wire import packets as pk
 
 GIDS = [pk.gid_bytes(a) for a in ("10.0.0.2", "10.0.0.1", "fd00::2", "fd00::1")]
+#: The card's MAC address: the destination of what ``packets.build`` makes.
+MAC = pk.build(0x11)[:6]
 V6 = {"src_gid": GIDS[3], "dst_gid": GIDS[2]}
 
 
@@ -35,7 +37,8 @@ def uncovered(frame: bytes) -> dict[int, str]:
     end = ip + (40 + struct.unpack_from("!H", frame, ip + 4)[0] if v6 else
                 struct.unpack_from("!H", frame, ip + 2)[0])  # fmt: skip
     table: list[tuple[range | list[int], int, str]] = [
-        (range(0, 12), 0xFF, ""),  # MAC addresses: the MAC's business
+        (range(0, 6), 0xFF, "mac"),
+        (range(6, 12), 0xFF, ""),  # the source MAC address
         (range(12, 14), 0xFF, "ethertype"),
         (range(udp + 6, udp + 8), 0xFF, "udp_checksum"),  # from 0 = none to a wrong one
         ([udp + 8 + 4], 0xFF, ""),  # FECN, BECN, reserved
@@ -160,6 +163,9 @@ def malformed() -> list[bytes]:
     mapped = bytearray(v6)
     mapped[38:54] = GIDS[0]  # a mapped address in an IPv6 header
     out.append(pk.reseal(bytes(mapped)))
+    # Good packets to other MAC addresses: another card's, broadcast, multicast of IPv4 and IPv6.
+    for mac in ("020000000003", "ffffffffffff", "01005e000001", "333300000001"):
+        out += [bytes.fromhex(mac) + frame[6:] for frame in (v4, v6)]
     # Congestion notifications, good and spoiled.
     notice = pk.build(0x81, becn=1, dest_qp=3, reserved1=0, reserved2=0)
     out += [notice, notice[:-4] + bytes(4), notice]

@@ -40,7 +40,7 @@ def _icrc_good(packet: bytes, ip: int) -> bool:
     return packet[-4:] == crc.to_bytes(4, "little")
 
 
-def cause(frame: bytes, gids: Sequence[bytes], *, error: bool = False) -> str:
+def cause(frame: bytes, mac: bytes, gids: Sequence[bytes], *, error: bool = False) -> str:
     """The drop cause as its counter is named (without ``drops_``), or ``""`` for a good packet."""
     if error:
         return "frame"
@@ -51,6 +51,8 @@ def cause(frame: bytes, gids: Sequence[bytes], *, error: bool = False) -> str:
         if len(frame) < 18:
             return "short"
         at, kind = 18, frame[16:18]
+    if frame[:6] != mac:
+        return "mac"
     if kind not in (b"\x08\x00", b"\x86\xdd"):
         return "ethertype"
     v4 = kind == b"\x08\x00"
