@@ -155,6 +155,7 @@ class QpReply(data.Struct):
     """Replier: the READ being answered."""
 
     read_head: 8  # next resource to answer, modulo 256
+    answered: 8  # first one never answered; ``read_head`` is behind it in a replay
     packet: 24  # packets of it already sent
     replay_seq: 4  # QpRx.replay_seq of the last replay begun; not equal: go to ``replay`` first
     era: 1  # changes with each NAK for a refused response: later ones of the old era get none
@@ -168,6 +169,7 @@ class ReadResource(data.Struct):
     length: 32
     psn: 24
     msn: 24
+    number: 8  # modulo 256, as in ``QpReply.read_head``; another one: it has been overwritten
 
 
 class Outstanding(data.Struct):

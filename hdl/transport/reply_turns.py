@@ -32,6 +32,8 @@ class _Turn(data.Struct):
     nak: 1  # the end is a NAK
     answers: 1  # there is an ACK or a NAK at the end
     replays: 1  # it begins with a replay
+    again: 1  # the READ at the head was answered before: it may be overwritten
+    again_next: 1  # ... and the one behind it
     fresh: 1  # nothing has been said in it
     serving: 1  # it is for a refused response
     following: 8  # the READ behind the one at the head
@@ -165,15 +167,36 @@ class ReplyTurns(wiring.Component):
         # CHOOSE: reads the READ at the head of the QP's list, as READs go first, and tells at once
         # that a replay has begun; ends by itself.
         with m.State("CHOOSE"):
+            again = turn.row.read_head != turn.row.answered
             m.d.comb += [self.resource.enable.eq(1), self.row_write.enable.eq(turn.replays)]
+            m.d.sync += turn.again.eq(again)
             with m.If(~turn.nak):
                 m.d.sync += turn.psn.eq(turn.psn - 1)  # an ACK's is the last PSN that came
-            with m.If(turn.row.read_head != turn.tail):
-                m.next = "OFFER"
-            with m.Elif(turn.answers):
-                m.next = "ANSWER"
-            with m.Else():
-                m.next = "IDLE"
+            self._go_on(m, turn, again)
+        # CHECK: a new READ may have taken the resource of one that is answered again (the peer has
+        # that answer, or it would not have sent the new one); ends by itself.
+        with m.State("CHECK"):
+            m.next = "OFFER"
+            with m.If(self.resource.row.number != turn.row.read_head):
+                m.d.sync += [turn.row.read_head.eq(turn.row.read_head + 1), turn.row.packet.eq(0)]
+                m.next = "SKIP"
+        # SKIP: leaves out the overwritten READ and reads the next one; ends by itself.
+        with m.State("SKIP"):
+            again = turn.row.read_head != turn.row.answered
+            m.d.comb += [self.resource.enable.eq(1), self.row_write.enable.eq(1)]
+            m.d.sync += turn.again.eq(again)
+            self._go_on(m, turn, again)
+
+    def _go_on(self, m: Module, turn: Signal, again) -> None:
+        """The head of the list is known: its READ is next, or what the QP has to be told else."""
+        with m.If(turn.row.read_head != turn.tail):
+            m.next = "OFFER"
+            with m.If(again):
+                m.next = "CHECK"
+        with m.Elif(turn.answers):
+            m.next = "ANSWER"
+        with m.Else():
+            m.next = "IDLE"
 
     def _answer_reads(self, m: Module, turn: Signal) -> None:
         """READs are answered, one after the other."""
@@ -185,6 +208,7 @@ class ReplyTurns(wiring.Component):
             m.d.sync += [
                 following.eq(after),
                 turn.more.eq(after != turn.tail),
+                turn.again_next.eq(turn.again & (after != turn.row.answered)),
                 turn.leaves.eq((after == turn.tail) & ~turn.answers),
             ]
             with m.If(self.o.ready):
@@ -204,8 +228,16 @@ class ReplyTurns(wiring.Component):
                 self.row_write.row.read_head.eq(Mux(progress.last, following, turn.row.read_head)),
                 self.row_write.row.packet.eq(Mux(progress.last, 0, progress.sent)),
             ]
+            with m.If(progress.last & ~turn.again):
+                m.d.comb += self.row_write.row.answered.eq(following)
             with m.If(progress.ends):
-                m.d.sync += [turn.row.read_head.eq(following), turn.row.packet.eq(0)]
+                m.d.sync += [
+                    turn.row.read_head.eq(following),
+                    turn.row.packet.eq(0),
+                    turn.again.eq(turn.again_next),
+                ]
+                with m.If(~turn.again):
+                    m.d.sync += turn.row.answered.eq(following)
                 with m.If(progress.last & turn.leaves):
                     m.d.comb += self.active.ready.eq(leaving)
                     m.next = "IDLE"
@@ -215,6 +247,8 @@ class ReplyTurns(wiring.Component):
                     m.next = "YIELD"
                 with m.Elif(turn.more):
                     m.next = "OFFER"
+                    with m.If(turn.again_next):
+                        m.next = "CHECK"
                 with m.Else():
                     m.next = "ANSWER"
         # YIELD: the quantum is used up; ends when the QP stands in the list again. It counts
@@ -256,6 +290,7 @@ class ReplyTurns(wiring.Component):
             m.d.comb += [
                 self.row_write.enable.eq(1),
                 self.row_write.row.read_head.eq(turn.tail),
+                self.row_write.row.answered.eq(turn.tail),
                 self.row_write.row.packet.eq(0),
                 self.row_write.row.era.eq(~turn.row.era),
             ]

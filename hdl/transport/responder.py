@@ -192,7 +192,7 @@ class Responder(wiring.Component):
         with m.Elif(facts.invalid | (facts.exceeds & inner)):
             m.d.sync += _refuse(work, verdict, Syndrome.INVALID_REQUEST)
         with m.Elif(facts.read_full):
-            m.d.sync += verdict.outcome.eq(Outcome.GAP)  # it is sent again, after the replay
+            m.d.sync += verdict.outcome.eq(Outcome.GAP)  # it is sent again, when numbers are free
         with m.Elif(operation.receive):
             m.d.sync += asking.eq(1)
             m.next = "FETCH"

@@ -25,7 +25,6 @@ class RequestFacts(data.Struct):
     invalid: 1  # to be answered 61h
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
-    replaying: 1  # because an old READ is being answered again
     packets: 24  # PSNs it takes
     msn: 24  # of the message behind
     wraps: 1  # the next resource of a READ is the first one again
@@ -83,22 +82,15 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     with m.Elif(write & last):
         m.d.comb += message.eq(header.length != header.dma_length)
 
-    # Resources in use: not answered yet, or to be answered again.
-    unanswered, replayed = Signal(8, name="unanswered"), Signal(8, name="replayed")
-    asked, full, replaying = Signal(name="asked"), Signal(name="full"), Signal(name="replaying")
+    # A peer may have so many READs without an answer. The resource of one that is answered again
+    # may be overwritten, as a peer with a new READ has that answer. The numbers are modulo 256.
+    unanswered = Signal(8, name="unanswered")
+    asked, numbered, following = Signal(name="asked"), Signal(name="numbered"), Signal(8)
     m.d.comb += [
-        unanswered.eq(rx.read_tail - reply.read_head),
-        replayed.eq(rx.read_tail - rx.replay),
+        unanswered.eq(rx.read_tail - reply.answered),
         asked.eq(rx.replay_seq != reply.replay_seq),
-        full.eq(
-            (unanswered >= cfg.max_dest_rd_atomic) | (asked & (replayed >= cfg.max_dest_rd_atomic))
-        ),
-        replaying.eq(
-            (rx.replay_seq != 0)
-            & (cfg.max_dest_rd_atomic != 0)
-            & (replayed <= cfg.max_dest_rd_atomic)
-            & (replayed >= unanswered)
-        ),
+        following.eq(rx.read_tail + 1),
+        numbered.eq((following == reply.read_head) | (asked & (following == rx.replay))),
     ]
     # By the bits of Access; local rights are the receive WQE's affair.
     granted = Cat(C(1, 1), cfg.remote_write, cfg.remote_read, cfg.remote_atomic)
@@ -112,13 +104,12 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             | length
             | message
             | forbidden
-            | (operation.data & full & ~replaying)
+            | (operation.data & (unanswered >= cfg.max_dest_rd_atomic))
         ),
         facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
-        facts.read_full.eq(operation.data & full),
+        facts.read_full.eq(operation.data & numbered),
         facts.msn.eq(raised(rx.msn, C(1))),
         facts.wraps.eq(rx.read_tail + 1 == cfg.max_dest_rd_atomic),
-        facts.replaying.eq(replaying),
         facts.packets.eq(
             Mux(operation.by_length, packet_count(m, cfg.path_mtu, header.dma_length), 1)
         ),

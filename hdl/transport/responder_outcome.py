@@ -191,6 +191,7 @@ def drive_resource(m: Module, work: ResponderWork, row: ReadResource) -> None:
         row.length.eq(header.dma_length),
         row.psn.eq(header.psn),
         row.msn.eq(work.rx.msn + 1),
+        row.number.eq(work.rx.read_tail),
     ]
 
 

@@ -222,25 +222,20 @@ class World:
         if op == READ:
             if not cfg["remote_read"] or h["dma_length"] > 1 << 31:
                 return True
-            return self._reads_full(qp) and not self._replaying(qp)
+            unanswered = (rx["read_tail"] - self.reply[qp]["answered"]) % 256
+            return unanswered >= cfg["max_dest_rd_atomic"]
         return False
 
-    def _reads_full(self, qp: int) -> bool:
-        rx, reply, most = self.rx[qp], self.reply[qp], self.cfg[qp]["max_dest_rd_atomic"]
-        used = (rx["read_tail"] - reply["read_head"]) % 256
-        if rx["replay_seq"] != reply["replay_seq"]:
-            used = max(used, (rx["read_tail"] - rx["replay"]) % 256)
-        return used >= most
-
-    def _replaying(self, qp: int) -> bool:
-        rx, reply, most = self.rx[qp], self.reply[qp], self.cfg[qp]["max_dest_rd_atomic"]
-        back = (rx["read_tail"] - rx["replay"]) % 256
-        used = (rx["read_tail"] - reply["read_head"]) % 256
-        return bool(rx["replay_seq"] and most and used <= back <= most)
+    def _numbered(self, qp: int) -> bool:
+        """READs answered again and new ones have all numbers."""
+        rx, reply = self.rx[qp], self.reply[qp]
+        following = (rx["read_tail"] + 1) % 256
+        asked = rx["replay_seq"] != reply["replay_seq"]
+        return following == reply["read_head"] or (asked and following == rx["replay"])
 
     def _read(self, qp: int, h: Row, out: Result) -> None:
         rx, cfg = self.rx[qp], self.cfg[qp]
-        if self._reads_full(qp):
+        if self._numbered(qp):
             self._drop(h, cfg, out)
             self._gap(qp, out)
             return
@@ -252,6 +247,7 @@ class World:
         slots = cfg["max_dest_rd_atomic"]
         resource = {name: h[name] for name in ("va", "rkey", "psn")}
         resource |= {"length": h["dma_length"], "msn": (rx["msn"] + 1) % PSN}
+        resource["number"] = rx["read_tail"]
         # Written before the check has come; a free one until ``read_tail`` counts it.
         self.pool[cfg["read_base"] + rx["read_tail"] % slots] = resource
         if self.check(job, self._fetched):

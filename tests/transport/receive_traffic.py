@@ -239,8 +239,11 @@ class Traffic:
                 reply["replay_seq"], reply["read_head"] = rx["replay_seq"], rx["replay"]
                 reply["packet"] = rx["replay_skip"]
             elif reply["read_head"] != rx["read_tail"]:
+                new = reply["read_head"] == reply["answered"]
                 reply["read_head"] = (reply["read_head"] + 1) % 256
                 reply["packet"] = 0
+                if new:
+                    reply["answered"] = reply["read_head"]
 
     def _request(self, peer: Peer) -> Row:
         rng, history = self.rng, self.history[peer.qp]

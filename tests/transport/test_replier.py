@@ -171,10 +171,35 @@ def test_replay_answers_the_tail_again():
         await w.program(
             ctx, w.dut.rx, 1, psn=14, msn=1, read_tail=1, replay=0, replay_skip=3, replay_seq=1
         )
-        await w.program(ctx, w.dut.reply, 1, read_head=1)
+        await w.program(ctx, w.dut.reply, 1, read_head=1, answered=1)
         await w.activate(ctx, 1, REPLAY | READ)
         await w.until(ctx, 1)
         assert w.said() == [(Operation.READ_RESP_LAST, 13, 1, 0x1F, MTU)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("overwritten", [1, 2])
+def test_reads_that_are_overwritten_are_not_answered_again(overwritten):
+    """Of two READs to answer again, the first have given way to new ones: these are answered."""
+
+    async def scenario(ctx, w):
+        await w.connect(ctx, 1, max_dest_rd_atomic=2)
+        for number in range(overwritten, 2 + overwritten):
+            resource = {"va": 0x1000 * number, "rkey": 9, "length": MTU, "number": number}
+            resource |= {"psn": 10 + number, "msn": 1 + number}
+            await w.program(ctx, w.dut.pool, 8 + number % 2, **resource)
+        await w.program(
+            ctx, w.dut.rx, 1, read_tail=2 + overwritten, replay=0, replay_skip=3, replay_seq=1
+        )
+        await w.program(ctx, w.dut.reply, 1, read_head=2, answered=2)
+        await w.activate(ctx, 1, REPLAY | READ)
+        await w.until(ctx, 2)
+        psns = [psn for _, psn, *_ in w.said()]
+        assert psns == [10 + number for number in range(overwritten, 2 + overwritten)]
+        # All are answered now: nothing is due when the QP gets another turn.
+        await w.activate(ctx, 1, READ)
+        await w.until(ctx, 2)
 
     run(scenario)
 
