@@ -302,9 +302,7 @@ FAULTS = (
     Fault(
         name="cqe-before-payload",
         what="a packet's CQE may be written before its payload",
-        file="hdl/memory/scatter.py",
-        old="m.d.sync += written.eq(written + through - paired)",
-        new="m.d.sync += written.eq(written + answered - paired)",
+        force=Force("hdl.memory.scatter:Scatter", "release.written", like("answered")),
         tests=SCATTER,
     ),
     Fault(

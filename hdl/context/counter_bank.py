@@ -58,6 +58,8 @@ class CounterBank(wiring.Component):
         if not BYTES < bits <= 32:
             raise ValueError(f"Words must have {BYTES + 1} to 32 bits, not {bits!r}")
         self._names, self._bits = names, bits
+        self._low = [n for n, name in enumerate(names) if name.endswith(LOW)]
+        self._high = [n for n, name in enumerate(names) if name.endswith(HIGH)]
         super().__init__(
             {
                 "values": In(data.ArrayLayout(BYTES, len(names))),
@@ -75,8 +77,7 @@ class CounterBank(wiring.Component):
         m.submodules.words = words = Ram(
             shape=word_layout, depth=1 << ceil_log2(count), forward=False
         )
-        low = [n for n, name in enumerate(self._names) if name.endswith(LOW)]
-        high = [n for n, name in enumerate(self._names) if name.endswith(HIGH)]
+        low, high = self._low, self._high
 
         # A tour is due when one of these bits changes.
         flips = Cat(
@@ -111,11 +112,13 @@ class CounterBank(wiring.Component):
         chosen = choose([self.values[n] for n in range(count)], index)
         with m.FSM(name="counters") as fsm:
             with m.State("CLEAR"):
+                # CLEAR: sets one word after the other to 0; ends with the last one.
                 m.d.comb += [words.write.row.eq(0), words.write.enable.eq(1)]
                 m.d.sync += index.eq(index + 1)
                 with m.If(index == count - 1):
                     m.next = "CHOOSE"
             with m.State("CHOOSE"):
+                # CHOOSE: takes a counter, a reader's or the tour's; ends when there is one.
                 m.d.sync += [was_read.eq(0), reading.eq(0), index.eq(tour)]
                 with m.If(touring & was_read):
                     m.next = "READ"
@@ -133,19 +136,24 @@ class CounterBank(wiring.Component):
                 with m.Elif(again):
                     m.d.sync += [touring.eq(1), again.eq(were != flips)]
             with m.State("READ"):
+                # READ: reads its word; one cycle.
                 m.d.comb += words.read0.enable.eq(1)
                 m.next = "LOAD"
             with m.State("LOAD"):
+                # LOAD: registers the word and the room's count; one cycle.
                 m.d.sync += word.eq(words.read0.row)
                 m.d.sync += now.eq(chosen)
                 m.next = "COMPARE"
             with m.State("COMPARE"):
-                self._compare(m, index, word, now, more, low, high, wrapped)
+                # COMPARE: finds how many were counted since the last visit; one cycle.
+                self._compare(m, index, now - word.seen, more, wrapped)
                 m.next = "ADD"
             with m.State("ADD"):
+                # ADD: adds these to the lower half of the word; one cycle.
                 m.d.sync += Cat(word.total[:BYTES], carry).eq(word.total[:BYTES] + more)
                 m.next = "STORE"
             with m.State("STORE"):
+                # STORE: adds the carry, writes the word and answers the reader; one cycle.
                 m.d.comb += words.write.enable.eq(1)
                 m.d.comb += Cat(reader.done for reader in readers).eq(reading)
                 for number, place in enumerate(low):
@@ -158,13 +166,12 @@ class CounterBank(wiring.Component):
         m.d.comb += self.ready.eq(~fsm.ongoing("CLEAR"))
         return m
 
-    @staticmethod
-    def _compare(m, index, word, now, more, low, high, wrapped) -> None:
-        """The growth of the word: the difference of two counts, or a wrap of the word below."""
-        m.d.sync += more.eq((now - word.seen)[:COUNT])
-        for place in low:
+    def _compare(self, m, index, growth, more, wrapped) -> None:
+        """``more``: what the room has counted, or for a high word that its low one has wrapped."""
+        m.d.sync += more.eq(growth[:COUNT])
+        for place in self._low:
             with m.If(index == place):
-                m.d.sync += more.eq(now - word.seen)
-        for number, place in enumerate(high):
+                m.d.sync += more.eq(growth)
+        for number, place in enumerate(self._high):
             with m.If(index == place):
                 m.d.sync += [more.eq(wrapped[number]), wrapped[number].eq(0)]

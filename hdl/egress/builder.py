@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.checksum import WordSum
-from hdl.common.delay import Delay, delayed
+from hdl.common.delay import Delay
 from hdl.common.fifo import StreamFifo
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.tables import TableRead
@@ -21,11 +21,11 @@ from hdl.wire.constants import (
     MIN_FRAME,
     ROCE_PORT,
     bth_offset,
-    mapped_gid,
 )
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
 
+from .resolve import Resolve
 from .rows import HEAD_BYTES, SENT_OPCODES, head, lengths
 
 __all__ = ["HeaderBuilder"]
@@ -47,8 +47,8 @@ class HeaderBuilder(wiring.Component):
     """
 
     #: Cycles to the bytes, and to the checksum, which has a FIFO of its own.
-    BUILT = 5
-    STAGES = 4 + WordSum.LATENCY
+    BUILT = Resolve.LATENCY + 1
+    STAGES = Resolve.LATENCY + WordSum.LATENCY
 
     def __init__(self, *, width: int):
         self._width = width
@@ -88,70 +88,20 @@ class HeaderBuilder(wiring.Component):
         wiring.connect(m, bytes_queue.o, wiring.flipped(self.headers))
         m.d.sync += [valid.eq(valid << 1 | take), credit.eq(credit - take + done)]
 
-        # 1 to 3: the GID row.
+        # 1 to 4: the GID row, lengths and the IPv4 header; 4 to 8: its checksum, for IPv4 only.
         job = self.i.payload
-        m.d.comb += self.gid.enable.eq(1)
-        m.d.sync += self.gid.index.eq(job.av.sgid_index)
-        row3 = Signal(GidRow, reset_less=True)
-        m.d.sync += row3.eq(self.gid.row)
-        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=3, block=True)
-        m.d.comb += [jobs.i.eq(job), jobs.i_valid.eq(take)]
-        opcode1 = delayed(m, job.opcode, 1, name="opcode")
-        length1 = delayed(m, job.length, 1, name="length")
-        extended, known = Signal(5), Signal()
-        with m.Switch(opcode1):
-            for code, opcode in SENT_OPCODES.items():
-                with m.Case(code):
-                    m.d.comb += [extended.eq(opcode.extended), known.eq(1)]
-        pad1 = Signal(2)
-        m.d.comb += pad1.eq(-length1)
-        extended2 = delayed(m, extended, 1, name="extended")
-        data2 = delayed(m, length1 + pad1, 1, name="data")
-        # From the UDP header to the ICRC.
-        segment3 = delayed(
-            m, (data2 + extended2 + (UDP.size + BTH.size + ICRC_BYTES))[:16], 1, name="segment"
-        )
-        traffic_class3 = delayed(m, job.av.traffic_class, 3, name="traffic_class")
-        hop_limit3 = delayed(m, job.av.hop_limit, 3, name="hop_limit")
-        destination3 = delayed(m, job.av.dgid[96:], 3, name="destination")
-        ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
-
-        # 4: the IPv4 header without its checksum; 4 to 8: the checksum, for IPv4 only.
-        ipv4 = build(
-            IPV4,
-            {
-                "version": 4,
-                "ihl": IPV4.size // 4,
-                "traffic_class": traffic_class3,
-                "total_length": segment3 + IPV4.size,
-                "dont_fragment": 1,
-                "ttl": hop_limit3,
-                "protocol": IP_PROTOCOL_UDP,
-                "source": swap(row3.gid[96:]),
-                "destination": swap(destination3),
-            },
-        )
-        entry = data.StructLayout(
-            {
-                "row": GidRow,
-                "ipv6": 1,
-                "ipv4": 8 * IPV4.size,
-                "segment": 16,
-                "extended": 5,
-                "error": 1,
-            }
-        )
-        entry4 = Signal(entry, reset_less=True)
-        m.d.sync += [
-            entry4.row.eq(row3),
-            entry4.ipv6.eq(ipv6_3),
-            entry4.ipv4.eq(ipv4),
-            entry4.segment.eq(segment3),
-            entry4.extended.eq(delayed(m, extended2, 1, name="extended_late")),
-            entry4.error.eq(~row3.valid | ~delayed(m, known, 2, name="known")),
-        ]
+        m.submodules.resolve = resolve = Resolve()
+        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=Resolve.LATENCY - 1, block=True)
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
-        m.d.comb += [header_sum.data.eq(entry4.ipv4), sums.i.payload.eq(~header_sum.sum)]
+        wiring.connect(m, resolve.gid, wiring.flipped(self.gid))
+        entry4 = resolve.o
+        m.d.comb += [
+            resolve.i.eq(job),
+            jobs.i.eq(job),
+            jobs.i_valid.eq(take),
+            header_sum.data.eq(entry4.ipv4),
+            sums.i.payload.eq(~header_sum.sum),
+        ]
 
         # 5: the bytes.
         job4 = Signal(TxHeader, reset_less=True)  # a block RAM's output is late

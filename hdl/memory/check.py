@@ -18,7 +18,7 @@ from .translate import Translate
 from .types import CheckJob, CheckResult, CheckSource, Chunk, TranslateRequest
 from .walk import SgeWalk
 
-__all__ = ["Checker", "translate_members"]
+__all__ = ["Checker", "named_bytes", "pass_translate", "translate_members"]
 
 
 def translate_members(width: int) -> dict:
@@ -33,6 +33,25 @@ def translate_members(width: int) -> dict:
         "misses": Out(COUNT),
         "key_errors": Out(COUNT),
     }
+
+
+def pass_translate(m: Module, outer, inner) -> None:
+    """Connect what ``outer`` and ``inner``, a component inside it, have alike; no read client."""
+    connect(m, inner.mr, flipped(outer.mr))
+    m.d.comb += [
+        inner.invalidate_mr.eq(outer.invalidate_mr),
+        inner.invalidate_start.eq(outer.invalidate_start),
+        outer.invalidate_done.eq(inner.invalidate_done),
+        outer.hits.eq(inner.hits),
+        outer.misses.eq(inner.misses),
+        outer.key_errors.eq(inner.key_errors),
+    ]
+
+
+def named_bytes(check, job) -> list:
+    """Assign to a CheckJob where a TxJob or ScatterJob says that its bytes are."""
+    same = ("resume", "function", "pd", "line", "num_sge", "offset", "va", "key")
+    return [check[name].eq(job[name]) for name in same]
 
 
 class Checker(wiring.Component):
@@ -76,15 +95,9 @@ class Checker(wiring.Component):
         m.submodules.walk = walk = SgeWalk(access=self._access)
         m.submodules.fifo = fifo = StreamFifo(shape=Chunk, depth=self._depth)
         connect(m, fifo.o, flipped(self.chunks))
-        connect(m, translate.mr, flipped(self.mr))
+        pass_translate(m, self, translate)
         connect(m, translate.read_client, flipped(self.table_client))
         m.d.comb += [
-            translate.invalidate_mr.eq(self.invalidate_mr),
-            translate.invalidate_start.eq(self.invalidate_start),
-            self.invalidate_done.eq(translate.invalidate_done),
-            self.hits.eq(translate.hits),
-            self.misses.eq(translate.misses),
-            self.key_errors.eq(translate.key_errors),
             self.slot.eq(walk.slot),
             self.slot_enable.eq(walk.slot_enable),
             walk.slot_data.eq(self.slot_data),

@@ -1,24 +1,23 @@
 """Cuts the payload of received packets into bursts, one per chunk of host memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, enum, memory, stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
-from hdl.common.skid import Skid, Stage
+from hdl.common.skid import Stage
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, placed_beat
 from hdl.ports.packet import packet_stream
 
+from .cursor import ChunkCursor, PayloadBeats
 from .types import Chunk
 
 __all__ = ["Cutter", "PayloadUse", "PayloadPlan", "cut_beat"]
 
 #: Packets checked and not yet written.
 PLANS = 64
-#: Payload beats that are stored here, with the current one.
-BEATS = 8
 
 
 class PayloadUse(enum.Enum, shape=2):
@@ -74,81 +73,35 @@ class Cutter(wiring.Component):
         width, lanes = self._width, self._width // 8
         bits = ceil_log2(lanes)
         m.submodules.plans = plans = StreamFifo(shape=PayloadPlan, depth=PLANS)
-        m.submodules.next = chunks = Skid(shape=Chunk)
+        m.submodules.cursor = cursor = ChunkCursor(width=width)
+        m.submodules.payload = payload = PayloadBeats(width=width)
         m.submodules.output = output = Stage(shape=cut_beat(width))
         wiring.connect(m, wiring.flipped(self.plan), plans.i)
-        wiring.connect(m, wiring.flipped(self.chunks), chunks.i)
+        wiring.connect(m, wiring.flipped(self.chunks), cursor.chunks)
+        wiring.connect(m, wiring.flipped(self.payload), payload.payload)
         wiring.connect(m, output.o, wiring.flipped(self.o))
         plan, cut, beat = plans.o.payload, output.i, output.i.p.beat
 
-        # The chunk that is cut; the next is loaded when it ends. ``start``: lane of its next byte;
-        # ``total``: how far it reaches from lane 0 of that beat on; ``ends``: no further than that
-        # beat, in which it has ``rest`` bytes.
-        chunk, chunk_valid = Signal(Chunk, reset_less=True), Signal()
-        start, total = Signal(bits, reset_less=True), Signal(14, reset_less=True)
-        ends, rest = Signal(reset_less=True), Signal(bits + 1, reset_less=True)
-        fresh = Signal()  # nothing of it was cut yet
-        used, closing, reach = Signal(), Signal(), Signal(14)
-        whole, tail = total[bits:], total[:bits]
-        m.d.comb += reach.eq(chunks.o.p.length + chunks.o.p.addr[:bits])
-        with m.If(~chunk_valid | (used & closing)):
-            m.d.comb += chunks.o.ready.eq(1)
-            m.d.sync += [
-                chunk.eq(chunks.o.payload),
-                chunk_valid.eq(chunks.o.valid),
-                start.eq(chunks.o.p.addr),
-                total.eq(reach),
-                ends.eq(reach <= lanes),
-                rest.eq(chunks.o.p.length),
-                fresh.eq(1),
-            ]
-        with m.Elif(used):
-            m.d.sync += [
-                start.eq(0),
-                whole.eq(whole - 1),
-                ends.eq((whole[2:] == 0) & ~(whole[1] & (whole[0] | tail.any()))),
-                rest.eq(Cat(tail, ~whole[0])),
-                fresh.eq(0),
-            ]
-
-        # Payload. The beat before ``read`` is the current one: from lane ``place`` on it is unused
-        # (0: it is), and stays where it is stored.
-        row = data.StructLayout({"data": width, "last": 1})
-        m.submodules.beats = beats = memory.Memory(shape=row, depth=BEATS, init=[])
-        put, get = beats.write_port(), beats.read_port(domain="comb")
-        read, stored = Signal(range(BEATS)), Signal(range(BEATS))
-        push, consume, again, payload_valid = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            self.payload.ready.eq(stored != BEATS - 1),
-            push.eq(self.payload.valid & self.payload.ready),
-            put.en.eq(push),
-            put.data.data.eq(self.payload.p.data),
-            put.data.last.eq(self.payload.p.last),
-            get.addr.eq(read - again),
-            payload_valid.eq(stored != 0),
-        ]
-        m.d.sync += [put.addr.eq(put.addr + push), read.eq(read + consume)]
-        with m.If(push != consume):
-            m.d.sync += stored.eq(Mux(push, stored + 1, stored - 1))
-
-        # One aligned beat: lanes ``start`` to ``stop``, from lane ``place`` of the payload on.
+        # One aligned beat of the chunk takes its bytes from lane ``place`` of the payload on. In
+        # front of that lane, the current payload beat is used up (all of it when ``place`` is 0).
+        start, ends, rest = cursor.start, cursor.ends, cursor.rest
         place, until, left = Signal(bits), Signal(bits + 1), Signal(bits)
         needs, through = Signal(), Signal()
         m.d.comb += [
-            closing.eq(ends),
+            cursor.close.eq(ends),
             until.eq(place + rest),
             left.eq(Mux(ends, until[:bits], place - start)),  # the next ``place``
             needs.eq((place == 0) | Mux(ends, until[bits] & until[:bits].any(), place > start)),
             beat.stream_id.eq(STREAM_DATA),
             beat.function.eq(plan.function),
-            beat.addr.eq(chunk.addr),
-            beat.data.eq(get.data.data),
+            beat.addr.eq(cursor.chunk.addr),
+            beat.data.eq(payload.data),
             beat.up.eq(start - place),
             beat.start.eq(start),
-            beat.stop.eq(Mux(ends, total, lanes)),
-            beat.first.eq(fresh),
+            beat.stop.eq(Mux(ends, cursor.stop, lanes)),
+            beat.first.eq(cursor.fresh),
             beat.last.eq(ends),
-            beat.more.eq((left != 0) & ~chunk.end),
+            beat.more.eq((left != 0) & ~cursor.chunk.end),
             cut.p.epoch.eq(plan.epoch),
         ]
 
@@ -157,26 +110,26 @@ class Cutter(wiring.Component):
             with m.Switch(plan.use):
                 with m.Case(PayloadUse.WRITE):
                     m.d.comb += [
-                        again.eq(~needs),
-                        cut.valid.eq(chunk_valid & (~needs | payload_valid)),
-                        used.eq(cut.valid & cut.ready),
-                        consume.eq(used & needs),
-                        cut.p.end.eq(chunk.end & ends),
-                        through.eq(used & chunk.end & ends),
+                        payload.again.eq(~needs),
+                        cut.valid.eq(cursor.valid & (~needs | payload.valid)),
+                        cursor.used.eq(cut.valid & cut.ready),
+                        payload.consume.eq(cursor.used & needs),
+                        cut.p.end.eq(cursor.chunk.end & ends),
+                        through.eq(cursor.used & cursor.chunk.end & ends),
                     ]
                 with m.Case(PayloadUse.DISCARD):
                     m.d.comb += [
-                        consume.eq(payload_valid & ~gone),
-                        used.eq(chunk_valid & plan.listed & ~unlisted),
-                        closing.eq(1),
+                        payload.consume.eq(payload.valid & ~gone),
+                        cursor.used.eq(cursor.valid & plan.listed & ~unlisted),
+                        cursor.close.eq(1),
                         cut.valid.eq(gone & (unlisted | ~plan.listed)),
                         cut.p.void.eq(1),
                         cut.p.end.eq(1),
                         through.eq(cut.valid & cut.ready),
                     ]
-                    with m.If(consume & get.data.last):
+                    with m.If(payload.consume & payload.last):
                         m.d.sync += gone.eq(1)
-                    with m.If(used & chunk.end):
+                    with m.If(cursor.used & cursor.chunk.end):
                         m.d.sync += unlisted.eq(1)
                 with m.Default():
                     m.d.comb += [
@@ -186,7 +139,7 @@ class Cutter(wiring.Component):
                         through.eq(cut.ready),
                     ]
         m.d.comb += plans.o.ready.eq(through)
-        with m.If(used & (plan.use == PayloadUse.WRITE)):
+        with m.If(cursor.used & (plan.use == PayloadUse.WRITE)):
             m.d.sync += place.eq(left)
         with m.If(through):
             m.d.sync += [place.eq(0), gone.eq(0), unlisted.eq(0)]

@@ -15,7 +15,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import TxChecked, TxJob, TxSource, WqeRead
 from hdl.ports.packet import packet_stream
 
-from .check import Checker, translate_members
+from .check import Checker, named_bytes, pass_translate, translate_members
 from .fetch import PayloadFetch
 from .inline import InlineReader
 from .types import ACCESS_REMOTE_READ, CheckSource
@@ -34,6 +34,38 @@ class _Taken(data.Struct):
     copy: 1
     function: 8
     epoch: 1
+
+
+class HeaderGate(wiring.Component):
+    """Keeps headers until their packets are decided; those of good packets go on, in order.
+
+    Members: ``i``, ``o`` streams of TxHeader; ``decided`` In pulse, with ``good``: the oldest
+    header without a verdict gets one. There is always room for it, as its header waits in a list
+    that is no longer than the verdicts'.
+    Latency: 2 cycles behind the verdict. Throughput: one per cycle, those of bad packets too.
+    Reset: empty.
+    """
+
+    def __init__(self):
+        headers = stream.Signature(TxHeader)
+        super().__init__({"i": In(headers), "o": Out(headers), "decided": In(1), "good": In(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=BLOCK_ROWS)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=BLOCK_ROWS)
+        m.submodules.output = output = Stage(shape=TxHeader)
+        connect(m, flipped(self.i), headers.i)
+        connect(m, output.o, flipped(self.o))
+        m.d.comb += [
+            verdicts.i.valid.eq(self.decided),
+            verdicts.i.payload.eq(self.good),
+            output.i.payload.eq(headers.o.payload),
+            output.i.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
+            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
+            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
+        ]
+        return m
 
 
 class Gather(wiring.Component):
@@ -85,24 +117,17 @@ class Gather(wiring.Component):
         m.submodules.checker = checker = Checker(config=self._config, access=0)
         m.submodules.inline = inline = InlineReader(width=width)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=JOBS)
-        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=BLOCK_ROWS)
-        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=BLOCK_ROWS)
-        m.submodules.output = output = Stage(shape=TxHeader)
+        m.submodules.headers = headers = HeaderGate()
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
         m.submodules.drain = drain = Drain()
-        connect(m, checker.mr, flipped(self.mr))
+        pass_translate(m, self, checker)
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, fetch.chunks)
         connect(m, inline.o, fetch.inline)
         connect(m, fetch.read_client, flipped(self.read_client))
         connect(m, fetch.o, flipped(self.payload))
+        connect(m, headers.o, flipped(self.header))
         m.d.comb += [
-            checker.invalidate_mr.eq(self.invalidate_mr),
-            checker.invalidate_start.eq(self.invalidate_start),
-            self.invalidate_done.eq(checker.invalidate_done),
-            self.hits.eq(checker.hits),
-            self.misses.eq(checker.misses),
-            self.key_errors.eq(checker.key_errors),
             self.read_errors.eq(fetch.read_errors),
             checker.slot_data.eq(self.slot_data),
             inline.slot_data.eq(self.slot_data),
@@ -147,15 +172,9 @@ class Gather(wiring.Component):
             checker.key_access.eq(ACCESS_REMOTE_READ),
             checker.job.payload.source.eq(Mux(by_key, CheckSource.KEY, CheckSource.LINE)),
             checker.job.payload.check_sink.eq(job.check_sink & ~by_key),
-            checker.job.payload.resume.eq(job.resume),
-            checker.job.payload.function.eq(job.function),
-            checker.job.payload.pd.eq(job.pd),
-            checker.job.payload.line.eq(job.line),
-            checker.job.payload.num_sge.eq(job.num_sge),
+            *named_bytes(checker.job.payload, job),
             checker.job.payload.offset.eq(Mux(by_key, 0, job.offset)),
             checker.job.payload.length.eq(job.header.length),
-            checker.job.payload.va.eq(job.va),
-            checker.job.payload.key.eq(job.key),
             inline.line.eq(job.line),
             inline.offset.eq(job.offset),
             inline.length.eq(job.header.length),
@@ -169,8 +188,7 @@ class Gather(wiring.Component):
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
 
-        # Answer: payload order, the header's fate, and the answer leave in one cycle. There is
-        # always room for the verdict: its header still waits in a list as long.
+        # Answer: payload order, the header's fate, and the answer leave in one cycle.
         oldest, result = jobs.o.payload, checker.result.payload
         copied = Signal(range(JOBS + 1))  # inline packets copied, not answered
         good, reads, answered = Signal(), Signal(), Signal()
@@ -187,8 +205,8 @@ class Gather(wiring.Component):
             answered.eq(self.checked.valid & self.checked.ready),
             jobs.o.ready.eq(answered),
             checker.result.ready.eq(answered & oldest.check),
-            verdicts.i.valid.eq(answered),
-            verdicts.i.payload.eq(good),
+            headers.decided.eq(answered),
+            headers.good.eq(good),
             fetch.packet.valid.eq(answered & (reads | oldest.copy)),
             fetch.packet.payload.inline.eq(oldest.copy),
             fetch.packet.payload.good.eq(good),
@@ -200,14 +218,5 @@ class Gather(wiring.Component):
         m.d.sync += [
             drain.leave0.eq(answered & ~(reads & good)),
             drain.epoch0.eq(oldest.epoch),
-        ]
-
-        # Headers of good packets go out, in order.
-        connect(m, output.o, flipped(self.header))
-        m.d.comb += [
-            output.i.payload.eq(headers.o.payload),
-            output.i.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
-            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
-            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
         ]
         return m

@@ -21,7 +21,7 @@ from hdl.ports.jobs import (
 )
 from hdl.ports.packet import packet_stream
 
-from .check import Checker, translate_members
+from .check import Checker, named_bytes, pass_translate, translate_members
 from .cut import Cutter, PayloadPlan, PayloadUse
 from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
 
@@ -38,6 +38,58 @@ class _Taken(data.Struct):
     use: PayloadUse
     function: 8
     epoch: 1
+
+
+class Release(wiring.Component):
+    """Keeps the effects of packets until their payload is written, then lets them out, in order.
+
+    Members: ``effects`` In: a stream; ``written`` In pulse: the next packet is complete, before or
+    after its effects come; ``completion``, ``reply`` Out: streams, which do not wait for each
+    other; ``done`` Out pulse: the effects of one packet have left.
+    Latency: 3 cycles. Throughput: one packet's effects in two cycles, one per cycle when they have
+    none. At most ``EFFECTS`` packets are complete or have effects here. Reset: empty.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "effects": In(stream.Signature(Effects)),
+                "written": In(1),
+                "completion": Out(stream.Signature(Completion)),
+                "reply": Out(stream.Signature(Activation)),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=BLOCK_ROWS)
+        m.submodules.next = following = Stage(shape=Effects)
+        connect(m, flipped(self.effects), effects.i)
+        connect(m, effects.o, following.i)
+        complete = Signal(range(EFFECTS + 1))  # packets that are complete and still have effects
+        # ``ready`` of the outputs arrives late in the cycle, so it is used a cycle later.
+        completed, replied = Signal(), Signal()
+        effect, due = following.o.payload, Signal()
+        m.d.comb += [
+            due.eq(following.o.valid & (complete != 0)),
+            self.completion.valid.eq(due & effect.complete & ~completed),
+            self.completion.payload.eq(effect.completion),
+            self.reply.valid.eq(due & effect.reply & ~replied),
+            self.reply.payload.qp.eq(effect.qp),
+            self.reply.payload.flags.eq(effect.flags),
+            self.done.eq(due & (~effect.complete | completed) & (~effect.reply | replied)),
+            following.o.ready.eq(self.done),
+        ]
+        with m.If(self.done):
+            m.d.sync += [completed.eq(0), replied.eq(0)]
+        with m.Else():
+            with m.If(self.completion.valid & self.completion.ready):
+                m.d.sync += completed.eq(1)
+            with m.If(self.reply.valid & self.reply.ready):
+                m.d.sync += replied.eq(1)
+        m.d.sync += complete.eq(complete + self.written - self.done)
+        return m
 
 
 class Scatter(wiring.Component):
@@ -87,23 +139,17 @@ class Scatter(wiring.Component):
         m = Module()
         m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
         m.submodules.cutter = cutter = Cutter(config=self._config)
-        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=BLOCK_ROWS)
-        m.submodules.next = following = Stage(shape=Effects)
-        connect(m, effects.o, following.i)
+        m.submodules.release = release = Release()
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
         m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
         m.submodules.drain = drain = Drain()
-        connect(m, checker.mr, flipped(self.mr))
+        pass_translate(m, self, checker)
         connect(m, checker.table_client, flipped(self.table_client))
         connect(m, checker.chunks, cutter.chunks)
         connect(m, flipped(self.payload), cutter.payload)
+        connect(m, release.completion, flipped(self.completion))
+        connect(m, release.reply, flipped(self.reply))
         m.d.comb += [
-            checker.invalidate_mr.eq(self.invalidate_mr),
-            checker.invalidate_start.eq(self.invalidate_start),
-            self.invalidate_done.eq(checker.invalidate_done),
-            self.hits.eq(checker.hits),
-            self.misses.eq(checker.misses),
-            self.key_errors.eq(checker.key_errors),
             self.slot.eq(checker.slot),
             self.slot_enable.eq(checker.slot_enable),
             checker.slot_data.eq(self.slot_data),
@@ -117,7 +163,6 @@ class Scatter(wiring.Component):
         read = job.kind == ScatterKind.CHECK_READ
         bears = (job.kind != ScatterKind.NONE) & ~read & (job.length != 0)
         unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects: all queues have room
-        paired = Signal()
         taking = jobs.i.payload
         m.d.comb += [
             self.job.ready.eq(checker.job.ready & (unpaired != EFFECTS)),
@@ -126,15 +171,8 @@ class Scatter(wiring.Component):
             checker.job.valid.eq(taken & check),
             checker.key_access.eq(Mux(read, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE)),
             checker.job.payload.source.eq(Mux(line, CheckSource.LINE, CheckSource.KEY)),
-            checker.job.payload.resume.eq(job.resume),
-            checker.job.payload.function.eq(job.function),
-            checker.job.payload.pd.eq(job.pd),
-            checker.job.payload.line.eq(job.line),
-            checker.job.payload.num_sge.eq(job.num_sge),
-            checker.job.payload.offset.eq(job.offset),
+            *named_bytes(checker.job.payload, job),
             checker.job.payload.length.eq(Mux(read, 0, job.length)),
-            checker.job.payload.va.eq(job.va),
-            checker.job.payload.key.eq(job.key),
             jobs.i.valid.eq(taken),
             taking.check.eq(check),
             taking.use.eq(Mux(bears, PayloadUse.WRITE, PayloadUse.NONE)),
@@ -144,7 +182,7 @@ class Scatter(wiring.Component):
         ]
         with m.If(job.kind == ScatterKind.DISCARD):
             m.d.comb += taking.use.eq(Mux(bears, PayloadUse.DISCARD, PayloadUse.NONE))
-        m.d.sync += unpaired.eq(unpaired + taken - paired)
+        m.d.sync += unpaired.eq(unpaired + taken - release.done)
 
         # Answer, and keep the decision about the payload until the effects come.
         oldest, result, answered = jobs.o.payload, checker.result.payload, Signal()
@@ -167,10 +205,10 @@ class Scatter(wiring.Component):
         # Effects decide on the payload, then wait for it.
         plan = cutter.plan.payload
         m.d.comb += [
-            effects.i.valid.eq(self.effects.valid & verdicts.o.valid),
-            effects.i.payload.eq(self.effects.payload),
-            self.effects.ready.eq(effects.i.ready & verdicts.o.valid),
-            verdicts.o.ready.eq(effects.i.valid & effects.i.ready),
+            release.effects.valid.eq(self.effects.valid & verdicts.o.valid),
+            release.effects.payload.eq(self.effects.payload),
+            self.effects.ready.eq(release.effects.ready & verdicts.o.valid),
+            verdicts.o.ready.eq(release.effects.valid & release.effects.ready),
             cutter.plan.valid.eq(verdicts.o.ready),
             plan.eq(verdicts.o.payload),
         ]
@@ -184,31 +222,8 @@ class Scatter(wiring.Component):
             self.write_client.beat.payload.eq(cutter.o.p.beat),
             cutter.o.ready.eq(cutter.o.p.void | self.write_client.beat.ready),
             through.eq(cutter.o.valid & cutter.o.ready & cutter.o.p.end),
+            release.written.eq(through),
             drain.leave0.eq(through),
             drain.epoch0.eq(cutter.o.p.epoch),
         ]
-
-        # Effects, each when its packet is complete. The two outputs do not wait for each other.
-        # Their ``ready`` settles late, so it is used a cycle later.
-        written = Signal(range(EFFECTS + 1))  # packets that are complete and still have effects
-        completed, replied = Signal(), Signal()
-        effect, due = following.o.payload, Signal()
-        m.d.comb += [
-            due.eq(following.o.valid & (written != 0)),
-            self.completion.valid.eq(due & effect.complete & ~completed),
-            self.completion.payload.eq(effect.completion),
-            self.reply.valid.eq(due & effect.reply & ~replied),
-            self.reply.payload.qp.eq(effect.qp),
-            self.reply.payload.flags.eq(effect.flags),
-            paired.eq(due & (~effect.complete | completed) & (~effect.reply | replied)),
-            following.o.ready.eq(paired),
-        ]
-        with m.If(paired):
-            m.d.sync += [completed.eq(0), replied.eq(0)]
-        with m.Else():
-            with m.If(self.completion.valid & self.completion.ready):
-                m.d.sync += completed.eq(1)
-            with m.If(self.reply.valid & self.reply.ready):
-                m.d.sync += replied.eq(1)
-        m.d.sync += written.eq(written + through - paired)
         return m

@@ -15,6 +15,62 @@ __all__ = ["SgeWalk"]
 DISTANCE = 34
 
 
+class SgeReader(wiring.Component):
+    """Reads the SGEs of a line one after another and keeps the next one in a register.
+
+    Members: ``start`` In, with ``line`` and ``num_sge``: begin with the first SGE of that line, or,
+    with ``resume``, go on behind the SGE that was taken last; ``run`` In: a job runs, in the cycles
+    behind ``start``; ``valid`` with ``sge`` Out: the next SGE; ``take`` In: it is taken; ``ended``
+    Out: all have been taken; ``slot``, ``slot_enable``, ``slot_data``: read port of the lines.
+    Latency: 2 cycles. Throughput: one SGE per cycle. Reset: nothing is read.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "resume": In(1),
+                "run": In(1),
+                "line": In(WQE_LINE_BITS),
+                "num_sge": In(6),
+                "valid": Out(1),
+                "sge": Out(Sge),
+                "take": In(1),
+                "ended": Out(1),
+                "slot": Out(WqeRead),
+                "slot_enable": Out(1),
+                "slot_data": In(128),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        line, num_sge = Signal.like(self.line, reset_less=True), Signal(6, reset_less=True)
+        following = Signal(7, reset_less=True)  # next slot to read
+        read = Signal()  # ``slot_data`` is the SGE behind ``sge``
+        sge, fetch, more = Signal(Sge, reset_less=True), Signal(), Signal()
+        m.d.comb += [
+            self.sge.eq(sge),
+            self.ended.eq(~self.valid & ~read & (following >= num_sge)),
+            fetch.eq(read & (~self.valid | self.take)),
+            more.eq(self.run & (following < num_sge) & (~read | fetch)),
+            self.slot.line.eq(Mux(self.run, line, self.line)),
+            self.slot.slot.eq(Mux(self.run, following, 0)),
+            self.slot_enable.eq(more | (self.start & ~self.resume)),
+        ]
+        with m.If(self.take):
+            m.d.sync += self.valid.eq(0)
+        with m.If(fetch):
+            m.d.sync += [sge.eq(self.slot_data), self.valid.eq(1), read.eq(0)]
+        with m.If(more):
+            m.d.sync += [read.eq(1), following.eq(following + 1)]
+        with m.If(self.start):
+            m.d.sync += [line.eq(self.line), num_sge.eq(self.num_sge)]
+        with m.If(self.start & ~self.resume):
+            m.d.sync += [self.valid.eq(0), read.eq(self.num_sge != 0), following.eq(1)]
+        return m
+
+
 class SgeWalk(wiring.Component):
     """Turns the SGEs that hold a packet into requests for Translate.
 
@@ -53,19 +109,20 @@ class SgeWalk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        kept = Signal(
-            data.StructLayout(
-                {"function": 8, "pd": 16, "line": WQE_LINE_BITS, "num_sge": 6, "sink": 1}
-            ),
-            reset_less=True,
-        )
-        following = Signal(7, reset_less=True)  # next slot to read
-        read = Signal()  # slot_data is the SGE behind ``raw``
-        all_read = Signal()
-        raw, raw_valid = Signal(Sge, reset_less=True), Signal()
-        sge, sge_valid = Signal(Sge, reset_less=True), Signal()
-        drop, take, move, more = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += all_read.eq(~read & (following >= kept.num_sge))
+        kept = Signal(data.StructLayout({"function": 8, "pd": 16, "sink": 1}), reset_less=True)
+        m.submodules.reader = reader = SgeReader()
+        raw, sge, sge_valid = reader.sge, Signal(Sge, reset_less=True), Signal()
+        drop, move = Signal(), reader.take
+        m.d.comb += [
+            reader.start.eq(self.start),
+            reader.resume.eq(self.job.resume),
+            reader.run.eq(self.busy),
+            reader.line.eq(self.job.line),
+            reader.num_sge.eq(self.job.num_sge),
+            reader.slot_data.eq(self.slot_data),
+            self.slot.eq(reader.slot),
+            self.slot_enable.eq(reader.slot_enable),
+        ]
 
         # From the end of ``sge`` (of all SGEs passed or used up) to where the packet begins and
         # ends; not negative means: beyond. ``into``: from the start of ``sge`` to the first byte.
@@ -74,11 +131,10 @@ class SgeWalk(wiring.Component):
         into, inside = self.into, Signal()  # inside: the packet begins there
         fresh = Signal()  # a packet has begun: ``ends`` is still that of the one before
         over, fits, final = Signal(), Signal(), Signal()
-        whole_last = ~raw_valid & all_read
         m.d.comb += [
             over.eq(~begins[-1] & ~kept.sink),
             fits.eq(~ends[-1] | kept.sink),  # all that is left of the SGE is wanted
-            final.eq(Mux(kept.sink, whole_last, ends[-1] | (ends == 0))),
+            final.eq(Mux(kept.sink, reader.ended, ends[-1] | (ends == 0))),
         ]
 
         # The part of the SGE that is used: from the later of both beginnings to the earlier end.
@@ -109,7 +165,7 @@ class SgeWalk(wiring.Component):
                     ),
                     request.end.eq(final),
                 ]
-            with m.Elif(~raw_valid & all_read):
+            with m.Elif(reader.ended):
                 m.d.comb += [
                     self.request.valid.eq(1),
                     request.short.eq(~kept.sink),
@@ -118,12 +174,10 @@ class SgeWalk(wiring.Component):
             with m.If(self.request.valid & self.request.ready & request.end):
                 m.d.sync += self.busy.eq(0)
 
-        # SGEs come from the line, are registered, and are then compared with the packet.
+        # An SGE is registered a second time, and is then compared with the packet.
         negated = Signal(DISTANCE)
         m.d.comb += [
-            move.eq(self.busy & ~fresh & raw_valid & (~sge_valid | drop)),
-            take.eq(read & (~raw_valid | move)),
-            more.eq(self.busy & (following < kept.num_sge) & (~read | take)),
+            move.eq(self.busy & ~fresh & reader.valid & (~sge_valid | drop)),
             negated.eq(~Cat(raw.length, 0, 0)),
         ]
         begin_within = ~begins[-1] & ~kept.sink
@@ -136,21 +190,11 @@ class SgeWalk(wiring.Component):
             m.d.sync += [
                 sge.eq(raw),
                 sge_valid.eq(1),
-                raw_valid.eq(0),
                 into.eq(begins[:32] & begin_within.replicate(32)),
                 inside.eq(begin_within),
                 begins.eq(begins_next),
                 ends.eq(ends_next),
             ]
-        with m.If(take):
-            m.d.sync += [raw.eq(self.slot_data), raw_valid.eq(1), read.eq(0)]
-        with m.If(more):
-            m.d.sync += [read.eq(1), following.eq(following + 1)]
-        m.d.comb += [
-            self.slot.line.eq(Mux(self.busy, kept.line, self.job.line)),
-            self.slot.slot.eq(Mux(self.busy, following, 0)),
-            self.slot_enable.eq(more | (self.start & ~self.job.resume)),
-        ]
 
         with m.If(fresh):
             m.d.sync += [fresh.eq(0), ends.eq(ends_fresh)]
@@ -158,8 +202,6 @@ class SgeWalk(wiring.Component):
             m.d.sync += [
                 kept.function.eq(self.job.function),
                 kept.pd.eq(self.job.pd),
-                kept.line.eq(self.job.line),
-                kept.num_sge.eq(self.job.num_sge),
                 kept.sink.eq(self.job.check_sink),
                 length.eq(self.job.length),
                 fresh.eq(1),
@@ -168,11 +210,5 @@ class SgeWalk(wiring.Component):
             with m.If(self.job.resume):
                 m.d.sync += [begins.eq(ends), into.eq(reached), inside.eq(1)]
             with m.Else():
-                m.d.sync += [
-                    begins.eq(self.job.offset),
-                    sge_valid.eq(0),
-                    raw_valid.eq(0),
-                    read.eq(self.job.num_sge != 0),
-                    following.eq(1),
-                ]
+                m.d.sync += [begins.eq(self.job.offset), sge_valid.eq(0)]
         return m

@@ -24,7 +24,7 @@ from sim import models
 from sim.bench.probes import probes
 from sim.models import native
 from sim.models.platform import Deadline, Host, Management, Wire
-from sim.rtl.build import BuiltModel, Rtl, Visible, build_model, verilog
+from sim.rtl.build import BuiltModel, Reach, Rtl, Visible, build_model, verilog
 from sim.rtl.env import build_root
 
 __all__ = ["Testbench", "build", "top_source"]
@@ -170,10 +170,8 @@ def build(
         top="testbench",
         extra_sources=sorted(extra),
         waves=waves,
-        visible=visible,
         fast=nics > 1,
-        readable={rtl.name: probes(text)},
-        memories=True,
+        reach=Reach(visible=visible, readable={rtl.name: probes(text)}, memories=True),
     )
 
 

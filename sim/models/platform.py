@@ -22,6 +22,7 @@ from sim.guest.driver import platform
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
 from sim.models import native
+from sim.models.behaviour import HostBehaviour
 
 __all__ = ["Deadline", "Fault", "Host", "Interrupts", "Management", "Mmio", "Wire"]
 
@@ -179,53 +180,10 @@ class Host:
         native.library().clock_wake()
         return self._stats
 
-    def set(  # noqa: PLR0913 - one keyword for each setting
-        self,
-        *,
-        read_latency_ns: float = 500,
-        read_jitter_ns: float = 0,
-        write_delay_ns: float = 200,
-        write_jitter_ns: float = 0,
-        read_gbps: float = 0,
-        write_gbps: float = 0,
-        mmio_latency_ns: float = 100,
-        chunk_bytes: int = 0,
-        reorder: bool = True,
-        stall_read: float = 0,
-        stall_write: float = 0,
-        stall_completion: float = 0,
-        seed: int = 1,
-        tlp_payload: int = 0,
-        tlp_read: int = 0,
-    ) -> None:
-        """Set all of the host's behaviour; what is not named returns to its default.
-
-        gbps: bandwidth in Gb/s, 0 = what the port takes. tlp_*: headers of PCIe's packets count
-        in it, with such payloads (MPS) and read requests (MRRS) at most, bytes; 0: data alone.
-        chunk_bytes: completions of different reads alternate at multiples of it, 0 = at every beat.
-        reorder: tags complete in any order. stall_*: share of cycles that refuse or complete none.
-        """
-        values = {
-            "read_latency_ps": read_latency_ns * 1000,
-            "read_jitter_ps": read_jitter_ns * 1000,
-            "write_delay_ps": write_delay_ns * 1000,
-            "write_jitter_ps": write_jitter_ns * 1000,
-            "read_ps_per_kib": 1024 * 8000 / read_gbps if read_gbps else 0,
-            "write_ps_per_kib": 1024 * 8000 / write_gbps if write_gbps else 0,
-            "mmio_latency_ps": mmio_latency_ns * 1000,
-            "chunk_bytes": chunk_bytes,
-            "reorder": reorder,
-            "stall_read": stall_read * 256,
-            "stall_write": stall_write * 256,
-            "stall_completion": stall_completion * 256,
-            "seed": seed,
-            "tlp_payload": tlp_payload,
-            "tlp_read": tlp_read,
-        }
-        for name, value in values.items():
-            if value < 0 or (name.startswith("stall") and value >= 256):
-                raise ValueError(f"{name} cannot be {value!r}")
-            setattr(self.settings, name, int(value))
+    def set(self, **behaviour: Any) -> None:
+        """Behave as ``HostBehaviour(**behaviour)`` says; what is not named gets its default."""
+        for name, value in HostBehaviour(**behaviour).settings().items():
+            setattr(self.settings, name, value)
         native.library().host_reseed(self.index)
 
     def watch(self, addr: int, size: int, handler: Callable[[int], None]) -> None:

@@ -2,8 +2,7 @@
 
 ``bench(...)`` does all of it for one component::
 
-    bench(factory="hdl.egress.egress:Egress", params={"width": 512},
-          test_module="tests.egress.bench_egress")
+    bench(Rtl("hdl.egress.egress:Egress", {"width": 512}), test_module="tests.egress.bench_egress")
 
 and consists of ``verilog(Rtl(...))`` -> ``build_model([...])`` -> ``run(model, ...)``. Each step is
 cached by content below ``.build/`` and safe in several processes at once; a model whose Verilog,
@@ -21,9 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from xml.etree import ElementTree
 
 from filelock import FileLock, Timeout
@@ -34,12 +33,13 @@ from sim.rtl.env import BuildError, build_root
 from sim.rtl.readable import FILE as PROBES
 from sim.rtl.readable import MODEL, Probe, rules, save
 from sim.rtl.simulate import Call, simulate
-from sim.rtl.verilog import Factory, Rtl, digest, sources, verilog
+from sim.rtl.verilog import Rtl, digest, sources, verilog
 
 __all__ = [
     "BuildError",
     "BuiltModel",
     "CaseResult",
+    "Reach",
     "Results",
     "Rtl",
     "bench",
@@ -73,6 +73,22 @@ _HEADERS = {".h", ".hpp", ".vh", ".svh"}
 _CXX = {".c", ".cc", ".cpp"}
 
 Visible = Literal["ports", "top", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What Python can reach of a simulation beside the ports of its top module.
+
+    visible: signals, by name: ``"ports"`` none; ``"top"`` all of the top module; ``"all"`` those of
+    every module, which makes a simulation less than half as fast.
+    readable: probes inside the gateware, by the name of the ``rtl`` they are in; they cost next to
+    nothing. Inside the simulation ``sim.rtl.readable.load`` returns them.
+    memories: the words of large memories can be read and written (``sim.bench.bulk.memories``).
+    """
+
+    visible: Visible = "ports"
+    readable: Mapping[str, Sequence[Probe]] = field(default_factory=dict)
+    memories: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,17 +131,14 @@ class Results:
         return self.folder / "sim.log"
 
 
-def build_model(  # noqa: PLR0913 - keywords, each with a default
+def build_model(
     rtl: Rtl | Sequence[Rtl],
     *,
     top: str | None = None,
     extra_sources: Iterable[Path | str] = (),
-    defines: Mapping[str, object] | None = None,
     waves: bool = False,
-    visible: Visible = "ports",
     fast: bool = True,
-    readable: Mapping[str, Sequence[Probe]] | None = None,
-    memories: bool = False,
+    reach: Reach = Reach(),
 ) -> BuiltModel:
     """Compile gateware and models into one simulation, or return the one compiled before.
 
@@ -134,18 +147,13 @@ def build_model(  # noqa: PLR0913 - keywords, each with a default
     in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
     exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
     waves: able to record FST waves (slower; needs zlib and lz4 headers).
-    visible: which signals Python can reach: ``"ports"`` of the top module; ``"top"`` all of the top
-    module; ``"all"`` those of every module, which makes a simulation less than half as fast.
     fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
     less speed.
-    readable: signals inside that Python can read whatever ``visible`` says; by the name of the
-    ``rtl`` they are in. Inside the simulation ``sim.rtl.readable.load`` returns them.
-    memories: the words of large memories can be read and written (``sim.bench.bulk.memories``).
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.
     """
     rtls = [rtl] if isinstance(rtl, Rtl) else list(rtl)
-    extra_sources = [*extra_sources, *([models.MEMORIES] if memories else [])]
+    extra_sources = [*extra_sources, *([models.MEMORIES] if reach.memories else [])]
     names = [piece.name for piece in rtls]
     if len(set(names)) != len(names):
         raise ValueError(f"Gateware names must differ, not {names!r}")
@@ -164,14 +172,12 @@ def build_model(  # noqa: PLR0913 - keywords, each with a default
     top = top or (names[-1] if names else next(iter(files.values())).stem)
     options = runner.Options(
         top=top,
-        defines=dict(defines or {}),
         waves=waves,
-        visible=visible,
+        visible=reach.visible,
         optimise="-O2" if fast else "-O1",
         cxx=any(Path(name).suffix in _CXX for name in files),
     )
-    readable = readable or {}
-    control = _control(top, [f"{name}.sv" for name in names], readable=readable, memories=memories)
+    control = _control(top, [f"{name}.sv" for name in names], reach=reach)
     contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
     key = digest(repr(options), runner.fingerprint(), control, *contents)
     folder = build_root() / "models" / f"{top}-{key}"
@@ -181,17 +187,16 @@ def build_model(  # noqa: PLR0913 - keywords, each with a default
         if not (folder / top).exists():
             with FileLock(env.work_root() / f"{key}.lock"):
                 _compile(folder, key, files, control, options)
-        if readable and not (folder / PROBES).exists():
-            save((probe for found in readable.values() for probe in found), folder / PROBES)
+        if reach.readable and not (folder / PROBES).exists():
+            save((probe for found in reach.readable.values() for probe in found), folder / PROBES)
     return BuiltModel(top=top, folder=folder, waves=waves)
 
 
-def run(  # noqa: PLR0913 - keywords, each with a default
+def run(
     model: BuiltModel,
     *,
     test_module: str,
     testcase: str | Sequence[str] | None = None,
-    plusargs: Sequence[str] = (),
     extra_env: Mapping[str, str] | None = None,
     waves: bool | None = None,
     seed: int | None = None,
@@ -217,7 +222,6 @@ def run(  # noqa: PLR0913 - keywords, each with a default
     call = Call(
         test_module=test_module,
         testcase=case,
-        plusargs=plusargs,
         extra_env={**(extra_env or {}), MODEL: str(model.folder)},
         waves=waves,
         seed=seed,
@@ -234,23 +238,12 @@ def run(  # noqa: PLR0913 - keywords, each with a default
         return Results(cases, folder, seed, folder / "dump.fst" if waves else None)
 
 
-def bench(  # noqa: PLR0913 - the keywords of the three it joins
+def bench(
+    rtl: Rtl,
     *,
-    factory: Factory,
     test_module: str,
-    params: Mapping[str, Any] | None = None,
-    name: str = "",
-    ports: tuple[str, ...] | None = None,
-    top: str | None = None,
-    extra_sources: Iterable[Path | str] = (),
-    defines: Mapping[str, object] | None = None,
-    visible: Visible = "ports",
-    fast: bool = False,
-    testcase: str | Sequence[str] | None = None,
-    plusargs: Sequence[str] = (),
     extra_env: Mapping[str, str] | None = None,
     waves: bool | None = None,
-    seed: int | None = None,
     timeout_s: float = 600,
 ) -> Results:
     """Generate, build and run one component's tests; see ``Rtl``, ``build_model`` and ``run``.
@@ -259,24 +252,8 @@ def bench(  # noqa: PLR0913 - the keywords of the three it joins
     """
     if waves is None:
         waves = os.environ.get("ROCINANTE_WAVES") == "1"
-    model = build_model(
-        Rtl(factory, params or {}, name, ports),
-        top=top,
-        extra_sources=extra_sources,
-        defines=defines,
-        waves=waves,
-        visible=visible,
-        fast=fast,
-    )
-    return run(
-        model,
-        test_module=test_module,
-        testcase=testcase,
-        plusargs=plusargs,
-        extra_env=extra_env,
-        seed=seed,
-        timeout_s=timeout_s,
-    )
+    model = build_model(rtl, waves=waves, fast=False)
+    return run(model, test_module=test_module, extra_env=extra_env, timeout_s=timeout_s)
 
 
 def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
@@ -323,14 +300,13 @@ def _control(
     top: str,
     generated: Sequence[str],
     waived: Iterable[str] = WAIVERS,
-    readable: Mapping[str, Sequence[Probe]] | None = None,
-    memories: bool = False,
+    reach: Reach = Reach(),
 ) -> str:
     """Return Verilator's control file: what Python can reach, waivers for generated files."""
     lines = ["`verilator_config", f'public_flat_rw -module "{top}" -port "*"']
-    for name, found in (readable or {}).items():
+    for name, found in reach.readable.items():
         lines += rules(found, name)
-    if memories:
+    if reach.memories:
         lines.append('public_flat_rd -module "rocinante_ram" -var "rows"')
     lines += [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
     return "\n".join([*lines, ""])

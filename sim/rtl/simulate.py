@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,6 @@ class Call:
 
     test_module: str
     testcase: str | None
-    plusargs: Sequence[str]
     extra_env: Mapping[str, str]
     waves: bool
     seed: int
@@ -51,7 +50,7 @@ def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
             hdl_toplevel=top,
             hdl_toplevel_lang="verilog",
             testcase=call.testcase,
-            plusargs=[*call.plusargs, *(["--trace-file", "dump.fst"] if call.waves else [])],
+            plusargs=["--trace-file", "dump.fst"] if call.waves else [],
             build_dir=model,
             test_dir=folder,
             results_xml=str(folder / "results.xml"),

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = [
     "AtomicAckETH",
     "AtomicETH",
     "Dissected",
+    "Route",
     "ImmDt",
     "build",
     "checksum_of_frame",
@@ -276,39 +278,54 @@ def dissect(frame: bytes) -> Dissected:
     return out
 
 
-def build(  # noqa: PLR0913 - one keyword for each header field
-    opcode: int,
-    *,
-    payload: bytes = b"",
-    src_gid: bytes = gid_bytes("10.0.0.1"),
-    dst_gid: bytes = gid_bytes("10.0.0.2"),
-    src_mac: bytes = bytes.fromhex("020000000001"),
-    dst_mac: bytes = bytes.fromhex("020000000002"),
-    vlan: int | None = None,
-    priority: int = 0,
-    traffic_class: int = 0,
-    flow_label: int = 0,
-    hop_limit: int = 64,
-    udp_source: int = 0xC000,
-    pad_frame: bool = True,
-    **fields: Any,
-) -> bytes:
-    """A good frame without FCS. ``fields`` are those of the BTH and of the opcode's headers,
-    named as in ``hdl.ports.headers``. Headers follow from the opcode as scapy binds them."""
-    v6, source = _text(src_gid)
-    other, destination = _text(dst_gid)
-    if v6 != other:
-        raise ValueError(f"Source {source} and destination {destination} differ in IP version")
-    packet = Ether(src=_mac(src_mac), dst=_mac(dst_mac))
-    if vlan is not None:
-        packet /= Dot1Q(vlan=vlan, prio=priority)
-    if v6:
-        packet /= IPv6(src=source, dst=destination, tc=traffic_class, fl=flow_label, hlim=hop_limit)
-    else:
-        packet /= IP(
-            src=source, dst=destination, tos=traffic_class, ttl=hop_limit, flags="DF", id=0
-        )
-    packet /= UDP(sport=udp_source, dport=ROCE_PORT, chksum=0)
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """How a frame reaches its place: its headers in front of the BTH.
+
+    Raises ValueError when source and destination differ in IP version.
+    """
+
+    src_gid: bytes = gid_bytes("10.0.0.1")
+    dst_gid: bytes = gid_bytes("10.0.0.2")
+    src_mac: bytes = bytes.fromhex("020000000001")
+    dst_mac: bytes = bytes.fromhex("020000000002")
+    vlan: int | None = None  # None: no tag
+    priority: int = 0  # of the tag
+    traffic_class: int = 0
+    flow_label: int = 0
+    hop_limit: int = 64
+    udp_source: int = 0xC000
+
+    def headers(self) -> Packet:
+        """Ethernet, VLAN, IP and UDP."""
+        v6, source = _text(self.src_gid)
+        other, destination = _text(self.dst_gid)
+        if v6 != other:
+            raise ValueError(f"Source {source} and destination {destination} differ in IP version")
+        packet: Packet = Ether(src=_mac(self.src_mac), dst=_mac(self.dst_mac))
+        if self.vlan is not None:
+            packet /= Dot1Q(vlan=self.vlan, prio=self.priority)
+        places: dict[str, Any] = {"src": source, "dst": destination}
+        if v6:
+            flow: dict[str, Any] = {
+                "tc": self.traffic_class,
+                "fl": self.flow_label,
+                "hlim": self.hop_limit,
+            }
+            packet /= IPv6(**places, **flow)
+        else:
+            packet /= IP(**places, tos=self.traffic_class, ttl=self.hop_limit, flags="DF", id=0)
+        return packet / UDP(sport=self.udp_source, dport=ROCE_PORT, chksum=0)
+
+
+def build(opcode: int, *, payload: bytes = b"", pad_frame: bool = True, **fields: Any) -> bytes:
+    """A good frame without FCS. ``fields`` are those of ``Route``, of the BTH and of the opcode's
+    headers, named as in ``hdl.ports.headers``. Headers follow from the opcode as scapy binds them.
+
+    pad_frame: to the shortest frame of Ethernet. Raises ValueError for a field that no header has.
+    """
+    route = {one.name for one in dataclass_fields(Route)}
+    packet = Route(**{name: fields.pop(name) for name in route & fields.keys()}).headers()
     names = {"ack_request": "ackreq", "dest_qp": "dqpn"}
     bth = {one.name for one in BTH.fields_desc}
     fields = {names.get(name, name): value for name, value in fields.items()}

@@ -7,7 +7,7 @@ from hdl.csr.blocks import TABLES
 from hdl.csr.fabric import CsrFabric
 from hdl.csr.map import row_map
 from hdl.csr.row_register import LANES, ROW_WORDS
-from sim.rtl.build import bench
+from sim.rtl.build import Rtl, bench
 
 CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=16, gids=3)
 NAMES = {
@@ -19,8 +19,7 @@ NAMES = {
 
 def test_management():
     bench(
-        factory="hdl.csr.management:Management",
-        params={"config": CONFIG, **NAMES},
+        Rtl("hdl.csr.management:Management", {"config": CONFIG, **NAMES}),
         test_module="tests.csr.bench_management",
     )
 

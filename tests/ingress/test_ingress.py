@@ -3,15 +3,17 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim.rtl.build import bench
+from sim.rtl.build import Rtl, bench
 
 
 @pytest.mark.parametrize("width", [64, 512])
 def test_ingress(width):
     bench(
-        factory="hdl.ingress.ingress:Ingress",
-        params={"config": NicConfig(width=width, gids=4, receive_bytes=16384)},
-        name=f"ingress_{width}",
+        Rtl(
+            "hdl.ingress.ingress:Ingress",
+            {"config": NicConfig(width=width, gids=4, receive_bytes=16384)},
+            f"ingress_{width}",
+        ),
         test_module="tests.ingress.bench_ingress",
         extra_env={"INGRESS_WIDTH": str(width)},
     )
@@ -20,9 +22,7 @@ def test_ingress(width):
 def test_line_rate():
     """With the buffer that the card has."""
     bench(
-        factory="hdl.ingress.ingress:Ingress",
-        params={"config": NicConfig(width=512, gids=4)},
-        name="ingress_512",
+        Rtl("hdl.ingress.ingress:Ingress", {"config": NicConfig(width=512, gids=4)}, "ingress_512"),
         test_module="tests.ingress.bench_line_rate",
         extra_env={"INGRESS_WIDTH": "512"},
     )

