@@ -36,6 +36,10 @@ def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
     A failing test is not "wrong" here: it stands in ``results.xml``.
     """
     libraries = [str(env.cocotb_root() / "libs"), os.environ.get("LD_LIBRARY_PATH", "")]
+    # cocotb starts a pytest in the simulation, for the values in a failing assertion. Without a
+    # file here it reads the first pyproject.toml above, and imports from the folder it names:
+    # another checkout's tests, when the build folder lies in another checkout.
+    (folder / "pytest.ini").write_text("[pytest]\n")
     simulation = _Simulation(
         call.timeout_s,
         {

@@ -202,6 +202,19 @@ def test_waves() -> None:
     assert results.waves is not None and results.waves.stat().st_size > 100
 
 
+def test_build_folder_inside_another_checkout(tmp_path: Path, monkeypatch) -> None:
+    """The bench that runs is this checkout's, wherever the run's folder is."""
+    model = build_model(ECHO)
+    other = tmp_path / "tests" / "sim"
+    other.mkdir(parents=True)
+    shutil.copy(env.REPO / "pyproject.toml", tmp_path)
+    for package in (other, other.parent):
+        (package / "__init__.py").touch()
+    (other / "bench_echo.py").write_text("raise RuntimeError('a bench of another checkout')\n")
+    monkeypatch.setenv("ROCINANTE_BUILD_DIR", str(tmp_path / ".build"))
+    assert run(model, test_module=MODULE).cases[0].passed
+
+
 def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
     """Sources, packages and build folder all under a name that make cannot take."""
     odd = tmp_path / "a $b c"
