@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def name(path: Path) -> str:
     return path.relative_to(REPO).as_posix()
 
 
+@cache
 def _parse(path: Path) -> ast.Module:
     """The file's syntax tree; once more when CPython 3.11 miscounts its own recursion.
 
@@ -66,17 +68,19 @@ def _parse(path: Path) -> ast.Module:
         return ast.parse(path.read_text(), str(path))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and full dotted name of everything a file imports, wherever in the file."""
+@cache
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Line and full dotted name of everything a file imports, wherever in the file."""
     package = list(path.relative_to(REPO).with_suffix("").parts[:-1])
+    found = []
     for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
-            for alias in node.names:
-                yield node.lineno, ".".join([*base, *filter(None, [node.module]), alias.name])
+            names = [*base, *filter(None, [node.module])]
+            found += [(node.lineno, ".".join([*names, alias.name])) for alias in node.names]
+    return found
 
 
 def breaches(path: Path, allowed) -> list[str]:

@@ -13,7 +13,7 @@ import click
 
 from sim.rtl import env
 from sim.tools import console
-from sim.tools.perf.plan import MANY, OPERATIONS, OPTIONAL, Plan
+from sim.tools.perf.plan import MANY, OPERATIONS, OPTIONAL, USUAL_QPS, Plan
 from sim.tools.perf.report import Row, body, footer, header, make_row, unsteady
 
 __all__ = ["measure", "perf", "plan_of"]
@@ -183,7 +183,7 @@ def measure(plan: Plan, pcap: Path | None = None, *, apart: bool = False) -> lis
 
     try:
         with console.progress(f"Building two NICs at {plan.width} bits"):
-            model = testbench.build(config=plan.config, nics=2)
+            model = testbench.build(config=plan.config, nics=2, fast=plan.qps > USUAL_QPS)
         with console.progress("Running") as say, tempfile.TemporaryDirectory() as name:
             found = _run(plan, model, Path(name), say)
             if pcap is not None:

@@ -112,9 +112,12 @@ def _latency(rows: Iterable[Recorded]) -> Iterator[str]:
 
 
 def page(rows: Iterable[Recorded], text: str) -> str:
-    """``text`` with each of its tables written anew; ValueError when the page lacks a table."""
+    """``text`` with each of its tables written anew; ValueError when the page lacks a table.
+
+    Rows that were never recorded are left out.
+    """
     tables: dict[str, list[Recorded]] = {}
-    for row in rows:
+    for row in (row for row in rows if row.figures):
         tables.setdefault(row.table, []).append(row)
     for name, members in tables.items():
         begin, found, rest = text.partition(_BEGIN.format(name))

@@ -107,7 +107,8 @@ def measure(width: int, messages: int, size: int, *, nics: int, models: bool = T
 
     what = f"{nics} NIC{'s' * (nics > 1)}, {'compiled models' if models else 'cocotbext-axi'}"
     with console.progress(f"Building {what}, {width} bits"):
-        model = testbench.build(config=NicConfig(width=width), nics=nics, with_models=models)
+        config = NicConfig(width=width)
+        model = testbench.build(config=config, nics=nics, with_models=models, fast=nics > 1)
     with console.progress(f"Running {what}") as say:
         spec = {"width": width, "messages": messages, "size": size, "models": models}
         facts, _ = run_job(model, "sim.tools.simspeed.bench", spec, say, TIMEOUT_S)

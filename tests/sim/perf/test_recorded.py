@@ -23,7 +23,8 @@ def test_table_is_whole() -> None:
     assert sum(row.quick for row in rows) >= 6
     for row in rows:
         plan = plan_of(row.command)
-        assert row.figures and plan.warnings() == [] and plan.latency == row.latency
+        assert row.figures or not row.quick, "record it"
+        assert plan.warnings() == [] and plan.latency == row.latency
 
 
 def test_file_is_as_save_writes_it(tmp_path: Path) -> None:
