@@ -287,7 +287,7 @@ FAULTS = (
     Fault(
         name="completed-too-early",
         what="an ACK of any of its packets completes a WQE",
-        file="hdl/transport/completer.py",
+        file="hdl/transport/completer_outcome.py",
         old="reached = facts.past | (facts.at_last & is_ack)",
         new="reached = facts.past | is_ack",
         tests=RECEIVE,

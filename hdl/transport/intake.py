@@ -12,14 +12,21 @@ from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.operations import decode_packet
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
 from hdl.ports.tables import TableRead, TableWrite
+from hdl.wire.opcodes import Kind
 
+from .completer_ahead import Coming
 from .dropper import DropWork
 from .intake_check import drop_cause, supersedes
-from .receive_types import CompleterWork, Events, Part, ReceiveFlags, ResponderWork
+from .receive_types import (
+    FINISH_AND_FLUSH,
+    CompleterWork,
+    Events,
+    Part,
+    ReceiveFlags,
+    ResponderWork,
+)
 
 __all__ = ["Intake"]
-
-FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
 
 class Intake(wiring.Component):
@@ -37,8 +44,10 @@ class Intake(wiring.Component):
     ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends it for the first and the
     last. ``part``: whose turn it is at the shared ports. ``rx_written``, ``ack_written``: rows that
     responder and completer write, which replace those read before. ``completer_busy``,
-    ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at. ``rest``: nothing new
-    is taken. ``hold``: nothing is taken before the completer has ended. ``idle``: nothing is held.
+    ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
+    ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
+    that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
+    completer has ended. ``idle``: nothing is held.
     ``upcoming`` tells once of each packet that will take a receive WQE, when its header waits.
     ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
     Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
@@ -65,6 +74,9 @@ class Intake(wiring.Component):
                 "completer_busy": In(1),
                 "completer_ending": In(1),
                 "completer_qp": In(14),
+                "completer_follows": In(1),
+                "completer_fetching": In(1),
+                "coming": Out(Coming()),
                 "rest": In(1),
                 "hold": In(1),
                 "upcoming": Out(Upcoming()),
@@ -94,8 +106,8 @@ class Intake(wiring.Component):
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
             waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
         ]
-        # The completer can take work, or is in its last cycle and at another QP.
-        free = ~self.completer_busy | (self.completer_ending & (self.completer_qp != work.qp))
+        data = ~poked & (work.operation.kind == Kind.READ_RESPONSE)
+        free = self._completer_free(work, data)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
         replaces, replaced = Signal(), Signal()
         m.d.comb += replaces.eq(
@@ -187,10 +199,18 @@ class Intake(wiring.Component):
             self.ack_written.enable & (self.ack_written.index == work.qp) & ~fsm.ongoing("IDLE")
         ):
             m.d.sync += ack.eq(self.ack_written.row)
-        m.d.comb += self.idle.eq(fsm.ongoing("IDLE"))
+        m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(~self.idle & data)]
+        m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
         self._offer(m, work, ack, in_error)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
+
+    def _completer_free(self, work, data):
+        """The completer can take work, or will in the next cycle: another QP's, or the next
+        response of the READ that it is at. Only a response may find a sink being asked for."""
+        ends = (self.completer_qp != work.qp) | (data & self.completer_follows)
+        free = ~self.completer_busy | (self.completer_ending & ends)
+        return free & (data | ~self.completer_fetching)
 
     def _choose_half(self, m, poke, stop, in_error):
         """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
@@ -236,3 +256,4 @@ class Intake(wiring.Component):
         ]
         for name in ("qp", "header", "operation", "cfg"):
             m.d.comb += completer[name].eq(work[name])
+        m.d.comb += [self.coming.qp.eq(work.qp), self.coming.function.eq(work.cfg.function)]

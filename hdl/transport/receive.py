@@ -1,6 +1,6 @@
 """The receive side of the transport: received packets to scatter jobs, effects and QP state."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -125,6 +125,7 @@ class Receive(wiring.Component):
             (intake.responder, responder.i),
             (intake.completer, completer.i),
             (intake.dropper, dropper.i),
+            (intake.coming, completer.coming),
         ):
             wiring.connect(m, one, other)
         for part, names in (
@@ -144,8 +145,11 @@ class Receive(wiring.Component):
             intake.completer_busy.eq(completer.busy),
             intake.completer_ending.eq(completer.ending),
             intake.completer_qp.eq(completer.qp),
+            intake.completer_follows.eq(completer.follows),
+            intake.completer_fetching.eq(completer.fetching),
+            completer.hold.eq(self.hold),
             commit.front_idle.eq(intake.idle & ~completer.busy),
-            self.turned.eq(intake.idle & ~completer.busy & ~jobs.o.valid),
+            self.turned.eq(intake.idle & ~completer.busy & ~completer.fetching & ~jobs.o.valid),
             self.idle.eq(commit.idle),
             self.rolling_back.eq(commit.stalled),
             self.merged_acks.eq(intake.merged_acks),
@@ -193,9 +197,12 @@ class Receive(wiring.Component):
             m.d.comb += getattr(port, name).eq(getattr(source, name))
 
     def _share_streams(self, m, part, parts, commit, job):
-        """Streams that the part at work has for itself until it is done."""
+        """Streams that the part at work has for itself until it is done.
+
+        The completer asks for sinks ahead of its work; the responder never begins before it has the
+        answer.
+        """
         for name, outer in (
-            ("fetch_req", self.fetch_req),
             ("repoke", self.repoke),
             ("job", job),
             ("pending", commit.pending),
@@ -210,12 +217,24 @@ class Receive(wiring.Component):
                                 outer.payload.eq(inner.payload),
                                 inner.ready.eq(outer.ready),
                             ]
-        outer = self.fetch_rsp
-        for turn in (Part.RESPONDER, Part.COMPLETER):
-            inner, mine = parts[turn].fetch_rsp, part == turn
-            m.d.comb += [inner.payload.eq(outer.payload), inner.valid.eq(outer.valid & mine)]
-            with m.If(mine):
-                m.d.comb += outer.ready.eq(inner.ready)
+        completer, responder = parts[Part.COMPLETER], parts[Part.RESPONDER]
+        ahead = completer.fetch_req.valid
+        m.d.comb += [
+            self.fetch_req.valid.eq(responder.fetch_req.valid | ahead),
+            self.fetch_req.payload.eq(
+                Mux(ahead, completer.fetch_req.payload, responder.fetch_req.payload)
+            ),
+            completer.fetch_req.ready.eq(self.fetch_req.ready),
+            responder.fetch_req.ready.eq(self.fetch_req.ready & ~ahead),
+            self.fetch_rsp.ready.eq(
+                Mux(completer.fetching, completer.fetch_rsp.ready, responder.fetch_rsp.ready)
+            ),
+        ]
+        for one, mine in ((completer, completer.fetching), (responder, ~completer.fetching)):
+            m.d.comb += [
+                one.fetch_rsp.payload.eq(self.fetch_rsp.payload),
+                one.fetch_rsp.valid.eq(self.fetch_rsp.valid & mine),
+            ]
         with m.If(commit.repoke.valid):
             m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(commit.repoke.payload)]
         m.d.comb += commit.repoke.ready.eq(self.repoke.ready)

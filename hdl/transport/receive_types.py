@@ -12,6 +12,7 @@ from hdl.wire.opcodes import Kind
 
 __all__ = [
     "COUNTERS",
+    "FINISH_AND_FLUSH",
     "CompleterWork",
     "Counted",
     "Counters",
@@ -32,6 +33,9 @@ class ReceiveFlags(enum.IntFlag, shape=4):
     FINISH = 1  # the oldest outstanding WQE may be one to finish without a packet
     FLUSH = 2  # the QP is, or may be, in error: flush its receive queue
     FAIL = 4  # the QP must stop: a completion of it was lost (VR-4.11)
+
+
+FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
 
 
 class Syndrome(enum.IntEnum, shape=8):

@@ -24,7 +24,7 @@ OPERATIONS: dict[str, tuple[str, str | None]] = {
 #: Bytes that nothing may touch between two messages, at most; at least one.
 _GAP = 67
 #: Wall-clock time for the completions of one exchange, seconds.
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 #: Most pieces of a message's memory.
 _PIECES = 3
 

@@ -1,0 +1,195 @@
+"""What becomes of the oldest outstanding WQE when a response, or a poke, looks at it.
+
+The completer's registers, the decision, and the job and the effects that follow from it.
+"""
+
+from amaranth.hdl import Module, Mux
+from amaranth.lib import data
+
+from hdl.abi.enums import WcStatus
+from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
+from hdl.ports.rows import QpAck
+
+from .completer_check import EntryFacts, Response, ResponseFacts
+from .outstanding import Pop
+from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, ReceiveFlags
+
+__all__ = [
+    "CompleterState",
+    "Decision",
+    "decide_packet",
+    "decide_poke",
+    "drive_effects",
+    "drive_job",
+    "is_data",
+]
+
+
+class CompleterState(data.Struct):
+    """The completer's registers for the packet or poke in hand."""
+
+    work: CompleterWork
+    ack: QpAck  # working copy of the QP's row,
+    changed: 1  # which differs from the table
+    oldest: Oldest  # outstanding WQE
+    said: ResponseFacts
+    facts: EntryFacts
+    owes: 1  # the packet has not had its job yet
+    finish: 1  # the oldest WQE ends,
+    status: 8  # with this status
+    more: 1  # the next WQE is looked at after this one
+    placed: 1  # a READ response's payload is where it belongs
+    kind: ScatterKind  # of the job
+    fetched: RecvFetched  # the sink
+    poke: 4  # ReceiveFlags to ask for
+    pop: Pop
+
+
+class Decision(data.Struct):
+    """The decision about one WQE; all 0: it stays as it is, and so does the QP's row."""
+
+    finish: 1  # the WQE ends,
+    status: 8  # with this status;
+    more: 1  # the packet reaches beyond it: the next one has to be looked at
+    place: 1  # the packet is the expected READ response of the WQE
+    moved: 1  # packets before ``psn`` are acknowledged
+    psn: 24
+    stops: 1  # the QP stops; ``status`` is that of the WQE, which the requester still sends
+    poke: 4  # ReceiveFlags to ask for
+    retry: 1  # the peer, or this side, misses packets from ``from_psn`` on
+    from_psn: 24
+    events: Events
+
+
+def is_data(s: CompleterState):
+    """The packet is a READ response."""
+    return ~s.work.finish & (s.said.response == Response.DATA)
+
+
+def decide_poke(m: Module, decision: Decision, s: CompleterState) -> None:
+    """A poke finishes the oldest WQE if that needs no packet: it failed, or its QP is in error."""
+    work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
+    acknowledged = facts.acknowledged & ~entry.data
+    with m.If(oldest.valid & entry.complete):
+        m.d.comb += decision.finish.eq(1)
+        with m.If(ack.status != 0):
+            m.d.comb += decision.status.eq(ack.status)
+        with m.Elif(entry.status != 0):
+            m.d.comb += decision.status.eq(entry.status)
+        with m.Elif(acknowledged):
+            m.d.comb += decision.status.eq(WcStatus.SUCCESS)
+        with m.Elif(work.in_error):
+            m.d.comb += decision.status.eq(WcStatus.WR_FLUSH_ERR)
+        with m.Else():
+            m.d.comb += decision.finish.eq(0)
+
+
+def decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
+    """The table of docs/receive.md (IBTA vol 1, 9.7.5.2, 9.7.6)."""
+    ack, oldest, said, facts = s.ack, s.oldest, s.said, s.facts
+    entry, events = oldest.entry, decision.events
+    is_ack, data_now = said.response == Response.ACK, said.response == Response.DATA
+    reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
+
+    def lost():
+        """READ responses are missing; the retry logic may ask for them again."""
+        m.d.comb += [
+            events.implied_nak_seq_err.eq(1),
+            decision.retry.eq(1),
+            decision.from_psn.eq(ack.psn),
+        ]
+
+    with m.If(said.response == Response.INVALID):
+        m.d.comb += events.unexpected_response.eq(1)
+    with m.Elif(~oldest.valid | facts.behind):
+        # An ACK that says nothing new is no error: duplicates are answered with one.
+        m.d.comb += events.unexpected_response.eq(~(is_ack & facts.behind))
+    with m.Elif(entry.status != 0):
+        m.d.comb += [
+            decision.poke.eq(ReceiveFlags.FINISH),  # failed here, and now the oldest
+            events.unexpected_response.eq(data_now),
+        ]
+    with m.Elif(~entry.data & reached & entry.complete):
+        m.d.comb += [
+            decision.finish.eq(1),
+            decision.status.eq(WcStatus.SUCCESS),
+            decision.more.eq(facts.past),
+        ]
+    with m.Elif(facts.past | (data_now & ~(entry.data & entry.complete))):
+        with m.If(entry.data & entry.complete):
+            lost()
+        with m.Else():
+            m.d.comb += events.unexpected_response.eq(1)
+    with m.Elif(data_now & facts.expected):
+        m.d.comb += decision.place.eq(1)
+    with m.Elif(data_now | (is_ack & entry.data)):
+        lost()
+    with m.Elif(is_ack):
+        m.d.comb += [decision.moved.eq(1), decision.psn.eq(said.next_psn)]
+    with m.Else():
+        _decide_nak(m, decision, s)
+
+
+def _decide_nak(m, decision, s):
+    """A NAK for a packet of the oldest WQE; all before it is acknowledged."""
+    work, ack, oldest, said = s.work, s.ack, s.oldest, s.said
+    header, events, data_due = work.header, decision.events, oldest.entry.data
+    fatal = said.response == Response.FATAL
+    rnr = said.response == Response.RNR
+    with m.If(~data_due):
+        m.d.comb += [decision.moved.eq(1), decision.psn.eq(header.psn)]
+    with m.If(said.response == Response.SEQUENCE):
+        m.d.comb += [
+            events.packet_seq_err.eq(1),
+            decision.retry.eq(1),
+            decision.from_psn.eq(Mux(data_due, ack.psn, header.psn)),
+        ]
+    m.d.comb += [
+        events.rnr_nak.eq(rnr),
+        events.req_remote_invalid_request.eq(fatal & (said.status == WcStatus.REM_INV_REQ_ERR)),
+        events.req_remote_access_errors.eq(fatal & (said.status == WcStatus.REM_ACCESS_ERR)),
+        events.req_remote_operational_errors.eq(fatal & (said.status == WcStatus.REM_OP_ERR)),
+    ]
+    with m.If(fatal | (rnr & (work.cfg.rnr_retry == 0))):
+        m.d.comb += decision.status.eq(said.status)
+        with m.If(oldest.entry.complete):
+            m.d.comb += decision.finish.eq(1)
+        with m.Else():
+            # It finishes with a FINISH poke once it is complete.
+            m.d.comb += [decision.stops.eq(1), decision.poke.eq(FINISH_AND_FLUSH)]
+
+
+def drive_job(m: Module, s: CompleterState, job: ScatterJob) -> None:
+    """Where the payload goes."""
+    m.d.comb += [
+        job.kind.eq(s.kind),
+        job.function.eq(s.work.cfg.function),
+        job.pd.eq(s.work.cfg.pd),
+        job.line.eq(s.fetched.line),
+        job.num_sge.eq(s.fetched.wqe.num_sge),
+        job.offset.eq(s.facts.offset),
+        job.length.eq(Mux(s.kind == ScatterKind.NONE, 0, s.work.header.length)),
+    ]
+
+
+def drive_effects(m: Module, s: CompleterState, effects: Effects, queue) -> None:
+    """Completion of the oldest WQE on virtqueue ``queue``."""
+    cfg, entry, done = s.work.cfg, s.oldest.entry, effects.completion
+    failed = s.status != WcStatus.SUCCESS
+    m.d.comb += [
+        effects.complete.eq(s.finish),
+        effects.qp.eq(s.work.qp),
+        done.emit.eq(entry.signaled | failed),
+        done.cq.eq(cfg.send_cq),
+        done.wr_id.eq(entry.wr_id),
+        done.status.eq(s.status),
+        done.opcode.eq(entry.completion),
+        done.byte_len.eq(Mux(failed, 0, entry.length)),
+        done.qp_num.eq(cfg.qpn),
+        done.src_qp.eq(cfg.dest_qpn),
+        done.solicited.eq(failed),
+        done.ring.eq(1),
+        done.queue.eq(queue),
+        done.head.eq(entry.head),
+        done.function.eq(cfg.function),
+    ]

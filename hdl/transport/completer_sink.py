@@ -1,0 +1,90 @@
+"""The sinks of READ responses: the send WQEs whose SGEs take their data, asked for early."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.config import NicConfig
+from hdl.ports.jobs import FetchRequest, RecvFetched
+
+__all__ = ["SinkAsk", "Wanted"]
+
+
+class Wanted(data.Struct):
+    """A send WQE."""
+
+    function: 8
+    qp: 14
+    position: 16
+
+
+class SinkAsk(wiring.Component):
+    """Asks for the sink of the response in hand, or of the next one when that has had its job.
+
+    Members: ``own``: the WQE of the response in hand; ``wanted``: it needs its sink; ``unwanted``
+    (a cycle): it does not, whatever was asked for. ``next``: the next response may be asked for;
+    ``own_next``: it goes on with ``own``; ``other_known``: it is one of ``other``; ``gone`` (a
+    cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it is ``here``. ``busy``: an
+    answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line of its last answer until
+    the next request.
+    Latency: 4 cycles from ``next`` to ``here`` if the sink is at hand. Throughput: one at a time.
+    Errors: in ``fetched.status``. Reset: nothing is asked for.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        flags = ("wanted", "unwanted", "next", "own_next", "other_known", "gone", "take")
+        super().__init__(
+            {name: In(1) for name in flags}
+            | {
+                "own": In(Wanted),
+                "other": In(Wanted),
+                "here": Out(1),
+                "fetched": Out(RecvFetched),
+                "busy": Out(1),
+                "req": Out(stream.Signature(FetchRequest)),
+                "rsp": In(stream.Signature(RecvFetched)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        choice, kept = Signal(Wanted), Signal(Wanted, reset_less=True)
+        own = self.wanted | (self.next & self.own_next)
+        dropped = Signal()  # nobody wants the answer any more
+        m.d.comb += [choice.eq(Mux(own, self.own, self.other)), self.fetched.eq(self.rsp.payload)]
+        with m.FSM(name="sink") as fsm:
+            # IDLE: asks for a sink that is needed; ends with the request.
+            with m.State("IDLE"):
+                m.d.comb += self.req.valid.eq(own | (self.next & self.other_known))
+                m.d.sync += [kept.eq(choice), dropped.eq(self.gone)]
+                with m.If(self.req.valid):
+                    m.next = "ASK"
+                    with m.If(self.req.ready):
+                        m.next = "ASKED"
+            # ASK: keeps up the request; ends when it is taken.
+            with m.State("ASK"):
+                m.d.comb += [choice.eq(kept), self.req.valid.eq(1)]
+                with m.If(self.req.ready):
+                    m.next = "ASKED"
+            # ASKED: waits for the answer; ends when it is taken, or dropped.
+            with m.State("ASKED"):
+                m.d.comb += [
+                    self.here.eq(self.rsp.valid & ~dropped),
+                    self.rsp.ready.eq(self.take | dropped),
+                ]
+                with m.If(self.rsp.valid & self.rsp.ready):
+                    m.next = "IDLE"
+        m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+        with m.If(self.busy & (self.unwanted | self.gone)):
+            m.d.sync += dropped.eq(1)
+        request = self.req.payload
+        m.d.comb += [
+            request.function.eq(choice.function),
+            request.qp.eq(choice.qp),
+            request.queue.eq((choice.qp << 1) + self._config.sq_queue(0)),
+            request.position.eq(choice.position),
+            request.known.eq(choice.position + 1),
+            request.send.eq(1),
+        ]
+        return m
