@@ -63,8 +63,9 @@ class NicConfig:
         read_resources: READ requests held by the responder over all QPs.
         max_rd_atomic: outstanding READs of one QP, either direction.
         translation_lines: lines of the translation cache, eight pages each, per direction.
-        gather_bytes: payload fetched ahead of the wire, bytes. receive_bytes: receive buffer,
-        bytes. quantum: packets one QP may send before another waiting QP gets its turn.
+        gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
+            latency of the host. receive_bytes: receive buffer, bytes.
+        quantum: packets one QP may send before another waiting QP gets its turn.
     """
 
     width: int = 512
@@ -89,7 +90,7 @@ class NicConfig:
     read_resources: int = 1024
     max_rd_atomic: int = 16
     translation_lines: int = 2048
-    gather_bytes: int = 32768
+    gather_bytes: int = 65536
     receive_bytes: int = 262144
     quantum: int = 16
 

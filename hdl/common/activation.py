@@ -109,6 +109,7 @@ class ActivationList(wiring.Component):
 
         with m.FSM(name="operation"):
             with m.State("CLEAR"):
+                # CLEAR: writes no flags into one row after the other; ends with the last one.
                 m.d.comb += [
                     flags.write.index.eq(clear),
                     flags.write.enable.eq(1),
@@ -117,6 +118,8 @@ class ActivationList(wiring.Component):
                 with m.If(clear == self._qps - 1):
                     m.next = "IDLE"
             with m.State("IDLE"):
+                # IDLE: reads the flags of a set port's QP, or of the queue's head, in turns; ends
+                # when there is one.
                 with m.If(wanted & ~(turn_to_take & (self.level != 0) & ~taken)):
                     m.d.sync += turn_to_take.eq(1)
                     for i, port in enumerate(sets):
@@ -137,6 +140,7 @@ class ActivationList(wiring.Component):
                     m.d.sync += chosen.qp.eq(queue.read0.row)
                     m.next = "TAKE"
             with m.State("SET"):
+                # SET: adds the new flags, and lets the QP wait if it did not; one cycle.
                 m.d.comb += [
                     flags.write.index.eq(chosen.qp),
                     flags.write.row.flags.eq(flags.read0.row.flags | chosen.flags),
@@ -157,6 +161,7 @@ class ActivationList(wiring.Component):
                     m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
                 m.next = "IDLE"
             with m.State("TAKE"):
+                # TAKE: moves the queue's head with all its flags to the output; one cycle.
                 m.d.comb += [
                     flags.write.index.eq(chosen.qp),
                     flags.write.enable.eq(1),
@@ -173,7 +178,8 @@ class ActivationList(wiring.Component):
                 ]
                 m.next = "SETTLE"
             with m.State("SETTLE"):
-                m.next = "IDLE"  # the queue's RAM shows the next head
+                # SETTLE: waits until the queue's RAM shows the next head; one cycle.
+                m.next = "IDLE"
         return m
 
     def _hold(self, m: Module, name: str, port):

@@ -39,20 +39,25 @@ class Quiesce(wiring.Component):
             if self._fronts:
                 m.d.comb += self.wanted.eq(Mux(fsm.ongoing("FRONTS"), left, 0))
             with m.State("IDLE"):
+                # IDLE: waits; ends with ``start``.
                 m.d.sync += left.eq((1 << self._fronts) - 1)
                 with m.If(self.start):
                     m.next = "FRONTS"
             with m.State("FRONTS"):
+                # FRONTS: waits until each front has turned to new work; ends by starting the parts.
                 m.d.sync += left.eq(left & ~turned)
                 with m.If(left == 0):
                     m.d.comb += self.part_start.eq(1)
                     m.next = "STARTED"
             with m.State("STARTED"):
+                # STARTED: gives the parts a cycle to say that they are not done.
                 m.next = "WAIT"
             with m.State("WAIT"):
+                # WAIT: waits; ends with ``done`` when all parts are done.
                 with m.If(self.part_done.all()):
                     m.d.comb += self.done.eq(1)
                     m.next = "DONE"
             with m.State("DONE"):
-                m.next = "IDLE"  # the caller withdraws its start
+                # DONE: lets the caller withdraw its start; one cycle.
+                m.next = "IDLE"
         return m

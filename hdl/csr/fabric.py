@@ -74,6 +74,7 @@ class CsrFabric(wiring.Component):
 
         with m.FSM(name="access"):
             with m.State("IDLE"):
+                # IDLE: waits for an access; ends when it has been taken.
                 m.d.comb += bus.req.ready.eq(1)
                 with m.If(bus.req.valid):
                     m.d.sync += [
@@ -83,13 +84,16 @@ class CsrFabric(wiring.Component):
                     ]
                     m.next = "ENABLE"
             with m.State("ENABLE"):
+                # ENABLE: enables the blocks whose page it is in; one cycle.
                 m.d.comb += enable.eq(1)
                 m.next = "COLLECT"
             with m.State("COLLECT"):
+                # COLLECT: registers what they answer; ends when none of them asks to wait.
                 m.d.sync += bus.rsp.payload.eq(reduce(or_, answers, Mux(asked.any(), 0, UNMAPPED)))
                 with m.If(~Cat(getattr(self, name).wait for name in self._pages).any()):
                     m.next = "RESPOND"
             with m.State("RESPOND"):
+                # RESPOND: answers the access; ends when the answer is taken.
                 m.d.comb += bus.rsp.valid.eq(1)
                 with m.If(bus.rsp.ready):
                     m.next = "IDLE"

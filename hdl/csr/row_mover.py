@@ -108,11 +108,13 @@ class RowMover(wiring.Component):
             m.d.sync += [place.eq(place + 1), left.eq(left - 1)]
         with m.FSM(name="mover"):
             with m.State("CLEAR"):
+                # CLEAR: clears one word after the other; ends with the last one.
                 m.d.sync += Cat(place, cleared).eq(Cat(place, cleared) + 1)
                 with m.If(Cat(place, cleared).all()):
                     m.d.sync += self.ready.eq(1)
                     m.next = "IDLE"
             with m.State("IDLE"):
+                # IDLE: waits for a command; ends when it reads or writes a row of the table.
                 m.d.sync += [place.eq(first), left.eq(ROW_WORDS - 1)]
                 m.d.comb += self.outside.eq(command.index >= entries)
                 with m.If(self.commands.valid):
@@ -125,15 +127,18 @@ class RowMover(wiring.Component):
                     with m.Else():
                         m.next = "MOVE"
             with m.State("READ"):
+                # READ: loads the row; ends with its last word.
                 m.d.comb += row.enable.eq(~ended)
                 with m.If(ended):
                     m.d.sync += [row.lane.eq(0), storing.eq(1)]
                     m.next = "MOVE"
-            with m.State("MOVE"):  # all words of the register, whatever the length of the row
+            with m.State("MOVE"):
+                # MOVE: moves all words of the register, however long the row is; ends with them.
                 m.d.comb += step.eq(~self.wait)
                 with m.If(step & (left == 0)):
                     m.next = "LAST"
-            with m.State("LAST"):  # its word is on the way
+            with m.State("LAST"):
+                # LAST: the last word is on the way; ends with the command, or goes on to write.
                 m.d.sync += storing.eq(0)
                 with m.If(storing):
                     m.d.comb += self.commands.ready.eq(1)
@@ -142,6 +147,7 @@ class RowMover(wiring.Component):
                     m.d.sync += writing.bit_select(command.table, 1).eq(1)
                     m.next = "WRITE"
             with m.State("WRITE"):
+                # WRITE: writes the row; ends when the table has it, with the command.
                 with m.If(ended):
                     m.d.comb += self.commands.ready.eq(1)
                     m.next = "IDLE"

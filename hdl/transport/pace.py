@@ -7,8 +7,9 @@ from hdl.config import NicConfig
 __all__ = ["AHEAD", "few_bytes", "is_long", "log2_ahead"]
 
 #: Messages of a QP under way in the fetch engine have at most so many bytes together: those of the
-#: longest packets of a requester's turn, or less.
-PACKET, MOST = 4096, 65536
+#: longest packets of two turns of the requester, or less. A WQE comes after two reads of the host,
+#: one after the other: at 100 Gb/s these bytes last for reads of 4 us.
+PACKET, TURNS, MOST = 4096, 2, 131072
 #: log2 of the most WQEs of a QP that are under way: so many are, up to ``few_bytes`` each.
 AHEAD = 6
 
@@ -16,7 +17,7 @@ AHEAD = 6
 def few_bytes(config: NicConfig) -> int:
     """Bytes of a message above which the requester announces that it begins. Of shorter ones as
     many as there are lines may stand in front of another QP's."""
-    return min(MOST, PACKET * config.quantum) >> AHEAD
+    return min(MOST, TURNS * PACKET * config.quantum) >> AHEAD
 
 
 def log2_ahead(m: Module, config: NicConfig, length: Value, few: Value) -> Signal:
