@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.force import Force, inverted, like, masked, plus, rotated, stuck
+from amaranth.hdl import Mux
+
+from hdl.wire.constants import SYNDROME_ACK_NO_LIMIT
+from tests.force import Force, inverted, like, masked, of, plus, rotated, stuck
 
 __all__ = ["FAULTS", "INTEROP", "Fault", "install"]
 
@@ -16,7 +19,7 @@ class Fault:
 
     It is told by its meaning: ``force`` names a component, a signal and what becomes of that
     (tests/force.py). What cannot be told so is told by its text: ``old``, which occurs once in
-    ``file``, becomes ``new``.
+    ``file``, becomes ``new``; ``because`` says what keeps it from being a force.
     """
 
     name: str
@@ -25,6 +28,7 @@ class Fault:
     file: str = ""
     old: str = ""
     new: str = ""
+    because: str = ""
     tests: tuple[str, ...]
     live: bool = False
 
@@ -103,9 +107,7 @@ FAULTS = (
     Fault(
         name="ipv4-checksum-unchecked",
         what="packets with a wrong IPv4 header checksum are delivered",
-        file="hdl/ingress/ingress.py",
-        old="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum),",
-        new="(Cause.IPV4_CHECKSUM, checks.ipv4_checksum & 0),",
+        force=Force("hdl.ingress.parser:HeaderParser", "checks.ipv4_checksum", stuck(0)),
         tests=INGRESS,
     ),
     Fault(
@@ -143,74 +145,56 @@ FAULTS = (
     Fault(
         name="psn-plus-1",
         what="every request packet has a PSN one too high",
-        file="hdl/transport/request_headers.py",
-        old="header.psn.eq(row.psn),",
-        new="header.psn.eq(row.psn + 1),",
+        force=Force("hdl.transport.requester:Requester", "job.payload.header.psn", plus(1)),
         tests=SEND,
     ),
     Fault(
         name="reth-length-plus-1",
         what="the RETH says a byte more than the message has",
-        file="hdl/transport/request_headers.py",
-        old="header.dma_length.eq(left),",
-        new="header.dma_length.eq(left + 1),",
+        force=Force("hdl.transport.requester:Requester", "job.payload.header.dma_length", plus(1)),
         tests=SEND,
     ),
     Fault(
         name="fence-ignored",
         what="a fenced WQE does not wait for the READs before it",
-        file="hdl/transport/requester.py",
-        old="(wqe.wqe.fence & (reads != 0))",
-        new="(wqe.wqe.fence & 0)",
+        force=Force("hdl.transport.requester:Requester", "wqe.payload.wqe.fence", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="long-messages-pile-up",
         what="a QP's long messages are fetched while those before them wait to be sent",
-        file="hdl/transport/scheduler.py",
-        old="few = (row.ahead == AHEAD) | (piled <= limit)",
-        new="few = piled == piled",
+        force=Force("hdl.transport.scheduler:Scheduler", "piled", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
         name="start-not-told",
         what="the requester does not tell that a long message begins",
-        file="hdl/transport/requester.py",
-        old="m.d.sync += [told.valid.eq(1), told.payload.eq(qp)]",
-        new="m.d.sync += told.payload.eq(qp)",
+        force=Force("hdl.transport.requester:Requester", "started.valid", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
         name="doorbell-lost",
         what="a doorbell does not make the scheduler look at the ring again",
-        file="hdl/transport/scheduler.py",
-        old="with m.Elif(rings):",
-        new="with m.Elif(0):",
+        force=Force("hdl.transport.scheduler:Scheduler", "rings", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="reads-unlimited",
         what="READs are fetched that cannot be started",
-        file="hdl/transport/scheduler.py",
-        old="with m.If(~row.reading):",
-        new="with m.If(1):",
+        force=Force("hdl.transport.scheduler:Scheduler", "row.row.reading", stuck(0)),
         tests=SEND,
     ),
     # Rings.
     Fault(
         name="avail-event-unwritten",
         what="a queue is found empty without asking for a notification",
-        file="hdl/queues/polls.py",
-        old="with m.If(self.event_idx & job.enabled & empty):",
-        new="with m.If(self.event_idx & job.enabled & 0):",
+        force=Force("hdl.queues.polls:Polls", "event_idx", stuck(0), having="event_idx"),
         tests=FETCH,
     ),
     Fault(
         name="entries-kept",
         what="ring entries read ahead outlive the reset of their queue",
-        file="hdl/queues/heads.py",
-        old="forget.eq(self.flush | epoch.ends)",
-        new="forget.eq(epoch.ends)",
+        force=Force("hdl.queues.heads:RingHeads", "flush", stuck(0)),
         tests=FETCH_MIXED,
     ),
     # Requests received.
@@ -223,9 +207,7 @@ FAULTS = (
     Fault(
         name="psn-not-advanced",
         what="the expected PSN stays when a request has been executed",
-        file="hdl/transport/responder_outcome.py",
-        old="row.psn.eq(Mux(accepted, after, rx.psn)),",
-        new="row.psn.eq(rx.psn),",
+        force=Force("hdl.transport.responder:Responder", "rx_write.row.psn", like("work.rx.psn")),
         tests=RECEIVE,
     ),
     Fault(
@@ -237,59 +219,63 @@ FAULTS = (
     ),
     Fault(
         name="short-write-accepted",
-        what="an RDMA WRITE may end before the length that its RETH announced",
-        file="hdl/transport/responder_check.py",
-        old="message.eq(~is_sum(rx.offset, length32, rx.dma_length))",
-        new="message.eq(~is_sum(rx.offset, length32, rx.dma_length) & (header.length == mtu))",
+        what="an RDMA WRITE may end before or behind the length that its RETH announced",
+        force=Force(
+            "hdl.transport.responder:Responder",
+            "message_length_error",
+            of(lambda true, see: true & ~see("work.operation.last")),
+        ),
         tests=RECEIVE,
     ),
     # Responses sent and received.
     Fault(
         name="nak-syndrome-wrong",
         what="a refused READ is answered with the syndrome of an ACK",
-        file="hdl/transport/reply_turns.py",
-        old="said.syndrome.eq(NAK_REMOTE_ACCESS),",
-        new="said.syndrome.eq(SYNDROME_ACK_NO_LIMIT),",
+        force=Force(
+            "hdl.transport.reply_turns:ReplyTurns",
+            "o.payload.syndrome",
+            of(lambda true, see: Mux(see("turn.serving"), SYNDROME_ACK_NO_LIMIT, true)),
+        ),
         tests=REPLY,
     ),
     Fault(
         name="answered-read-not-told",
         what="the responder learns of answered READs late, and refuses the peer's next one",
-        file="hdl/transport/reply_turns.py",
-        old="self.row_write.enable.eq(progress.ends)",
-        new="self.row_write.enable.eq(0)",
+        force=Force(
+            "hdl.transport.reply_turns:ReplyTurns",
+            "row_write.enable",
+            of(lambda true, see: true & ~see("progress.ends")),
+        ),
         tests=REPLY,
     ),
     Fault(
         name="nak-for-each-refused",
         what="responses refused behind the first one bring NAKs of their own",
-        file="hdl/transport/reply_turns.py",
-        old="with m.If((self.row.row.era != self.refused.payload.era) | self._quiet()):",
-        new="with m.If(self._quiet()):",
+        force=Force(
+            "hdl.transport.reply_turns:ReplyTurns", "refused.payload.era", like("row.row.era")
+        ),
         tests=REPLY,
     ),
     Fault(
         name="ack-left-out-for-another-qp",
         what="an ACK is left out because another QP will be answered",
-        file="hdl/transport/ack_coalescer.py",
-        old="same = known & answers & (newest_qp == qp)",
-        new="same = known & answers",
+        force=Force("hdl.transport.ack_coalescer:AckCoalescer", "pushed_qp", stuck(0)),
         tests=("tests/transport/test_ack_coalescer.py",),
     ),
     Fault(
         name="ack-psn-plus-1",
         what="an ACK acknowledges a packet that has not come",
-        file="hdl/transport/reply_turns.py",
-        old="turn.psn.eq(turn.psn - 1)",
-        new="turn.psn.eq(turn.psn)",
+        force=Force(
+            "hdl.transport.reply_turns:ReplyTurns",
+            "turn.psn",
+            of(lambda true, see: true + ~see("turn.nak")),
+        ),
         tests=REPLY,
     ),
     Fault(
         name="completed-too-early",
         what="an ACK of any of its packets completes a WQE",
-        file="hdl/transport/completer_outcome.py",
-        old="reached = facts.past | (facts.at_last & is_ack)",
-        new="reached = facts.past | is_ack",
+        force=Force("hdl.transport.completer:Completer", "entry_now.at_last", stuck(1)),
         tests=RECEIVE,
     ),
     Fault(
@@ -308,6 +294,7 @@ FAULTS = (
     Fault(
         name="index-before-element",
         what="the used index is written before the used element",
+        because="two states of a machine change places",
         file="hdl/queues/used.py",
         old="""\
                     beat.addr.eq(addr),
@@ -349,6 +336,7 @@ FAULTS = (
     Fault(
         name="interrupt-before-index",
         what="the interrupt of an armed CQ is raised before the used index is written",
+        because="there is one state more",
         file="hdl/queues/used.py",
         old="""\
                     m.next = "INDEX"
@@ -397,17 +385,15 @@ FAULTS = (
     Fault(
         name="cqe-seen-before-its-wqe",
         what="the used index of a CQ is written before that of the queue whose WQE it tells of",
-        file="hdl/queues/runs.py",
-        old="m.d.sync += [at.eq(0), current.eq(empty[0])]",
-        new="m.d.sync += [at.eq(0), current.eq(~empty[1])]",
+        force=Force(
+            "hdl.queues.runs:UsedRuns", "current", of(lambda true, see: true | ~see("empty")[1])
+        ),
         tests=COMPLETION,
     ),
     Fault(
         name="armed-too-early",
         what="a CQ is armed while a used index is still to be written, which then wakes nobody",
-        file="hdl/queues/completion.py",
-        old="with m.If(self.arm.valid & ~pending):",
-        new="with m.If(self.arm.valid):",
+        force=Force("hdl.queues.completion:CompletionEngine", "pending", stuck(0)),
         tests=COMPLETION,
     ),
     Fault(
@@ -432,17 +418,19 @@ FAULTS = (
     Fault(
         name="read-not-reordered",
         what="the oldest host read is returned before its data are complete",
-        file="hdl/host/read.py",
-        old="deliver.eq((head != tail) & (oldest.data.done != tail[tag_bits])),",
-        new="deliver.eq(head != tail),",
+        force=Force(
+            "hdl.host.read:ReadEngine", "deliver", of(lambda true, see: see("head") != see("tail"))
+        ),
         tests=READ,
     ),
     Fault(
         name="queue-reset-missed",
         what="a queue reset that ends in the cycle in which it is taken never ends",
-        file="hdl/host/virtio_queues.py",
-        old="(under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done",
-        new="under_reset & self.queue_reset_done",
+        force=Force(
+            "hdl.host.virtio_queues:VirtioQueues",
+            "queue_reset_done",
+            of(lambda true, see: true & see("under_reset")),
+        ),
         tests=VIRTIO,
     ),
     Fault(
@@ -467,9 +455,7 @@ FAULTS = (
     Fault(
         name="reset-not-heeded",
         what="a message on its way goes on when its QP is reset",
-        file="hdl/transport/requester.py",
-        old="with m.If(~offering & reset):",
-        new="with m.If(0):",
+        force=Force("hdl.transport.requester:Requester", "reset", stuck(0)),
         tests=SEND,
     ),
     Fault(
@@ -487,33 +473,31 @@ FAULTS = (
     Fault(
         name="failed-wqe-left-behind",
         what="a failed WQE is not looked at again when the one in front of it has finished",
-        file="hdl/transport/outstanding.py",
-        old="poke_if(here.watched & (here.head != here.tail), index)",
-        new="poke_if(0, index)",
+        force=Force("hdl.transport.outstanding:OutstandingTable", "here.watched", stuck(0)),
         tests=("tests/transport/test_outstanding.py",),
     ),
     Fault(
         name="next-of-a-grown-list",
         what="a WQE that was appended behind the last one, after that was looked at, is not found",
-        file="hdl/transport/outstanding.py",
-        old="m.d.sync += held_link.eq(free_number)",
-        new="m.d.sync += held_link.eq(held_link)",
+        force=Force(
+            "hdl.transport.outstanding:OutstandingTable",
+            "held_qp",
+            of(lambda true, see: Mux(see("append.ready"), ~true, true)),
+        ),
         tests=("tests/transport/test_outstanding.py",),
     ),
     Fault(
         name="strangers-ack-merged",
         what="an ACK gives way to one of another machine for the same QP",
-        file="hdl/transport/intake_check.py",
-        old='same = ("dest_qp", "function", "src_gid", "gid_index", "pkey")',
-        new='same = ("dest_qp", "function", "gid_index", "pkey")',
+        force=Force(
+            "hdl.transport.intake:Intake", "same_sender", of(lambda true, see: true | 0b00100)
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="next-packet-by-the-old-row",
         what="a packet of the same QP right behind another is worked out with the row before it",
-        file="hdl/transport/intake.py",
-        old="with m.If((self.rx_written.enable | written) & (pair == work.qp)):",
-        new="with m.If(0):",
+        force=Force("hdl.transport.intake:Intake", "rx_written.row", like("work.rx")),
         tests=RECEIVE,
     ),
     Fault(
@@ -538,25 +522,27 @@ FAULTS = (
     Fault(
         name="undone-row-kept",
         what="a row that was worked out behind a refusal becomes the QP's",
-        file="hdl/transport/commit.py",
-        old="self.rx_write.enable.eq(gone & record.commit & ~fate.undo),",
-        new="self.rx_write.enable.eq(gone & record.commit),",
+        force=Force(
+            "hdl.transport.commit:Commit",
+            "rx_write.enable",
+            of(lambda true, see: see("gone") & see("record.commit")),
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="failed-queue-pair-forgotten",
-        what="the list of QPs whose checks failed has too few places",
-        file="hdl/transport/commit.py",
-        old="FAILED = PENDING + len(Part)",
-        new="FAILED = PENDING // 2",
+        what="the list of QPs whose checks failed has a single place",
+        force=Force(
+            "hdl.transport.commit:Commit",
+            "failed.add",
+            of(lambda true, see: true & ~see("failed.any")),
+        ),
         tests=RECEIVE,
     ),
     Fault(
         name="more-lines-read-than-are-told",
         what="packets are taken although no more lines can be told to be read",
-        file="hdl/transport/commit.py",
-        old="LINES = LINE_USES + 1 - COUNTING - len(Part)",
-        new="LINES = LINE_USES + 4",
+        force=Force("hdl.transport.commit:Commit", "full", stuck(0)),
         tests=RECEIVE,
     ),
     Fault(
@@ -575,90 +561,80 @@ FAULTS = (
     Fault(
         name="asked-not-rewound",
         what="WQEs asked for before a rewind are not asked for again",
-        file="hdl/transport/scheduler.py",
-        old="next_row.asked.eq(rewind.position),",
-        new="next_row.asked.eq(row.asked),",
+        force=Force(
+            "hdl.transport.scheduler:Scheduler",
+            "row_write.row.asked",
+            of(lambda true, see: Mux(see("rewind.ready"), see("row.row.asked"), true)),
+        ),
         tests=SEND,
     ),
     Fault(
         name="ahead-without-limit",
         what="a QP asks for as many short WQEs ahead as there are",
-        file="hdl/transport/scheduler.py",
-        old="room.eq(Mux((under_way < limit) & few, limit - under_way, 0)),",
-        new="room.eq(limit),",
+        force=Force("hdl.transport.scheduler:Scheduler", "under_way", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="guessed-head-believed",
         what="a descriptor read where a head was expected is taken although the head is another",
-        file="hdl/queues/descriptor.py",
-        old="right.eq(found.guessed & (found.head == found.guess)),",
-        new="right.eq(found.guessed),",
+        force=Force("hdl.queues.descriptor:ShortDescriptors", "right", like("found.guessed")),
         tests=IN_ORDER,
     ),
     Fault(
         name="receive-wqe-of-another-position",
         what="the first receive WQE at hand is given out for every position",
-        file="hdl/queues/recv_answers.py",
-        old="here.eq((work.position == source.first) & (source.count != 0)),",
-        new="here.eq(source.count != 0),",
+        force=Force(
+            "hdl.queues.recv_answers:RecvAnswers",
+            "here",
+            of(lambda true, see: see("source.count") != 0),
+        ),
         tests=RECV,
     ),
     Fault(
         name="line-fetched-into-while-read",
         what="a receive WQE is fetched into a line that a packet's job still reads",
-        file="hdl/queues/recv_lines.py",
-        old="unread.eq(~held.held0 & ~(",
-        new="unread.eq(~(",
+        force=Force("hdl.queues.recv_lines:RecvLines", "held.held0", stuck(0)),
         tests=RECV,
     ),
     Fault(
         name="sink-told-into-while-read",
         what="the sink of a READ is written where a packet's job still reads another",
-        file="hdl/queues/read_sinks.py",
-        old="                & ~held\n",
-        new="",
+        force=Force("hdl.queues.read_sinks:ReadSinks", "held", stuck(0)),
         tests=RECV,
     ),
     Fault(
         name="old-sink-kept",
         what="the sink of a READ is found however long ago it was told",
-        file="hdl/queues/read_sinks.py",
-        old="return (now - age.stamp)[:2] < Const(2, 2)",
-        new="return Const(1)",
+        force=Force("hdl.queues.read_sinks:ReadSinks", "now", stuck(0)),
         tests=RECV,
     ),
     Fault(
         name="line-survives-reset",
         what="receive WQEs fetched ahead of a queue reset are given out after it",
-        file="hdl/queues/recv_reclaim.py",
-        old="with m.If(reset_pair[15] | ~reset_pair[0]):",
-        new="with m.If(1):",
+        force=Force("hdl.queues.recv_reclaim:RecvReclaim", "reset_pair", stuck(0)),
         tests=RECV,
     ),
     Fault(
         name="few-take-all-lines",
         what="a receive queue keeps as many lines as it can get, however seldom it is asked",
-        file="hdl/queues/recv_shares.py",
-        old="(room & (by_pace | (by_run & (self.its_turn | ~waiting.o.valid))))",
-        new="room",
+        force=Force("hdl.queues.recv_shares:LineGrants", "by_pace", stuck(1)),
         tests=RECV_AHEAD,
     ),
     Fault(
         name="error-of-a-receive-wqe-lost",
         what="what is wrong with the receive WQE that is asked for is not kept for the answer",
-        file="hdl/queues/recv_answers.py",
-        old="with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):",
-        new="with m.If(0):",
+        force=Force("hdl.queues.recv_answers:RecvAnswers", "arrived_valid", stuck(0)),
         tests=RECV_AHEAD,
     ),
     # What is counted for each QP.
     Fault(
         name="count-lost-behind-itself",
-        what="a counter that counts twice running is read before it has been written",
-        file="hdl/transport/qp_counters.py",
-        old="QP_COUNTER_SLOTS // 2\n        )",
-        new="QP_COUNTER_SLOTS // 2, earlier=(0,)\n        )",
+        what="what a counter has counted is lost when it counts again in the next cycle",
+        force=Force(
+            "hdl.transport.qp_counters:QpCounters",
+            "words.write.enable",
+            of(lambda true, see: true & ~(see("storing") & (see("word") == see("place")))),
+        ),
         tests=COUNTERS,
     ),
     Fault(
@@ -682,9 +658,7 @@ FAULTS = (
     Fault(
         name="second-event-not-counted",
         what="only one event of each packet is counted",
-        file="hdl/transport/event_words.py",
-        old="with m.If(~in_hand | (self.o.ready & last)):",
-        new="with m.If(~in_hand | self.o.ready):",
+        force=Force("hdl.transport.event_words:EventWords", "first", like("left")),
         tests=COUNTERS,
     ),
     Fault(

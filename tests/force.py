@@ -28,6 +28,7 @@ __all__ = [
     "inverted",
     "like",
     "masked",
+    "of",
     "plus",
     "rotated",
     "stuck",
@@ -45,8 +46,9 @@ Change = Callable[[Value, "Place"], Any]
 @dataclass(frozen=True)
 class Force:
     """``part``: ``"hdl.common.skid:Skid"``. ``signal``: a member's path, or a signal by the name
-    that it has in the component's ``elaborate`` and its other methods, with fields:
-    ``"o.payload.psn"``, ``"held"``. ``change``: one of the functions below.
+    that it has in the component's ``elaborate`` and its other methods, or by that of the signal
+    itself, with fields: ``"o.payload.psn"``, ``"held"``. ``change``: one of the functions below.
+    ``having``: instances without a member of that name are left alone.
 
     A signal which the component drives is changed for everyone; one that it only reads, as an
     input or a submodule's output, is changed for this component.
@@ -55,6 +57,7 @@ class Force:
     part: str
     signal: str
     change: Change
+    having: str = ""
 
     def find(self) -> type:
         """Return the class; raises ForceError when it is not there."""
@@ -70,6 +73,8 @@ class Force:
 
     def __call__(self, component: Any, fragment: Fragment, names: dict[str, Any]) -> None:
         """Change ``fragment``, which ``component`` was elaborated to; ``names``: its variables."""
+        if self.having and not hasattr(component, self.having):
+            return
         place = Place(component, fragment, names, self.part)
         place.change(place.signal(self.signal), self.change)
 
@@ -107,6 +112,11 @@ def like(path: str) -> Change:
     return lambda true, place: place.signal(path)[: len(true)]
 
 
+def of(value: Callable[[Value, Callable[[str], Value]], Any]) -> Change:
+    """It is a function of its true value and of others; these are found by their paths."""
+    return lambda true, place: value(true, place.signal)
+
+
 def delayed() -> Change:
     """It is seen a cycle late."""
 
@@ -133,12 +143,14 @@ class Place:
         try:
             if hasattr(self._component, first):
                 value = getattr(self._component, first)
-            else:
+            elif first in self._names:
                 value = self._names[first]
+            else:
+                value = next(one for one in self._signals() if one.name == first)
             for field in fields:
                 value = value[int(field)] if field.isdigit() else getattr(value, field)
             return Value.cast(value)
-        except (KeyError, AttributeError, IndexError, TypeError):
+        except (StopIteration, AttributeError, IndexError, KeyError, TypeError):
             known = ", ".join(sorted(self._names))
             raise ForceError(f"{self._part} has no signal {path}; it has {known}") from None
 
@@ -165,6 +177,11 @@ class Place:
         changed = Value.cast(change(bits[start:stop], self))
         whole = Cat(bits[:start], changed[: stop - start], bits[stop:])
         self.add("comb", seen.eq(whole))
+
+    def _signals(self) -> Iterator[Signal]:
+        """All signals that the component's own statements assign."""
+        for one in self._statements():
+            yield from one._lhs_signals()
 
     def _statements(self) -> Iterable[Any]:
         return (one for inside in self._fragment.statements.values() for one in inside)

@@ -8,17 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import Fragment, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.sim import Simulator
 from click.testing import CliRunner
 
 from sim.rtl.env import REPO
-from tests.fault_list import INTEROP
+from tests.fault_list import INTEROP, Fault
 from tests.faults import FAULTS, FaultError, check, faults, live, markdown, workshop
+from tests.force import Force, ForceError, applied, of, stuck
 
 BY_NAME = {one.name: one for one in FAULTS}
-#: Fails within seconds, in Amaranth's simulator.
-CHEAP = replace(
-    BY_NAME["psn-plus-1"],
-    tests=("tests/transport/test_send.py::test_message_is_cut_into_packets[2-0-operations0]",),
+#: Told by its text, caught within seconds in Amaranth's simulator.
+CHEAP = Fault(
+    name="told-by-its-text",
+    what="an ACK is left out because another QP will be answered",
+    file="hdl/transport/ack_coalescer.py",
+    old="same = known & answers & (newest_qp == qp)",
+    new="same = known & answers",
+    tests=("tests/transport/test_ack_coalescer.py",),
 )
 
 
@@ -32,20 +41,70 @@ def test_fits_the_source(fault) -> None:
     compile(fault.apply(source), fault.place, "exec")
     if fault.force is not None:  # the class and its signal are there; elaboration tells the rest
         part = inspect.getsource(fault.force.find())
-        assert re.search(rf"\b{fault.force.signal.split('.')[0]}\b", part)
+        name = fault.force.signal.split(".")[0]
+        beside = (path.read_text() for path in (REPO / fault.place).parent.glob("*.py"))
+        assert re.search(rf"\b{name}\b", part) or any(f'name="{name}"' in text for text in beside)
+    assert (fault.force is None) == bool(fault.because)
     for test in (*fault.tests, INTEROP):
         assert (REPO / test.partition("::")[0]).exists()
 
 
 def test_text_that_is_not_there_is_named() -> None:
     with pytest.raises(
-        ValueError, match="Fault psn-plus-1: .* hdl/transport/request_headers.py, not 0"
+        ValueError, match="Fault told-by-its-text: .* hdl/transport/ack_coalescer.py, not 0"
     ):
         CHEAP.apply("")
 
 
 def test_documented() -> None:
     assert markdown() in (REPO / "docs" / "testing.md").read_text()
+
+
+class Successor(wiring.Component):
+    """One more than what comes in; what is worked out has a name of its own."""
+
+    def __init__(self):
+        super().__init__({"i": In(8), "o": Out(8)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.o.eq(self._raised(m))
+        return m
+
+    def _raised(self, m):
+        raised = Signal(8, name="one_more")
+        m.d.comb += raised.eq(self.i + 1)
+        return raised
+
+
+@pytest.mark.parametrize(
+    "signal,change,shown",
+    [
+        ("raised", of(lambda true, see: true ^ see("i")), 5 ^ 6),  # by its name in a method
+        ("one_more", stuck(9), 9),  # by its own
+        ("i", of(lambda true, see: true + see("i")), 11),
+    ],
+)
+def test_force_is_a_function_of_signals(signal, change, shown) -> None:
+    async def bench(ctx):
+        ctx.set(dut.i, 5)
+        await ctx.delay(1e-9)
+        assert ctx.get(dut.o) == shown
+
+    for having in ("", "o"):
+        dut = Successor()
+        with applied(Force(f"{__name__}:Successor", signal, change, having)):
+            simulator = Simulator(Fragment.get(dut, None))
+        simulator.add_testbench(bench)
+        simulator.run()
+
+
+def test_force_leaves_other_instances_alone_and_names_what_is_not_there() -> None:
+    with applied(Force(f"{__name__}:Successor", "nothing", stuck(0), having="nothing")):
+        Fragment.get(Successor(), None)
+    with applied(Force(f"{__name__}:Successor", "nothing", stuck(0))):
+        with pytest.raises(ForceError, match="Successor has no signal nothing; it has"):
+            Fragment.get(Successor(), None)
 
 
 def test_one_fault_from_end_to_end() -> None:
@@ -59,7 +118,7 @@ def test_one_fault_from_end_to_end() -> None:
         outcome = check(shop, replace(CHEAP, tests=(*CHEAP.tests, other)))  # each must fail
         assert outcome.by and outcome.unmoved == (other,) and not outcome.caught
         with pytest.raises(FaultError, match="no test failed properly"):
-            check(shop, replace(CHEAP, new="header.psn.eq(nothing),"))
+            check(shop, replace(CHEAP, new="same = nothing"))
         assert (REPO / CHEAP.file).read_text() == source
         assert check(shop, BY_NAME["drain-before-fronts"]).caught  # one that names a signal
 

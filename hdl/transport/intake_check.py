@@ -1,6 +1,6 @@
 """What the intake wants to know of a packet: whether it is its QP's, and whether it may wait."""
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data
 
 from hdl.common.sums import wide_difference
@@ -45,11 +45,13 @@ def supersedes(m: Module, waiting, operation: data.View, work: ResponderWork) ->
     of the same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it)."""
     then, header = waiting.payload, work.header
     distance = wide_difference(m, then.psn, header.psn, block=PSN_BLOCK)
-    same = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
+    names = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
+    same = Signal(data.StructLayout({name: 1 for name in names}), name="same_sender")
+    m.d.comb += [same[name].eq(then[name] == header[name]) for name in names]
     return (
         waiting.valid
         & is_plain_ack(header, work.operation)
         & is_plain_ack(then, operation)
-        & Cat(header[name] == then[name] for name in same).all()
+        & same.as_value().all()
         & ~distance[23]
     )

@@ -45,6 +45,7 @@ __all__ = [
     "bench",
     "build_model",
     "lint",
+    "read_cases",
     "run",
     "sources",
     "verilog",
@@ -229,7 +230,7 @@ def run(
     )
     with _own_folder(f"{label}-{model.top}-{case or 'all'}") as folder:
         problem = simulate(model.folder, model.top, call, folder)
-        cases = _read_cases(folder / "results.xml")
+        cases = read_cases(folder / "results.xml")
         failed = [one for one in cases if not one.passed]
         if not problem and not cases:
             problem = "no test was found"
@@ -375,7 +376,7 @@ def _own_folder(label: str) -> Iterator[Path]:
             lock.release()
 
 
-def _read_cases(results: Path) -> tuple[CaseResult, ...]:
+def read_cases(results: Path) -> tuple[CaseResult, ...]:
     """Read cocotb's result file; empty when the simulation ended without one."""
     if not results.exists():
         return ()

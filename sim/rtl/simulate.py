@@ -28,6 +28,7 @@ class Call:
     waves: bool
     seed: int
     timeout_s: float
+    plusargs: tuple[str, ...] = ()
 
 
 def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
@@ -54,7 +55,7 @@ def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
             hdl_toplevel=top,
             hdl_toplevel_lang="verilog",
             testcase=call.testcase,
-            plusargs=["--trace-file", "dump.fst"] if call.waves else [],
+            plusargs=[*call.plusargs, *(["--trace-file", "dump.fst"] if call.waves else [])],
             build_dir=model,
             test_dir=folder,
             results_xml=str(folder / "results.xml"),

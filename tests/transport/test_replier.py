@@ -247,6 +247,7 @@ def test_key_that_went_away_becomes_a_nak():
         await ctx.tick().repeat(400)
         said = responses(w, 1)
         assert said[0] == (10, 0x1F)
+        assert (11, 0x62) in said
         nak = said.index((11, 0x62))
         assert all(psn > 11 for psn, _ in said[1:nak]), "what had been handed over goes out"
         assert (w.jobs[nak].header.opcode, w.jobs[nak].header.msn) == (Operation.ACKNOWLEDGE, 0)

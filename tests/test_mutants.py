@@ -1,0 +1,79 @@
+"""Mutants are made, chosen, run and proved as tests/mutants.py says; a sample of them is caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.rtl import build
+from tests.mutants import ROOMS, Tried, campaign, share
+from tests.mutate import Mutant, equivalent, mutated
+
+#: ``part`` adds; what it does with the carry can never be seen.
+SOURCE = r"""
+module top(input clk, input [3:0] a, b, output [3:0] o);
+  \top.part part(.clk(clk), .a(a), .b(b), .o(o));
+endmodule
+module \top.part (input clk, input [3:0] a, b, output reg [3:0] o);
+  wire [4:0] wide = a + b;
+  wire carry = wide[4] & (a == 4'd15) & (b == 4'd0);  // never
+  initial o = 0;
+  always @(posedge clk) o <= wide[3:0] ^ {4{carry}};
+endmodule
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source.sv"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_mutants_are_chosen_by_a_plusarg_and_sampled_by_a_seed(source: Path) -> None:
+    text, commands, mutants = mutated(source, "top", ["part"], 12, seed=3)
+    assert [one.number for one in mutants] == list(range(1, 13))
+    assert {one.module for one in mutants} == {"top.part"} and len(
+        {one.where for one in mutants}
+    ) > 6
+    assert mutated(source, "top", ["part"], 12, seed=3) == (text, commands, mutants)
+    assert mutated(source, "top", ["part"], 12, seed=4)[1] != commands
+    head = text.partition("endmodule")[0]
+    assert '$value$plusargs("mutant=%d"' in head
+    assert "rocinante_mutant" not in head.partition(";")[0]  # no port of the top module
+
+
+def test_what_no_state_and_no_input_can_tell_is_equivalent(source: Path) -> None:
+    _, commands, mutants = mutated(source, "top", ["part"], 30, seed=1)
+    equal = equivalent(source, "top", commands, [one.number for one in mutants])
+    assert 0 < len(equal) < len(mutants)
+    for one in mutants:
+        if one.wire.startswith("o["):
+            assert one.number not in equal
+
+
+def test_share_leaves_out_what_is_equivalent() -> None:
+    mutant = Mutant(1, "inv", "top.part", "$add$1", "Y[0]", "")
+    results = ["caught"] * 9 + ["survived"] + ["equivalent"] * 5
+    assert share([Tried("room", mutant, one) for one in results]) == 0.9
+
+
+def test_every_part_of_a_room_is_one_and_its_tests_are_there() -> None:
+    for room in ROOMS:
+        assert room.parts
+        for tests in room.parts.values():
+            for test in tests:
+                assert Path(build.env.REPO, test.partition("::")[0]).exists()
+
+
+def test_sample_is_caught(tmp_path: Path) -> None:
+    """Six mutants; what is recorded is not run again."""
+    record = tmp_path / "mutants.json"
+    shown: list[str] = []
+    tried = campaign(
+        rooms=["memory"], count=6, seed=1, record=record, limit=None, show=shown.append
+    )
+    assert len(tried) == 6 and share(tried) >= 2 / 3
+    assert all(one.by for one in tried if one.result == "caught")
+    assert record.read_text().count('"result"') == 6
