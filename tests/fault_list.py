@@ -145,19 +145,23 @@ FAULTS = (
     Fault(
         name="psn-plus-1",
         what="every request packet has a PSN one too high",
-        force=Force("hdl.transport.requester:Requester", "job.payload.header.psn", plus(1)),
+        force=Force(
+            "hdl.transport.request_packets:RequestPackets", "job.payload.header.psn", plus(1)
+        ),
         tests=SEND,
     ),
     Fault(
         name="reth-length-plus-1",
         what="the RETH says a byte more than the message has",
-        force=Force("hdl.transport.requester:Requester", "job.payload.header.dma_length", plus(1)),
+        force=Force(
+            "hdl.transport.request_packets:RequestPackets", "job.payload.header.dma_length", plus(1)
+        ),
         tests=SEND,
     ),
     Fault(
         name="fence-ignored",
         what="a fenced WQE does not wait for the READs before it",
-        force=Force("hdl.transport.requester:Requester", "wqe.payload.wqe.fence", stuck(0)),
+        force=Force("hdl.transport.request_admission:RequestAdmission", "wqe.wqe.fence", stuck(0)),
         tests=SEND,
     ),
     Fault(
@@ -169,7 +173,7 @@ FAULTS = (
     Fault(
         name="start-not-told",
         what="the requester does not tell that a long message begins",
-        force=Force("hdl.transport.requester:Requester", "started.valid", stuck(0)),
+        force=Force("hdl.transport.request_admission:RequestAdmission", "started.valid", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
@@ -455,19 +459,19 @@ FAULTS = (
     Fault(
         name="reset-not-heeded",
         what="a message on its way goes on when its QP is reset",
-        force=Force("hdl.transport.requester:Requester", "reset", stuck(0)),
+        force=Force("hdl.transport.request_packets:RequestPackets", "reset", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="refusal-not-heeded",
         what="a packet that the gather has refused counts as sent",
-        force=Force("hdl.transport.awaited:Awaited", "bad", stuck(0)),
+        force=Force("hdl.transport.request_checks:RequestChecks", "bad", stuck(0)),
         tests=SEND,
     ),
     Fault(
         name="sent-before-its-entry",
         what="a packet goes out before its WQE is in the outstanding table",
-        force=Force("hdl.transport.awaited:Awaited", "any_begun", stuck(1)),
+        force=Force("hdl.transport.request_checks:RequestChecks", "any_begun", stuck(1)),
         tests=SEND,
     ),
     Fault(

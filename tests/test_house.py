@@ -33,10 +33,7 @@ LONG_FUNCTIONS = {
     "hdl/queues/send.py:elaborate",
     "hdl/queues/short.py:elaborate",
     "hdl/queues/walker.py:elaborate",
-    "hdl/transport/awaited.py:append_beside",
     "hdl/transport/outstanding.py:elaborate",
-    "hdl/transport/request_headers.py:request_headers",
-    "hdl/transport/requester.py:elaborate",
     "hdl/transport/scheduler.py:elaborate",
 }
 TEXT = {".py", ".md", ".sv", ".v", ".cpp", ".hpp", ".h", ".toml", ".yml", ".yaml", ".sh", ""}

@@ -1,6 +1,6 @@
-"""Packets that the requester has handed to the gather, until their checks have come."""
+"""Request packets that have been handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,10 +11,10 @@ from hdl.ports.jobs import TxChecked
 
 from .outstanding import Fail, Finish
 
-__all__ = ["Awaited", "Handed", "append_beside"]
+__all__ = ["Handed", "RequestChecks"]
 
-#: Packets whose checks are awaited, and lines to be given back behind them.
-AWAITED = 32
+#: Packets whose checks are pending, and lines to be given back behind them.
+PENDING = 32
 #: As many of them when they are large: what waits here stands in front of others.
 LARGE = 4
 
@@ -35,12 +35,16 @@ class Handed(data.Struct):
     line: 8
 
 
-class Awaited(wiring.Component):
-    """Pairs what was handed to the gather with its answers, in order.
+class RequestChecks(wiring.Component):
+    """Pairs each packet with the gather's answer, in order, and passes on those refused.
 
-    Members: ``i`` one for each job, and those without one; ``large``: the packet that would be
-    next may be large (the requester's word), ``room``: it may be handed over (a place is kept for
-    one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
+    This is the in-order commit stage of the requester. The rows are speculative: they count a
+    packet as sent when it is handed over. A good answer leaves it at that; ``RequestRecovery``
+    stops the QP of a packet that is ``refused``.
+
+    Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be
+    next may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept
+    for one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
     packets has been appended; ``checked`` the gather's answers; ``release``, ``finish``: what a
     packet leaves to do, whatever its answer; ``refused``: its WQE ends with that status. Until that
     is taken, when all of it has been done, no further answer is. ``drain_start``, ``drain_done``:
@@ -70,16 +74,16 @@ class Awaited(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry = data.StructLayout({"handed": Handed, "epoch": 1})
-        m.submodules.queue = queue = StreamFifo(shape=entry, depth=AWAITED)
+        m.submodules.queue = queue = StreamFifo(shape=entry, depth=PENDING)
         m.submodules.drain = drain = Drain()
         oldest = queue.o.payload.handed
-        begun = Signal(range(AWAITED + 1))  # appended, first packets not yet released
+        begun = Signal(range(PENDING + 1))  # appended, first packets not yet released
         any_begun = Signal()  # ``begun`` is not 0
         refused_epoch = Signal()
         free, bad, taken = Signal(), Signal(), Signal()
-        # What ``queue.level`` is in this cycle, told a cycle before.
+        # What ``queue.level`` is in this cycle, worked out in the one before.
         few, some, entered = Signal(init=1), Signal(init=1), Signal()
-        for flag, limit in ((few, LARGE), (some, AWAITED - 1)):
+        for flag, limit in ((few, LARGE), (some, PENDING - 1)):
             with m.If(entered == taken):
                 m.d.sync += flag.eq(queue.level < limit)
             with m.Elif(entered):
@@ -136,21 +140,3 @@ class Awaited(wiring.Component):
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
         return m
-
-
-def append_beside(m: Module, start, busy, port, appended, row, single, fails) -> Value:
-    """Append the WQE's entry beside its first packet's way; returns when it is there, unless the
-    WQE ``fails``. It is made in the cycle after ``start``, by what is known then; ``port`` has
-    room, as there is never more than one. A message of several packets keeps its number, to
-    finish it by."""
-    keep, counts = Signal(), Signal()
-    done = appended.valid & busy
-    m.d.comb += appended.ready.eq(busy)
-    with m.If(done):
-        m.d.sync += busy.eq(0)
-        with m.If(keep):
-            m.d.sync += row.entry.eq(appended.payload)
-    m.d.sync += port.valid.eq(start)
-    with m.If(start):
-        m.d.sync += [busy.eq(1), keep.eq(~single), counts.eq(~fails)]
-    return done & counts

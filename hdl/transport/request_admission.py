@@ -1,0 +1,185 @@
+"""Whether the requester may begin or go on with a WQE."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import WcStatus
+from hdl.common.sums import unequal
+from hdl.config import NicConfig
+from hdl.ports.jobs import FetchStatus, SendFetched, SendWqe
+from hdl.ports.operations import request_serves
+from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
+
+from .pace import is_long
+from .request_recovery import Recovery
+from .segment import fit
+
+__all__ = ["RequestAdmission", "broken_rules"]
+
+#: Cycles that a WQE waits in place for room in the outstanding table. Then it is given back, and
+#: with it what was fetched behind it: a WQE of another QP may have its entry already.
+PATIENCE = 255
+
+
+def broken_rules(wqe: SendWqe, cfg: QpCfg) -> Value:
+    """Return a bit for each rule that the WQE breaks: opcode, SGEs, inline data, READs allowed."""
+    operation = wqe.operation
+    return Cat(
+        ~request_serves(operation, cfg.type),
+        wqe.num_sge > cfg.max_send_sge,
+        wqe.inline & (operation.data | ~fit(wqe.length, cfg.max_inline)),
+        operation.data & (cfg.max_rd_atomic == 0),
+    )
+
+
+class RequestAdmission(wiring.Component):
+    """Decides what becomes of a WQE: it is sent, given back, dropped, or ends in error.
+
+    Spec: IBTA vol 1, 10.8.3 (order, fence), 9.7.3.1 (limit of READs); virtio-rdma VR-5.3, 5.7.
+
+    Members: ``start``: the rows of the WQE's QP have been asked for, and ``wqe`` is valid from the
+    next cycle on. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the tables show them; ``row``,
+    ``newer``, ``begun``: see ``RequestRow``. ``room``: the outstanding table has an entry free;
+    ``free``: see ``RequestEntry``. ``urgent``: something comes before a WQE that waits.
+    ``load``: the working copy is loaded. Then one of these, for a cycle: ``go``, the WQE is cut
+    into packets from its row's place on; or ``end``, with the ``way`` it ends. ``enter``, with
+    either of them: it gets an outstanding entry. ``fails``: no packet of it may be sent.
+    ``status`` is valid from the next cycle on: the WC status of its entry.
+    ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid
+    2 cycles after they were asked for. ``started``: a QP's long message begins (``pace``); no other
+    ``start`` comes while it is valid.
+
+    Latency: 2 cycles from ``start`` to the decision; at most ``PATIENCE`` more for room.
+    Errors: a WQE that breaks a rule, or is malformed, or whose QP is in error, ``fails``.
+    Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "qp": In(14),
+                "wqe": In(SendFetched),
+                "cfg": In(QpCfg),
+                "ack": In(QpAck),
+                "rx": In(QpRx),
+                "tx": In(QpTx),
+                "row": In(QpTx),
+                "newer": In(1),
+                "begun": In(1),
+                "room": In(1),
+                "free": In(1),
+                "urgent": In(1),
+                "load": Out(1),
+                "go": Out(1),
+                "end": Out(1),
+                "way": Out(Recovery),
+                "enter": Out(1),
+                "fails": Out(1),
+                "status": Out(8),
+                "stopped": Out(1),
+                "reset": Out(1),
+                "started": Out(stream.Signature(14)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        at_rows, ended = Signal(), Signal()
+        waited = Signal(range(PATIENCE + 1))
+        idle, stale, blocked, cause = self._facts(m, at_rows)
+        self._announce(m, at_rows)
+
+        def end(way: Recovery) -> None:
+            m.d.comb += [ended.eq(1), self.end.eq(1), self.way.eq(way)]
+
+        m.d.comb += self.load.eq(at_rows)
+        with m.FSM(name="admit"):
+            # IDLE: no WQE is being admitted; ``start`` ends it.
+            with m.State("IDLE"):
+                m.d.sync += waited.eq(0)
+                with m.If(self.start):
+                    m.next = "ROWS"
+            # ROWS: the QP's rows are compared with the WQE; lasts one cycle.
+            with m.State("ROWS"):
+                m.d.comb += at_rows.eq(1)
+                m.next = "DECIDE"
+            # DECIDE: the decision is told. Ends with it: at once, unless the WQE must wait for
+            # its entry in the outstanding table.
+            with m.State("DECIDE"):
+                m.d.sync += self.status.eq(cause)
+                with m.If(stale):
+                    end(Recovery.DROP)
+                with m.Elif(idle & ~self.stopped):
+                    end(Recovery.BLOCK)
+                with m.Elif(self.begun & ~self.fails):
+                    m.d.comb += [ended.eq(1), self.go.eq(1)]
+                with m.Elif(self.begun):
+                    end(Recovery.FAILED)
+                with m.Elif(blocked & ~self.fails):
+                    end(Recovery.BLOCK)
+                with m.Elif(~self.room):
+                    m.d.sync += waited.eq(waited + 1)
+                    with m.If(self.urgent | (waited == PATIENCE)):
+                        end(Recovery.YIELD)
+                with m.Elif(self.free):
+                    m.d.comb += self.enter.eq(1)
+                    with m.If(self.fails):
+                        end(Recovery.REPORTED)
+                    with m.Else():
+                        m.d.comb += [ended.eq(1), self.go.eq(1)]
+                with m.If(ended):
+                    m.next = "IDLE"
+        return m
+
+    def _facts(self, m: Module, at_rows: Signal) -> tuple[Signal, Value, Signal, Signal]:
+        """What the rows say of the WQE, a cycle later, because they are late in the cycle.
+
+        Returns whether the QP does not send, whether the WQE is stale (the scheduler has been
+        rewound since it was fetched), whether it must wait for READs, and its WC status."""
+        wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
+        idle, bad = Signal(), Signal(4)  # bad: it breaks a rule
+        most_reads = Signal(8)  # at a time
+        # By the table's row and by the working copy. A choice of rows would be too late.
+        facts_of = data.StructLayout({"stale": 6, "reads": 8})
+        found, newer = [Signal(facts_of, name=name) for name in ("table", "copy")], Signal()
+        with m.If(at_rows):
+            m.d.sync += newer.eq(self.newer)
+            for facts, row in zip(found, (self.tx, self.row), strict=True):
+                m.d.sync += [
+                    facts.stale.eq(unequal(self.wqe.position, row.position)),
+                    facts.reads.eq(row.reads - ack.reads),  # under way
+                ]
+        stale, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
+        m.d.sync += [
+            self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
+            self.reset.eq(cfg.state == QpState.RESET),
+            idle.eq(cfg.state != QpState.RTS),
+            bad.eq(broken_rules(wqe, cfg)),
+            most_reads.eq(cfg.max_rd_atomic),
+        ]
+        blocked, cause = Signal(), Signal(8)
+        malformed = self.wqe.status == FetchStatus.WQE_ERROR
+        m.d.comb += [
+            self.fails.eq(self.stopped | malformed | bad.any()),
+            cause.eq(Mux(malformed, self.wqe.error, Mux(bad.any(), WcStatus.LOC_QP_OP_ERR, 0))),
+            blocked.eq((operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0))),
+        ]
+        with m.If(self.stopped):
+            m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
+        return idle, stale.any(), blocked, cause
+
+    def _announce(self, m: Module, at_rows: Signal) -> None:
+        """Tell the scheduler that a long message begins, unless it is a READ."""
+        wqe, started = self.wqe.wqe, self.started
+        begins, long = Signal(), Signal(reset_less=True)
+        m.d.sync += [
+            begins.eq(at_rows),
+            long.eq(is_long(self._config, wqe.length) & ~wqe.operation.data),
+        ]
+        with m.If(begins & long):
+            m.d.sync += [started.valid.eq(1), started.payload.eq(self.qp)]
+        with m.Elif(started.ready):
+            m.d.sync += started.valid.eq(0)

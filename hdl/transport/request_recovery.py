@@ -1,0 +1,176 @@
+"""What ends a WQE's turn other than its last packet: failure, rollback, restart."""
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import WcStatus
+from hdl.common.skid import Register
+from hdl.ports.jobs import FetchStatus, Restart, Rewind, SendFetched
+from hdl.ports.rows import QpTx
+
+from .outstanding import Fail
+
+__all__ = ["Recovery", "RequestRecovery"]
+
+
+class Recovery(enum.Enum, shape=3):
+    """Why the requester leaves the straight way, and how it comes back."""
+
+    RESTART = 0  # the QP sends again from another place: its row moves, the scheduler rewinds
+    REFUSED = 1  # the gather has refused a packet: its WQE's entry fails, and the QP stops
+    REPORTED = 2  # the WQE at hand fails; its entry has been appended with the status
+    FAILED = 3  # likewise, but it has an entry since before, which gets the status
+    STOPPED = 4  # likewise: the QP broke while the message was on its way
+    YIELD = 5  # the WQE is given back and fetched again, to go on where its row is
+    BLOCK = 6  # it is given back until the completer wakes the QP; its row has not changed
+    DROP = 7  # only its line is given back
+
+
+#: Those that stop the QP at the WQE at hand.
+FAILING = (Recovery.REPORTED, Recovery.FAILED, Recovery.STOPPED)
+#: First states that are not called like their way.
+ENTRIES = dict.fromkeys(FAILING, "FAILED") | {Recovery.DROP: "RELEASE"}
+
+
+class RequestRecovery(wiring.Component):
+    """Fails, gives back and restarts WQEs: everything that needs a rewind or an entry's failure.
+
+    Spec: IBTA vol 1, 9.7.4.1.2 (requests behind a missing one), 9.9.2 (errors of the requester),
+    10.8.3 (flush).
+    ``start`` with a ``way`` is the only entry; whoever finds the reason stops first. A failure
+    sets the row's ``error``, so every later WQE of the QP is flushed, in order. Packets that were
+    handed over behind a refused one go out; the PSN that is missing before them keeps the peer from
+    executing them.
+
+    Members: ``start``, ``way``; the row of the QP has been asked for in that cycle (RESTART,
+    REFUSED), or is in the working copy. ``wqe`` the one at hand (not with RESTART, REFUSED);
+    ``status`` why it failed; ``wakes``: of ``QpAck`` as the decision saw it; ``entering``: its
+    outstanding entry is being made, so ``fail`` and the rewind must wait. ``refused`` from
+    ``RequestChecks``; ``restart``. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``,
+    ``save``. ``fail`` to the outstanding table, ``rewind`` to the scheduler. ``release``: the
+    WQE's line is given back behind its packets; ``released``: there is room for that. ``done``:
+    pulse in the last cycle.
+
+    Latency: REFUSED 4 cycles, RESTART 3, the others 1 to 3; more while ``fail``, ``rewind`` or
+    ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "way": In(Recovery),
+                "qp": In(14),
+                "wqe": In(SendFetched),
+                "row": In(QpTx),
+                "status": In(8),
+                "wakes": In(8),
+                "entering": In(1),
+                "refused": In(stream.Signature(Fail)),
+                "restart": In(stream.Signature(Restart)),
+                "load": Out(1),
+                "move": Out(1),
+                "skip": Out(1),
+                "error": Out(1),
+                "save": Out(1),
+                "fail": Out(stream.Signature(Fail)),
+                "rewind": Out(stream.Signature(Rewind)),
+                "release": Out(1),
+                "released": In(1),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        # In a register: the table is asked by many, and takes what is first late in the cycle.
+        m.submodules.fails = fails = Register(shape=Fail)
+        wiring.connect(m, fails.o, wiring.flipped(self.fail))
+        fail, refused = fails.i, self.refused
+        marks, stopped, refusing = Signal(), Signal(), Signal()  # FAILED or STOPPED; that; REFUSED
+        m.d.comb += [
+            fail.payload.qp.eq(self.qp),
+            fail.payload.position.eq(self.wqe.position),
+            fail.payload.status.eq(Mux(stopped, WcStatus.WR_FLUSH_ERR, self.status)),
+            self.rewind.payload.qp.eq(self.qp),
+            self.rewind.payload.position.eq(self.row.position),
+            self.rewind.payload.wakes.eq(self.wakes),
+        ]
+        with m.If(refusing):
+            m.d.comb += fail.payload.eq(refused.payload)
+        way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
+        failing = self.start & way.matches(*FAILING)
+        with m.FSM(name="recover"):
+            # IDLE: nothing is wrong; ``start`` ends it. The row leaves a WQE that fails at once.
+            with m.State("IDLE"):
+                m.d.comb += [self.skip.eq(failing), self.error.eq(failing)]
+                m.d.sync += [
+                    marks.eq(way.matches(Recovery.FAILED, Recovery.STOPPED)),
+                    stopped.eq(way == Recovery.STOPPED),
+                    refusing.eq(self.start & (way == Recovery.REFUSED)),
+                ]
+                with m.If(self.start), m.Switch(self.way):
+                    for one, state in entry.items():
+                        with m.Case(one):
+                            m.next = state
+
+            # RESTART: the row moves to where the QP is to send from; lasts one cycle.
+            with m.State("RESTART"):
+                m.d.comb += [self.restart.ready.eq(1), self.load.eq(1), self.move.eq(1)]
+                m.next = "RESTART-WRITE"
+            # RESTART-WRITE: the row is written; lasts one cycle.
+            with m.State("RESTART-WRITE"):
+                m.d.comb += self.save.eq(1)
+                m.next = "RESTART-REWIND"
+            # RESTART-REWIND: the scheduler fetches from there; ends when it knows.
+            with m.State("RESTART-REWIND"):
+                m.d.comb += self.rewind.valid.eq(1)
+                with m.If(self.rewind.ready):
+                    m.d.comb += self.done.eq(1)
+                    m.next = "IDLE"
+
+            # REFUSED: the row of the refused packet's QP is loaded; lasts one cycle.
+            with m.State("REFUSED"):
+                m.d.comb += self.load.eq(1)
+                m.next = "REFUSED-ROW"
+            # REFUSED-ROW: the QP stops, and leaves the WQE if it had not been sent to its end;
+            # lasts one cycle.
+            with m.State("REFUSED-ROW"):
+                m.d.comb += self.error.eq(1)
+                m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
+                m.next = "FAILED"
+            # FAILED: the row is written; lasts one cycle.
+            with m.State("FAILED"):
+                m.d.comb += self.save.eq(1)
+                m.next = "FAIL"
+            # FAIL: the entry gets its status, unless it was appended with it. Ends when that is
+            # on its way.
+            with m.State("FAIL"):
+                m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
+                with m.If(refusing & fail.ready):
+                    m.d.comb += [refused.ready.eq(1), self.done.eq(1)]
+                    m.d.sync += refusing.eq(0)
+                    m.next = "IDLE"
+                with m.Elif(~refusing & ~self.entering & (fail.ready | ~marks)):
+                    m.next = "RELEASE"
+
+            # YIELD: the row is written and the scheduler fetches again from there; ends when it
+            # knows, and the WQE's entry is in the outstanding table.
+            with m.State("YIELD"):
+                m.d.comb += [self.save.eq(~self.entering), self.rewind.valid.eq(~self.entering)]
+                with m.If(~self.entering & self.rewind.ready):
+                    m.next = "RELEASE"
+            # BLOCK: the scheduler fetches again after a wake; ends when it knows.
+            with m.State("BLOCK"):
+                m.d.comb += [self.rewind.valid.eq(1), self.rewind.payload.blocked.eq(1)]
+                with m.If(self.rewind.ready):
+                    m.next = "RELEASE"
+            # RELEASE: the WQE's line, if it has one, is given back behind its packets. Ends when
+            # there is room for that, and its entry is in the outstanding table.
+            with m.State("RELEASE"):
+                m.d.comb += self.release.eq(~self.entering & (self.wqe.status == FetchStatus.OK))
+                with m.If(~self.entering & self.released):
+                    m.d.comb += self.done.eq(1)
+                    m.next = "IDLE"
+        return m
