@@ -132,7 +132,8 @@ class Requester(wiring.Component):
             self.turned.eq(takes | packets.again),
             packets.start.eq(parts.admission.go),
             recovery.start.eq(parts.admission.end | packets.end),
-            recovery.way.eq(Mux(parts.admission.end, parts.admission.way, packets.way)),
+            # Admission decides late in the cycle, so the choice goes by the other one.
+            recovery.way.eq(Mux(packets.end, packets.way, parts.admission.way)),
         ]
         with m.FSM(name="turn"):
             # IDLE: no QP is at work. Ends with a refused packet, a restart or a WQE.
