@@ -45,8 +45,10 @@ class PayloadFetch(wiring.Component):
     Responses are in address lanes: bytes of the first beat in front of the chunk are skipped.
     Latency: from packet to the read 2 cycles, from chunk 2; from response to output Packer
     and 5.
-    Throughput: one read per cycle, one beat of response per cycle; a beat of a chunk takes a whole
-    place of the buffer, however few bytes it holds.
+    Throughput: one beat of response per cycle, so a read is issued as many cycles after another as
+    that one has beats. Reads that are issued faster would only wait for each other at the host, and
+    everybody else's behind them. A beat of a chunk takes a whole place of the buffer, however few
+    bytes it holds.
     Errors: a failed read: ``error`` on the packet's last beat. Reset: empty; no read in flight.
     """
 
@@ -112,8 +114,9 @@ class PayloadFetch(wiring.Component):
         present = packets.o.valid & chunk_valid
         more = until[bits:]  # beats, less one
         fits = ~at_most(room, Cat(more, Const(0, len(room) - len(more))), block=4)
+        paced = Signal.like(more)  # cycles until the beats of the read before would have come
         m.d.comb += [
-            request.valid.eq(present & packet.good & reads.i.ready & fits),
+            request.valid.eq(present & packet.good & reads.i.ready & fits & (paced == 0)),
             request.payload.function.eq(packet.function),
             request.payload.addr.eq(chunk.addr),
             request.payload.length.eq(chunk.length),
@@ -128,9 +131,9 @@ class PayloadFetch(wiring.Component):
             reads.i.payload.stop.eq(until),
         ]
         with m.If(asked):
-            m.d.sync += room.eq(room - more - ~popped)
+            m.d.sync += [room.eq(room - more - ~popped), paced.eq(more)]
         with m.Else():
-            m.d.sync += room.eq(room + popped)
+            m.d.sync += [room.eq(room + popped), paced.eq(paced - (paced != 0))]
 
         # Responses.
         beat, beat_valid = Signal(self.read_client.rsp.payload.shape(), reset_less=True), Signal()
