@@ -167,7 +167,7 @@ FAULTS = (
     Fault(
         name="long-messages-pile-up",
         what="a QP's long messages are fetched while those before them wait to be sent",
-        force=Force("hdl.transport.scheduler:Scheduler", "piled", stuck(0)),
+        force=Force("hdl.transport.fetch_turn:FetchTurn", "distances.pending", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
@@ -179,7 +179,7 @@ FAULTS = (
     Fault(
         name="doorbell-lost",
         what="a doorbell does not make the scheduler look at the ring again",
-        force=Force("hdl.transport.scheduler:Scheduler", "rings", stuck(0)),
+        force=Force("hdl.transport.fetch_turn:FetchTurn", "rings", stuck(0)),
         tests=SEND,
     ),
     Fault(
@@ -559,7 +559,7 @@ FAULTS = (
     Fault(
         name="stale-wqe-taken",
         what="a WQE that was asked for before a rewind is sent as if it were the next one",
-        force=Force("hdl.transport.scheduler:Scheduler", "expected", stuck(0xF)),
+        force=Force("hdl.transport.fetch_answer:FetchAnswer", "expected", stuck(0xF)),
         tests=SEND,
     ),
     Fault(
@@ -575,7 +575,7 @@ FAULTS = (
     Fault(
         name="ahead-without-limit",
         what="a QP asks for as many short WQEs ahead as there are",
-        force=Force("hdl.transport.scheduler:Scheduler", "under_way", stuck(0)),
+        force=Force("hdl.transport.fetch_turn:FetchTurn", "distances.under_way", stuck(0)),
         tests=SEND,
     ),
     Fault(

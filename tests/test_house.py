@@ -34,7 +34,6 @@ LONG_FUNCTIONS = {
     "hdl/queues/short.py:elaborate",
     "hdl/queues/walker.py:elaborate",
     "hdl/transport/outstanding.py:elaborate",
-    "hdl/transport/scheduler.py:elaborate",
 }
 TEXT = {".py", ".md", ".sv", ".v", ".cpp", ".hpp", ".h", ".toml", ".yml", ".yaml", ".sh", ""}
 SKIPPED = {".git", ".venv", ".build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}

@@ -68,9 +68,10 @@ class Completer(wiring.Component):
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
     that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
     READ responses overlap: the WQE of the one that the intake holds (``coming``) is looked up while
-    another QP's is at work (``OldestAhead``); behind a response that leaves its READ unfinished the
-    same WQE is used again (``follows``). Its sink is asked for as soon as the job before has been
-    handed over (``SinkAsk``).
+    another QP's is at work (``OldestAhead``), and that of the same QP is shown by the pop of a READ
+    that ends; behind a response that leaves its READ unfinished the same WQE is used again
+    (``follows``). Its sink is asked for as soon as the job before has been handed over
+    (``SinkAsk``).
 
     Members: ``busy`` from the cycle after ``i`` was taken, with ``qp`` whose row is being changed,
     until all has been handed over: row, ``pop``, ``wake``, ``repoke``; ``ending`` in the last such
@@ -156,14 +157,14 @@ class Completer(wiring.Component):
         with m.If(self.pop.valid & self.pop.ready):
             m.d.sync += due.pop.eq(0)
 
-        failed = fsm.ongoing("JOB") & self.job.valid & self.job.ready & s.finish
+        finishes = fsm.ongoing("JOB") & self.job.valid & self.job.ready & s.finish
         m.d.comb += [
             self.busy.eq(~fsm.ongoing("IDLE") | due.pop),
             self.qp.eq(Mux(fsm.ongoing("IDLE"), s.pop.qp, s.work.qp)),
             self.follows.eq(follows),
             self.fetching.eq(sink.busy),
-            events.req_cqe_error.eq(failed & (s.status != WcStatus.SUCCESS)),
-            events.req_cqe_flush_error.eq(failed & (s.status == WcStatus.WR_FLUSH_ERR)),
+            events.req_cqe_error.eq(finishes & (s.status != WcStatus.SUCCESS)),
+            events.req_cqe_flush_error.eq(finishes & (s.status == WcStatus.WR_FLUSH_ERR)),
             self.pending.payload.packet.eq(packet),
             self.pending.payload.jobless.eq(jobless),
             self.pending.payload.events.eq(counted),
@@ -173,7 +174,15 @@ class Completer(wiring.Component):
             m.d.sync += [counted.eq(0), packet.eq(0)]
         with m.If(self.sequence_nak.valid & self.sequence_nak.ready):
             m.d.sync += self.sequence_nak.valid.eq(0)
-        self._look_ahead(m, s, due, fsm, ahead, sink, follows)
+        going_on = self._look_ahead(m, s, due, fsm, ahead, sink, follows)
+        # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
+        joins = s.placed & ~s.more & going_on & ahead.free
+        m.d.comb += [
+            ahead.join.eq(finishes & joins),
+            ahead.popped.eq(self.pop.valid & self.pop.ready),
+        ]
+        with m.If(finishes):
+            m.d.sync += s.pop.look.eq(s.more | joins)
         self._outputs(m, s)
         return m
 
@@ -328,7 +337,7 @@ class Completer(wiring.Component):
                 with m.If(s.finish):
                     self._finish(m, s)
                     m.d.sync += [s.changed.eq(1), due.pop.eq(1), due.wake.eq(1)]
-                    m.d.sync += [s.pop.qp.eq(s.work.qp), s.pop.look.eq(s.more)]
+                    m.d.sync += s.pop.qp.eq(s.work.qp)
                     with m.If(~is_data(s)):
                         m.d.sync += s.owes.eq(0)
                 with m.Elif(s.placed):
@@ -378,7 +387,9 @@ class Completer(wiring.Component):
             m.d.sync += s.ack.psn.eq(s.facts.next_psn)
 
     def _look_ahead(self, m, s, due, fsm, ahead, sink, follows):
-        """Connects what looks ahead; its look and this one's are never made at the same time."""
+        """Connects what looks ahead; its look and this one's are never made at the same time.
+
+        Returns whether a response of the same QP waits, a cycle late."""
         idle = fsm.ongoing("IDLE")
         looks = fsm.ongoing("HEAD") | (fsm.ongoing("HAND-OVER") & s.more)
         same, going_on = Signal(), Signal()
@@ -412,6 +423,7 @@ class Completer(wiring.Component):
         connect(m, wiring.flipped(self.coming), ahead.coming)
         connect(m, sink.req, wiring.flipped(self.fetch_req))
         connect(m, wiring.flipped(self.fetch_rsp), sink.rsp)
+        return going_on
 
     def _outputs(self, m, s):
         """Ports that show the registers."""

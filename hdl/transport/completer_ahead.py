@@ -26,11 +26,13 @@ class OldestAhead(wiring.Component):
     """Looks up the oldest outstanding WQE of a READ response before the completer takes it.
 
     The look is speculative: the packet may turn out not to be its QP's. Then the answer is dropped,
-    and a request that the table has not taken is withdrawn.
+    and a request that the table has not taken is withdrawn. Behind a READ of the same QP that ends,
+    the pop that removes it shows the next WQE, so no look is needed (``join``).
     Members: ``coming``: the packet; ``may``: nothing that is under way changes its QP's list;
-    ``head_req``, ``head_rsp``: the outstanding table; ``asked``: the next answer of the table is
-    for this one; ``here``, ``oldest``: the answer, until the packet is gone.
-    Latency: the table's, 2 cycles or more. Throughput: one packet at a time.
+    ``join`` (a cycle, while ``free``): the next pop is of its QP, and looks; ``popped``: a pop has
+    been taken; ``head_req``, ``head_rsp``: the outstanding table; ``asked``: the next answer of the
+    table is for this one; ``here``, ``oldest``: the answer, until the packet is gone.
+    Latency: the table's, 2 cycles or more, 1 behind a pop. Throughput: one packet at a time.
     Errors: none. Reset: nothing is asked for.
     """
 
@@ -39,6 +41,9 @@ class OldestAhead(wiring.Component):
             {
                 "coming": In(Coming()),
                 "may": In(1),
+                "join": In(1),
+                "popped": In(1),
+                "free": Out(1),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "asked": Out(1),
@@ -52,11 +57,21 @@ class OldestAhead(wiring.Component):
         over = Signal()  # the packet that was asked for is gone
         m.d.comb += self.head_req.payload.qp.eq(self.coming.qp)
         with m.FSM(name="ahead"):
-            # IDLE: asks for the oldest WQE of the packet that comes; ends when that is taken.
+            # IDLE: asks for the oldest WQE of the packet that comes; ends when that is taken, or
+            # when a pop will show it.
             with m.State("IDLE"):
                 m.d.comb += self.head_req.valid.eq(self.coming.valid & self.may)
+                m.d.comb += self.free.eq(1)
                 m.d.sync += over.eq(self.coming.gone)
-                with m.If(self.head_req.valid & self.head_req.ready):
+                with m.If(self.join):
+                    m.next = "JOINED"
+                with m.Elif(self.head_req.valid & self.head_req.ready):
+                    m.next = "ASKED"
+            # JOINED: waits for the pop; ends when the table takes it.
+            with m.State("JOINED"):
+                with m.If(self.coming.gone):
+                    m.d.sync += over.eq(1)
+                with m.If(self.popped):
                     m.next = "ASKED"
             # ASKED: waits for the answer; ends with it.
             with m.State("ASKED"):

@@ -188,6 +188,13 @@ class OutstandingTable(wiring.Component):
                 ]
                 poke_if(here.watched & (here.head != here.tail), index)
 
+        def show_behind():
+            """Goes on to show the entry behind the one that is taken off the list ``here``."""
+            left = here.used & (here.head != here.tail)
+            m.d.sync += [used.eq(left), here.used.eq(left), here.head.eq(held_link)]
+            read_entry(held_link)
+            m.next = "HEAD-ROW"
+
         m.d.comb += self.poke.payload.flags.eq(ReceiveFlags.FINISH)
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
@@ -239,10 +246,7 @@ class OutstandingTable(wiring.Component):
                     with m.If(held & (held_qp == self.pop.payload.qp)):
                         unlink(held_qp, held_link)
                         with m.If(self.pop.payload.look):
-                            left = here.used & (here.head != here.tail)
-                            m.d.sync += [used.eq(left), here.used.eq(left), here.head.eq(held_link)]
-                            read_entry(held_link)
-                            m.next = "HEAD-ROW"
+                            show_behind()
                     with m.Else():
                         m.next = "POP"
                 with m.Elif(self.head_req.valid):
@@ -346,13 +350,12 @@ class OutstandingTable(wiring.Component):
                 m.next = "UNLINK"
             with m.State("UNLINK"):
                 unlink(qp, links.read0.row)
-                m.d.sync += stopped.eq(0)
+                m.d.sync += [held_qp.eq(qp), held_link.eq(links.read0.row)]
                 m.next = "IDLE"
                 with m.If(following):
                     m.next = "AGAIN"
             with m.State("AGAIN"):
-                read_list(qp)
-                m.next = "HEAD"
+                show_behind()
             with m.State("WALK"):
                 m.d.sync += here.eq(lists.read0.row)
                 # What fails is watched; a list that is dropped is empty from now on.

@@ -1,0 +1,219 @@
+"""How many of its WQEs a QP asks for in its turn."""
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.common.sums import wide_sum
+from hdl.config import NicConfig
+from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
+
+from .pace import AHEAD
+
+__all__ = ["BATCH", "FetchTurn", "SendFlags", "is_newer"]
+
+#: WQEs asked for in one turn.
+BATCH = 8
+
+
+class SendFlags(enum.IntFlag, shape=4):
+    """Why a QP is activated."""
+
+    DOORBELL = 1
+    WAKE = 2  # the completer has finished an operation, or the firmware has changed the QP
+    AGAIN = 4  # there may be more to fetch
+    NEXT = 8  # the activation carries the avail index (NOTIFICATION_DATA)
+
+
+class _Distances(data.Struct):
+    """How far it is from one position or index to another, modulo 65536."""
+
+    told: 16  # from the position to the index that the activation carries,
+    known: 16  # and to the one that is known
+    told_unasked: 16  # WQEs up to these that have not been asked for
+    known_unasked: 16
+    under_way: 16  # WQEs asked for and not answered,
+    unsent: 16  # asked for and not sent,
+    pending: 16  # answered and not sent
+
+
+def is_newer(config: NicConfig, told: Value, known: Value) -> Value:
+    """Whether the avail index ``told`` is newer than the ``known`` one; both are distances from the
+    position. The newer one is further away, unless it is further than any ring is long."""
+    return (told <= config.queue_size) & (told > known)
+
+
+class FetchTurn(wiring.Component):
+    """Works out what the QP at hand asks for, in three steps: distances, what is known, how many.
+
+    WQEs are prefetched as far as ``pace`` allows, unless more than that many wait to be sent. A QP
+    that READs asks for no more than the requester can start (docs/transport.md). The avail index is
+    polled when all that is known has been asked for, and after a doorbell that does not carry it;
+    once, until there is news.
+
+    Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
+    ``sent``: the last one, and the position of ``tx``, a cycle later. ``may_fetch``: by its state.
+    Steps, each for a cycle, the next one in the next cycle: ``take``, with the ``flags`` and the
+    avail index ``told`` of the activation; ``weigh``; ``decide``.
+    With ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``:
+    ``heard_row``, the row with what the activation tells; ``serves``, the turn goes on. From the
+    cycle after ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail
+    index ``known``; ``poll``: the index is polled behind them; ``more``: the QP gets another turn;
+    ``asked_row``: its row then.
+    ``half``: of what may be prefetched, a cycle after the rows.
+
+    Latency: 3 cycles. Throughput: one turn at a time. Errors: an index that cannot be true is left
+    out. Reset: none needed.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        super().__init__(
+            {
+                "cfg": In(QpCfg),
+                "ack": In(QpAck),
+                "tx": In(QpTx),
+                "fetch": In(QpFetch),
+                "row": In(QpFetch),
+                "sent": In(16),
+                "may_fetch": In(1),
+                "flags": In(SendFlags),
+                "told": In(16),
+                "take": In(1),
+                "weigh": In(1),
+                "decide": In(1),
+                "needless": Out(1),
+                "heard_row": Out(QpFetch),
+                "serves": Out(1),
+                "position": Out(16),
+                "count": Out(range(BATCH + 1)),
+                "known": Out(16),
+                "poll": Out(1),
+                "more": Out(1),
+                "asked_row": Out(QpFetch),
+                "half": Out(8),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        row = self.row
+        # What the activation says, and the distances.
+        told, tells, rings, blocked = Signal(16), Signal(), Signal(), Signal()
+        reads, distances = Signal(8), Signal(_Distances)
+        doorbell = (self.flags & SendFlags.DOORBELL) != 0
+        wakes = (self.flags & SendFlags.WAKE) != 0
+        again = (self.flags & SendFlags.AGAIN) != 0
+        told_now = (self.flags & SendFlags.NEXT) != 0
+        # A wake is of interest to a QP that is blocked or READs.
+        m.d.comb += self.needless.eq((self.flags == SendFlags.WAKE) & ~row.blocked & ~row.reading)
+        with m.If(self.take):
+            m.d.sync += [
+                told.eq(self.told),
+                tells.eq(told_now),
+                rings.eq(doorbell & (~told_now | wakes)),
+                blocked.eq(row.blocked & ~wakes),
+                self.serves.eq(
+                    self.may_fetch
+                    & (~row.blocked | wakes)
+                    & (row.blocked | row.reading | doorbell | again)
+                ),
+                self.position.eq(row.asked),
+                distances.told.eq(self.told - row.position),
+                distances.known.eq(row.available - row.position),
+                distances.told_unasked.eq(self.told - row.asked),
+                distances.known_unasked.eq(row.available - row.asked),
+                distances.under_way.eq(row.asked - row.position),
+                distances.unsent.eq(row.asked - self.sent),
+                distances.pending.eq(row.position - self.sent),
+                reads.eq(self.tx.reads - self.ack.reads),
+            ]
+        # The driver's word is believed only where it can be true and is news: it may be older than
+        # what was read since.
+        news, heard = Signal(), self.heard_row
+        m.d.comb += [
+            news.eq(tells & is_newer(self._config, distances.told, distances.known)),
+            heard.eq(row),
+            heard.available.eq(Mux(news, told, row.available)),
+            heard.polled.eq(row.polled & ~news & ~rings),
+            heard.blocked.eq(blocked),
+        ]
+        room, startable = self._limits(m, distances, reads)
+        self._count(m, distances, Mux(room < startable, room, startable), news, rings)
+        return m
+
+    def _limits(self, m: Module, distances: Signal, reads: Signal) -> tuple[Signal, Signal]:
+        """How many may be asked for: by what is under way, and by the READs that may start."""
+        row, config = self.row, self._config
+        limits = Array([min(1 << n, config.send_lines) for n in range(AHEAD + 1)])
+        limit, most_reads = Signal(8), Signal(8)
+        m.d.sync += [
+            limit.eq(limits[self.fetch.ahead]),
+            self.half.eq(Array(n // 2 + 1 for n in limits)[self.fetch.ahead]),
+            most_reads.eq(self.cfg.max_rd_atomic),
+        ]
+        room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
+        few = (row.ahead == AHEAD) | (distances.pending <= limit)
+        m.d.comb += spare.eq(most_reads - distances.unsent[:8] - reads)
+        with m.If(self.weigh):
+            m.d.sync += [
+                room.eq(Mux((distances.under_way < limit) & few, limit - distances.under_way, 0)),
+                startable.eq(0),
+            ]
+            with m.If(~distances.unsent[8:].any() & (spare >= 0)):
+                m.d.sync += startable.eq(spare)
+            # Without a READ that would wake the QP one is always asked for: the requester gives
+            # back what it cannot start.
+            with m.If((distances.unsent == 0) & (reads == 0) & (most_reads == 0)):
+                m.d.sync += startable.eq(1)
+            with m.If(~row.reading):
+                m.d.sync += startable.eq(BATCH)
+        return room, startable
+
+    def _count(
+        self, m: Module, distances: Signal, most: Value, news: Signal, rings: Signal
+    ) -> None:
+        """How many are asked for, at ``most``, and what follows from that."""
+        unasked, some, exhausted = Signal(16), Signal(), Signal()
+        polled, whole, asked = Signal(), Signal(), self.asked_row
+
+        def possible(count: Value) -> Value:
+            return (count != 0) & (count <= self._config.queue_size)
+
+        with m.If(self.weigh):
+            m.d.sync += [
+                self.known.eq(self.heard_row.available),
+                polled.eq(self.heard_row.polled),
+                unasked.eq(Mux(news, distances.told_unasked, distances.known_unasked)),
+                # Of both, as ``news`` comes late.
+                some.eq(
+                    Mux(news, possible(distances.told_unasked), possible(distances.known_unasked))
+                ),
+                exhausted.eq(
+                    Mux(news, distances.told_unasked == 0, rings | (distances.known_unasked == 0))
+                ),
+            ]
+        limit = Signal(8)
+        m.d.comb += limit.eq(most)
+        fits = (unasked <= limit) & (unasked <= BATCH)
+        with m.If(self.decide):
+            # All that is known has been asked for then.
+            m.d.sync += whole.eq((unasked == 0) | (some & fits))
+            with m.If(~some):
+                m.d.sync += self.count.eq(0)
+            with m.Elif((unasked < limit) & (unasked < BATCH)):
+                m.d.sync += self.count.eq(unasked)
+            with m.Elif(limit < BATCH):
+                m.d.sync += self.count.eq(limit)
+            with m.Else():
+                m.d.sync += self.count.eq(BATCH)
+            # More than a turn's worth: again. More than may be under way: with an answer or a wake.
+            m.d.sync += self.more.eq(some & (unasked > BATCH) & (limit > BATCH))
+        m.d.comb += [
+            self.poll.eq(~polled & (exhausted | whole)),
+            asked.eq(self.row),
+            asked.available.eq(self.known),
+            asked.blocked.eq(0),
+            asked.asked.eq(wide_sum(m, self.position, self.count, block=8)),
+            asked.polled.eq(polled | self.poll),
+        ]
