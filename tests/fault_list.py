@@ -477,7 +477,7 @@ FAULTS = (
     Fault(
         name="failed-wqe-left-behind",
         what="a failed WQE is not looked at again when the one in front of it has finished",
-        force=Force("hdl.transport.outstanding:OutstandingTable", "here.watched", stuck(0)),
+        force=Force("hdl.transport.outstanding:OutstandingTable", "now.list.watched", stuck(0)),
         tests=("tests/transport/test_outstanding.py",),
     ),
     Fault(
@@ -485,7 +485,7 @@ FAULTS = (
         what="a WQE that was appended behind the last one, after that was looked at, is not found",
         force=Force(
             "hdl.transport.outstanding:OutstandingTable",
-            "held_qp",
+            "shown.qp",
             of(lambda true, see: Mux(see("append.ready"), ~true, true)),
         ),
         tests=("tests/transport/test_outstanding.py",),
@@ -588,7 +588,7 @@ FAULTS = (
         name="receive-wqe-of-another-position",
         what="the first receive WQE at hand is given out for every position",
         force=Force(
-            "hdl.queues.recv_answers:RecvAnswers",
+            "hdl.queues.recv_match:RecvMatch",
             "here",
             of(lambda true, see: see("source.count") != 0),
         ),

@@ -33,7 +33,6 @@ LONG_FUNCTIONS = {
     "hdl/queues/send.py:elaborate",
     "hdl/queues/short.py:elaborate",
     "hdl/queues/walker.py:elaborate",
-    "hdl/transport/outstanding.py:elaborate",
 }
 TEXT = {".py", ".md", ".sv", ".v", ".cpp", ".hpp", ".h", ".toml", ".yml", ".yaml", ".sh", ""}
 SKIPPED = {".git", ".venv", ".build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}

@@ -1,11 +1,9 @@
 """Answers requests for receive WQEs."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.common.address import mask
-from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -21,6 +19,7 @@ from hdl.ports.tables import TableRead
 
 from .index import AvailIndex, IndexResult
 from .read import BlockReader
+from .recv_match import RecvMatch
 from .recv_path import Arrival, Tag
 from .recv_prefetch import Demand
 from .recv_reclaim import Reason, Reclaim
@@ -45,14 +44,11 @@ class _Work(data.Struct):
     found: IndexResult  # the index that was read for the request
 
 
-class _Facts(data.Struct):
-    """What is known of a request and its source."""
+class _Upcoming(data.Struct):
+    """A request is to come for ``source``."""
 
-    here: 1  # the list begins with the WQE at its position
-    ready: 1  # and that WQE lies in its line
-    behind: 1  # the list has its position further behind
-    known: 1  # something is available at its position
-    best: 16  # the newer of the avail indices that are known
+    valid: 1
+    source: 14
 
 
 class RecvAnswers(wiring.Component):
@@ -73,7 +69,7 @@ class RecvAnswers(wiring.Component):
     be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``reclaim``, ``dropping``,
     ``epoch``: of RecvReclaim. ``at_work``: a request has been taken and not answered.
     Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
-    look-up in 4.
+    look-up in 4; 6 for both when sources come in turn, else 7.
     Errors: QUEUE_ERROR with a row in ``error``; WQE_ERROR. A queue that is not enabled is EMPTY.
     Reset: idle.
     """
@@ -151,11 +147,21 @@ class RecvAnswers(wiring.Component):
             m.d.sync += fault_valid.eq(self.arrived.told & ~self.good)
         with m.If(self.dropping):
             m.d.sync += cached.eq(0)
-        upcoming, upcoming_source = Signal(), Signal(14, reset_less=True)
+        upcoming = Signal(_Upcoming)
         with m.If(self.upcoming.valid):
-            m.d.sync += [upcoming.eq(1), upcoming_source.eq(self.upcoming.source)]
+            m.d.sync += [upcoming.valid.eq(1), upcoming.source.eq(self.upcoming.source)]
 
-        facts = self._facts(m, work)
+        m.submodules.match = match = RecvMatch(config=self._config)
+        facts = match.o
+        m.d.comb += [
+            match.request.eq(work.request),
+            match.pair.eq(work.pair),
+            match.position.eq(work.position),
+            match.source.eq(source),
+            match.size_log2.eq(work.queue.size_log2),
+            match.tag.eq(self.tag.row),
+            match.held.eq(~self.busy & self.good_line),
+        ]
         with m.FSM(name="answers") as fsm:
             # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
             with m.State("IDLE"):
@@ -189,12 +195,10 @@ class RecvAnswers(wiring.Component):
                             found_valid.eq(0),
                             cached.eq(0),
                         ]
-                with m.Elif(upcoming & ~cached & ~(self.stop | self.waits | indexing)):
-                    self._take(m, work, upcoming_source)
-                    with m.If(self.access.taken):
-                        m.d.sync += [work.early.eq(1), upcoming.eq(self.upcoming.valid)]
+                with m.Elif(upcoming.valid & ~cached & ~(self.stop | self.waits | indexing)):
+                    self._take_early(m, work, upcoming)
             self._look_up(m, work, facts, cached, fault_valid, found_valid)
-            self._answer(m, work, meter)
+            self._answer(m, work, meter, upcoming)
             # INDEX: has the avail index read, and gives the row back.
             with m.State("INDEX"):
                 m.d.comb += index.i.valid.eq(1)
@@ -212,39 +216,11 @@ class RecvAnswers(wiring.Component):
             m.d.sync += work.pair.eq(pair)
             m.next = "LOAD"
 
-    def _facts(self, m: Module, work):
-        """What the row and the tag say of the request; a cycle late, as all of it is long."""
-        request, source = work.request, work.source
-        facts = Signal(_Facts)
-        # What is known to be available: told by the request, and found for its source. All are less
-        # one: from 1 to the queue's size means no bit beyond it.
-        told, heard, outside = Signal(16), Signal(16), Signal(16)
-        told_so = (told & outside) == 0
-        m.d.sync += [
-            told.eq(request.known + ~request.position),
-            heard.eq(source.available + ~request.position),
-        ]
-        m.d.comb += [
-            outside.eq(~mask(work.queue.size_log2)),
-            facts.known.eq(told_so),
-            facts.best.eq(request.known),
-        ]
-        with m.If(((heard & outside) == 0) & (~told_so | (heard > told))):
-            m.d.comb += [facts.best.eq(source.available), facts.known.eq(1)]
-        sought, here, offset = Signal(11), Signal(), Signal(16)  # in pieces: a RAM's output is late
-        number = (self._config.rq_queue(0) + (work.pair << 1))[:16]
-        tag_of = Cat(self.tag.row.queue, self.tag.row.position)
-        m.d.sync += [
-            sought.eq(~unequal(tag_of, Cat(number, work.position))),
-            offset.eq(work.position - source.first),
-            here.eq((work.position == source.first) & (source.count != 0)),
-        ]
-        m.d.comb += [
-            facts.here.eq(here),
-            facts.ready.eq(here & ~self.busy & self.good_line & sought.all()),
-            facts.behind.eq((offset < source.count) & (source.count != 0)),
-        ]
-        return facts
+    def _take_early(self, m: Module, work, upcoming) -> None:
+        """Ask for the row of the request that is to come, and look it up."""
+        self._take(m, work, upcoming.source)
+        with m.If(self.access.taken):
+            m.d.sync += [work.early.eq(1), upcoming.valid.eq(self.upcoming.valid)]
 
     def _look_up(self, m: Module, work, facts, cached, fault_valid, found_valid) -> None:
         """From a row that has been lent to what becomes of the request."""
@@ -350,7 +326,7 @@ class RecvAnswers(wiring.Component):
             m.d.sync += source.head.eq(self.linked.row)
             m.next = "GATHER"
 
-    def _answer(self, m: Module, work, meter) -> None:
+    def _answer(self, m: Module, work, meter, upcoming) -> None:
         """Gives the answer, and shortens the list."""
         request, source, answer = work.request, work.source, work.answer
         answers, changed = meter.answers, self.access.changed
@@ -378,7 +354,8 @@ class RecvAnswers(wiring.Component):
                 m.next = "FINISH"
                 with m.If(answer.status != FetchStatus.OK):
                     m.next = "PUT"
-        # FINISH: gives the row back; the first line too, if it is not asked for again.
+        # FINISH: gives the row back; the first line too, if it is not asked for again. Another
+        # source's request that is to come is looked up at once: its row is another one.
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
@@ -398,6 +375,8 @@ class RecvAnswers(wiring.Component):
             with m.If(ends):
                 m.d.sync += answers.eq(answers + request.last)
                 m.next = "IDLE"
+                with m.If(upcoming.valid & ~self.stop & (upcoming.source != work.pair)):
+                    self._take_early(m, work, upcoming)
         # PUT: gives the row back as it is.
         with m.State("PUT"):
             m.d.comb += self.access.put.eq(1)

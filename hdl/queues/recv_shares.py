@@ -15,6 +15,9 @@ __all__ = ["LineGrants", "ShareMeter", "SourceShare"]
 
 #: Answers to a source with fewer answers to others between them are one run.
 NEAR = 8
+#: Bits of the number of all answers that are 0 when the longest run fades: not the lowest ones, as
+#: runs are often as long as a power of two.
+FADE = slice(9, 12)
 
 
 class SourceShare(data.Struct):
@@ -139,12 +142,12 @@ class ShareMeter(wiring.Component):
             with m.If(pace <= 8 << log):
                 m.d.comb += self.after.share.eq(bits - 1 - log)
 
-        # Runs: the longest one, which counts for less with each one after it.
+        # Runs: the longest one, which counts for less with every eighth one after it or so.
         burst, longest, near = Signal(4), Signal(4), Signal()
         m.d.sync += [
             near.eq(since < NEAR),
             burst.eq(Mux(near, share.burst + ~share.burst.all(), 1)),
-            longest.eq(share.run - (~near & share.run.any())),
+            longest.eq(share.run - (~near & share.run.any() & (self.answers[FADE] == 0))),
         ]
         m.d.comb += [
             self.after.stamp.eq(self.answers),

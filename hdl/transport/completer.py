@@ -35,7 +35,7 @@ from .completer_outcome import (
     is_data,
 )
 from .completer_sink import SinkAsk
-from .outstanding import Look, Pop
+from .outstanding_types import Look, Pop
 from .receive_types import (
     FINISH_AND_FLUSH,
     CompleterWork,

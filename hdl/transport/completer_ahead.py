@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.ports.jobs import Oldest
 
-from .outstanding import Look
+from .outstanding_types import Look
 
 __all__ = ["Coming", "OldestAhead"]
 

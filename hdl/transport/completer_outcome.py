@@ -11,7 +11,7 @@ from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpAck
 
 from .completer_check import EntryFacts, Response, ResponseFacts
-from .outstanding import Pop
+from .outstanding_types import Pop
 from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, ReceiveFlags
 
 __all__ = [

@@ -1,57 +1,20 @@
 """WQEs on their way: a linked list per QP in one shared pool."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.free_list import FreeList
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, DropList, Oldest
-from hdl.ports.rows import Outstanding
 
+from .outstanding_pool import OutstandingPool
+from .outstanding_types import Append, Fail, Finish, Look, Pop
 from .receive_types import ReceiveFlags
 
-__all__ = ["OutstandingTable", "Append", "Finish", "Fail", "Look", "Pop"]
-
-
-class Append(data.Struct):
-    """Append ``entry`` to the list of ``qp``; answered with its number in the pool."""
-
-    qp: 14
-    entry: Outstanding
-
-
-class Finish(data.Struct):
-    """Every packet of pool entry ``number`` of ``qp`` has been sent: its ``complete`` becomes 1."""
-
-    qp: 14
-    number: 16
-
-
-class Fail(data.Struct):
-    """The entry of ``qp`` at send-queue ``position`` has failed: complete, with ``status``.
-
-    Nothing happens if there is none any more, or it has failed already."""
-
-    qp: 14
-    position: 16
-    status: 8
-
-
-class Look(data.Struct):
-    """Show the oldest entry of ``qp``. ``stopped``: the asker would finish every entry that is
-    complete, whatever it was sent for; who changes the list from now on must wake it."""
-
-    qp: 14
-    stopped: 1
-
-
-class Pop(data.Struct):
-    """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``."""
-
-    qp: 14
-    look: 1
+__all__ = ["OutstandingTable"]
 
 
 class _Slice(data.Struct):
@@ -61,6 +24,48 @@ class _Slice(data.Struct):
     watched: 1
     head: 16
     tail: 16
+
+
+def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
+    """The operation at hand."""
+    return data.StructLayout(
+        {
+            "qp": qp_bits,
+            "list": _Slice,
+            "number": entry_bits,  # the entry that was read last
+            "used": 1,  # ... is one of the list
+            "stopped": 1,  # see ``Look``
+            "following": 1,  # see ``Pop.look``
+        }
+    )
+
+
+def _shown(qp_bits: int, entry_bits: int) -> data.StructLayout:
+    """What the last look has shown, so that a pop of the same list need not look again: the entry
+    behind the oldest one of ``qp``."""
+    return data.StructLayout({"valid": 1, "qp": qp_bits, "behind": entry_bits})
+
+
+class _Walk(data.Struct):
+    """A walk along a list: why, and the entry that it has come to."""
+
+    failing: 1  # an entry has failed; else the whole list is dropped
+    position: 16  # of the one that has failed,
+    status: 8  # and how
+    found: 16  # position of the entry at hand
+    good: 1  # ... which has no status yet
+    last: 1  # ... and is the last one
+
+
+class _Head(data.Struct):
+    """What a list begins with from now on, one of three; the list's row is late in the cycle, so no
+    choice by the state stands behind it."""
+
+    stands: 1  # what its row says
+    begins: 1  # the entry that is appended
+    follows: 1  # ``behind``
+    behind: 16
+    watched: 1  # give a poke if its row says that it is watched
 
 
 class OutstandingTable(wiring.Component):
@@ -76,6 +81,9 @@ class OutstandingTable(wiring.Component):
     The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
     is, and nothing that it does waits for what it asks.
 
+    The lists share a pool of entries (``OutstandingPool``), of which ``FreeList`` knows the free
+    ones.
+
     Latency: each operation takes 2 or 3 cycles, one at a time, a pop behind its look 1, and with
     the next look 2; ``fail`` and ``drop`` walk the list, 2 cycles an entry (both are rare).
     Throughput: a WQE costs an append, a look and a pop, and with several packets a finish: 6 to 8
@@ -84,7 +92,7 @@ class OutstandingTable(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._entries, self._qps = config.outstanding, config.qps
+        self._config, self._entries, self._qps = config, config.outstanding, config.qps
         super().__init__(
             {
                 "append": In(stream.Signature(Append)),
@@ -103,304 +111,284 @@ class OutstandingTable(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        entry_bits, qp_bits = ceil_log2(self._entries), ceil_log2(self._qps)
+        m.submodules.pool = pool = OutstandingPool(config=self._config)
+        m.submodules.free = free = FreeList(entries=self._entries)
         # No operation writes a row in the cycle in which it reads the same one.
-        each = {"depth": self._entries, "forward": False}
-        m.submodules.rows = rows = Ram(shape=Outstanding, **each)
-        m.submodules.complete = complete = Ram(shape=1, block=True, **each)
-        m.submodules.status = statuses = Ram(shape=8, block=True, **each)
-        m.submodules.links = links = Ram(shape=entry_bits, **each)
-        m.submodules.free = free = Ram(shape=entry_bits, depth=self._entries)
         m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
-
-        clear = Signal(range(max(self._entries, self._qps) + 1))
-        free_head, free_tail = Signal(entry_bits), Signal(entry_bits)
-        free_count = Signal(range(self._entries + 1))
+        bits = ceil_log2(self._qps), ceil_log2(self._entries)
+        now, shown = Signal(_now(*bits)), Signal(_shown(*bits))
+        walk, head = Signal(_Walk), Signal(_Head)
+        cleared = Signal(range(self._qps + 1))
         m.d.comb += [
-            free.read0.index.eq(free_head),
-            free.read0.enable.eq(1),
-            self.room.eq(free_count != 0),
-            rows.write.row.eq(self.append.payload.entry),
+            self.room.eq(free.room),
+            self.poke.payload.flags.eq(ReceiveFlags.FINISH),
+            self.head_rsp.payload.valid.eq(now.used),
+            self.head_rsp.payload.entry.eq(pool.entry),
+            lists.write.row.head.eq(
+                (lists.read0.row.head & head.stands.replicate(16))
+                | (free.number & head.begins.replicate(16))
+                | (head.behind & head.follows.replicate(16))
+            ),
         ]
-
-        qp = Signal(qp_bits)
-        number = Signal(entry_bits)  # entry being looked at
-        here = Signal(_Slice)
-        failing, dropping, stopped = Signal(), Signal(), Signal()
-        following = Signal()  # the pop looks at the next entry
-        # ``here`` and ``number`` are as the last look has shown, so that a pop need not look again.
-        held, held_qp, held_link = Signal(), Signal(qp_bits), Signal(entry_bits)
-        position, status = Signal(16), Signal(8)
-        # Of the entry that a walk has come to.
-        found, named, good, last = Signal(16, reset_less=True), Signal(), Signal(), Signal()
-        # In a register: two cycles behind ``free_head``, one before the next append can want it.
-        free_number = Signal(entry_bits, reset_less=True)
-        m.d.sync += free_number.eq(free.read0.row)
-
-        given, taken = Signal(), Signal()  # an entry, to the free list and from it
-        more, fewer = free_count + 1, free_count - 1
-        with m.If(given | taken):  # which come late
-            m.d.sync += free_count.eq(Mux(taken, fewer, more))
-
-        def give_back(entry):
-            m.d.comb += [
-                free.write.index.eq(free_tail),
-                free.write.row.eq(entry),
-                free.write.enable.eq(1),
-            ]
-            m.d.comb += given.eq(1)
-            m.d.sync += free_tail.eq(free_tail + 1)
-
-        def read_list(index):
-            m.d.comb += [lists.read0.index.eq(index), lists.read0.enable.eq(1)]
-            m.d.sync += qp.eq(index)
-
-        def read_entry(index):
-            m.d.comb += [
-                rows.read0.index.eq(index),
-                rows.read0.enable.eq(1),
-                complete.read0.index.eq(index),
-                complete.read0.enable.eq(1),
-                statuses.read0.index.eq(index),
-                statuses.read0.enable.eq(1),
-                links.read0.index.eq(index),
-                links.read0.enable.eq(1),
-            ]
-            m.d.sync += number.eq(index)
-
-        def poke_if(watched, index=qp):
-            m.d.sync += self.poke.payload.qp.eq(index)
-            with m.If(watched):
-                m.d.sync += self.poke.valid.eq(1)
-
-        def unlink(index, link):
-            """Takes entry ``number`` off the head of the list ``here``."""
-            with m.If(here.used):
-                give_back(number)
-                m.d.comb += [
-                    lists.write.index.eq(index),
-                    lists.write.row.used.eq(here.head != here.tail),
-                    lists.write.row.watched.eq(here.watched),
-                    follows.eq(1),
-                    link_to.eq(link),
-                    lists.write.row.tail.eq(here.tail),
-                    lists.write.enable.eq(1),
-                ]
-                poke_if(here.watched & (here.head != here.tail), index)
-
-        def show_behind():
-            """Goes on to show the entry behind the one that is taken off the list ``here``."""
-            left = here.used & (here.head != here.tail)
-            m.d.sync += [used.eq(left), here.used.eq(left), here.head.eq(held_link)]
-            read_entry(held_link)
-            m.next = "HEAD-ROW"
-
-        m.d.comb += self.poke.payload.flags.eq(ReceiveFlags.FINISH)
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
-
-        # A list goes on from what its row says, a new entry or a link. The row is late: no choice
-        # by the state stands behind it.
-        begins, follows, link_to = Signal(), Signal(), Signal(entry_bits)
-        stands = Signal()  # the row says where the list begins
-        looks = Signal()  # ... and whether it is watched
-        head = (
-            (lists.read0.row.head & stands.replicate(16))
-            | (free_number & begins.replicate(16))
-            | (link_to & follows.replicate(16))
-        )
-        m.d.comb += lists.write.row.head.eq(head)
-
-        oldest, used = self.head_rsp.payload, Signal()
-        m.d.comb += [
-            oldest.valid.eq(used),
-            oldest.entry.eq(rows.read0.row),
-            oldest.entry.complete.eq(complete.read0.row),
-            oldest.entry.status.eq(statuses.read0.row),
-        ]
-
         with m.FSM(name="operation") as operation:
             m.d.comb += self.ready.eq(~operation.ongoing("CLEAR"))
+            # CLEAR: empties one list after the other; ends when all are, and all entries are free.
             with m.State("CLEAR"):
                 m.d.comb += [
-                    lists.write.index.eq(clear),
-                    lists.write.enable.eq(clear < self._qps),
-                    free.write.index.eq(clear),
-                    free.write.row.eq(clear),
-                    free.write.enable.eq(clear < self._entries),
+                    lists.write.index.eq(cleared),
+                    lists.write.enable.eq(cleared != self._qps),
                 ]
-                m.d.sync += [clear.eq(clear + 1), free_count.eq(self._entries)]
-                with m.If(clear == max(self._entries, self._qps) - 1):
+                with m.If(cleared != self._qps):
+                    m.d.sync += cleared.eq(cleared + 1)
+                with m.Elif(free.ready):
                     m.next = "IDLE"
-            with m.State("IDLE"):
-                # The completer first: what it takes off makes room.
-                m.d.comb += [
-                    self.pop.ready.eq(~self.poke.valid),
-                    self.head_req.ready.eq(~self.poke.valid),
-                ]
-                with m.If(self.poke.valid):
-                    pass  # each of these may have one to give
-                with m.Elif(self.pop.valid):
-                    read_list(self.pop.payload.qp)
-                    m.d.sync += [held.eq(0), following.eq(self.pop.payload.look)]
-                    with m.If(held & (held_qp == self.pop.payload.qp)):
-                        unlink(held_qp, held_link)
-                        with m.If(self.pop.payload.look):
-                            show_behind()
-                    with m.Else():
-                        m.next = "POP"
-                with m.Elif(self.head_req.valid):
-                    read_list(self.head_req.payload.qp)
-                    m.d.sync += stopped.eq(self.head_req.payload.stopped)
-                    m.next = "HEAD"
-                with m.Elif(self.finish.valid):
-                    m.d.comb += [
-                        self.finish.ready.eq(1),
-                        complete.write.index.eq(self.finish.payload.number),
-                        complete.write.row.eq(1),
-                        complete.write.enable.eq(1),
-                    ]
-                    read_list(self.finish.payload.qp)
-                    m.next = "FINISH"
-                with m.Elif(self.fail.valid | self.drop.valid):
-                    m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
-                    m.d.sync += [
-                        held.eq(0),
-                        failing.eq(self.fail.valid),
-                        dropping.eq(~self.fail.valid),
-                        position.eq(self.fail.payload.position),
-                        status.eq(self.fail.payload.status),
-                    ]
-                    with m.If(self.fail.valid):
-                        read_list(self.fail.payload.qp)
-                    with m.Else():
-                        read_list(self.drop.payload.qp)
-                    m.next = "WALK"
-                with m.Elif(self.append.valid & self.room & ~self.appended.valid):
-                    read_list(self.append.payload.qp)
-                    m.next = "APPEND"
-            with m.State("FINISH"):
-                poke_if(0)
-                m.d.comb += looks.eq(1)
-                m.next = "IDLE"
-            with m.State("APPEND"):
-                watched = lists.read0.row.watched | (self.append.payload.entry.status != 0)
-                poke_if(self.append.payload.entry.status != 0)
-                m.d.comb += [
-                    looks.eq(1),
-                    stands.eq(lists.read0.row.used),
-                    begins.eq(~lists.read0.row.used),
-                    taken.eq(1),
-                    self.append.ready.eq(1),
-                    rows.write.index.eq(free_number),
-                    rows.write.enable.eq(1),
-                    complete.write.index.eq(free_number),
-                    complete.write.row.eq(self.append.payload.entry.complete),
-                    complete.write.enable.eq(1),
-                    statuses.write.index.eq(free_number),
-                    statuses.write.row.eq(self.append.payload.entry.status),
-                    statuses.write.enable.eq(1),
-                    links.write.index.eq(lists.read0.row.tail),
-                    links.write.row.eq(free_number),
-                    links.write.enable.eq(lists.read0.row.used),
-                    lists.write.index.eq(qp),
-                    lists.write.row.used.eq(1),
-                    lists.write.row.watched.eq(watched),
-                    lists.write.row.tail.eq(free_number),
-                    lists.write.enable.eq(1),
-                ]
-                m.d.sync += [
-                    free_head.eq(free_head + 1),
-                    self.appended.payload.eq(free_number),
-                    self.appended.valid.eq(1),
-                ]
-                with m.If(held & (qp == held_qp)):
-                    m.d.sync += [here.tail.eq(free_number), here.watched.eq(watched)]
-                    with m.If(~here.used):
-                        m.d.sync += held.eq(0)
-                    with m.Elif(here.head == here.tail):
-                        m.d.sync += held_link.eq(free_number)
-                # The free list's RAM shows the next free entry before the next append looks at it.
-                m.next = "IDLE"
-            with m.State("HEAD"):
-                m.d.sync += [
-                    used.eq(lists.read0.row.used),
-                    here.eq(lists.read0.row),
-                    here.watched.eq(lists.read0.row.watched | stopped),
-                    held_qp.eq(qp),
-                ]
-                m.d.comb += [
-                    lists.write.index.eq(qp),
-                    lists.write.row.used.eq(lists.read0.row.used),
-                    lists.write.row.watched.eq(1),
-                    stands.eq(1),
-                    lists.write.row.tail.eq(lists.read0.row.tail),
-                    lists.write.enable.eq(stopped),
-                ]
-                read_entry(lists.read0.row.head)
-                m.next = "HEAD-ROW"
-            with m.State("HEAD-ROW"):
-                m.d.comb += self.head_rsp.valid.eq(1)
-                m.d.sync += [held.eq(1), held_link.eq(links.read0.row)]
-                with m.If(self.head_rsp.ready):
-                    m.next = "IDLE"
-            with m.State("POP"):
-                m.d.sync += here.eq(lists.read0.row)
-                read_entry(lists.read0.row.head)
-                m.next = "UNLINK"
-            with m.State("UNLINK"):
-                unlink(qp, links.read0.row)
-                m.d.sync += [held_qp.eq(qp), held_link.eq(links.read0.row)]
-                m.next = "IDLE"
-                with m.If(following):
-                    m.next = "AGAIN"
-            with m.State("AGAIN"):
-                show_behind()
-            with m.State("WALK"):
-                m.d.sync += here.eq(lists.read0.row)
-                # What fails is watched; a list that is dropped is empty from now on.
-                m.d.comb += [lists.write.index.eq(qp), lists.write.enable.eq(1)]
-                with m.If(failing):
-                    m.d.comb += [
-                        stands.eq(1),
-                        lists.write.row.used.eq(lists.read0.row.used),
-                        lists.write.row.tail.eq(lists.read0.row.tail),
-                    ]
-                m.d.comb += lists.write.row.watched.eq(failing)
-                poke_if(failing)
-                read_entry(lists.read0.row.head)
-                with m.If(lists.read0.row.used):
-                    m.next = "WALK-ENTRY"
-                with m.Else():
-                    m.next = "IDLE"
-            with m.State("WALK-ENTRY"):
-                with m.If(dropping):
-                    give_back(number)
-                m.d.sync += [
-                    found.eq(rows.read0.row.position),
-                    good.eq(statuses.read0.row == 0),
-                    last.eq(number == here.tail),
-                    here.head.eq(links.read0.row),
-                ]
-                m.next = "WALK-NEXT"
-            with m.State("WALK-NEXT"):
-                m.d.comb += [
-                    named.eq(failing & (found == position)),
-                    complete.write.index.eq(number),
-                    complete.write.row.eq(1),
-                    complete.write.enable.eq(named),
-                    statuses.write.index.eq(number),
-                    statuses.write.row.eq(status),
-                    statuses.write.enable.eq(named & good),
-                ]
-                with m.If(last):
-                    m.next = "IDLE"
-                with m.Else():
-                    read_entry(here.head)
-                    m.next = "WALK-ENTRY"
-
-        with m.If(looks & lists.read0.row.watched):
+            self._begin(m, now, shown, walk, head)
+            self._extend(m, now, shown, head)
+            self._show(m, now, shown, head)
+            self._walk(m, now, walk, head)
+        with m.If(head.watched & lists.read0.row.watched):
             m.d.sync += self.poke.valid.eq(1)
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)
         return m
+
+    def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, head: Signal) -> None:
+        """The next operation begins; the completer's go first: what it takes off makes room."""
+        pop, look, fail = self.pop.payload, self.head_req.payload, self.fail.payload
+        # IDLE: takes the next operation and reads its list; ends with one, or with a pop of the
+        # list that was looked at last, which is done at once.
+        with m.State("IDLE"):
+            m.d.comb += [
+                self.pop.ready.eq(~self.poke.valid),
+                self.head_req.ready.eq(~self.poke.valid),
+            ]
+            with m.If(self.poke.valid):
+                pass  # each of these may have one to give
+            with m.Elif(self.pop.valid):
+                self._read_list(m, now, pop.qp)
+                m.d.sync += [shown.valid.eq(0), now.following.eq(pop.look)]
+                with m.If(shown.valid & (shown.qp == pop.qp)):
+                    self._unlink(m, now, head, shown.qp, shown.behind)
+                    with m.If(pop.look):
+                        self._show_behind(m, now, shown)
+                with m.Else():
+                    m.next = "POP"
+            with m.Elif(self.head_req.valid):
+                self._read_list(m, now, look.qp)
+                m.d.sync += now.stopped.eq(look.stopped)
+                m.next = "HEAD"
+            with m.Elif(self.finish.valid):
+                complete = m.submodules.pool.complete
+                m.d.comb += [
+                    self.finish.ready.eq(1),
+                    complete.index.eq(self.finish.payload.number),
+                    complete.row.eq(1),
+                    complete.enable.eq(1),
+                ]
+                self._read_list(m, now, self.finish.payload.qp)
+                m.next = "FINISH"
+            with m.Elif(self.fail.valid | self.drop.valid):
+                m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
+                m.d.sync += [
+                    shown.valid.eq(0),
+                    walk.failing.eq(self.fail.valid),
+                    walk.position.eq(fail.position),
+                    walk.status.eq(fail.status),
+                ]
+                with m.If(self.fail.valid):
+                    self._read_list(m, now, fail.qp)
+                with m.Else():
+                    self._read_list(m, now, self.drop.payload.qp)
+                m.next = "WALK"
+            with m.Elif(self.append.valid & self.room & ~self.appended.valid):
+                self._read_list(m, now, self.append.payload.qp)
+                m.next = "APPEND"
+
+    def _extend(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
+        """The requester's operations."""
+        pool, free, lists = m.submodules.pool, m.submodules.free, m.submodules.lists
+        entry, row = self.append.payload.entry, lists.read0.row
+        watched = row.watched | (entry.status != 0)
+        # FINISH: gives a poke if the list is watched; one cycle.
+        with m.State("FINISH"):
+            self._poke_if(m, 0, now.qp)
+            m.d.comb += head.watched.eq(1)
+            m.next = "IDLE"
+        # APPEND: a free entry becomes the last one of the list; one cycle. The next free one is
+        # there before the next append looks at it.
+        with m.State("APPEND"):
+            self._poke_if(m, entry.status != 0, now.qp)
+            m.d.comb += [
+                head.watched.eq(1),
+                head.stands.eq(row.used),
+                head.begins.eq(~row.used),
+                free.take.eq(1),
+                self.append.ready.eq(1),
+                pool.write.index.eq(free.number),
+                pool.write.row.eq(entry),
+                pool.write.enable.eq(1),
+                pool.link.index.eq(row.tail),
+                pool.link.row.eq(free.number),
+                pool.link.enable.eq(row.used),
+                lists.write.index.eq(now.qp),
+                lists.write.row.used.eq(1),
+                lists.write.row.watched.eq(watched),
+                lists.write.row.tail.eq(free.number),
+                lists.write.enable.eq(1),
+            ]
+            m.d.sync += [self.appended.payload.eq(free.number), self.appended.valid.eq(1)]
+            with m.If(shown.valid & (now.qp == shown.qp)):
+                m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
+                with m.If(~now.list.used):
+                    m.d.sync += shown.valid.eq(0)
+                with m.Elif(now.list.head == now.list.tail):
+                    m.d.sync += shown.behind.eq(free.number)
+            m.next = "IDLE"
+
+    def _show(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
+        """The completer's operations."""
+        pool, lists = m.submodules.pool, m.submodules.lists
+        row = lists.read0.row
+        # HEAD: reads the oldest entry, and notes that the list is watched if the completer has
+        # stopped; one cycle.
+        with m.State("HEAD"):
+            m.d.sync += [
+                now.used.eq(row.used),
+                now.list.eq(row),
+                now.list.watched.eq(row.watched | now.stopped),
+                shown.qp.eq(now.qp),
+            ]
+            m.d.comb += [
+                lists.write.index.eq(now.qp),
+                lists.write.row.used.eq(row.used),
+                lists.write.row.watched.eq(1),
+                head.stands.eq(1),
+                lists.write.row.tail.eq(row.tail),
+                lists.write.enable.eq(now.stopped),
+            ]
+            self._read_entry(m, now, row.head)
+            m.next = "HEAD-ROW"
+        # HEAD-ROW: shows it; ends when it is taken.
+        with m.State("HEAD-ROW"):
+            m.d.comb += self.head_rsp.valid.eq(1)
+            m.d.sync += [shown.valid.eq(1), shown.behind.eq(pool.behind)]
+            with m.If(self.head_rsp.ready):
+                m.next = "IDLE"
+        # POP: reads the oldest entry, for what is behind it; one cycle.
+        with m.State("POP"):
+            m.d.sync += now.list.eq(row)
+            self._read_entry(m, now, row.head)
+            m.next = "UNLINK"
+        # UNLINK: takes it off the list; one cycle.
+        with m.State("UNLINK"):
+            self._unlink(m, now, head, now.qp, pool.behind)
+            m.d.sync += [shown.qp.eq(now.qp), shown.behind.eq(pool.behind)]
+            m.next = "IDLE"
+            with m.If(now.following):
+                m.next = "AGAIN"
+        # AGAIN: reads the entry behind it; one cycle.
+        with m.State("AGAIN"):
+            self._show_behind(m, now, shown)
+
+    def _walk(self, m: Module, now: Signal, walk: Signal, head: Signal) -> None:
+        """A walk along the list: for the entry that has failed, or to give all entries back."""
+        pool, lists = m.submodules.pool, m.submodules.lists
+        row, named = lists.read0.row, Signal()
+        # WALK: reads the oldest entry; one cycle. What fails is watched; a list that is dropped is
+        # empty from now on.
+        with m.State("WALK"):
+            m.d.sync += now.list.eq(row)
+            m.d.comb += [
+                lists.write.index.eq(now.qp),
+                lists.write.row.watched.eq(walk.failing),
+                lists.write.enable.eq(1),
+            ]
+            with m.If(walk.failing):
+                m.d.comb += [
+                    head.stands.eq(1),
+                    lists.write.row.used.eq(row.used),
+                    lists.write.row.tail.eq(row.tail),
+                ]
+            self._poke_if(m, walk.failing, now.qp)
+            self._read_entry(m, now, row.head)
+            m.next = "IDLE"
+            with m.If(row.used):
+                m.next = "WALK-ENTRY"
+        # WALK-ENTRY: looks at the entry, which is free again if the list is dropped; one cycle.
+        with m.State("WALK-ENTRY"):
+            with m.If(~walk.failing):
+                self._give_back(m, now)
+            m.d.sync += [
+                walk.found.eq(pool.entry.position),
+                walk.good.eq(pool.entry.status == 0),
+                walk.last.eq(now.number == now.list.tail),
+                now.list.head.eq(pool.behind),
+            ]
+            m.next = "WALK-NEXT"
+        # WALK-NEXT: the one that has failed gets its status, and the next one is read; one cycle.
+        # The walk ends with the last one.
+        with m.State("WALK-NEXT"):
+            m.d.comb += [
+                named.eq(walk.failing & (walk.found == walk.position)),
+                pool.complete.index.eq(now.number),
+                pool.complete.row.eq(1),
+                pool.complete.enable.eq(named),
+                pool.status.index.eq(now.number),
+                pool.status.row.eq(walk.status),
+                pool.status.enable.eq(named & walk.good),
+            ]
+            m.next = "IDLE"
+            with m.If(~walk.last):
+                self._read_entry(m, now, now.list.head)
+                m.next = "WALK-ENTRY"
+
+    def _read_list(self, m: Module, now: Signal, qp: Value) -> None:
+        """Read the list of ``qp``, which is worked on from now on."""
+        read = m.submodules.lists.read0
+        m.d.comb += [read.index.eq(qp), read.enable.eq(1)]
+        m.d.sync += now.qp.eq(qp)
+
+    def _read_entry(self, m: Module, now: Signal, number: Value) -> None:
+        """Read an entry of the list."""
+        pool = m.submodules.pool
+        m.d.comb += [pool.number.eq(number), pool.enable.eq(1)]
+        m.d.sync += now.number.eq(number)
+
+    def _give_back(self, m: Module, now: Signal) -> None:
+        """The entry that was read last is free."""
+        free = m.submodules.free
+        m.d.comb += [free.give.eq(1), free.given.eq(now.number)]
+
+    def _poke_if(self, m: Module, watched: Value | int, qp: Value) -> None:
+        m.d.sync += self.poke.payload.qp.eq(qp)
+        with m.If(watched):
+            m.d.sync += self.poke.valid.eq(1)
+
+    def _unlink(self, m: Module, now: Signal, head: Signal, qp: Value, behind: Value) -> None:
+        """Take the entry that was read last off the head of its list, if there is one."""
+        write, more = m.submodules.lists.write, now.list.head != now.list.tail
+        with m.If(now.list.used):
+            self._give_back(m, now)
+            m.d.comb += [
+                write.index.eq(qp),
+                write.row.used.eq(more),
+                write.row.watched.eq(now.list.watched),
+                write.row.tail.eq(now.list.tail),
+                write.enable.eq(1),
+                head.follows.eq(1),
+                head.behind.eq(behind),
+            ]
+            self._poke_if(m, now.list.watched & more, qp)
+
+    def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
+        """Show the entry behind the one that is taken off the list."""
+        left = now.list.used & (now.list.head != now.list.tail)
+        m.d.sync += [
+            now.used.eq(left),
+            now.list.used.eq(left),
+            now.list.head.eq(shown.behind),
+        ]
+        self._read_entry(m, now, shown.behind)
+        m.next = "HEAD-ROW"

@@ -27,7 +27,7 @@ class QpCounters(wiring.Component):
     the index is ``QP_COUNTER_SLOTS`` times the pair plus the counter. A write replaces a word.
     ``ready`` Out: the clearing after reset is done.
     Latency: 7 cycles until an event is counted, 3 for a read. Throughput: an event in 2 cycles, a
-    clear in 17. The receive side needs 4 cycles and more for a packet, which causes one event, and
+    clear in 17. The receive side needs 3 cycles and more for a packet, which causes one event, and
     3 at the most when it breaks its QP; no more than 35 come at once, so none is ever lost.
     Errors: none; words wrap at 2**32. Reset: every QP reads 0.
     """

@@ -27,7 +27,7 @@ from .commit import Commit
 from .completer import Completer
 from .dropper import Dropper
 from .intake import Intake
-from .outstanding import Look, Pop
+from .outstanding_types import Look, Pop
 from .receive_types import (
     Counted,
     Counters,
@@ -66,7 +66,7 @@ class Receive(wiring.Component):
     see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
-    in 4 cycles for a WRITE, 7 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
+    in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
     each with the waits for fetch and table, but not for checks: up to 32 are pending, of them 16
     that read a line. Of ACKs that wait the last one counts (``merged_acks``). Packets and pokes
     alternate when both wait. Errors: a packet that is not for a QP in the right state is dropped

@@ -9,7 +9,7 @@ from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
 
-from .outstanding import Fail, Finish
+from .outstanding_types import Fail, Finish
 
 __all__ = ["Handed", "RequestChecks"]
 

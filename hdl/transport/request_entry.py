@@ -8,7 +8,7 @@ from hdl.common.skid import Register
 from hdl.ports.jobs import SendFetched
 from hdl.ports.rows import QpCfg, QpTx
 
-from .outstanding import Append
+from .outstanding_types import Append
 
 __all__ = ["RequestEntry"]
 

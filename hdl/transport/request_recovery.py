@@ -9,7 +9,7 @@ from hdl.common.skid import Register
 from hdl.ports.jobs import FetchStatus, Restart, Rewind, SendFetched
 from hdl.ports.rows import QpTx
 
-from .outstanding import Fail
+from .outstanding_types import Fail
 
 __all__ = ["Recovery", "RequestRecovery"]
 

@@ -10,7 +10,7 @@ from hdl.ports.jobs import Restart, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
-from .outstanding import Append, Fail, Finish
+from .outstanding_types import Append, Fail, Finish
 from .request_admission import RequestAdmission
 from .request_checks import RequestChecks
 from .request_entry import RequestEntry

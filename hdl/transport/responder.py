@@ -45,7 +45,7 @@ class Responder(wiring.Component):
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
-    Latency: 3 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
+    Latency: 2 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
     and one for each resource held. Throughput: one packet at a time; ``i`` has its payload a cycle
     before it is valid.
     Errors: all answers are in ``pending.events``; a QP that fails here gets ``error`` in its row.
@@ -77,6 +77,8 @@ class Responder(wiring.Component):
         outcome, fetched = verdict.outcome, verdict.fetched
         facts_now = request_facts(m, work)
         updating, asking = Signal(), Signal()
+        placed, recorded = Signal(), Signal()  # the job, and the record, have been taken before
+        job_gone, record_gone = placed | self.job.ready, recorded | self.pending.ready
         m.d.comb += self.fetch_req.valid.eq(asking)  # a register: its taker looks up much at once
         with m.If(self.fetch_req.ready):
             m.d.sync += asking.eq(0)
@@ -150,16 +152,14 @@ class Responder(wiring.Component):
             with m.State("NOTHING"):
                 m.d.comb += self.i.ready.eq(1)
                 m.next = "IDLE"
-            # JOB: says where the payload goes; ends when the scatter takes the job.
+            # JOB: says where the payload goes, hands over the record, and writes the speculative
+            # row; ends when scatter and commit stage have both taken theirs.
             with m.State("JOB"):
-                m.d.comb += self.job.valid.eq(1)
-                with m.If(self.job.ready):
-                    m.next = "UPDATE"
-            # UPDATE: writes the speculative row and hands over the record; ends when that is taken.
-            with m.State("UPDATE"):
-                m.d.comb += self.pending.valid.eq(1)
-                with m.If(self.pending.ready):
-                    m.d.comb += updating.eq(1)
+                m.d.comb += [self.job.valid.eq(~placed), self.pending.valid.eq(~recorded)]
+                m.d.comb += updating.eq(self.pending.valid & self.pending.ready)
+                m.d.sync += [placed.eq(job_gone), recorded.eq(record_gone)]
+                with m.If(job_gone & record_gone):
+                    m.d.sync += [placed.eq(0), recorded.eq(0)]
                     with m.If((outcome == Outcome.FAIL) | (outcome == Outcome.FLUSH)):
                         m.next = "REPOKE"
                     with m.Else():

@@ -7,6 +7,7 @@ from amaranth.hdl import Assert, Assume, Module, Signal
 
 from hdl.common.activation import ActivationList
 from hdl.common.drain import Drain
+from hdl.common.free_list import FreeList
 from hdl.common.quiesce import Quiesce
 from hdl.queues.lines import FreeLines
 from tests.force import Force, stuck
@@ -51,6 +52,31 @@ def _lines_come(m: Module) -> None:
     with m.Else():
         m.d.sync += idle.eq(0)
     m.d.comb += [Assume(~dut.i.valid | (out != 0)), Assert(idle < 2)]
+
+
+def _entries(m: Module) -> None:
+    """A user takes entries and gives them back, in any order, as the list allows."""
+    m.submodules.dut = dut = FreeList(entries=LINES)
+    out, wait = Signal(LINES), Signal(range(FreeList.LATENCY))  # with the user; cycles to wait
+    take_now, give_now = any_signal(m, 1, "take"), any_signal(m, 1, "give")
+    given = any_signal(m, len(dut.given), "given")
+    m.d.comb += [
+        dut.take.eq(take_now & ~give_now & dut.ready & (wait == 0) & dut.room),
+        dut.give.eq(give_now & dut.ready & out.bit_select(given, 1)),
+        dut.given.eq(given),
+        Assert(~dut.take | ~out.bit_select(dut.number, 1)),
+        Assert(~dut.ready | (dut.room == ~out.all())),
+    ]
+    with m.If(dut.take):
+        m.d.sync += wait.eq(FreeList.LATENCY - 1)
+    with m.Elif(wait > 1):
+        m.d.sync += wait.eq(wait - 1)
+    with m.Else():
+        m.d.sync += wait.eq(dut.give)
+    with m.If(dut.take):
+        m.d.sync += out.bit_select(dut.number, 1).eq(1)
+    with m.If(dut.give):
+        m.d.sync += out.bit_select(given, 1).eq(0)
 
 
 def _activation(m: Module) -> None:
@@ -138,6 +164,12 @@ PROOFS = (
         _lines_come,
         Force("hdl.queues.lines:FreeLines", "returned.i.valid", stuck(0)),
         depth=24,
+    ),
+    Proof(
+        "free-entries",
+        "No entry of a pool is given twice, and there is one as long as not all are out.",
+        _entries,
+        Force("hdl.common.free_list:FreeList", "given", stuck(0)),
     ),
     Proof(
         "activation",

@@ -630,14 +630,14 @@ async def cycles(dut):
     """Cycles from one packet to the next of the same QP, each check 12 cycles after its job."""
     first = True
     for name, most, sends, make in (
-        ("WRITE", 4.2, [], lambda p: p.packet(0x0A, length=100, dma_length=100)),
-        ("SEND", 7.2, [], lambda p: p.packet(0x04, length=256)),
-        ("READ request", 4.2, [], lambda p: p.packet(READ, dma_length=256)),
-        ("duplicate", 4.2, [], lambda p: p.packet(0x0A, ahead=-50, length=10, dma_length=10)),
-        ("lost duplicate", 8, [], lambda p: p.packet(READ, ahead=-96, dma_length=3001)),
-        ("drop", 7, [], lambda p: p.packet(0x04, dest_qp=9)),
+        ("WRITE", 3.2, [], lambda p: p.packet(0x0A, length=100, dma_length=100)),
+        ("SEND", 6.2, [], lambda p: p.packet(0x04, length=256)),
+        ("READ request", 3.2, [], lambda p: p.packet(READ, dma_length=256)),
+        ("duplicate", 3.2, [], lambda p: p.packet(0x0A, ahead=-50, length=10, dma_length=10)),
+        ("lost duplicate", 6.2, [], lambda p: p.packet(READ, ahead=-96, dma_length=3001)),
+        ("drop", 6.2, [], lambda p: p.packet(0x04, dest_qp=9)),
         ("NAK 60h", 8.5, [(2, 1)], lambda p: p.answer(syndrome=0x60)),
-        ("READ response", 16, [(4, 256)] * 16, lambda p: p.answer(0x10, length=256)),
+        ("READ response", 7, [(4, 256)] * 16, lambda p: p.answer(0x10, length=256)),
     ):
         h = Overlap(dut)
         make_qp(h.world, QP, max_dest_rd_atomic=8)

@@ -1,0 +1,66 @@
+"""Which entries of a pool are free."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from .ram import Ram
+
+__all__ = ["FreeList"]
+
+
+class FreeList(wiring.Component):
+    """Hands out the numbers of ``entries`` entries, each to one user at a time, oldest first.
+
+    Members: ``room``: an entry is free; ``number`` is the next one. ``take`` (a cycle, with
+    ``room``): ``number`` is the user's now. ``give`` (a cycle, not with ``take``): ``given`` is
+    free again.
+    Latency: ``take`` may come ``LATENCY`` cycles after another one, and 2 after ``give`` to an
+    empty list. Throughput: an entry in ``LATENCY`` cycles. Errors: none; the user must keep to
+    this. Reset: ``entries`` cycles until ``ready``; then all are free.
+    """
+
+    #: Cycles from ``take`` to the next ``number``.
+    LATENCY = 3
+
+    def __init__(self, *, entries: int):
+        if entries < 2 or entries & (entries - 1):
+            raise ValueError(f"Entries must be a power of two, at least 2, not {entries!r}")
+        self._entries, bits = entries, ceil_log2(entries)
+        super().__init__(
+            {
+                "room": Out(1),
+                "number": Out(bits),
+                "take": In(1),
+                "give": In(1),
+                "given": In(bits),
+                "ready": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        bits = ceil_log2(self._entries)
+        m.submodules.ring = ring = Ram(shape=bits, depth=self._entries)
+        head, tail, count = Signal(bits), Signal(bits), Signal(range(self._entries + 1))
+        more, fewer = count + 1, count - 1
+        m.d.comb += [
+            ring.read0.index.eq(head),
+            ring.read0.enable.eq(1),
+            ring.write.index.eq(tail),
+            ring.write.row.eq(Mux(self.ready, self.given, tail)),
+            ring.write.enable.eq(self.give | ~self.ready),
+            self.room.eq(count != 0),
+        ]
+        # A register behind the RAM, whose output is late.
+        m.d.sync += self.number.eq(ring.read0.row)
+        with m.If(ring.write.enable):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(self.take):
+            m.d.sync += head.eq(head + 1)
+        with m.If(~self.ready):
+            m.d.sync += [count.eq(self._entries), self.ready.eq(tail == self._entries - 1)]
+        with m.Elif(self.give | self.take):  # which come late
+            m.d.sync += count.eq(Mux(self.take, fewer, more))
+        return m

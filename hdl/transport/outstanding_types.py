@@ -1,0 +1,46 @@
+"""What is asked of the outstanding table."""
+
+from amaranth.lib import data
+
+from hdl.ports.rows import Outstanding
+
+__all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
+
+
+class Append(data.Struct):
+    """Append ``entry`` to the list of ``qp``; answered with its number in the pool."""
+
+    qp: 14
+    entry: Outstanding
+
+
+class Finish(data.Struct):
+    """Every packet of pool entry ``number`` of ``qp`` has been sent: its ``complete`` becomes 1."""
+
+    qp: 14
+    number: 16
+
+
+class Fail(data.Struct):
+    """The entry of ``qp`` at send-queue ``position`` has failed: complete, with ``status``.
+
+    Nothing happens if there is none any more, or it has failed already."""
+
+    qp: 14
+    position: 16
+    status: 8
+
+
+class Look(data.Struct):
+    """Show the oldest entry of ``qp``. ``stopped``: the asker would finish every entry that is
+    complete, whatever it was sent for; who changes the list from now on must wake it."""
+
+    qp: 14
+    stopped: 1
+
+
+class Pop(data.Struct):
+    """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``."""
+
+    qp: 14
+    look: 1
