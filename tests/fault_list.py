@@ -609,7 +609,7 @@ FAULTS = (
     Fault(
         name="old-sink-kept",
         what="the sink of a READ is found however long ago it was told",
-        force=Force("hdl.queues.read_sinks:ReadSinks", "now", stuck(0)),
+        force=Force("hdl.queues.sink_ages:SinkAges", "now", stuck(0)),
         tests=RECV,
     ),
     Fault(

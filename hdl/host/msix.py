@@ -65,35 +65,14 @@ class Msix(wiring.Component):
         table_waits, pending_waits, flush_waits = Signal(), Signal(), Signal()
         busy = table_waits | pending_waits | flush_waits
 
-        for port, waits in ((self.table, table_waits), (self.pending, pending_waits)):
-            m.d.sync += port.done.eq(0)
-            with m.If(port.start):
-                m.d.sync += waits.eq(1)
-        with m.If(self.flush):
-            m.d.sync += flush_waits.eq(1)
-
-        beat = self.write.beat
-        full = Signal()
-        message = Signal(data.StructLayout({"address": 64, "data": 32}), reset_less=True)
-        m.d.comb += [
-            beat.valid.eq(full),
-            beat.payload.stream_id.eq(STREAM_DATA),
-            beat.payload.function.eq(FUNCTION_RDMA),
-            beat.payload.addr.eq(message.address),
-            beat.payload.data.eq(message.data),
-            beat.payload.keep.eq(0b1111),
-            beat.payload.first.eq(1),
-            beat.payload.last.eq(1),
-        ]
-        with m.If(beat.ready):
-            m.d.sync += full.eq(0)
-
+        message, full = self._message(m, (table_waits, pending_waits, flush_waits))
         open_, entry, bit = Signal(), entries.read0.row, Signal()
         m.d.comb += [
             open_.eq(self.enable & ~self.mask),
             bit.eq(bits.read0.row.bit_select(index[:5], 1)),
         ]
         with m.FSM(name="vector", init="CLEAR"):
+            # CLEAR: masks one entry after the other; ends with the last one.
             with m.State("CLEAR"):
                 m.d.comb += [
                     entries.write.index.eq(index),
@@ -104,11 +83,14 @@ class Msix(wiring.Component):
                 with m.If(index == vectors - 1):
                     m.d.sync += index.eq(0)
                     m.next = "FLUSH"
+            # FLUSH: clears the pending bits, a word a cycle; ends with the last one.
             with m.State("FLUSH"):
                 m.d.comb += [bits.write.index.eq(index), bits.write.enable.eq(1)]
                 m.d.sync += [index.eq(index + 1), flush_waits.eq(0), count.eq(0)]
                 with m.If(index == words - 1):
                     m.next = "IDLE"
+            # IDLE: takes a flush, an access, an interrupt, or the next vector of the scan; ends
+            # with one.
             with m.State("IDLE"):
                 m.d.comb += self.i.ready.eq(~busy)
                 m.d.comb += [entries.read0.enable.eq(1), bits.read0.enable.eq(1)]
@@ -141,8 +123,9 @@ class Msix(wiring.Component):
                         scanning.eq(1),
                     ]
                     m.next = "LOOKUP"
+            # LOOKUP: sends an interrupt that is wanted, new or found pending by the scan, or notes
+            # it as pending; one cycle.
             with m.State("LOOKUP"):
-                # Wanted: a new interrupt, or a pending one found by the scan.
                 m.d.comb += bits.write.index.eq(index[5:])
                 place = Const(1, 32) << index[:5]
                 with m.If(open_ & ~entry.masked & ~full):
@@ -165,10 +148,12 @@ class Msix(wiring.Component):
                     ]
                     m.d.sync += count.eq(count + 1)
                 m.next = "IDLE"
+            # TABLE: answers an access to the table; one cycle.
             with m.State("TABLE"):
                 self._table(m, entries, entry)
                 m.d.sync += table_waits.eq(0)
                 m.next = "IDLE"
+            # PENDING: answers an access to the pending bits; one cycle.
             with m.State("PENDING"):
                 exists = self.pending.addr[2:] < words
                 m.d.sync += [
@@ -178,6 +163,35 @@ class Msix(wiring.Component):
                 ]
                 m.next = "IDLE"
         return m
+
+    def _message(self, m: Module, waits) -> tuple[Signal, Signal]:
+        """Note what waits for the machine, and send the message that is ready.
+
+        Returns the message, and whether there is one."""
+        table_waits, pending_waits, flush_waits = waits
+        for port, waiting in ((self.table, table_waits), (self.pending, pending_waits)):
+            m.d.sync += port.done.eq(0)
+            with m.If(port.start):
+                m.d.sync += waiting.eq(1)
+        with m.If(self.flush):
+            m.d.sync += flush_waits.eq(1)
+
+        beat = self.write.beat
+        full = Signal()
+        message = Signal(data.StructLayout({"address": 64, "data": 32}), reset_less=True)
+        m.d.comb += [
+            beat.valid.eq(full),
+            beat.payload.stream_id.eq(STREAM_DATA),
+            beat.payload.function.eq(FUNCTION_RDMA),
+            beat.payload.addr.eq(message.address),
+            beat.payload.data.eq(message.data),
+            beat.payload.keep.eq(0b1111),
+            beat.payload.first.eq(1),
+            beat.payload.last.eq(1),
+        ]
+        with m.If(beat.ready):
+            m.d.sync += full.eq(0)
+        return message, full
 
     def _table(self, m: Module, entries: Ram, entry) -> None:
         """Answer an access to the table; its entry is at the RAM's output."""

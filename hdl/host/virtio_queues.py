@@ -76,21 +76,7 @@ class VirtioQueues(wiring.Component):
             shape=stored, depth=queues, reads=self._reads + 1, earlier=range(self._reads + 1)
         )
         m.submodules.resets = resets = StreamFifo(shape=16, depth=RESETS)
-        for i in range(self._reads):
-            port, copy = getattr(self, f"queue_read{i}"), getattr(rows, f"read{i}")
-            m.d.comb += [
-                copy.index.eq(port.index),
-                copy.enable.eq(port.enable),
-                port.row.eq(copy.row.row),
-            ]
-        # Its engine reads one row only, so it needs no copy of tens of thousands of rows.
-        m.submodules.control = control = Ram(shape=QueueRow, depth=1, earlier=(0,))
-        m.d.comb += [
-            control.write.row.eq(rows.write.row.row),
-            control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
-            control.read0.enable.eq(self.control_read.enable),
-            self.control_read.row.eq(control.read0.row),
-        ]
+        self._copies(m, rows)
         own = getattr(rows, f"read{self._reads}")
         row = Signal(stored, reset_less=True)  # the one that is accessed
         empty = Signal(stored)
@@ -108,26 +94,14 @@ class VirtioQueues(wiring.Component):
         with m.If(self.port.start):
             m.d.sync += waiting.eq(1)
 
-        # One queue at a time is reset; the next one waits in the FIFO.
-        offered, under_reset, reset_done = Signal(), Signal(), Signal()
-        m.d.comb += [
-            self.queue_reset.valid.eq(offered),
-            self.queue_reset.payload.eq(resets.o.payload),
-            resets.i.payload.eq(self.select),
-        ]
-        with m.If(offered & self.queue_reset.ready):
-            m.d.sync += [offered.eq(0), under_reset.eq(1)]
-        with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done):
-            m.d.sync += offered.eq(1)
-        # The engine that takes it may have done it already.
-        with m.If((under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done):
-            m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
-
+        offered, under_reset, reset_done = self._resets(m, resets)
         changed = Signal(stored)
         value = Signal(32, reset_less=True)  # the word that is accessed, as it was
         self._registers(m, row, changed, value)
         acting = Signal()  # the row of the access is there
         with m.FSM(name="rows", init="CLEAR"):
+            # CLEAR: writes an empty row for one queue after the other, and forgets resets; ends
+            # with the last one.
             with m.State("CLEAR"):
                 m.d.comb += [
                     self.clearing.eq(1),
@@ -148,6 +122,7 @@ class VirtioQueues(wiring.Component):
                         self.port.done.eq(1),
                         self.port.read_data.eq(0),
                     ]
+            # IDLE: takes an access, the end of a reset, or the firmware's program; ends with one.
             with m.State("IDLE"):
                 m.d.sync += index.eq(0)
                 with m.If(self.clear):
@@ -166,18 +141,23 @@ class VirtioQueues(wiring.Component):
                 with m.Elif((self.program.read | self.program.write) & ~self.program.done):
                     m.d.comb += [own.index.eq(self.program.index), own.enable.eq(1)]
                     m.next = "LOAD-PROGRAM"
+            # LOAD: keeps the row of the queue that is accessed; one cycle.
             with m.State("LOAD"):
                 m.d.sync += row.eq(own.row)
                 m.next = "SHOW"
+            # SHOW: the word that is read becomes known; one cycle.
             with m.State("SHOW"):
                 m.next = "ACCESS"
+            # LOAD-PROGRAM: keeps the row that the firmware asks for; one cycle.
             with m.State("LOAD-PROGRAM"):
                 m.d.sync += row.eq(own.row)
                 m.next = "PROGRAM"
+            # ACCESS: reads the word and changes the row; one cycle.
             with m.State("ACCESS"):
                 m.d.comb += acting.eq(self.port.write & exists)
                 m.d.sync += [row.eq(changed), self.port.read_data.eq(Mux(exists, value, 0))]
                 m.next = "STORE"
+            # STORE: writes the row and answers; one cycle.
             with m.State("STORE"):
                 m.d.comb += [
                     rows.write.index.eq(self.select),
@@ -186,6 +166,7 @@ class VirtioQueues(wiring.Component):
                 ]
                 m.d.sync += [waiting.eq(0), self.port.done.eq(1)]
                 m.next = "IDLE"
+            # PROGRAM: answers the firmware, and writes what it may write; one cycle.
             with m.State("PROGRAM"):
                 m.d.comb += [
                     self.program.done.eq(1),
@@ -197,7 +178,48 @@ class VirtioQueues(wiring.Component):
                 m.next = "IDLE"
         m.d.comb += self.program.read_row.eq(row.row)
 
-        # Side effects of an access, apart from the row itself.
+        self._effects(m, resets, row, changed, acting)
+        return m
+
+    def _copies(self, m: Module, rows) -> None:
+        """The rows as the engines read them."""
+        for i in range(self._reads):
+            port, copy = getattr(self, f"queue_read{i}"), getattr(rows, f"read{i}")
+            m.d.comb += [
+                copy.index.eq(port.index),
+                copy.enable.eq(port.enable),
+                port.row.eq(copy.row.row),
+            ]
+        # Its engine reads one row only, so it needs no copy of tens of thousands of rows.
+        m.submodules.control = control = Ram(shape=QueueRow, depth=1, earlier=(0,))
+        m.d.comb += [
+            control.write.row.eq(rows.write.row.row),
+            control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
+            control.read0.enable.eq(self.control_read.enable),
+            self.control_read.row.eq(control.read0.row),
+        ]
+
+    def _resets(self, m: Module, resets) -> tuple[Signal, Signal, Signal]:
+        """One queue at a time is reset; the next one waits in the FIFO.
+
+        Returns whether a reset is offered to the engines, is being done, and has been done."""
+        offered, under_reset, reset_done = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.queue_reset.valid.eq(offered),
+            self.queue_reset.payload.eq(resets.o.payload),
+            resets.i.payload.eq(self.select),
+        ]
+        with m.If(offered & self.queue_reset.ready):
+            m.d.sync += [offered.eq(0), under_reset.eq(1)]
+        with m.Elif(resets.o.valid & ~offered & ~under_reset & ~reset_done):
+            m.d.sync += offered.eq(1)
+        # The engine that takes it may have done it already.
+        with m.If((under_reset | (offered & self.queue_reset.ready)) & self.queue_reset_done):
+            m.d.sync += [under_reset.eq(0), reset_done.eq(1)]
+        return offered, under_reset, reset_done
+
+    def _effects(self, m: Module, resets, row, changed, acting: Signal) -> None:
+        """What an access does beside changing the row."""
         enabling, restarting = Signal(), Signal()
         m.d.comb += [
             enabling.eq(acting & self._written(COMMON("queue_enable"), 1) & ~row.row.enabled),
@@ -216,7 +238,6 @@ class VirtioQueues(wiring.Component):
             m.d.comb += changed.resetting.eq(1)
         with m.If(enabling & ~self._misaligned(row.row)):
             m.d.comb += changed.row.enabled.eq(1)
-        return m
 
     def _written(self, offset: int, value: int):
         """The access writes ``value`` to the 16-bit field at ``offset``."""

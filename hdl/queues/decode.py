@@ -77,27 +77,72 @@ class WqeDecode(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        header = Signal(64 * _HEADER_WORDS)
+        header = Signal(64 * _HEADER_WORDS)  # stays until the result has been taken
         length = Signal(self._length_bits, reset_less=True)
-
-        def field(struct, name):
-            start = 8 * struct.offset(name)
-            return header[start : start + 8 * struct.place(name).size]
-
-        flags = field(POST_SEND, "send_flags")
-        num_sge, inline = Signal(32), Signal()
-        m.d.comb += [
-            num_sge.eq(field(POST_SEND, "num_sge")),
-            inline.eq(~self.receive & ((flags & SendFlags.INLINE) != 0)),
-        ]
-
         # Words of the element, then two of zeros that push out the last slot.
         word, step = Signal(64), Signal()
         number = Signal(8)  # of the word; stops at its largest value
-        before = Signal(64, reset_less=True)
-        pushes = Signal(2)
-        done = Signal()
+        pushes, done = Signal(2), Signal()
+        with m.If(step):
+            with m.If(number != 0xFF):
+                m.d.sync += number.eq(number + 1)
+            with m.Switch(number):
+                for i in range(_HEADER_WORDS):
+                    with m.Case(i):
+                        m.d.sync += header[64 * i : 64 * (i + 1)].eq(word)
+        slot_valid, fresh = self._slots(m, word, number, step)
+        # Sum of the lengths, when a slot that holds an SGE has been built.
+        sum_, num_sge = Signal(38), self._field(header, POST_SEND, "num_sge")  # of 32 slots
+        slot = self.slot.payload
+        counts = fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5]))
+        add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
+        conclude = self._result(m, header, length, sum_)
 
+        with m.FSM(name="state"):
+            # WORDS: takes the element's words; ends with the last one.
+            with m.State("WORDS"):
+                m.d.comb += [
+                    word.eq(self.i.payload.data),
+                    self.i.ready.eq(~slot_valid | self.slot.ready),
+                    step.eq(self.i.valid & self.i.ready),
+                ]
+                m.d.sync += [length.eq(self.length), pushes.eq(2)]
+                with m.If(self.length[self._length_bits :].any()):
+                    m.d.sync += length.eq(~0)
+                with m.If(step & self.i.payload.last):
+                    m.next = "PUSH"
+            # PUSH: pushes the last slot out; ends when it has been taken and counted.
+            with m.State("PUSH"):
+                m.d.comb += step.eq((pushes != 0) & (~slot_valid | self.slot.ready))
+                m.d.sync += pushes.eq(pushes - step)
+                with m.If((pushes == 0) & ~slot_valid & ~fresh):
+                    m.next = "CHECK"
+            # CHECK: says what is wrong with the WQE; one cycle.
+            with m.State("CHECK"):
+                conclude()
+                m.next = "DONE"
+            # DONE: gives the WQE; ends when it is taken.
+            with m.State("DONE"):
+                m.d.comb += self.o.valid.eq(1)
+                with m.If(self.o.ready):
+                    m.d.comb += done.eq(1)
+                    m.next = "WORDS"
+        with m.If(done):
+            m.d.sync += [header.eq(0), number.eq(0), sum_.eq(0)]
+        return m
+
+    @staticmethod
+    def _field(header: Signal, struct, name: str):
+        """A field of the element's fixed part."""
+        start = 8 * struct.offset(name)
+        return header[start : start + 8 * struct.place(name).size]
+
+    def _slots(self, m: Module, word: Signal, number: Signal, step: Signal):
+        """Slots of 16 bytes behind the fixed part, which ends within a word.
+
+        Returns whether a slot has not been taken, and whether one has just been built."""
+        before, low = Signal(64, reset_less=True), Signal(64, reset_less=True)
+        slot, slot_valid, fresh = Signal(Slot, reset_less=True), Signal(), Signal()
         # ``aligned`` is the part's word ``part``: 8 bytes from the end of the fixed part on.
         aligned, part, in_part = Signal(64), Signal(8), Signal()
         send_word, send_byte = divmod(SEND_BYTES, 8)
@@ -114,22 +159,11 @@ class WqeDecode(wiring.Component):
                 part.eq(number - (send_word + 1)),
                 in_part.eq(number > send_word),
             ]
-        low = Signal(64, reset_less=True)
-        slot, slot_valid = Signal(Slot, reset_less=True), Signal()
-        m.d.comb += [
-            self.slot.payload.eq(slot),
-            self.slot.valid.eq(slot_valid),
-        ]
+        m.d.comb += [self.slot.payload.eq(slot), self.slot.valid.eq(slot_valid)]
         with m.If(self.slot.ready):
             m.d.sync += slot_valid.eq(0)
         with m.If(step):
             m.d.sync += before.eq(word)
-            with m.If(number != 0xFF):
-                m.d.sync += number.eq(number + 1)
-            with m.Switch(number):
-                for i in range(_HEADER_WORDS):
-                    with m.Case(i):
-                        m.d.sync += header[64 * i : 64 * (i + 1)].eq(word)
             with m.If(in_part & ~part[0]):
                 m.d.sync += low.eq(aligned)
             with m.If(in_part & part[0] & (part < 64)):
@@ -138,15 +172,18 @@ class WqeDecode(wiring.Component):
                     slot.data.eq(Cat(low, aligned)),
                     slot_valid.eq(1),
                 ]
-
-        # Sum of the lengths, when a slot that holds an SGE has been built.
-        sum_ = Signal(38)  # of 32 slots
-        fresh = Signal()
         m.d.sync += fresh.eq(step & in_part & part[0] & (part < 64))
-        counts = fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5]))
-        add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
+        return slot_valid, fresh
 
-        # The header stays until the result has been taken.
+    def _result(self, m: Module, header: Signal, length: Signal, sum_: Signal):
+        """The WQE that the fields say.
+
+        Returns a function that adds what its length and its status are."""
+
+        def field(struct, name):
+            return self._field(header, struct, name)
+
+        flags, num_sge, inline = field(POST_SEND, "send_flags"), Signal(32), Signal()
         error, total = Signal(8, reset_less=True), Signal(32, reset_less=True)
         # Bytes behind the fixed part; negative when it is not whole.
         rest = Signal(signed(self._length_bits + 1), reset_less=True)
@@ -154,6 +191,8 @@ class WqeDecode(wiring.Component):
         # The words that push out the last slot leave time for it.
         m.d.sync += rest.eq(length - Mux(self.receive, RECV_BYTES, SEND_BYTES))
         m.d.comb += [
+            num_sge.eq(field(POST_SEND, "num_sge")),
+            inline.eq(~self.receive & ((flags & SendFlags.INLINE) != 0)),
             self.o.payload.error.eq(error),
             wqe.operation.eq(decode_request(m, field(POST_SEND, "opcode")[:8])),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
@@ -185,39 +224,15 @@ class WqeDecode(wiring.Component):
             too_long.eq(Mux(inline, rest > self._max_inline, ~self.receive & exceeds)),
         ]
 
-        with m.FSM(name="state"):
-            with m.State("WORDS"):
-                m.d.comb += [
-                    word.eq(self.i.payload.data),
-                    self.i.ready.eq(~slot_valid | self.slot.ready),
-                    step.eq(self.i.valid & self.i.ready),
-                ]
-                m.d.sync += [length.eq(self.length), pushes.eq(2)]
-                with m.If(self.length[self._length_bits :].any()):
-                    m.d.sync += length.eq(~0)
-                with m.If(step & self.i.payload.last):
-                    m.next = "PUSH"
-            with m.State("PUSH"):
-                m.d.comb += step.eq((pushes != 0) & (~slot_valid | self.slot.ready))
-                m.d.sync += pushes.eq(pushes - step)
-                with m.If((pushes == 0) & ~slot_valid & ~fresh):
-                    m.next = "CHECK"
-            with m.State("CHECK"):
-                m.d.sync += total.eq(Mux(inline, rest, sum_))
-                with m.If(~inline & sum_[32:].any()):
-                    m.d.sync += total.eq(0xFFFF_FFFF)
-                with m.If(contradiction):
-                    m.d.sync += error.eq(WcStatus.LOC_QP_OP_ERR)
-                with m.Elif(too_long):
-                    m.d.sync += error.eq(WcStatus.LOC_LEN_ERR)
-                with m.Else():
-                    m.d.sync += error.eq(WcStatus.SUCCESS)
-                m.next = "DONE"
-            with m.State("DONE"):
-                m.d.comb += self.o.valid.eq(1)
-                with m.If(self.o.ready):
-                    m.d.comb += done.eq(1)
-                    m.next = "WORDS"
-        with m.If(done):
-            m.d.sync += [header.eq(0), number.eq(0), sum_.eq(0)]
-        return m
+        def conclude() -> None:
+            m.d.sync += total.eq(Mux(inline, rest, sum_))
+            with m.If(~inline & sum_[32:].any()):
+                m.d.sync += total.eq(0xFFFF_FFFF)
+            with m.If(contradiction):
+                m.d.sync += error.eq(WcStatus.LOC_QP_OP_ERR)
+            with m.Elif(too_long):
+                m.d.sync += error.eq(WcStatus.LOC_LEN_ERR)
+            with m.Else():
+                m.d.sync += error.eq(WcStatus.SUCCESS)
+
+        return conclude

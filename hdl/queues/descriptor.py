@@ -86,8 +86,12 @@ class ShortDescriptors(wiring.Component):
             connect(m, guessing.o, guesses.i)
         else:
             connect(m, flow.read_client, flipped(self.read_client))
+        self._ask(m, waits, flow)
+        self._take(m, waits, flow)
+        return m
 
-        # Ask.
+    def _ask(self, m: Module, waits, flow) -> None:
+        """Ask for the descriptor of a head, unless it was guessed right or there is none."""
         found, found_valid = Signal(HeadFound, reset_less=True), Signal()
         table = Signal(Table, reset_less=True)
         outside, right, gone = Signal(), Signal(), Signal()
@@ -119,7 +123,9 @@ class ShortDescriptors(wiring.Component):
         with m.If(gone):
             m.d.sync += found_valid.eq(0)
 
-        # Take; a guess first, which is the descriptor or nothing.
+    def _take(self, m: Module, waits, flow) -> None:
+        """Take descriptors as they come; a guess first, which is the descriptor or nothing."""
+        width = self._config.width
         desc = Signal(amaranth_layout(DESC), reset_less=True)
         failed, guessed = Signal(reset_less=True), Signal()
         unfit, coming = Signal(), Signal()
@@ -130,7 +136,10 @@ class ShortDescriptors(wiring.Component):
         if self._guesses:
             m.d.comb += from_guess.eq(waited.guessed & ~guessed)
             with m.If(from_guess):
-                m.d.comb += [beat.eq(guesses.o.payload), beat_valid.eq(guesses.o.valid)]
+                m.d.comb += [
+                    beat.eq(m.submodules.guesses.o.payload),
+                    beat_valid.eq(m.submodules.guesses.o.valid),
+                ]
         bits = Signal(8 * DESC_BYTES)
         if width >= 8 * DESC_BYTES:
             m.d.comb += bits.eq(beat.data)
@@ -163,6 +172,7 @@ class ShortDescriptors(wiring.Component):
         else:
             m.d.comb += coming.eq(is_unfit(data.View(desc.shape(), bits)))
         with m.FSM(name="take"):
+            # WAIT: waits for the next descriptor; ends with it, or at once if none is read.
             with m.State("WAIT"):
                 m.d.sync += [desc.eq(bits), failed.eq(beat.error)]
                 if not self._bypass:
@@ -171,7 +181,7 @@ class ShortDescriptors(wiring.Component):
                     pass
                 if self._guesses:
                     with m.Elif(from_guess):
-                        m.d.comb += guesses.o.ready.eq(1)
+                        m.d.comb += m.submodules.guesses.o.ready.eq(1)
                         with m.If(beat_valid & beat.last):
                             m.d.sync += guessed.eq(1)
                             with m.If(waited.right):
@@ -182,9 +192,9 @@ class ShortDescriptors(wiring.Component):
                     m.d.comb += flow.o.ready.eq(1)
                     with m.If(beat_valid & beat.last):
                         m.next = "GIVE"
+            # GIVE: gives it, with what is known of it; ends when it is taken.
             with m.State("GIVE"):
                 m.d.comb += [self.o.valid.eq(1), waits.o.ready.eq(self.o.ready)]
                 m.d.sync += guessed.eq(0)
                 with m.If(self.o.ready):
                     m.next = "WAIT"
-        return m

@@ -78,31 +78,43 @@ class RingHeads(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bits, width = ceil_log2(self._lines), self._config.width
-        line_bits = BATCH * ENTRY_BITS
+        bits = ceil_log2(self._lines)
         # ``place``: of the entry in its line; with ``fill``, of the last one that is read for it.
         looked = data.StructLayout(
             {"slot": bits, "position": 16, "place": 4, "fill": 1, "guessed": 1, "guess": 16}
         )
-        m.submodules.tags = tags = Ram(shape=_Tag, depth=self._lines)
-        rows = BATCH // ROW
-        m.submodules.lines = lines = Ram(shape=ROW_BITS, depth=rows * self._lines, forward=False)
-        m.submodules.errors = errors = Ram(shape=1, depth=self._lines, forward=False)
-        m.submodules.bases = bases = Ram(shape=16, depth=self._lines)  # head - position
+        m.submodules.tags = Ram(shape=_Tag, depth=self._lines)
+        rows = BATCH // ROW * self._lines
+        m.submodules.lines = Ram(shape=ROW_BITS, depth=rows, forward=False)
+        m.submodules.errors = Ram(shape=1, depth=self._lines, forward=False)
+        m.submodules.bases = Ram(shape=16, depth=self._lines)  # head - position
         m.submodules.jobs = jobs = StreamFifo(shape=looked, depth=self._depth)
         m.submodules.flow = flow = ReadFlow(
-            config=self._config, size=line_bits // 8, reads=READS, bypass=False
+            config=self._config, size=BATCH * ENTRY_BITS // 8, reads=READS, bypass=False
         )
         connect(m, flow.read_client, flipped(self.read_client))
 
         held = Signal(self._lines)  # lines whose tag says something
-        forget, spoiled = Signal(), Signal()
+        forget, filled, spoiled = Signal(), Signal(), Signal()
         # All entries at hand are forgotten in fewer cycles than any queue needs to come back to the
         # same position, which is 65536 chains later.
         m.submodules.epoch = epoch = Epoch()
         m.d.comb += forget.eq(self.flush | epoch.ends)
+        self._look(m, held, filled)
+        given = self._pick(m, filled, spoiled)
+        self._note(m, given)
+        # A line that could not be read is asked for again by the jobs whose tag is not looked up
+        # yet; those in between fail with it.
+        with m.If(spoiled):
+            m.d.sync += held.bit_select(jobs.o.payload.slot, 1).eq(0)
+        with m.If(forget):
+            m.d.sync += held.eq(0)
+        return m
 
-        # Tags.
+    def _look(self, m: Module, held: Signal, filled: Signal) -> None:
+        """Jobs: whether the line of a queue has the entry, or has to be read."""
+        tags, jobs, flow = m.submodules.tags, m.submodules.jobs, m.submodules.flow
+        bases, bits = m.submodules.bases, ceil_log2(self._lines)
         job = Signal(ExpressJob, reset_less=True)
         request: FetchRequest = job.request
         tag, hit = Signal(_Tag, reset_less=True), Signal()
@@ -112,7 +124,7 @@ class RingHeads(wiring.Component):
         to_end, ahead = Signal(range(BATCH + 1), reset_less=True), Signal(16, reset_less=True)
         count = Signal(range(BATCH + 1), reset_less=True)
         # Jobs behind a read of entries have to wait for it: their descriptors need not.
-        filling, filled, guessing = Signal(range(self._depth + 1)), Signal(), Signal()
+        filling, guessing = Signal(range(self._depth + 1)), Signal()
         base, guess = Signal(16, reset_less=True), Signal(16)
         fills = jobs.i.valid & jobs.i.payload.fill
         m.d.sync += filling.eq(filling + fills - filled)
@@ -141,6 +153,7 @@ class RingHeads(wiring.Component):
             flow.i.payload.length.eq(count << 1),
         ]
         with m.FSM(name="look"):
+            # IDLE: takes a job and reads the tag of its line; ends with one.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.i.ready.eq(jobs.i.ready),
@@ -150,6 +163,7 @@ class RingHeads(wiring.Component):
                 m.d.sync += job.eq(self.i.payload)
                 with m.If(self.i.valid & self.i.ready):
                     m.next = "TAG"
+            # TAG: works out where its entry would be in the line, and in the ring; one cycle.
             with m.State("TAG"):
                 m.d.sync += [
                     base.eq(bases.read0.row),
@@ -162,6 +176,7 @@ class RingHeads(wiring.Component):
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "LOOK"
+            # LOOK: asks nothing if the line has the entry; one cycle.
             with m.State("LOOK"):
                 m.d.comb += guessing.eq(filling != 0)
                 m.d.sync += count.eq(Mux(ahead < to_end, ahead, to_end))
@@ -171,6 +186,7 @@ class RingHeads(wiring.Component):
                     m.next = "IDLE"
                 with m.Else():
                     m.next = "READ"
+            # READ: asks for the line's entries from there on; ends when that is taken.
             with m.State("READ"):
                 m.d.comb += [
                     guessing.eq(1),
@@ -184,7 +200,13 @@ class RingHeads(wiring.Component):
                     m.d.sync += held.bit_select(index, 1).eq(1)
                     m.next = "IDLE"
 
-        # Data, behind the reads: a line is written a row at a time, as far as it was read.
+    def _pick(self, m: Module, filled: Signal, spoiled: Signal) -> Signal:
+        """Data, behind the reads: a line is written a row at a time, as far as it was read.
+
+        Returns whether a head is given now."""
+        lines, errors = m.submodules.lines, m.submodules.errors
+        jobs, flow = m.submodules.jobs, m.submodules.flow
+        width, rows = self._config.width, BATCH // ROW
         chosen, found = jobs.o.payload, self.o.payload
         at = Signal(range(rows))
         row, popped = Signal(ROW_BITS), Signal()
@@ -216,6 +238,7 @@ class RingHeads(wiring.Component):
             m.d.comb += [found.head.eq(entry), found.failed.eq(errors.read0.row)]
         given = Signal()
         with m.FSM(name="pick"):
+            # IDLE: reads the entry of the oldest job from its line; ends when there is one.
             with m.State("IDLE"):
                 m.d.comb += [lines.read0.enable.eq(1), errors.read0.enable.eq(1)]
                 m.d.sync += at.eq(0)
@@ -224,6 +247,7 @@ class RingHeads(wiring.Component):
                         m.next = "FILL"
                     with m.Else():
                         m.next = "PICK"
+            # FILL: writes the line that was read for it, a row a cycle; ends with the last row.
             with m.State("FILL"):
                 m.d.comb += flow.o.ready.eq(popped | ends)
                 m.d.sync += error.eq(flow.o.payload.error)
@@ -234,6 +258,7 @@ class RingHeads(wiring.Component):
                     m.d.sync += at.eq(at + 1)
                     with m.If(ends):
                         m.next = "PICK"
+            # PICK: gives the head; ends when it is taken.
             with m.State("PICK"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
@@ -245,7 +270,12 @@ class RingHeads(wiring.Component):
                         spoiled.eq(chosen.fill & error),
                     ]
                     m.next = "IDLE"
-        # What was guessed wrong is noted when the head, which comes late, lies in a register.
+        return given
+
+    def _note(self, m: Module, given: Signal) -> None:
+        """What was guessed wrong is noted when the head, which comes late, lies in a register."""
+        bases, bits = m.submodules.bases, ceil_log2(self._lines)
+        chosen, found = m.submodules.jobs.o.payload, self.o.payload
         noted, wrong = Signal(), Signal()
         head, guessed = Signal(16, reset_less=True), Signal(16, reset_less=True)
         noted_at, noted_slot = Signal(16, reset_less=True), Signal(bits, reset_less=True)
@@ -262,10 +292,3 @@ class RingHeads(wiring.Component):
             bases.write.index.eq(noted_slot),
             bases.write.row.eq(head - noted_at),
         ]
-        # A line that could not be read is asked for again by the jobs whose tag is not looked up
-        # yet; those in between fail with it.
-        with m.If(spoiled):
-            m.d.sync += held.bit_select(chosen.slot, 1).eq(0)
-        with m.If(forget):
-            m.d.sync += held.eq(0)
-        return m

@@ -1,6 +1,6 @@
 """The sinks of READs as SendFetch has told them, so that responses need not fetch them."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -9,6 +9,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, ReadSink, RecvWqe, WqeRead
 
+from .sink_ages import SinkAges
 from .types import TOLD_SGES
 
 __all__ = ["ReadSinks", "TOLD_LINE"]
@@ -32,13 +33,6 @@ class SinkTag(data.Struct):
     wanted: Wanted
     head: 16
     wqe: RecvWqe
-
-
-class Age(data.Struct):
-    """Whether the sink means anything, and the age in which it was last asked for."""
-
-    valid: 1
-    stamp: 2
 
 
 class ReadSinks(wiring.Component):
@@ -84,7 +78,7 @@ class ReadSinks(wiring.Component):
         m.submodules.slots = slots = Ram(shape=128, depth=SLOTS * count, forward=False)
         # A tag is not written either while it is asked for.
         m.submodules.tags = tags = Ram(shape=SinkTag, depth=count, forward=False)
-        m.submodules.ages = ages = Ram(shape=Age, depth=count, reads=2)
+        m.submodules.ages = ages = SinkAges(sinks=count)
 
         low = ceil_log2(self._positions)
         high = bits - low
@@ -95,19 +89,11 @@ class ReadSinks(wiring.Component):
             return Cat(one.position[:low] ^ rest, pair[:high])
 
         told, told_place, asked_place = self.i.payload, Signal(bits), Signal(bits)
-        now, number = Signal(2), Signal(range(TOLD_SGES))
-        clearing, cleared = Signal(init=1), Signal(bits)
+        number, clearing = Signal(range(TOLD_SGES)), ages.clearing
         begins, tag = Signal(), tags.write.row
         # Whether the line is held comes late, so it is looked at a cycle later.
-        steady, held, touch = Signal(), Signal(), Signal()
-        begun, begun_place = Signal(), Signal(bits, reset_less=True)  # its age is to be written
-        m.d.sync += [
-            begun.eq(begins),
-            begun_place.eq(told_place),
-            steady.eq(self.i.valid & ~self.i.ready),
-            held.eq(self.held),
-            touch.eq(self.touch),
-        ]
+        steady, held = Signal(), Signal()
+        m.d.sync += [steady.eq(self.i.valid & ~self.i.ready), held.eq(self.held)]
         m.d.comb += [
             told_place.eq(place(told)),
             asked_place.eq(place(self.wanted)),
@@ -150,56 +136,25 @@ class ReadSinks(wiring.Component):
             m.d.comb += self.i.ready.eq(clearing | (steady & held))
 
         # What is asked for.
-        age, young = ages.read0.row, Signal()
         same = Signal(-(-len(self.wanted.as_value()) // 3))
         m.d.comb += [
             tags.read0.index.eq(asked_place),
             tags.read0.enable.eq(self.look),
-            ages.read0.index.eq(asked_place),
-            ages.read0.enable.eq(self.look),
+            ages.asked.eq(asked_place),
+            ages.look.eq(self.look),
+            ages.touch.eq(self.touch),
+            ages.told.eq(told_place),
+            ages.begins.eq(begins),
+            ages.clear.eq(self.clear),
+            ages.tick.eq(self.tick),
             self.tag.eq(tags.read0.row),
-            self.found.eq(young & same.all() & ~clearing),
+            self.found.eq(ages.young & same.all() & ~clearing),
         ]
         # Compared in pieces: a RAM's output is late.
         mine, asked = self.tag.wanted.as_value(), self.wanted.as_value()
-        m.d.sync += young.eq(age.valid & self._young(now, age))
         m.d.sync += [
             same[n].eq(mine[3 * n : 3 * n + 3] == asked[3 * n : 3 * n + 3])
             for n in range(len(same))
         ]
 
-        # Ages: one writer at a time; a sweep finds each that is old before its stamp comes again.
-        sweep, sweeping, looked = Signal(bits), Signal(), Signal()
-        judged, old = Signal(), Signal()  # a cycle behind ``looked``, if nothing has changed
-        m.d.comb += [
-            ages.read1.index.eq(sweep),
-            ages.read1.enable.eq(sweeping & ~looked & ~judged),
-            ages.write.row.stamp.eq(now),
-        ]
-        m.d.sync += [
-            looked.eq(ages.read1.enable),
-            judged.eq(looked & ~begins & ~begun & ~touch),
-            old.eq(ages.read1.row.valid & ~self._young(now, ages.read1.row)),
-        ]
-        with m.If(clearing):
-            m.d.comb += [ages.write.enable.eq(1), ages.write.index.eq(cleared)]
-            m.d.sync += [cleared.eq(cleared + 1), clearing.eq(cleared != count - 1)]
-        with m.Elif(begun | touch):
-            m.d.comb += [
-                ages.write.enable.eq(1),
-                ages.write.index.eq(Mux(begun, begun_place, asked_place)),
-                ages.write.row.valid.eq(1),
-            ]
-        with m.Elif(judged):
-            m.d.comb += [ages.write.enable.eq(old), ages.write.index.eq(sweep)]
-            m.d.sync += [sweep.eq(sweep + 1), sweeping.eq(sweep != count - 1)]
-        with m.If(self.clear):
-            m.d.sync += [clearing.eq(1), cleared.eq(0)]
-        with m.If(self.tick):
-            m.d.sync += [now.eq(now + 1), sweeping.eq(1), sweep.eq(0)]
         return m
-
-    @staticmethod
-    def _young(now, age):
-        """Asked for in this age or the one before."""
-        return (now - age.stamp)[:2] < Const(2, 2)

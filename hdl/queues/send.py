@@ -99,7 +99,6 @@ class SendFetch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        line_bits = ceil_log2(config.send_lines)
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
         m.submodules.express = express = Express(config=config, depth=self._depth)
         m.submodules.polls = polls = Polls(config=config)
@@ -107,7 +106,7 @@ class SendFetch(wiring.Component):
         m.submodules.share = share = ReadShare(width=config.width, clients=6, depth=4 * self._depth)
         # A line is read when its WQE has been given out, and not written until it is released.
         depth = SLOTS * config.send_lines
-        m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
+        m.submodules.slots = Ram(shape=128, depth=depth, forward=False)
         connect(m, share.read_client, flipped(self.read_client))
         connect(m, polls.read_client, share.client0)
         connect(m, polls.write_client, flipped(self.write_client))
@@ -141,9 +140,17 @@ class SendFetch(wiring.Component):
         ]
         self._front(m, express, polls, given.none, taken)
 
-        # Verdicts of the express path, in order: done, or for the lane.
         waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
-        m.submodules.answers = answers = StreamFifo(shape=waiting, depth=ANSWERS)
+        m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
+        self._verdicts(m)
+        self._answers(m, answered)
+        return m
+
+    def _verdicts(self, m: Module) -> None:
+        """Verdicts of the express path, in order: done, or for the lane. Slots into the lines."""
+        express, lane, slots = m.submodules.express, m.submodules.lane, m.submodules.slots
+        answers, given = m.submodules.answers, m.submodules.given
+        line_bits = ceil_log2(self._config.send_lines)
         lane_line = Signal(line_bits, reset_less=True)
         verdict, entry, job = express.o.payload, answers.i.payload, express.job
         for_lane = Signal()
@@ -177,7 +184,7 @@ class SendFetch(wiring.Component):
         with m.If(lane.i.valid & lane.i.ready):
             m.d.sync += lane_line.eq(verdict.line)
 
-        # Slots into the lines: the express path cannot wait, the lane can.
+        # The express path cannot wait, the lane can.
         slot, slot_line = Signal(Slot), Signal(line_bits)
         with m.If(express.slot_valid):
             m.d.comb += [
@@ -200,7 +207,10 @@ class SendFetch(wiring.Component):
             self.slot_data.eq(slots.read0.row),
         ]
 
-        # Answers.
+    def _answers(self, m: Module, answered: Signal) -> None:
+        """Answers: of polls first, else of the oldest request, by either way."""
+        lines, polls, lane = m.submodules.lines, m.submodules.polls, m.submodules.lane
+        answers = m.submodules.answers
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
         broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
         found, by_lane = lane.o.payload, answers.o.payload.lane
@@ -259,7 +269,6 @@ class SendFetch(wiring.Component):
             lines.i.valid.eq(unused | self.release.valid),
             lines.i.payload.eq(Mux(unused, answers.o.payload.answer.line, self.release.payload)),
         ]
-        return m
 
     def _sinks(self, m: Module, express):
         """Tells of the READs that go by."""
@@ -328,6 +337,7 @@ class SendFetch(wiring.Component):
             poll.row.eq(row),
         ]
         with m.FSM(name="front"):
+            # IDLE: takes a request and reads the row of its queue; ends with one.
             with m.State("IDLE"):
                 m.d.sync += [request.eq(self.req.payload), refusing.eq(refused)]
                 m.d.comb += self.req.ready.eq(~self.queue_reset.valid | refused)
@@ -336,6 +346,7 @@ class SendFetch(wiring.Component):
                     m.next = "ROW"
                 with m.Elif(dropped):
                     m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
+            # ROW: keeps the row; one cycle.
             with m.State("ROW"):
                 m.d.sync += [
                     row.eq(self.queue_read.row),
@@ -343,6 +354,7 @@ class SendFetch(wiring.Component):
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "START"
+            # START: hands the request to the express path or to the polls; ends when it is taken.
             with m.State("START"):
                 with m.If(known):
                     m.d.comb += express.i.valid.eq(1)

@@ -21,6 +21,25 @@ __all__ = ["Walker"]
 MAX_TABLE_LOG2 = 15
 
 
+class _Walk(data.Struct):
+    """The chain at hand, and how far it has been walked."""
+
+    job: ChainJob
+    table: 64  # address of the table walked
+    entries: 17  # descriptors it has
+    inside: 1  # it is an indirect table
+    index: 16  # of the next descriptor
+    walked: 17  # descriptors of this table so far
+    rest: 32  # bytes that the chain may still have
+    seen: 1  # a segment was given,
+    written: 1  # and a writable one
+    above: 1  # the length is more than ``rest``: in its upper half,
+    equal: 1  # or that is the same,
+    above_low: 1  # and the lower half is more
+    low: 17  # halves of the buffer's end
+    high: 17
+
+
 class Walker(wiring.Component):
     """Walks one descriptor chain and gives its buffers in order.
 
@@ -51,164 +70,163 @@ class Walker(wiring.Component):
         m = Module()
         m.submodules.reader = reader = BlockReader(width=self._width, size=DESC_BYTES)
         connect(m, reader.read_client, flipped(self.read_client))
-
-        job = Signal(ChainJob, reset_less=True)
-        table = Signal(64, reset_less=True)  # address of the table walked
-        entries = Signal(17, reset_less=True)  # descriptors it has
-        inside = Signal()  # in an indirect table
-        index = Signal(16, reset_less=True)
-        walked = Signal(17, reset_less=True)
-        rest = Signal(32, reset_less=True)  # bytes that the chain may still have
-        seen, written = Signal(), Signal()  # a segment was given; a writable one was
-
+        walk, segment = Signal(_Walk, reset_less=True), Signal(Segment, reset_less=True)
         # A descriptor stays where the reader has it until the next one comes.
         desc = data.View(amaranth_layout(DESC), reader.o.payload.data)
-        carry = Signal()
-        flags = desc.flags
-        segment = Signal(Segment, reset_less=True)
+        carry, borrow = Signal(), Signal()
         m.d.comb += [
-            reader.i.payload.function.eq(job.function),
+            reader.i.payload.function.eq(walk.job.function),
             # Where a buffer's address goes when its descriptor has come.
             reader.i.payload.addr.eq(segment.addr),
             reader.i.payload.length.eq(DESC_BYTES),
             self.o.payload.eq(segment),
         ]
-        # Begun as the descriptor comes, in halves: is it too long, does it end beyond 2**64?
-        above, equal, above_low = (Signal(reset_less=True, name=n) for n in ("gt", "eq", "gt_low"))
-        low, high = Signal(17, reset_less=True), Signal(17, reset_less=True)  # of its end
-        borrow, too_long, full, beyond = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            too_long.eq(above | (equal & above_low)),
-            full.eq(high[:16].all()),
-            # A carry out of all bits, and something is left.
-            beyond.eq(
-                (high[16] | (full & low[16]))
-                & desc.addr[32:].all()
-                & ((low[:16] != 0) | Mux(low[16], ~full, high[:16] != 0))
-            ),
-        ]
-        entry_count, too_many = Signal(28), Signal()
-        upper, lower = entry_count[MAX_TABLE_LOG2:], entry_count[:MAX_TABLE_LOG2]
-        m.d.comb += [
-            entry_count.eq(desc.len >> 4),
-            # More than the most: a compare would be a carry chain.
-            too_many.eq(upper[1:].any() | (upper[0] & lower.any())),
-        ]
-
-        def fail(cause: QueueErrorCause) -> None:
-            m.d.sync += [
-                segment.cause.eq(cause),
-                segment.first.eq(~seen),
-                segment.last.eq(1),
-                segment.length.eq(0),
-            ]
-            m.next = "LAST"
-
         with m.FSM(name="state"):
-            with m.State("IDLE"):
-                m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [
-                    job.eq(self.i.payload),
-                    table.eq(self.i.payload.desc),
-                    entries.eq(1 << self.i.payload.size_log2),
-                    index.eq(self.i.payload.head),
-                    walked.eq(0),
-                    rest.eq(self.i.payload.limit),
-                    inside.eq(0),
-                    seen.eq(0),
-                    written.eq(0),
-                ]
-                add_low(
-                    m, segment.addr, carry, self.i.payload.desc, DESC_BYTES * self.i.payload.head
-                )
-                with m.If(self.i.valid):
-                    m.next = "INDEX"
-            with m.State("INDEX"):
-                add_high(m, segment.addr, carry)
-                with m.If(index >= entries):
-                    fail(QueueErrorCause.DESC_INDEX)
-                with m.Elif(walked == entries):
-                    fail(QueueErrorCause.DESC_LOOP)
-                with m.Else():
-                    m.d.sync += walked.eq(walked + 1)
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += reader.i.valid.eq(1)
-                with m.If(reader.i.ready):
-                    m.next = "WAIT"
-            with m.State("WAIT"):
-                m.d.comb += reader.o.ready.eq(1)
-                m.d.sync += [
-                    above.eq(desc.len[16:] > rest[16:]),
-                    equal.eq(desc.len[16:] == rest[16:]),
-                    above_low.eq(desc.len[:16] > rest[:16]),
-                    low.eq(desc.addr[:16] + desc.len[:16]),
-                    high.eq(desc.addr[16:32] + desc.len[16:]),
-                ]
-                with m.If(reader.o.valid):
-                    m.next = "CHECK"
-                    with m.If(reader.o.payload.error):
-                        fail(QueueErrorCause.HOST_READ)
+            self._find(m, walk, segment, carry)
+            self._read(m, walk, segment, desc)
+            # CHECK: gives the buffer, follows the table, or fails; one cycle.
             with m.State("CHECK"):
-                m.d.sync += segment.eq(
-                    Segment.const({"cause": QueueErrorCause.NONE}),
-                )
-                m.d.sync += [
-                    segment.addr.eq(desc.addr),
-                    segment.length.eq(desc.len),
-                    segment.writable.eq((flags & DescFlags.WRITE) != 0),
-                    segment.first.eq(~seen),
-                    segment.last.eq((flags & DescFlags.NEXT) == 0),
-                ]
-                with m.If((flags & DescFlags.INDIRECT) == 0):
-                    m.d.sync += Cat(rest[:16], borrow).eq(rest[:16] - desc.len[:16])
-                with m.If((flags & DescFlags.INDIRECT) != 0):
-                    # WRITE is ignored here (2.7.5.3.2).
-                    with m.If(
-                        ~self.indirect
-                        | inside
-                        | ((flags & DescFlags.NEXT) != 0)
-                        | (desc.len[:4] != 0)
-                        | (entry_count == 0)
-                        | too_many
-                    ):
-                        fail(QueueErrorCause.INDIRECT)
-                    with m.Else():
-                        m.d.sync += [
-                            table.eq(desc.addr),
-                            entries.eq(entry_count),
-                            index.eq(0),
-                            walked.eq(0),
-                            inside.eq(1),
-                        ]
-                        m.next = "INDEX"
-                with m.Elif((desc.len == 0) | beyond | too_long):
-                    fail(QueueErrorCause.DESC_LENGTH)
-                with m.Elif((flags & DescFlags.WRITE) != 0):
-                    with m.If(job.writable):
-                        m.next = "GIVE"
-                    with m.Else():
-                        fail(QueueErrorCause.DIRECTION)
-                with m.Elif(written | ~job.readable):
-                    fail(QueueErrorCause.DIRECTION)
-                with m.Else():
-                    m.next = "GIVE"
+                self._check(m, walk, segment, desc, borrow)
+            # GIVE: gives the buffer and works out where the next descriptor is; ends when the
+            # buffer is taken, and the chain with the last one.
             with m.State("GIVE"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.d.sync += [
-                        seen.eq(1),
-                        written.eq(segment.writable),
-                        rest[16:].eq(rest[16:] - desc.len[16:] - borrow),
-                        index.eq(desc.next),
+                        walk.seen.eq(1),
+                        walk.written.eq(segment.writable),
+                        walk.rest[16:].eq(walk.rest[16:] - desc.len[16:] - borrow),
+                        walk.index.eq(desc.next),
                     ]
-                    add_low(m, segment.addr, carry, table, DESC_BYTES * desc.next)
+                    add_low(m, segment.addr, carry, walk.table, DESC_BYTES * desc.next)
                     with m.If(segment.last):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "INDEX"
+            # LAST: tells what is wrong with the chain; ends when that is taken.
             with m.State("LAST"):
                 m.d.comb += self.o.valid.eq(1)
                 with m.If(self.o.ready):
                     m.next = "IDLE"
         return m
+
+    def _fail(self, m: Module, walk, segment, cause: QueueErrorCause) -> None:
+        """The chain ends with ``cause``."""
+        m.d.sync += [
+            segment.cause.eq(cause),
+            segment.first.eq(~walk.seen),
+            segment.last.eq(1),
+            segment.length.eq(0),
+        ]
+        m.next = "LAST"
+
+    def _find(self, m: Module, walk, segment, carry) -> None:
+        """Where the next descriptor is."""
+        job = self.i.payload
+        # IDLE: takes a chain; ends with it.
+        with m.State("IDLE"):
+            m.d.comb += self.i.ready.eq(1)
+            m.d.sync += [
+                walk.job.eq(job),
+                walk.table.eq(job.desc),
+                walk.entries.eq(1 << job.size_log2),
+                walk.index.eq(job.head),
+                walk.walked.eq(0),
+                walk.rest.eq(job.limit),
+                walk.inside.eq(0),
+                walk.seen.eq(0),
+                walk.written.eq(0),
+            ]
+            add_low(m, segment.addr, carry, job.desc, DESC_BYTES * job.head)
+            with m.If(self.i.valid):
+                m.next = "INDEX"
+        # INDEX: checks the descriptor's index and counts it; one cycle.
+        with m.State("INDEX"):
+            add_high(m, segment.addr, carry)
+            with m.If(walk.index >= walk.entries):
+                self._fail(m, walk, segment, QueueErrorCause.DESC_INDEX)
+            with m.Elif(walk.walked == walk.entries):
+                self._fail(m, walk, segment, QueueErrorCause.DESC_LOOP)
+            with m.Else():
+                m.d.sync += walk.walked.eq(walk.walked + 1)
+                m.next = "READ"
+
+    def _read(self, m: Module, walk, segment, desc) -> None:
+        """The descriptor is read."""
+        reader = m.submodules.reader
+        # READ: asks for it; ends when the reader takes that.
+        with m.State("READ"):
+            m.d.comb += reader.i.valid.eq(1)
+            with m.If(reader.i.ready):
+                m.next = "WAIT"
+        # WAIT: waits for it; ends when it comes, and its length and end are compared in halves.
+        with m.State("WAIT"):
+            m.d.comb += reader.o.ready.eq(1)
+            m.d.sync += [
+                walk.above.eq(desc.len[16:] > walk.rest[16:]),
+                walk.equal.eq(desc.len[16:] == walk.rest[16:]),
+                walk.above_low.eq(desc.len[:16] > walk.rest[:16]),
+                walk.low.eq(desc.addr[:16] + desc.len[:16]),
+                walk.high.eq(desc.addr[16:32] + desc.len[16:]),
+            ]
+            with m.If(reader.o.valid):
+                m.next = "CHECK"
+                with m.If(reader.o.payload.error):
+                    self._fail(m, walk, segment, QueueErrorCause.HOST_READ)
+
+    def _check(self, m: Module, walk, segment, desc, borrow) -> None:
+        """What the descriptor says."""
+        flags, low, high = desc.flags, walk.low, walk.high
+        indirect, writes = (flags & DescFlags.INDIRECT) != 0, (flags & DescFlags.WRITE) != 0
+        too_long, full, beyond = Signal(), Signal(), Signal()
+        entry_count, too_many = Signal(28), Signal()
+        upper, lower = entry_count[MAX_TABLE_LOG2:], entry_count[:MAX_TABLE_LOG2]
+        m.d.comb += [
+            too_long.eq(walk.above | (walk.equal & walk.above_low)),
+            full.eq(high[:16].all()),
+            # It ends beyond 2**64: a carry out of all bits, and something is left.
+            beyond.eq(
+                (high[16] | (full & low[16]))
+                & desc.addr[32:].all()
+                & ((low[:16] != 0) | Mux(low[16], ~full, high[:16] != 0))
+            ),
+            entry_count.eq(desc.len >> 4),
+            # More than the most: a compare would be a carry chain.
+            too_many.eq(upper[1:].any() | (upper[0] & lower.any())),
+        ]
+        m.d.sync += [
+            segment.eq(Segment.const({"cause": QueueErrorCause.NONE})),
+            segment.addr.eq(desc.addr),
+            segment.length.eq(desc.len),
+            segment.writable.eq(writes),
+            segment.first.eq(~walk.seen),
+            segment.last.eq((flags & DescFlags.NEXT) == 0),
+        ]
+        with m.If(~indirect):
+            m.d.sync += Cat(walk.rest[:16], borrow).eq(walk.rest[:16] - desc.len[:16])
+        with m.If(indirect):
+            # WRITE is ignored here (2.7.5.3.2).
+            with m.If(
+                ~self.indirect
+                | walk.inside
+                | ((flags & DescFlags.NEXT) != 0)
+                | (desc.len[:4] != 0)
+                | (entry_count == 0)
+                | too_many
+            ):
+                self._fail(m, walk, segment, QueueErrorCause.INDIRECT)
+            with m.Else():
+                m.d.sync += [
+                    walk.table.eq(desc.addr),
+                    walk.entries.eq(entry_count),
+                    walk.index.eq(0),
+                    walk.walked.eq(0),
+                    walk.inside.eq(1),
+                ]
+                m.next = "INDEX"
+        with m.Elif((desc.len == 0) | beyond | too_long):
+            self._fail(m, walk, segment, QueueErrorCause.DESC_LENGTH)
+        with m.Elif(Mux(writes, ~walk.job.writable, walk.written | ~walk.job.readable)):
+            self._fail(m, walk, segment, QueueErrorCause.DIRECTION)
+        with m.Else():
+            m.next = "GIVE"
