@@ -3,28 +3,26 @@
 Spec: Virtio 1.2, 4.1 (PCI), 2.9 (notification data); VR-1.1, VR-1.2.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
-from hdl.abi.virtio_rdma import CONFIG, COUNTER_OFFSET, QP_COUNTER_OFFSET
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
-from hdl.ports.host import BAR_CONFIG, WriteClient
+from hdl.ports.host import WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
-from . import config_space as space
 from .config_space import ConfigSpace, rdma_image
-from .local import NOTHING_THERE, FunctionBus, FunctionRequest
+from .local import FunctionBus
 from .msix import Msix
+from .virtio_accesses import VirtioAccesses
 from .virtio_common import CommonConfig
-from .virtio_counters import QP_WINDOW_BYTES, CounterWindow, QpCounterWindow, window_bytes
+from .virtio_counters import CounterWindow, QpCounterWindow
 from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
@@ -32,7 +30,6 @@ __all__ = ["VirtioFunction"]
 
 #: Doorbells that may wait for the router; fewer than the cycles of any reset, which empties them.
 DOORBELLS = 8
-FIRST_QUEUE_REGISTER = abi.COMMON_CFG.offset("queue_size")
 #: Members named after the feature each one tells of.
 FEATURES = {
     "event_idx": Feature.EVENT_IDX,
@@ -146,9 +143,37 @@ class VirtioFunction(wiring.Component):
             m.d.comb += getattr(self, name).eq(common.features[feature])
 
         isr = Signal(2)
-        isr_read = Signal()  # an access reads the ISR in this cycle
-        self._interrupts(m, pci, common, msix, isr, isr_read)
-        self._accesses(m, image, pci, common, queues, device, msix, doorbells, isr, isr_read)
+        ports = {
+            "space": pci.port,
+            "common": common.port,
+            "queues": queues.port,
+            "device": device.port,
+            "msix": msix.table,
+            "pending": msix.pending,
+        }
+        if self._counters:
+            m.submodules.window = window = CounterWindow(counters=self._counters)
+            wiring.connect(m, window.words, wiring.flipped(self.counters))
+            ports["counters"] = window.port
+            m.submodules.qp_window = qp_window = QpCounterWindow(config=self._config)
+            wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
+            ports["qp_counters"] = qp_window.port
+        m.submodules.accesses = accesses = VirtioAccesses(
+            config=config, window=image.window, counters=self._counters
+        )
+        wiring.connect(m, wiring.flipped(self.bus), accesses.bus)
+        wiring.connect(m, accesses.doorbell, doorbells.i)
+        for name, port in ports.items():
+            wiring.connect(m, getattr(accesses, name), port)
+        m.d.comb += [
+            accesses.driver_ok.eq(self.driver_ok),
+            accesses.notification_data.eq(self.notification_data),
+            accesses.window_bar.eq(pci.window_bar),
+            accesses.window_offset.eq(pci.window_offset),
+            accesses.window_length.eq(pci.window_length),
+            accesses.isr.eq(isr),
+        ]
+        self._interrupts(m, pci, common, msix, isr, accesses.isr_read)
         return m
 
     def _interrupts(self, m, pci, common, msix, isr, isr_read) -> None:
@@ -178,144 +203,3 @@ class VirtioFunction(wiring.Component):
             m.d.sync += isr.eq(0)
         with m.Else():
             m.d.sync += isr.eq(isr | raised)
-
-    def _accesses(self, m, image, pci, common, queues, device, msix, doorbells, isr, isr_read):
-        """Bring each access of the bus to its register, and the answer back."""
-        bus = self.bus
-        request = Signal(FunctionRequest, reset_less=True)
-        answer = Signal(32, reset_less=True)
-        through = Signal()  # the access came through the PCI_CFG window
-        ports = {
-            "space": pci.port,
-            "common": common.port,
-            "queues": queues.port,
-            "device": device.port,
-            "msix": msix.table,
-            "pending": msix.pending,
-        }
-        if self._counters:
-            m.submodules.window = window = CounterWindow(counters=self._counters)
-            wiring.connect(m, window.words, wiring.flipped(self.counters))
-            ports["counters"] = window.port
-            m.submodules.qp_window = qp_window = QpCounterWindow(config=self._config)
-            wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
-            ports["qp_counters"] = qp_window.port
-        for port in ports.values():
-            m.d.comb += [
-                port.addr.eq(request.addr),
-                port.write.eq(request.write),
-                port.strb.eq(request.strb),
-                port.data.eq(request.data),
-            ]
-
-        whole = ceil_log2(space.REGISTERS_BYTES)
-        registers = (request.bar == space.BAR_REGISTERS) & (request.addr[whole:] == 0)
-
-        def within(offset: int, length: int):
-            """The access is to a structure in the register BAR; each is aligned to its size."""
-            bits = ceil_log2(max(length, 2))
-            place, inside = request.addr[bits:whole], request.addr[:bits]
-            return registers & (place == offset >> bits) & (inside < length)
-
-        is_isr, is_doorbell, is_window = Signal(), Signal(), Signal()
-        common_range = within(space.COMMON_OFFSET, abi.COMMON_CFG.size)
-        to = {
-            "space": request.bar == BAR_CONFIG,
-            "common": common_range & (request.addr < FIRST_QUEUE_REGISTER),
-            "queues": common_range & (request.addr >= FIRST_QUEUE_REGISTER),
-            "device": within(space.DEVICE_OFFSET, CONFIG.size),
-            "msix": within(space.MSIX_OFFSET, 16 * self._config.vectors),
-            "pending": within(space.PBA_OFFSET, 8 * -(-self._config.vectors // 64)),
-            "counters": within(COUNTER_OFFSET, window_bytes(self._counters)),
-            "qp_counters": within(QP_COUNTER_OFFSET, QP_WINDOW_BYTES),
-        }
-        window_data = image.window + abi.VIRTIO_PCI_CFG_CAP.offset("pci_cfg_data")
-        queue = request.addr[2:18]
-        near = Signal()  # an address of a queue, should the BAR be theirs
-        ends = space.NOTIFY_MULTIPLIER * self._config.queues
-        rung = Signal()
-        m.d.comb += [
-            is_isr.eq(within(space.ISR_OFFSET, 4)),
-            is_doorbell.eq((request.bar == space.BAR_NOTIFY) & near),
-            is_window.eq((request.bar == BAR_CONFIG) & (request.addr == window_data)),
-            rung.eq(request.write & self.driver_ok & request.strb[:2].all()),
-            doorbells.i.payload.queue.eq(queue),
-            doorbells.i.payload.has_next.eq(self.notification_data & request.strb.all()),
-            doorbells.i.payload.next.eq(request.data[16:]),
-        ]
-
-        # The window's data word holds the bytes of the access from its own byte 0 on.
-        shift = Signal(2)
-        sound = Signal()
-        size_mask, byte_mask = Signal(4), Signal(32)
-        m.d.comb += [
-            shift.eq(pci.window_offset),
-            byte_mask.eq(Cat(bit.replicate(8) for bit in size_mask)),
-        ]
-        with m.Switch(pci.window_length):
-            for size in (1, 2, 4):
-                with m.Case(size):
-                    m.d.comb += [
-                        size_mask.eq((1 << size) - 1),
-                        sound.eq((shift & (size - 1) == 0) & (pci.window_bar <= abi.MAX_BAR)),
-                    ]
-
-        # The part that answers is found a cycle later; only a doorbell goes at once.
-        found = {name: Signal(name=f"found_{name}") for name in ports}
-        found_isr = Signal()
-        m.d.sync += [found_isr.eq(is_isr), *(found[name].eq(to[name]) for name in ports)]
-
-        with m.FSM(name="access"):
-            with m.State("IDLE"):
-                m.d.comb += bus.req.ready.eq(1)
-                m.d.sync += through.eq(0)
-                m.d.sync += near.eq(bus.req.payload.addr < ends)
-                with m.If(bus.req.valid):
-                    m.d.sync += request.eq(bus.req.payload)
-                    m.next = "DECODE"
-            with m.State("DECODE"):
-                m.d.sync += answer.eq(NOTHING_THERE)
-                with m.If(is_window):
-                    m.d.sync += [
-                        through.eq(1),
-                        request.bar.eq(pci.window_bar),
-                        request.addr.eq(pci.window_offset & 0xFFFF_FFFC),
-                        near.eq(pci.window_offset < ends),
-                        request.strb.eq(size_mask << shift),
-                        request.data.eq(request.data << (shift << 3)),
-                    ]
-                    with m.If(~sound | (request.strb == 0)):
-                        m.next = "LEAVE"
-                with m.Elif(is_doorbell):
-                    m.d.sync += answer.eq(0)
-                    m.d.comb += doorbells.i.valid.eq(rung)
-                    with m.If(doorbells.i.ready | ~rung):
-                        m.next = "LEAVE"
-                with m.Else():
-                    m.next = "FIND"
-            with m.State("FIND"):
-                m.next = "LEAVE"  # unless a structure lies there
-                with m.If(found_isr):
-                    m.d.comb += isr_read.eq(~request.write & request.strb[0])
-                    m.d.sync += answer.eq(isr)
-                for name, port in ports.items():
-                    with m.If(found[name]):
-                        m.d.comb += port.start.eq(1)
-                        m.next = name.upper()
-            for name, port in ports.items():
-                with m.State(name.upper()):
-                    with m.If(port.done):
-                        m.d.sync += answer.eq(port.read_data)
-                        m.next = "LEAVE"
-            with m.State("LEAVE"):
-                with m.If(request.write):
-                    m.next = "IDLE"
-                with m.Else():
-                    with m.If(through & sound):
-                        m.d.sync += answer.eq((answer >> (shift << 3)) & byte_mask)
-                    m.next = "RESPOND"
-            with m.State("RESPOND"):
-                m.d.comb += bus.rsp.valid.eq(1)
-                with m.If(bus.rsp.ready):
-                    m.next = "IDLE"
-        m.d.comb += bus.rsp.payload.eq(answer)

@@ -1,7 +1,7 @@
 """The control queue: requests to the firmware's mailbox, responses back to the driver."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
@@ -34,6 +34,29 @@ __all__ = ["ControlEngine", "MAILBOX_BYTES"]
 #: Bytes of the mailbox, each way.
 MAILBOX_BYTES = 256
 MAX_CHAIN = (1 << 32) - 1
+
+
+class _Queue(data.Struct):
+    """How far the control queue has been served."""
+
+    position: 16  # of the next chain
+    known: 16  # avail index
+    used_index: 16
+    wake: 1  # there may be something at ``position``
+    stopped: 1  # the ring is broken
+
+
+class _Chain(data.Struct):
+    """The chain at hand."""
+
+    head: 16
+    cause: QueueErrorCause  # what is wrong with it
+    reading: 1  # its readable buffers are not at their end
+    ended: 1  # all of its buffers have come,
+    done: 1  # and the writer's total is there
+    element_done: 1  # all words of the request have been written
+    upper: 1  # next is the upper half of the element's word,
+    place: 5  # and this word of the request
 
 
 class ControlEngine(wiring.Component):
@@ -82,6 +105,97 @@ class ControlEngine(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        self._connect(m)
+        row, queue, chain, pending = self.queue_read.row, Signal(_Queue), Signal(_Chain), Signal()
+        ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
+        element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
+        m.d.comb += [
+            self.doorbell.ready.eq(1),
+            self.queue_read.index.eq(CONTROL_QUEUE),
+            ring.event_idx.eq(self.event_idx),
+            ring.i.payload.function.eq(self.function),
+            ring.i.payload.queue.eq(CONTROL_QUEUE),
+            ring.i.payload.row.eq(row),
+            ring.i.payload.position.eq(queue.position),
+            ring.i.payload.known.eq(queue.known),
+            walker.indirect.eq(self.indirect),
+            walker.i.payload.function.eq(self.function),
+            walker.i.payload.desc.eq(row.desc),
+            walker.i.payload.size_log2.eq(row.size_log2),
+            walker.i.payload.head.eq(chain.head),
+            walker.i.payload.limit.eq(MAX_CHAIN),
+            walker.i.payload.readable.eq(1),
+            walker.i.payload.writable.eq(1),
+            element.function.eq(self.function),
+            writer.function.eq(self.function),
+            writer.length.eq(self.response_length),
+            used.accepted.eq(~output.o.valid),
+            used.event_idx.eq(self.event_idx),
+            used.i.payload.function.eq(self.function),
+            used.i.payload.ring.size_log2.eq(row.size_log2),
+            used.i.payload.ring.driver.eq(row.driver),
+            used.i.payload.ring.device.eq(row.device),
+            used.i.payload.ring.vector.eq(row.vector),
+            used.i.payload.ring.queue.eq(CONTROL_QUEUE),
+            used.i.payload.index.eq(queue.used_index),
+            used.i.payload.head.eq(chain.head),
+            used.i.payload.length.eq(writer.written),
+            used.i.payload.notify.eq(row.vector != NO_VECTOR),
+            self.pending.eq(pending),
+            self.error.payload.queue.eq(CONTROL_QUEUE),
+            self.error.payload.cause.eq(chain.cause),
+        ]
+        self._split(m, chain)
+        self._request_words(m, chain)
+        with m.If(self.error.ready):
+            m.d.sync += self.error.valid.eq(0)
+        # Others are dropped while a request is with the firmware: that may be what it asks for.
+        own_reset = self.queue_reset.payload.queue == CONTROL_QUEUE
+        m.d.comb += self.queue_reset.ready.eq(~own_reset)
+        with m.FSM(name="state"):
+            # IDLE: waits for a doorbell, or forgets the queue that is reset; ends with a doorbell.
+            with m.State("IDLE"):
+                m.d.comb += self.idle.eq((~queue.wake | queue.stopped) & ~output.o.valid)
+                with m.If(self.queue_reset.valid & own_reset):
+                    m.d.comb += self.queue_reset.ready.eq(1)
+                    m.d.sync += [
+                        queue.position.eq(0),
+                        queue.known.eq(0),
+                        queue.used_index.eq(0),
+                        queue.stopped.eq(0),
+                        queue.wake.eq(0),
+                    ]
+                with m.Elif(queue.wake & ~queue.stopped & ~self.error.valid):
+                    m.d.comb += self.queue_read.enable.eq(1)
+                    m.d.sync += queue.wake.eq(0)
+                    m.next = "RING"
+            # RING: asks for the next chain; ends when the ring takes that.
+            with m.State("RING"):
+                m.d.comb += ring.i.valid.eq(1)
+                with m.If(ring.i.ready):
+                    m.next = "HEAD"
+            # HEAD: waits for its head; ends with it, or when there is none.
+            with m.State("HEAD"):
+                m.d.comb += ring.o.ready.eq(1)
+                m.d.sync += [
+                    chain.head.eq(ring.o.payload.head),
+                    queue.known.eq(ring.o.payload.available),
+                    chain.cause.eq(ring.o.payload.cause),
+                ]
+                with m.If(ring.o.valid):
+                    with m.If(ring.o.payload.status == FetchStatus.OK):
+                        m.next = "WALK"
+                    with m.Elif(ring.o.payload.status == FetchStatus.QUEUE_ERROR):
+                        m.next = "ERROR"
+                    with m.Else():
+                        m.next = "IDLE"
+            self._serve(m, queue, chain, pending)
+        with m.If(self.doorbell.valid):
+            m.d.sync += queue.wake.eq(1)
+        return m
+
+    def _connect(self, m: Module) -> None:
+        """Connects the parts to the host."""
         config, stream_id = self._config, self._stream_id
         m.submodules.ring = ring = AvailRing(config=config, stream_id=stream_id)
         m.submodules.walker = walker = Walker(config=config)
@@ -105,54 +219,19 @@ class ControlEngine(wiring.Component):
             connect(m, user.read_client, getattr(share, f"client{i}"))
         connect(m, used.interrupt, flipped(self.interrupt))
         connect(m, writer.response, flipped(self.response))
+        with m.If(writer.writing):
+            connect_stream(m, writer.write_client.beat, output.i)
+        with m.Elif(ring.write_client.beat.valid):
+            connect_stream(m, ring.write_client.beat, output.i)
+        with m.Else():
+            connect_stream(m, used.write_client.beat, output.i)
 
-        row = self.queue_read.row
-        position, known, used_index = Signal(16), Signal(16), Signal(16)
-        wake, stopped = Signal(), Signal()
-        head = Signal(16, reset_less=True)
-        cause = Signal(QueueErrorCause)
-        pending = Signal()
-        m.d.comb += [
-            self.doorbell.ready.eq(1),
-            self.queue_read.index.eq(CONTROL_QUEUE),
-            ring.event_idx.eq(self.event_idx),
-            ring.i.payload.function.eq(self.function),
-            ring.i.payload.queue.eq(CONTROL_QUEUE),
-            ring.i.payload.row.eq(row),
-            ring.i.payload.position.eq(position),
-            ring.i.payload.known.eq(known),
-            walker.indirect.eq(self.indirect),
-            walker.i.payload.function.eq(self.function),
-            walker.i.payload.desc.eq(row.desc),
-            walker.i.payload.size_log2.eq(row.size_log2),
-            walker.i.payload.head.eq(head),
-            walker.i.payload.limit.eq(MAX_CHAIN),
-            walker.i.payload.readable.eq(1),
-            walker.i.payload.writable.eq(1),
-            element.function.eq(self.function),
-            writer.function.eq(self.function),
-            writer.length.eq(self.response_length),
-            used.accepted.eq(~output.o.valid),
-            used.event_idx.eq(self.event_idx),
-            used.i.payload.function.eq(self.function),
-            used.i.payload.ring.size_log2.eq(row.size_log2),
-            used.i.payload.ring.driver.eq(row.driver),
-            used.i.payload.ring.device.eq(row.device),
-            used.i.payload.ring.vector.eq(row.vector),
-            used.i.payload.ring.queue.eq(CONTROL_QUEUE),
-            used.i.payload.index.eq(used_index),
-            used.i.payload.head.eq(head),
-            used.i.payload.length.eq(writer.written),
-            used.i.payload.notify.eq(row.vector != NO_VECTOR),
-            self.pending.eq(pending),
-            self.error.payload.queue.eq(CONTROL_QUEUE),
-            self.error.payload.cause.eq(cause),
-        ]
-
-        # Readable buffers to the element, writable ones to the response writer. The element ends
-        # at the first writable buffer, or with the chain.
-        segment, reading = walker.o.payload, Signal()
-        ends = segment.writable & reading
+    def _split(self, m: Module, chain) -> None:
+        """Readable buffers to the element, writable ones to the response writer. The element ends
+        at the first writable buffer, or with the chain."""
+        walker, element, writer = m.submodules.walker, m.submodules.element, m.submodules.writer
+        segment = walker.o.payload
+        ends = segment.writable & chain.reading
         m.d.comb += [
             element.i.payload.eq(segment),
             element.i.payload.last.eq(segment.last | ends),
@@ -165,139 +244,102 @@ class ControlEngine(wiring.Component):
                 element.i.payload.length.eq(0),
             ]
             with m.If(element.i.valid & element.i.ready):
-                m.d.sync += reading.eq(0)
-        with m.Elif(reading):
+                m.d.sync += chain.reading.eq(0)
+        with m.Elif(chain.reading):
             m.d.comb += [
                 element.i.valid.eq(walker.o.valid),
                 walker.o.ready.eq(element.i.ready),
             ]
             with m.If(element.i.valid & element.i.ready & segment.last):
-                m.d.sync += reading.eq(0)
+                m.d.sync += chain.reading.eq(0)
         with m.Else():
             m.d.comb += [
                 writer.i.valid.eq(walker.o.valid),
                 walker.o.ready.eq(writer.i.ready),
             ]
-        chain_ended, chain_done, element_done = Signal(), Signal(), Signal()
-        m.d.sync += chain_done.eq(chain_ended)  # the writer's total is there
+        m.d.sync += chain.done.eq(chain.ended)  # the writer's total is there
         with m.If(walker.o.valid & walker.o.ready & segment.last):
-            m.d.sync += chain_ended.eq(1)
+            m.d.sync += chain.ended.eq(1)
             with m.If(segment.cause != QueueErrorCause.NONE):
-                m.d.sync += cause.eq(segment.cause)
+                m.d.sync += chain.cause.eq(segment.cause)
 
-        # Words of the request, half a word of the element at a time.
-        upper, place = Signal(), Signal(5)
+    def _request_words(self, m: Module, chain) -> None:
+        """Words of the request, half a word of the element at a time."""
+        element = m.submodules.element
         word = element.o.payload
         m.d.comb += [
-            self.request.index.eq(Cat(upper, place)),
-            self.request.row.eq(Mux(upper, word.data[32:], word.data[:32])),
+            self.request.index.eq(Cat(chain.upper, chain.place)),
+            self.request.row.eq(Mux(chain.upper, word.data[32:], word.data[:32])),
             self.request.enable.eq(element.o.valid & (word.count != 0)),
-            element.o.ready.eq(upper | (word.count == 0)),
+            element.o.ready.eq(chain.upper | (word.count == 0)),
         ]
         with m.If(self.request.enable):
-            m.d.sync += upper.eq(~upper)
-            with m.If(upper):
-                m.d.sync += place.eq(place + 1)
+            m.d.sync += chain.upper.eq(~chain.upper)
+            with m.If(chain.upper):
+                m.d.sync += chain.place.eq(chain.place + 1)
         with m.If(element.o.valid & element.o.ready & word.last):
             m.d.sync += [
-                element_done.eq(1),
+                chain.element_done.eq(1),
                 self.request_length.eq(Mux(element.length > 0xFFFF, 0xFFFF, element.length[:16])),
             ]
-            with m.If((element.cause != QueueErrorCause.NONE) & (cause == QueueErrorCause.NONE)):
-                m.d.sync += cause.eq(element.cause)
+            with m.If(
+                (element.cause != QueueErrorCause.NONE) & (chain.cause == QueueErrorCause.NONE)
+            ):
+                m.d.sync += chain.cause.eq(element.cause)
 
-        with m.If(writer.writing):
-            connect_stream(m, writer.write_client.beat, output.i)
-        with m.Elif(ring.write_client.beat.valid):
-            connect_stream(m, ring.write_client.beat, output.i)
-        with m.Else():
-            connect_stream(m, used.write_client.beat, output.i)
-
-        with m.If(self.error.ready):
-            m.d.sync += self.error.valid.eq(0)
-        # Others are dropped while a request is with the firmware: that may be what it asks for.
-        own_reset = self.queue_reset.payload.queue == CONTROL_QUEUE
-        m.d.comb += self.queue_reset.ready.eq(~own_reset)
-        with m.FSM(name="state"):
-            with m.State("IDLE"):
-                m.d.comb += self.idle.eq((~wake | stopped) & ~output.o.valid)
-                with m.If(self.queue_reset.valid & own_reset):
-                    m.d.comb += self.queue_reset.ready.eq(1)
-                    m.d.sync += [
-                        position.eq(0),
-                        known.eq(0),
-                        used_index.eq(0),
-                        stopped.eq(0),
-                        wake.eq(0),
-                    ]
-                with m.Elif(wake & ~stopped & ~self.error.valid):
-                    m.d.comb += self.queue_read.enable.eq(1)
-                    m.d.sync += wake.eq(0)
-                    m.next = "RING"
-            with m.State("RING"):
-                m.d.comb += ring.i.valid.eq(1)
-                with m.If(ring.i.ready):
-                    m.next = "HEAD"
-            with m.State("HEAD"):
-                m.d.comb += ring.o.ready.eq(1)
-                m.d.sync += [
-                    head.eq(ring.o.payload.head),
-                    known.eq(ring.o.payload.available),
-                    cause.eq(ring.o.payload.cause),
-                ]
-                with m.If(ring.o.valid):
-                    with m.If(ring.o.payload.status == FetchStatus.OK):
-                        m.next = "WALK"
-                    with m.Elif(ring.o.payload.status == FetchStatus.QUEUE_ERROR):
-                        m.next = "ERROR"
-                    with m.Else():
-                        m.next = "IDLE"
-            with m.State("WALK"):
-                m.d.comb += [walker.i.valid.eq(1), writer.clear.eq(1)]
-                m.d.sync += [
-                    reading.eq(1),
-                    chain_ended.eq(0),
-                    chain_done.eq(0),
-                    element_done.eq(0),
-                    upper.eq(0),
-                    place.eq(0),
-                ]
-                with m.If(walker.i.ready):
-                    m.next = "FETCH"
-            with m.State("FETCH"):
-                m.d.sync += self.writable_length.eq(writer.total)
-                with m.If(chain_done & element_done):
-                    with m.If(cause != QueueErrorCause.NONE):
-                        m.next = "ERROR"
-                    with m.Elif(writer.total == 0):
-                        m.next = "RETURN"
-                    with m.Else():
-                        m.d.sync += pending.eq(1)
-                        increment(m, self.requests)
-                        m.next = "FIRMWARE"
-            with m.State("FIRMWARE"):
-                with m.If(self.done):
-                    m.d.sync += pending.eq(0)
-                    m.d.comb += writer.start.eq(1)
-                    m.next = "RESPONSE"
-            with m.State("RESPONSE"):
-                with m.If(writer.done):
+    def _serve(self, m: Module, queue, chain, pending: Signal) -> None:
+        """From a chain to its return."""
+        walker, writer, used = m.submodules.walker, m.submodules.writer, m.submodules.used
+        # WALK: starts the walk along the chain; ends when the walker takes it.
+        with m.State("WALK"):
+            m.d.comb += [walker.i.valid.eq(1), writer.clear.eq(1)]
+            m.d.sync += [
+                chain.reading.eq(1),
+                chain.ended.eq(0),
+                chain.done.eq(0),
+                chain.element_done.eq(0),
+                chain.upper.eq(0),
+                chain.place.eq(0),
+            ]
+            with m.If(walker.i.ready):
+                m.next = "FETCH"
+        # FETCH: waits until request and buffers are known; ends with the request.
+        with m.State("FETCH"):
+            m.d.sync += self.writable_length.eq(writer.total)
+            with m.If(chain.done & chain.element_done):
+                with m.If(chain.cause != QueueErrorCause.NONE):
+                    m.next = "ERROR"
+                with m.Elif(writer.total == 0):
                     m.next = "RETURN"
-            with m.State("RETURN"):
-                m.d.comb += used.i.valid.eq(1)
-                with m.If(used.i.ready):
-                    m.next = "RETURNED"
-            with m.State("RETURNED"):
-                with m.If(used.done):
-                    m.d.sync += [
-                        used_index.eq(used_index + 1),
-                        position.eq(position + 1),
-                        wake.eq(1),
-                    ]
-                    m.next = "IDLE"
-            with m.State("ERROR"):
-                m.d.sync += [self.error.valid.eq(1), stopped.eq(1)]
+                with m.Else():
+                    m.d.sync += pending.eq(1)
+                    increment(m, self.requests)
+                    m.next = "FIRMWARE"
+        # FIRMWARE: waits for the firmware's response; ends with it.
+        with m.State("FIRMWARE"):
+            with m.If(self.done):
+                m.d.sync += pending.eq(0)
+                m.d.comb += writer.start.eq(1)
+                m.next = "RESPONSE"
+        # RESPONSE: writes it to the driver's buffers; ends with its last byte.
+        with m.State("RESPONSE"):
+            with m.If(writer.done):
+                m.next = "RETURN"
+        # RETURN: returns the chain; ends when the used element is on its way.
+        with m.State("RETURN"):
+            m.d.comb += used.i.valid.eq(1)
+            with m.If(used.i.ready):
+                m.next = "RETURNED"
+        # RETURNED: waits until the driver can see it; ends then.
+        with m.State("RETURNED"):
+            with m.If(used.done):
+                m.d.sync += [
+                    queue.used_index.eq(queue.used_index + 1),
+                    queue.position.eq(queue.position + 1),
+                    queue.wake.eq(1),
+                ]
                 m.next = "IDLE"
-        with m.If(self.doorbell.valid):
-            m.d.sync += wake.eq(1)
-        return m
+        # ERROR: stops the queue and tells why; one cycle.
+        with m.State("ERROR"):
+            m.d.sync += [self.error.valid.eq(1), queue.stopped.eq(1)]
+            m.next = "IDLE"

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import add_high, add_low
@@ -13,13 +13,13 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
 
 from .types import Segment, Word
+from .word_join import UNIT_BYTES, WordJoin
 
 __all__ = ["ElementReader"]
 
 #: Bytes of one host read, and of the storage reserved for what is in flight.
 READ_BYTES = 256
 STORAGE_BYTES = 1024
-WORD_BYTES, UNIT_BYTES = 8, 4
 
 
 class ElementReader(wiring.Component):
@@ -57,6 +57,8 @@ class ElementReader(wiring.Component):
         beats = STORAGE_BYTES // lanes
         kept = data.StructLayout({"data": width, "highest": ceil_log2(lanes)})
         m.submodules.fifo = beats_fifo = StreamFifo(shape=kept, depth=beats)
+        m.submodules.join = join = WordJoin()
+        connect(m, join.o, flipped(self.o))
 
         # Requests: a buffer at a time, as long as its beats have room.
         buffer, carry = Signal(Segment, reset_less=True), Signal()
@@ -145,55 +147,19 @@ class ElementReader(wiring.Component):
                 at.eq(Mux(ends_beat, 0, at + 1)),
             ]
 
-        # Join: ``rest`` holds ``fill`` bytes, zero above them; ``part`` the units of a word: with
-        # ``half`` one, with ``full`` two, in its upper end.
-        rest, fill = Signal(8 * (UNIT_BYTES - 1)), Signal(range(UNIT_BYTES))
-        part, half, full = Signal(8 * WORD_BYTES), Signal(), Signal()
-        fresh, joined = Signal(8 * UNIT_BYTES), Signal(8 * (2 * UNIT_BYTES - 1))
-        sum_ = Signal(3)
-        with m.Switch(step):
-            for i in range(1, UNIT_BYTES + 1):
-                with m.Case(i):
-                    m.d.comb += fresh.eq(unit[: 8 * i])
-        # The last word takes one unit or two: what is left, and zeros.
-        flush, flushed, last = Signal(), Signal(), Signal()
-        count = Signal(range(WORD_BYTES), reset_less=True)
         idle = (left == 0) & ~asked & (reading == 0) & (beats_fifo.level == 0)
         m.d.comb += [
-            joined.eq(rest | (fresh << (8 * fill))),
-            sum_.eq(fill + step),
-            advance.eq((step != 0) & (~full | self.o.ready)),
-            flush.eq(ended & idle & (step == 0) & ~full & ~last),
-            self.o.valid.eq(full | last),
-            self.o.payload.data.eq(part),
-            self.o.payload.count.eq(Mux(last, count, WORD_BYTES)),
-            self.o.payload.last.eq(last),
+            join.unit.eq(unit),
+            join.count.eq(step),
+            join.ends.eq(ended & idle),
+            advance.eq(join.taken),
         ]
-        with m.If(self.o.ready):
-            m.d.sync += full.eq(0)
-        with m.If(advance):
-            m.d.sync += [fill.eq(sum_), rest.eq(joined)]
-            with m.If(sum_[2]):
-                m.d.sync += rest.eq(joined[8 * UNIT_BYTES :])
-        with m.If((advance & sum_[2]) | flush):
-            m.d.sync += [
-                part.eq(Cat(part[8 * UNIT_BYTES :], joined[: 8 * UNIT_BYTES])),
-                half.eq(~half),
-                full.eq(half & ~flush),
-            ]
-        with m.If(flush):
-            m.d.sync += [rest.eq(0), flushed.eq(1), last.eq(half)]
-            with m.If(~flushed):
-                m.d.sync += count.eq(Cat(fill, half))
-        with m.If(last & self.o.ready):
+        with m.If(join.done):
             m.d.sync += [
                 ended.eq(0),
                 free.eq(self._limit),
                 length.eq(0),
                 cause.eq(QueueErrorCause.NONE),
-                fill.eq(0),
-                flushed.eq(0),
-                last.eq(0),
             ]
         return m
 
