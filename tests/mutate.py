@@ -31,7 +31,8 @@ proc
 opt_clean
 """
 _LIST = """
-select -set chosen {chosen} t:$mem* %d
+select -set parts {chosen}
+select -set chosen @parts t:$mem* %d
 mutate -list {count} -seed {seed} -o list.ys @chosen
 """
 _APPLY = """

@@ -101,12 +101,16 @@ def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
 
 
 def test_misses_of_a_qp_hold_up_no_other() -> None:
-    """One of eight QPs whose targets always miss: the others are as fast as without it."""
+    """One of eight QPs whose targets always miss: the others are as fast as without it.
+
+    It has as many WQEs outstanding as they have, and each one takes a host read longer, so it may
+    be a little slower itself.
+    """
     options: dict[str, Any] = {"op": "write_bw", "sizes": (48,), "inline": 48, "qps": 8}
     (usual,) = measure(Plan(**options, iters=128))
     (row,) = measure(Plan(**options, iters=128, miss_qps=1))
-    each = row.json["mmsg_s_each"]
-    assert min(each.values()) >= 0.95 * usual.json["mmsg_s"] / 8, each
+    each, fair = row.json["mmsg_s_each"], usual.json["mmsg_s"] / 8
+    assert each["known"] >= 0.99 * fair and each["missing"] >= 0.9 * fair, (each, fair)
 
 
 @pytest.mark.parametrize("width", [64, 512])
