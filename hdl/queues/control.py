@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
+from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import (
@@ -20,7 +21,6 @@ from hdl.ports.jobs import (
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
-from .completion import connect_stream
 from .element import ElementReader
 from .read import ReadShare
 from .response import ResponseWriter
