@@ -19,7 +19,7 @@ TIME = Recorded("read_lat", "times", figures={"min": 3600.0, "p50": 4000.0, "max
 
 def test_table_is_whole() -> None:
     rows = load()
-    assert len(rows) >= 10 and len({row.command for row in rows}) == len(rows)
+    assert len(rows) >= 20 and len({row.command for row in rows}) == len(rows)
     assert sum(row.quick for row in rows) >= 6
     for row in rows:
         plan = plan_of(row.command)
