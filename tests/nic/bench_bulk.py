@@ -73,7 +73,7 @@ def everything(node):
         if place and not place.startswith(PASSED):
             found[place] = words(scope).copy()
     for copy in range(2):
-        found[f"queues.completion.indices.copy{copy}"][0] = 0
+        found[f"queues.completion.tables.indices.copy{copy}"][0] = 0
     host, driver = node.host, node.context
     made = node.firmware.commands.objects
     for name in ("pds", "cqs", "mrs", "qps", "slices"):

@@ -41,7 +41,7 @@ TABLES = {
     "qp_ack": ("tables.qp_ack.rows",),
     "qp_rx": ("tables.qp_rx.rows", "tables.qp_rx_ahead.rows"),
     "qp_reply": ("tables.qp_reply.rows",),
-    "used": ("queues.completion.indices",),
+    "used": ("queues.completion.tables.indices",),
     "queue": ("host_side.virtio.queues.rows",),
 }
 
