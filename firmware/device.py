@@ -73,7 +73,8 @@ class Hardware(Protocol):
         """Gives back everything the QP has outstanding, without completions."""
 
     async def drop_queue(self, queue: int) -> None:
-        """Forgets all that was fetched of a virtqueue; returns when its DMA has landed."""
+        """Forgets all that was fetched of a virtqueue, which goes on at its used index; returns
+        when its DMA has landed."""
 
     async def clear_counters(self, pair: int) -> None:
         """Lets the QP's counters begin at 0."""

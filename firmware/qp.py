@@ -253,6 +253,8 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "pd": qp.pd.number,
         "send_cq": qp.send_cq.number,
         "recv_cq": qp.recv_cq.number,
+        "source.kind": 0,  # its own receive queue
+        "source.number": qp.number,
         "signal_all": int(qp.init["sq_sig_type"] == 0),
         "path_mtu": attrs["path_mtu"],
         "qpn": qp.qpn,

@@ -140,28 +140,26 @@ class QpCommands:
         config = self._limits.config
         return config.sq_queue(qp.number), config.rq_queue(qp.number)
 
-    async def _positions(self, qp: Qp) -> tuple[int, int]:
-        """Where the send and the receive ring go on: 0 after a reset of the queue (E-18)."""
-        rows = [await self._hardware.read_row("used", queue) for queue in self._queues(qp)]
-        send, receive = [row["value"] for row in rows]
-        return send, receive
+    async def _send_position(self, qp: Qp) -> int:
+        """Where the send ring goes on: 0 after a reset of the queue (E-18)."""
+        queue, _ = self._queues(qp)
+        row = await self._hardware.read_row("used", queue)
+        return int(row["value"])
 
     async def _initialise(self, qp: Qp) -> None:
         """RESET -> INIT: all rows as new."""
-        send, receive = await self._positions(qp)
+        send = await self._send_position(qp)
         await self._write(qp, "qp_fetch", position=send, asked=send, available=send)
         await self._write(qp, "qp_tx", position=send, high=send)
         await self._write(qp, "qp_ack")
-        await self._write(qp, "qp_rx", position=receive, available=receive)
+        await self._write(qp, "qp_rx")
         await self._write(qp, "qp_reply")
 
     async def _start_receiving(self, qp: Qp) -> None:
-        _, receive = await self._positions(qp)
-        psn = qp.attrs["rq_psn"]
-        await self._write(qp, "qp_rx", position=receive, available=receive, psn=psn)
+        await self._write(qp, "qp_rx", psn=qp.attrs["rq_psn"])
 
     async def _start_sending(self, qp: Qp) -> None:
-        send, _ = await self._positions(qp)
+        send = await self._send_position(qp)
         psn = qp.attrs["sq_psn"]
         await self._write(qp, "qp_ack", psn=psn)
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn)

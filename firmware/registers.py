@@ -171,8 +171,10 @@ class Registers:
         await self._command("drop", qp=pair)
 
     async def drop_queue(self, queue: int) -> None:
-        """Makes the hardware forget what it has fetched of a virtqueue."""
-        await self._command("drop_queue", queue=queue)
+        """Makes the hardware forget what it has fetched of a virtqueue, and go on at its used index
+        (E-18)."""
+        position = (await self.read_row("used", queue))["value"]
+        await self._command("drop_queue", queue=queue, position=position)
 
     async def clear_counters(self, pair: int) -> None:
         """Lets a QP's counters begin at 0."""

@@ -615,7 +615,7 @@ FAULTS = (
     Fault(
         name="line-survives-reset",
         what="receive WQEs fetched ahead of a queue reset are given out after it",
-        force=Force("hdl.queues.recv_reclaim:RecvReclaim", "reset_pair", stuck(0)),
+        force=Force("hdl.queues.recv_reclaim:RecvReclaim", "stopped", stuck(0)),
         tests=RECV,
     ),
     Fault(

@@ -67,7 +67,7 @@ class ActivationList(wiring.Component):
         index = ceil_log2(self._qps)
         # Flags are read in one state and written in others.
         m.submodules.flags = flags = Ram(shape=self._row, depth=self._qps, forward=False)
-        m.submodules.queue = queue = Ram(shape=index, depth=self._qps)
+        m.submodules.queue = queue = Ram(shape=index, depth=self._qps, forward=False)
         head, tail = Signal(index), Signal(index)
         clear = Signal(range(self._qps + 1))
         m.d.comb += [
@@ -92,16 +92,7 @@ class ActivationList(wiring.Component):
         with m.If(self.o.ready):
             m.d.sync += taken.eq(0)
 
-        # Fixed order starting after the last one served, so that no port starves.
-        requests = Signal(self._sets)
-        m.d.comb += requests.eq(Cat(s.valid for s in sets))
-        for last in range(self._sets):
-            with m.If(turn == last):
-                for step in reversed(range(1, self._sets + 1)):
-                    candidate = (last + step) % self._sets
-                    with m.If(requests[candidate]):
-                        m.d.comb += [select.eq(candidate), wanted.eq(1)]
-
+        self._choose(m, sets, turn, select, wanted)
         payload = Signal(self._payload)
         for i, port in enumerate(sets):
             with m.If(select == i):
@@ -160,6 +151,8 @@ class ActivationList(wiring.Component):
                     m.d.comb += queue.write.enable.eq(1)
                     m.d.sync += [tail.eq(tail + 1), self.level.eq(self.level + 1)]
                 m.next = "IDLE"
+                with m.If(self.level == 0):
+                    m.next = "SETTLE"  # what is written is the head
             with m.State("TAKE"):
                 # TAKE: moves the queue's head with all its flags to the output; one cycle.
                 m.d.comb += [
@@ -178,9 +171,20 @@ class ActivationList(wiring.Component):
                 ]
                 m.next = "SETTLE"
             with m.State("SETTLE"):
-                # SETTLE: waits until the queue's RAM shows the next head; one cycle.
+                # SETTLE: waits until the queue's RAM shows the new head; one cycle.
                 m.next = "IDLE"
         return m
+
+    def _choose(self, m: Module, sets, turn, select, wanted) -> None:
+        """Fixed order starting after the last one served, so that no port starves."""
+        requests = Signal(self._sets)
+        m.d.comb += requests.eq(Cat(s.valid for s in sets))
+        for last in range(self._sets):
+            with m.If(turn == last):
+                for step in reversed(range(1, self._sets + 1)):
+                    candidate = (last + step) % self._sets
+                    with m.If(requests[candidate]):
+                        m.d.comb += [select.eq(candidate), wanted.eq(1)]
 
     def _hold(self, m: Module, name: str, port):
         m.submodules[name] = register = Register(shape=self._payload)

@@ -249,7 +249,10 @@ def command() -> Block:
             ),
             Register(
                 "drop_queue",
-                (rw("queue", 16, "number of the virtqueue"),),
+                (
+                    rw("queue", 16, "number of the virtqueue"),
+                    rw("position", 16, "where its ring is read from then: its used index"),
+                ),
                 "forgets all that was fetched of it and waits for its DMA; its indices go on",
                 strobe=True,
             ),

@@ -101,7 +101,11 @@ class Commands(wiring.Component):
 
         arguments = {
             "drop": {"qp": registers.drop_qp},
-            "drop_queue": {"queue": registers.drop_queue_queue, "keep_index": 1},
+            "drop_queue": {
+                "queue": registers.drop_queue_queue,
+                "keep_index": 1,
+                "position": registers.drop_queue_position,
+            },
             "clear_counters": {"qp": registers.clear_counters_qp},
             "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
             "restart": {

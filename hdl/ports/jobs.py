@@ -5,12 +5,14 @@ from amaranth.lib.wiring import Out
 
 from .headers import TxHeader
 from .operations import RequestOperation
-from .rows import Outstanding
+from .rows import Outstanding, ReceiveSource
 
 __all__ = [
     "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
+    "RecvRequest",
+    "SinkRequest",
     "FetchStatus",
     "SendWqe",
     "RecvWqe",
@@ -64,7 +66,7 @@ class FetchRequest(data.Struct):
 
     ``known`` is the avail index the asker knows of (from a doorbell or an earlier answer): when
     ``position`` lies before it the avail index is not read again. Equal to ``position``: only the
-    index is asked for (SendFetch), or the element if there is one (RecvFetch).
+    index is asked for.
     """
 
     function: 8
@@ -72,8 +74,28 @@ class FetchRequest(data.Struct):
     queue: 16
     position: 16
     known: 16
-    send: 1  # to RecvFetch: a send WQE, for the sink of a READ; its ``known`` is position + 1
-    last: 1  # to RecvFetch: a receive WQE that is done with when it has been given out
+    send: 1  # in RecvFetch: a send WQE, for the sink of a READ
+
+
+class RecvRequest(data.Struct):
+    """A receive WQE is asked for: the source's next one, with which the source moves on, or
+    ``again`` the one that it gave from ``position``, for the next packet of the message."""
+
+    function: 8
+    qp: 14
+    source: ReceiveSource
+    again: 1
+    position: 16
+    last: 1  # it is not asked for any more
+
+
+class SinkRequest(data.Struct):
+    """The WQE of a READ is asked for, at ``position`` of the QP's send queue: its SGEs take the
+    data of the responses."""
+
+    function: 8
+    qp: 14
+    position: 16
 
 
 class FetchStatus(enum.Enum, shape=2):
@@ -127,13 +149,14 @@ class SendFetched(data.Struct):
 
 
 class RecvFetched(data.Struct):
-    """Answer to a FetchRequest on a receive queue, or on a send queue for the sink of a READ.
+    """Answer to a RecvRequest or SinkRequest. EMPTY, QUEUE_ERROR: the source has not moved on.
 
     The line stays valid until the next request is made."""
 
     status: FetchStatus
     error: 8
-    available: 16
+    queue: 16  # the virtqueue that the WQE came from,
+    position: 16  # and where it stood there
     head: 16
     line: WQE_LINE_BITS
     wqe: RecvWqe
@@ -145,7 +168,7 @@ class ReadSink(data.Struct):
     ``slots``: its SGEs, as they lie in the WQE; what is behind ``num_sge`` of them means nothing.
     Each may be left out: RecvFetch fetches what it has not been told."""
 
-    queue: 16
+    qp: 14
     position: 16
     head: 16
     num_sge: 6
@@ -170,7 +193,7 @@ class Upcoming(wiring.Signature):
     ``source`` is about to come, behind those that were hinted at before."""
 
     def __init__(self):
-        super().__init__({"source": Out(14), "valid": Out(1)})
+        super().__init__({"source": Out(ReceiveSource), "valid": Out(1)})
 
 
 class WqeRead(data.Struct):
@@ -351,10 +374,12 @@ class DropList(data.Struct):
 
 class DropQueue(data.Struct):
     """Forget what has been fetched of a virtqueue, and use nothing more of it that was offered
-    before. ``keep_index``: its ring indices go on where they are; else the ring starts at 0."""
+    before. ``keep_index``: its used index goes on, and it is read from ``position``, which is equal
+    to it; else the ring starts at 0, as ``position`` is."""
 
     queue: 16
     keep_index: 1
+    position: 16
 
 
 class ClearCounters(data.Struct):

@@ -29,7 +29,9 @@ __all__ = [
     "QpAck",
     "QpRx",
     "QpReply",
+    "ReceiveSource",
     "RxMessage",
+    "SourceKind",
     "ReadResource",
     "Outstanding",
     "MrType",
@@ -51,6 +53,21 @@ class QpState(enum.Enum, shape=3):
     ERR = 6
 
 
+class SourceKind(enum.Enum, shape=2):
+    """What kind of queue a receive source is."""
+
+    PRIVATE = 0  # the receive queue of one QP, whose pair index is the source's number
+    SHARED = 1  # a shared receive queue: there are none yet, so it is always empty
+
+
+class ReceiveSource(data.Struct):
+    """Where the receive WQEs of a QP come from. How far it has been used up is the source's own
+    matter (``RecvSources``)."""
+
+    kind: SourceKind
+    number: 14
+
+
 class QpCfg(data.Struct):
     """What MODIFY_QP decides."""
 
@@ -59,7 +76,8 @@ class QpCfg(data.Struct):
     function: 8
     pd: 16
     send_cq: 14
-    recv_cq: 14
+    recv_cq: 14  # of the WQEs of ``source`` that this QP takes
+    source: ReceiveSource
     signal_all: 1
     path_mtu: 3  # ABI values: 1 = 256 ... 5 = 4096
     qpn: 24  # this QP's number on the wire; its low bits are the pair index
@@ -134,9 +152,8 @@ class QpRx(data.Struct):
 
     psn: 24  # expected PSN
     msn: 24  # messages completed
-    message: RxMessage
-    position: 16  # next receive-queue position
-    available: 16  # avail index of the receive queue last seen; starts equal to ``position``
+    message: RxMessage  # SEND: it holds a receive WQE,
+    position: 16  # which the source gave it from this position
     offset: 32  # payload bytes of the current message already placed
     va: 64  # WRITE: start of the message
     rkey: 32

@@ -1,6 +1,6 @@
 """Queues whose state is dropped: by the driver's queue reset, or by a command of the firmware."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,15 +37,20 @@ class QueueDrops(wiring.Component):
         for n in range(self._engines):
             wiring.connect(m, getattr(fork, f"o{n}"), wiring.flipped(getattr(self, f"o{n}")))
         busy, by_firmware = Signal(), Signal()
+        dropped = Signal(DropQueue, reset_less=True)
         with m.If(~busy):
-            m.d.sync += [busy.eq(self.reset.valid | self.drop.valid)]
-            m.d.sync += by_firmware.eq(~self.reset.valid)
+            m.d.sync += [
+                busy.eq(self.reset.valid | self.drop.valid),
+                by_firmware.eq(~self.reset.valid),
+                dropped.eq(self.drop.payload),
+            ]
+            with m.If(self.reset.valid):
+                m.d.sync += [dropped.eq(0), dropped.queue.eq(self.reset.payload)]
         with m.Elif(fork.done):
             m.d.sync += busy.eq(0)
         m.d.comb += [
             fork.i.valid.eq(busy),
-            fork.i.payload.queue.eq(Mux(by_firmware, self.drop.payload.queue, self.reset.payload)),
-            fork.i.payload.keep_index.eq(by_firmware & self.drop.payload.keep_index),
+            fork.i.payload.eq(dropped),
             self.drop.ready.eq(fork.done & by_firmware),
             self.reset.ready.eq(fork.done & ~by_firmware),
         ]

@@ -108,6 +108,8 @@ class Queues(wiring.Component):
         connect(m, flipped(self.send_fetch.release), send.release)
         connect(m, flipped(self.recv_fetch.req), recv.req)
         connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
+        connect(m, flipped(self.recv_fetch.sink_req), recv.sink_req)
+        connect(m, recv.sink_rsp, flipped(self.recv_fetch.sink_rsp))
         connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
         connect(m, flipped(self.recv_fetch.upcoming), recv.upcoming)
         connect(m, send.told, recv.told)

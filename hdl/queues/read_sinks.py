@@ -23,7 +23,7 @@ SLOTS = 4
 class Wanted(data.Struct):
     """Whose WQE it is."""
 
-    queue: 16
+    qp: 14
     position: 16
 
 
@@ -36,19 +36,20 @@ class SinkTag(data.Struct):
 
 
 class ReadSinks(wiring.Component):
-    """``read_sinks`` sinks; position and queue number select one, later ones replace earlier ones.
+    """``read_sinks`` sinks; position and QP select one, later ones replace earlier ones.
 
-    Twice ``max_rd_atomic`` positions in a row of one queue have places of their own, and so have as
-    many queues in a row as that leaves room for; farther ones share them, shifted, last bit first,
+    Twice ``max_rd_atomic`` positions in a row of one QP have places of their own, and so have as
+    many QPs in a row as that leaves room for; farther ones share them, shifted, last bit first,
     by what is left of their numbers.
     Members: ``i``: what is told; left out while the line that it would get (``line``) is ``held``,
     or all are being cleared. ``wanted``: what is asked for; ``look`` (a cycle) reads it, ``found``,
-    ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``
-    nothing is written to that place. ``touch`` (a cycle): it was asked for. ``slot``,
+    ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``,
+    from the cycle behind it on, nothing is written to that place; what is written there with
+    ``look`` is not found. ``touch`` (a cycle): it was asked for. ``slot``,
     ``slot_enable``, ``slot_data``: SGEs, a cycle later. ``clear`` (a cycle): forget all. ``tick``:
     an age ends (at least ``2 * read_sinks`` cycles after the last one); what nobody asked for
     during a whole one is forgotten.
-    Latency: 1 cycle. Throughput: a sink in 3 cycles. Errors: none; what is not found is fetched.
+    Latency: 2 cycles. Throughput: a sink in 3 cycles. Errors: none; what is not found is fetched.
     Nothing waits but ``i``, for ``asking``. Reset: as ``clear``, which takes ``read_sinks`` cycles
     in which nothing is found.
     """
@@ -84,9 +85,8 @@ class ReadSinks(wiring.Component):
         high = bits - low
 
         def place(one):
-            pair = one.queue[1:]
-            rest = Cat(reversed(pair[high : high + low]))
-            return Cat(one.position[:low] ^ rest, pair[:high])
+            rest = Cat(reversed(one.qp[high : high + low]))
+            return Cat(one.position[:low] ^ rest, one.qp[:high])
 
         told, told_place, asked_place = self.i.payload, Signal(bits), Signal(bits)
         number, clearing = Signal(range(TOLD_SGES)), ages.clearing
@@ -94,6 +94,17 @@ class ReadSinks(wiring.Component):
         # Whether the line is held comes late, so it is looked at a cycle later.
         steady, held = Signal(), Signal()
         m.d.sync += [steady.eq(self.i.valid & ~self.i.ready), held.eq(self.held)]
+        # The place that is asked for is late too; it stays while ``asking``.
+        stays, begun, begun_place = Signal(bits), Signal(), Signal(bits, reset_less=True)
+        replaced = Signal()  # the tag was written as it was read, or cleared
+        cleared = Signal()
+        m.d.sync += [
+            stays.eq(asked_place),
+            begun.eq(begins),
+            begun_place.eq(told_place),
+            cleared.eq(clearing),
+            replaced.eq((begun & (begun_place == stays)) | cleared),
+        ]
         m.d.comb += [
             told_place.eq(place(told)),
             asked_place.eq(place(self.wanted)),
@@ -105,11 +116,11 @@ class ReadSinks(wiring.Component):
                 & ~clearing
                 & steady
                 & ~held
-                & ~(self.asking & (told_place == asked_place))
+                & ~(self.asking & (told_place == stays))
             ),
             tags.write.enable.eq(begins),
             tags.write.index.eq(told_place),
-            tag.wanted.queue.eq(told.queue),
+            tag.wanted.qp.eq(told.qp),
             tag.wanted.position.eq(told.position),
             tag.head.eq(told.head),
         ]
@@ -148,7 +159,7 @@ class ReadSinks(wiring.Component):
             ages.clear.eq(self.clear),
             ages.tick.eq(self.tick),
             self.tag.eq(tags.read0.row),
-            self.found.eq(ages.young & same.all() & ~clearing),
+            self.found.eq(ages.young & same.all() & ~clearing & ~replaced),
         ]
         # Compared in pieces: a RAM's output is late.
         mine, asked = self.tag.wanted.as_value(), self.wanted.as_value()

@@ -9,11 +9,12 @@ from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     Activation,
     DropQueue,
-    FetchRequest,
     FetchStatus,
     LineUse,
     QueueError,
     RecvFetched,
+    RecvRequest,
+    SinkRequest,
     SinksTold,
     Upcoming,
     WqeRead,
@@ -43,10 +44,10 @@ class RecvFetch(wiring.Component):
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
     Parameters: ``depth``: WQEs on their way in each stage of the path; ``function``: of the queues
     whose doorbells come.
-    Members: as SendFetch, without ``release`` and ``in_order``. ``req.send`` tells a send WQE (the
-    sink of a READ) from a receive WQE, ``req.last`` that the WQE will not be asked for again.
-    ``upcoming``: a request for this source is about to come. ``doorbell``: a receive queue was
-    notified (flags mean nothing). ``told``: READs that SendFetch has read.
+    Members: as SendFetch, without ``release`` and ``in_order``. ``req``, ``rsp``: receive WQEs;
+    ``sink_req``, ``sink_rsp``: sinks of READs. ``upcoming``: a request for this source is about to
+    come. ``doorbell``: a receive queue was notified (flags mean nothing). ``told``: READs that
+    SendFetch has read.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
     that it is read.
     Latency: see RecvAnswers and RecvSinks. One request at a time: Receive makes one at a time.
@@ -63,8 +64,10 @@ class RecvFetch(wiring.Component):
         self._config, self._depth, self._function = config, depth, function
         super().__init__(
             {
-                "req": In(stream.Signature(FetchRequest)),
+                "req": In(stream.Signature(RecvRequest)),
                 "rsp": Out(stream.Signature(RecvFetched)),
+                "sink_req": In(stream.Signature(SinkRequest)),
+                "sink_rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "doorbell": In(stream.Signature(Activation)),
                 "line_use": In(LineUse()),
@@ -113,7 +116,6 @@ class RecvFetch(wiring.Component):
             (flipped(self.doorbell), prefetch.doorbell),
             (answers.answered, prefetch.more),
             (answers.demand, prefetch.demand),
-            (answers.reclaim, reclaim.i),
             (flipped(self.queue_reset), reclaim.queue_reset),
             (flipped(self.upcoming), answers.upcoming),
             (flipped(self.told), sinks.told),
@@ -128,41 +130,52 @@ class RecvFetch(wiring.Component):
             still.eq(~answers.at_work & ~sinks.at_work & lines.quiet & prefetch.quiet),
             self.idle.eq(still & sources.ready & ~lines.clearing),
             reclaim.still.eq(self.idle),
+            reclaim.line_needed.eq(answers.line_needed),
+            answers.line_freed.eq(reclaim.line_freed),
             reclaim.kept.eq(answers.waiting_source),
             reclaim.kept_valid.eq(answers.waits),
             path.flush.eq(reclaim.forgotten),
             path.indirect.eq(self.indirect),
             sinks.forget.eq(reclaim.forgotten),
             answers.event_idx.eq(self.event_idx),
-            answers.stop.eq(self.queue_reset.valid),
-            answers.stopped.eq(self.queue_reset.payload.queue),
+            answers.stop.eq(reclaim.stop),
+            answers.stopped.eq(reclaim.stopped),
             answers.starved.eq(prefetch.starved),
             answers.dropping.eq(reclaim.dropping),
             answers.epoch.eq(reclaim.epoch),
             prefetch.epoch.eq(reclaim.epoch),
-            prefetch.stop.eq(self.queue_reset.valid),
+            prefetch.stop.eq(reclaim.stop),
         ]
         return m
 
     def _requests(self, m: Module, answers, sinks) -> None:
-        """Requests for sinks go their own way; one request at a time."""
-        send = self.req.payload.send
-        for part, wanted, other in ((answers, ~send, sinks), (sinks, send, answers)):
-            m.d.comb += [
-                part.req.valid.eq(self.req.valid & wanted & ~other.at_work),
-                part.req.payload.eq(self.req.payload),
-                part.rsp.ready.eq(self.rsp.ready),
-                part.error.ready.eq(self.error.ready),
-            ]
+        """One request at a time, answered by ``answers`` or ``sinks``, or by the latter instead of
+        the former (``away``). When both come at once, the one for a receive WQE goes first."""
+        elsewhere = Signal()  # what the sinks are at is a receive WQE
+        free = ~answers.at_work & ~self.req.valid
+        connect(m, answers.away, sinks.away)
         m.d.comb += [
-            self.req.ready.eq(
-                Mux(send, sinks.req.ready & ~answers.at_work, answers.req.ready & ~sinks.at_work)
-            ),
-            self.rsp.valid.eq(answers.rsp.valid | sinks.rsp.valid),
-            self.rsp.payload.eq(Mux(sinks.at_work, sinks.rsp.payload, answers.rsp.payload)),
+            answers.req.valid.eq(self.req.valid & ~sinks.at_work),
+            answers.req.payload.eq(self.req.payload),
+            self.req.ready.eq(answers.req.ready & ~sinks.at_work),
+            sinks.req.valid.eq(self.sink_req.valid & free),
+            sinks.req.payload.eq(self.sink_req.payload),
+            self.sink_req.ready.eq(sinks.req.ready & free),
+            answers.rsp.ready.eq(self.rsp.ready),
+            sinks.rsp.ready.eq(Mux(elsewhere, self.rsp.ready, self.sink_rsp.ready)),
+            self.rsp.valid.eq(answers.rsp.valid | (sinks.rsp.valid & elsewhere)),
+            self.rsp.payload.eq(Mux(elsewhere, sinks.rsp.payload, answers.rsp.payload)),
+            self.sink_rsp.valid.eq(sinks.rsp.valid & ~elsewhere),
+            self.sink_rsp.payload.eq(sinks.rsp.payload),
+            answers.error.ready.eq(self.error.ready),
+            sinks.error.ready.eq(self.error.ready),
             self.error.valid.eq(answers.error.valid | sinks.error.valid),
             self.error.payload.eq(Mux(sinks.at_work, sinks.error.payload, answers.error.payload)),
         ]
+        with m.If(answers.away.valid):
+            m.d.sync += elsewhere.eq(1)
+        with m.Elif(~sinks.at_work):
+            m.d.sync += elsewhere.eq(0)
 
     def _jobs(self, m: Module, path, prefetch, sinks, answers) -> None:
         """WQEs to fetch: a sink goes first, there is one at a time. Who waits is told of both."""
@@ -171,10 +184,13 @@ class RecvFetch(wiring.Component):
             path.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),
             sinks.job.ready.eq(path.i.ready),
             prefetch.job.ready.eq(path.i.ready & ~sinks.job.valid),
-            path.waits.eq(answers.waits | sinks.waits),
-            path.wanted.eq(Mux(sinks.waits, sinks.wanted, answers.wanted)),
             path.tag.index.eq(Mux(sinks.at_work, sinks.tag.index, answers.tag.index)),
             path.tag.enable.eq(sinks.tag.enable | answers.tag.enable),
+        ]
+        # Long before the line comes, so it is in registers.
+        m.d.sync += [
+            path.waits.eq(answers.waits | sinks.waits),
+            path.wanted.eq(Mux(sinks.waits, sinks.wanted, answers.wanted)),
         ]
         for part in (answers, sinks):
             m.d.comb += [
@@ -194,13 +210,15 @@ class RecvFetch(wiring.Component):
         """What happens to the lines of receive WQEs, an event at a time, and who looks at them."""
         total = self._config.recv_lines
         # The line of the last answer is about to be read, until the next request.
-        with m.If(self.rsp.valid & self.rsp.ready):
-            m.d.sync += [
-                lines.current.eq(self.rsp.payload.line),
-                lines.current_valid.eq(self.rsp.payload.status == FetchStatus.OK),
-            ]
-        with m.If(self.req.valid & self.req.ready):
-            m.d.sync += lines.current_valid.eq(0)
+        for given in (self.rsp, self.sink_rsp):
+            with m.If(given.valid & given.ready):
+                m.d.sync += [
+                    lines.current.eq(given.payload.line),
+                    lines.current_valid.eq(given.payload.status == FetchStatus.OK),
+                ]
+        for asked in (self.req, self.sink_req):
+            with m.If(asked.valid & asked.ready):
+                m.d.sync += lines.current_valid.eq(0)
         m.d.comb += [
             answers.room.eq(lines.room),
             reclaim.room.eq(lines.room & ~answers.release),

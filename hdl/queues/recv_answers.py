@@ -1,6 +1,6 @@
 """Answers requests for receive WQEs."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,6 +12,7 @@ from hdl.ports.jobs import (
     FetchStatus,
     QueueError,
     RecvFetched,
+    RecvRequest,
     Upcoming,
 )
 from hdl.ports.rows import QueueRow
@@ -22,9 +23,8 @@ from .read import BlockReader
 from .recv_match import RecvMatch
 from .recv_path import Arrival, Tag
 from .recv_prefetch import Demand
-from .recv_reclaim import Reason, Reclaim
 from .recv_shares import ShareMeter
-from .recv_sources import SourceAccess, SourceRow
+from .recv_sources import SourceAccess, SourceRow, has_queue, queue_of
 
 __all__ = ["RecvAnswers"]
 
@@ -32,23 +32,22 @@ __all__ = ["RecvAnswers"]
 class _Work(data.Struct):
     """The request, its source as it was lent, and the answer."""
 
-    request: FetchRequest
-    pair: 14
+    request: RecvRequest
+    number: 14  # of its source
     source: SourceRow
     queue: QueueRow
     answer: RecvFetched
     again: 1  # its line is in the list already
     early: 1  # no request yet: it is looked up for one that is to come
-    position: 16  # that is looked up
     fault: Arrival  # what became of the line that the request waited for
     found: IndexResult  # the index that was read for the request
 
 
 class _Upcoming(data.Struct):
-    """A request is to come for ``source``."""
+    """A request is to come for the source ``number``."""
 
     valid: 1
-    source: 14
+    number: 14
 
 
 class RecvAnswers(wiring.Component):
@@ -57,17 +56,22 @@ class RecvAnswers(wiring.Component):
     ``upcoming`` says for which source a request will come. Its first WQE is looked up at once, so
     that the request is answered a cycle after it has been taken (a *hit*). A request whose WQE is
     not there is a miss: its fetch is demanded from RecvPrefetch, after an index that has to be
-    read, and it is looked up again when its line has been written. A request for another position
-    than the next ones (the receive side has undone packets) has the list dropped.
+    read, and it is looked up again when its line has been written.
+    A WQE that is given out is its taker's: the source goes on behind it, and never back. That of a
+    message which goes on is *held*: it stays first in the list, where the message's next packets
+    find it again, until the source is asked for the next one. Who asks again later, because another
+    QP takes from the same source or the line was needed, is sent ``away``: its WQE is fetched once
+    more, by its position.
 
     Members: ``req``, ``rsp``, ``upcoming``, ``error``, ``event_idx``: as in RecvFetch. ``stop``: a
-    reset of ``stopped`` waits: no request is taken, and one for that queue is EMPTY. ``access``,
+    reset of ``stopped`` waits: no request is taken, and one for that source is EMPTY. ``access``,
     ``linked``: of RecvSources. ``tag``: read port of the tags of lines. ``arrived``,
     ``arrived_valid``, ``good``: what became of a fetch. ``waits``, ``wanted``: the line that the
     request waits for. Of RecvLines: ``ask`` with ``tag.index``, ``busy``, ``good_line``,
     ``wanted_done``, ``release`` of ``released`` (in a cycle of ``room``). ``answered``: sources to
-    be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``reclaim``, ``dropping``,
-    ``epoch``: of RecvReclaim. ``at_work``: a request has been taken and not answered.
+    be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``line_needed``,
+    ``line_freed``, ``dropping``, ``epoch``: of RecvReclaim. ``away``: a request that others answer,
+    who are always ready. ``at_work``: a request has been taken and neither answered nor sent away.
     Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
     look-up in 4; 6 for both when sources come in turn, else 7.
     Errors: QUEUE_ERROR with a row in ``error``; WQE_ERROR. A queue that is not enabled is EMPTY.
@@ -79,7 +83,8 @@ class RecvAnswers(wiring.Component):
         line = WQE_LINE_BITS
         super().__init__(
             {
-                "req": In(stream.Signature(FetchRequest)),
+                "req": In(stream.Signature(RecvRequest)),
+                "away": Out(stream.Signature(FetchRequest, always_ready=True)),
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "error": Out(stream.Signature(QueueError)),
@@ -95,7 +100,8 @@ class RecvAnswers(wiring.Component):
                 "answered": Out(stream.Signature(14)),
                 "demand": Out(stream.Signature(Demand)),
                 "starved": In(1),
-                "reclaim": Out(stream.Signature(Reclaim)),
+                "line_needed": Out(1),
+                "line_freed": In(1),
                 "dropping": In(1),
                 "epoch": In(2),
                 "waiting_source": Out(14),
@@ -128,17 +134,20 @@ class RecvAnswers(wiring.Component):
             index.i.payload.driver.eq(work.queue.driver),
             index.i.payload.device.eq(work.queue.device),
             index.i.payload.size_log2.eq(work.queue.size_log2),
-            index.i.payload.position.eq(work.request.position),
+            index.i.payload.position.eq(source.first),
             self.linked.index.eq(source.head),
             self.released.eq(source.head),
             self.rsp.payload.eq(answer),
-            self.error.payload.queue.eq(work.request.queue),
+            self.error.payload.queue.eq(answer.queue),
             self.error.payload.cause.eq(work.fault.found.cause),
-            self.answered.payload.eq(work.pair),
-            self.demand.payload.source.eq(work.pair),
+            self.away.payload.function.eq(work.request.function),
+            self.away.payload.qp.eq(work.request.qp),
+            self.away.payload.queue.eq(queue_of(self._config, work.number)),
+            self.away.payload.position.eq(work.request.position),
+            self.answered.payload.eq(work.number),
+            self.demand.payload.source.eq(work.number),
             self.demand.payload.again.eq(work.again),
-            self.reclaim.payload.source.eq(work.pair),
-            self.waiting_source.eq(work.request.qp),
+            self.waiting_source.eq(work.number),
             meter.share.eq(source.share),
             self.tag.index.eq(source.head),
         ]
@@ -149,41 +158,42 @@ class RecvAnswers(wiring.Component):
             m.d.sync += cached.eq(0)
         upcoming = Signal(_Upcoming)
         with m.If(self.upcoming.valid):
-            m.d.sync += [upcoming.valid.eq(1), upcoming.source.eq(self.upcoming.source)]
+            m.d.sync += [upcoming.valid.eq(1), upcoming.number.eq(self.upcoming.source.number)]
 
         m.submodules.match = match = RecvMatch(config=self._config)
         facts = match.o
         m.d.comb += [
-            match.request.eq(work.request),
-            match.pair.eq(work.pair),
-            match.position.eq(work.position),
+            match.position.eq(work.request.position),
+            match.number.eq(work.number),
             match.source.eq(source),
             match.size_log2.eq(work.queue.size_log2),
             match.tag.eq(self.tag.row),
-            match.held.eq(~self.busy & self.good_line),
+            match.filled.eq(~self.busy & self.good_line),
         ]
         with m.FSM(name="answers") as fsm:
             # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
             with m.State("IDLE"):
                 request = self.req.payload
-                hits = cached & (request.qp == work.pair) & (request.position == source.first)
+                number = request.source.number
+                same = Mux(
+                    request.again, source.held & (request.position == source.first), ~source.held
+                )
+                hits = cached & (number == work.number) & has_queue(request.source) & same
                 m.d.sync += work.early.eq(0)
                 with m.If(done):
-                    self._take(m, work, work.request.qp)
-                    with m.If(self.access.taken):
-                        m.d.comb += index.o.ready.eq(indexing)
-                        m.d.sync += [self.waits.eq(0), indexing.eq(0)]
-                        with m.If(indexing):
-                            m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                    m.d.comb += index.o.ready.eq(indexing)
+                    m.d.sync += [self.waits.eq(0), indexing.eq(0)]
+                    with m.If(indexing):
+                        m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                    m.next = "AGAIN"
                 with m.Elif(self.req.valid & ~self.waits & ~indexing):
-                    refused = self.stop & (request.queue == self.stopped)
+                    refused = self.stop & (self.stopped == Cat(Const(1, 1), number))
                     with m.If(refused):
                         m.d.comb += self.req.ready.eq(1)
-                        m.d.sync += answer.available.eq(request.position)
                         m.d.sync += answer.status.eq(FetchStatus.EMPTY)
                         m.next = "REFUSE"
                     with m.Elif(~self.stop):
-                        self._take(m, work, request.qp)
+                        self._take(m, work, number)
                         with m.If(self.access.taken):
                             m.d.comb += self.req.ready.eq(1)
                             with m.If(hits):
@@ -209,16 +219,16 @@ class RecvAnswers(wiring.Component):
         m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
         return m
 
-    def _take(self, m: Module, work, pair) -> None:
+    def _take(self, m: Module, work, number: Value) -> None:
         """Ask for a row, and go on with it."""
-        m.d.comb += [self.access.take.eq(1), self.access.source.eq(pair)]
+        m.d.comb += [self.access.take.eq(1), self.access.source.eq(number)]
         with m.If(self.access.taken):
-            m.d.sync += work.pair.eq(pair)
+            m.d.sync += work.number.eq(number)
             m.next = "LOAD"
 
     def _take_early(self, m: Module, work, upcoming) -> None:
         """Ask for the row of the request that is to come, and look it up."""
-        self._take(m, work, upcoming.source)
+        self._take(m, work, upcoming.number)
         with m.If(self.access.taken):
             m.d.sync += [work.early.eq(1), upcoming.valid.eq(self.upcoming.valid)]
 
@@ -232,11 +242,7 @@ class RecvAnswers(wiring.Component):
             m.d.comb += self.access.leave.eq(work.early)
             m.d.comb += [self.tag.index.eq(self.access.row.head), self.tag.enable.eq(1)]
             m.d.comb += self.ask.eq(1)
-            m.d.sync += [
-                source.eq(self.access.row),
-                work.queue.eq(self.access.queue),
-                work.position.eq(Mux(work.early, self.access.row.first, request.position)),
-            ]
+            m.d.sync += [source.eq(self.access.row), work.queue.eq(self.access.queue)]
             m.next = "GATHER"
         # GATHER: the tag is compared.
         with m.State("GATHER"):
@@ -246,7 +252,8 @@ class RecvAnswers(wiring.Component):
             m.d.sync += [
                 answer.status.eq(FetchStatus.OK),
                 answer.error.eq(0),
-                answer.available.eq(facts.best),
+                answer.queue.eq(queue_of(self._config, work.number)),
+                answer.position.eq(source.first),
                 answer.head.eq(self.tag.row.head),
                 answer.line.eq(source.head),
                 answer.wqe.eq(self.tag.row.wqe),
@@ -256,9 +263,13 @@ class RecvAnswers(wiring.Component):
             with m.If(work.early):
                 m.d.sync += cached.eq(work.queue.enabled & facts.ready)
                 m.next = "IDLE"
-            with m.Elif(~work.queue.enabled):
+            with m.Elif(~work.queue.enabled | ~has_queue(request.source)):
                 m.d.sync += [answer.status.eq(FetchStatus.EMPTY), source.used.eq(0)]
                 m.next = "ANSWER"
+            with m.Elif(request.again & ~facts.held):
+                m.next = "AWAY"
+            with m.Elif(~request.again & source.held):
+                m.next = "PASS"
             with m.Elif(facts.ready):
                 m.next = "ANSWER"
             with m.Elif(facts.here & fault_valid):
@@ -276,32 +287,21 @@ class RecvAnswers(wiring.Component):
                 m.d.sync += [self.waits.eq(1), self.wanted.eq(source.head)]
                 m.next = "PUT"
             with m.Elif(facts.here):
-                m.d.sync += [source.available.eq(facts.best), work.again.eq(1)]
+                m.d.sync += work.again.eq(1)
                 m.next = "CLAIM"
-            with m.Elif(facts.behind):
-                m.next = "PASS"
-            with m.Elif(source.count != 0):
-                m.next = "UNDONE"
             with m.Elif(facts.known):
                 m.d.sync += [
-                    source.first.eq(request.position),
-                    source.available.eq(facts.best),
                     source.given.eq(1),
                     source.late.eq(source.share.run),
                     work.again.eq(0),
                 ]
                 m.next = "CLAIM"
             with m.Elif(found_valid):
-                m.d.sync += [
-                    found_valid.eq(0),
-                    source.first.eq(request.position),
-                    source.available.eq(work.found.available),
-                ]
+                m.d.sync += [found_valid.eq(0), source.available.eq(work.found.available)]
                 m.next = "GATHER"
                 with m.If(work.found.status != FetchStatus.OK):
                     m.d.sync += [
                         answer.status.eq(work.found.status),
-                        answer.available.eq(work.found.available),
                         work.fault.found.cause.eq(work.found.cause),
                     ]
                     m.next = "ANSWER"
@@ -309,7 +309,11 @@ class RecvAnswers(wiring.Component):
                         m.next = "ERROR"
             with m.Else():
                 m.next = "INDEX"
-        # PASS: gives back a line in front of the one that is asked for.
+        # AWAY: gives the row back, and the request to who fetches its WQE once more.
+        with m.State("AWAY"):
+            m.d.comb += [self.access.put.eq(1), self.away.valid.eq(1)]
+            m.next = "IDLE"
+        # PASS: gives back the line that is held, as the next one is asked for.
         with m.State("PASS"):
             m.d.comb += [self.release.eq(self.room), self.linked.enable.eq(1)]
             with m.If(self.room):
@@ -317,6 +321,7 @@ class RecvAnswers(wiring.Component):
                     source.first.eq(source.first + 1),
                     source.count.eq(source.count - 1),
                     source.given.eq(0),
+                    source.held.eq(0),
                 ]
                 m.next = "PASSED"
         # PASSED: the line behind it is the first.
@@ -330,19 +335,21 @@ class RecvAnswers(wiring.Component):
         """Gives the answer, and shortens the list."""
         request, source, answer = work.request, work.source, work.answer
         answers, changed = meter.answers, self.access.changed
-        m.d.comb += changed.eq(source)
+        nothing, final = Signal(), Signal()  # the source does not move on; it is done with the WQE
+        m.d.comb += [
+            changed.eq(source),
+            nothing.eq(
+                (answer.status == FetchStatus.EMPTY) | (answer.status == FetchStatus.QUEUE_ERROR)
+            ),
+            final.eq(request.last | (answer.status != FetchStatus.OK)),
+        ]
         # HIT: answers with what was looked up early; only ``head`` has to be as it was then.
         with m.State("HIT"):
-            m.d.comb += [
-                self.rsp.valid.eq(1),
-                self.rsp.payload.available.eq(self.access.row.available),
-                self.linked.enable.eq(1),
-            ]
+            m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]
             m.d.sync += [
                 source.eq(self.access.row),
                 source.seen.eq(self.epoch),
                 source.used.eq(1),
-                answer.available.eq(self.access.row.available),
             ]
             m.next = "ANSWER"
             with m.If(self.rsp.ready):
@@ -352,20 +359,23 @@ class RecvAnswers(wiring.Component):
             m.d.comb += [self.rsp.valid.eq(1), self.linked.enable.eq(1)]
             with m.If(self.rsp.ready):
                 m.next = "FINISH"
-                with m.If(answer.status != FetchStatus.OK):
+                with m.If(nothing):
                     m.next = "PUT"
+        differs = Signal()  # the source to come is another one: compared before, as that is long
+        m.d.sync += differs.eq((upcoming.number != work.number) & ~self.upcoming.valid)
         # FINISH: gives the row back; the first line too, if it is not asked for again. Another
         # source's request that is to come is looked up at once: its row is another one.
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
-                self.answered.valid.eq(self.room | ~request.last),
+                self.answered.valid.eq(self.room | ~final),
                 ends.eq(self.answered.valid & self.answered.ready),
                 self.access.put.eq(ends),
-                self.release.eq(ends & request.last),
-                changed.given.eq(~request.last),
+                self.release.eq(ends & final),
+                changed.given.eq(~final),
+                changed.held.eq(~final),
             ]
-            with m.If(request.last):
+            with m.If(final):
                 m.d.comb += [
                     changed.first.eq(source.first + 1),
                     changed.count.eq(source.count - 1),
@@ -373,9 +383,9 @@ class RecvAnswers(wiring.Component):
                     changed.share.eq(meter.after),
                 ]
             with m.If(ends):
-                m.d.sync += answers.eq(answers + request.last)
+                m.d.sync += answers.eq(answers + final)
                 m.next = "IDLE"
-                with m.If(upcoming.valid & ~self.stop & (upcoming.source != work.pair)):
+                with m.If(upcoming.valid & ~self.stop & differs):
                     self._take_early(m, work, upcoming)
         # PUT: gives the row back as it is.
         with m.State("PUT"):
@@ -393,8 +403,7 @@ class RecvAnswers(wiring.Component):
                 m.next = "IDLE"
 
     def _miss(self, m: Module, work, fault_valid) -> None:
-        """Has the request's WQE fetched, or its source's list dropped, and looks it up again."""
-        reason = self.reclaim.payload.reason
+        """Has the request's WQE fetched, and looks it up again."""
         # CLAIM: gives the row back, from which the fetch will begin.
         with m.State("CLAIM"):
             m.d.comb += self.access.put.eq(1)
@@ -409,18 +418,9 @@ class RecvAnswers(wiring.Component):
                 m.next = "AGAIN"
         # STARVED: another source's lines are taken for it.
         with m.State("STARVED"):
-            m.d.comb += [self.reclaim.valid.eq(1), reason.eq(Reason.LINE)]
-            with m.If(self.reclaim.ready):
-                m.next = "AGAIN"
-        # UNDONE: gives the row back, for its list to be dropped.
-        with m.State("UNDONE"):
-            m.d.comb += self.access.put.eq(1)
-            m.next = "DROP"
-        # DROP: waits until the list has been dropped.
-        with m.State("DROP"):
-            m.d.comb += [self.reclaim.valid.eq(1), reason.eq(Reason.POSITION)]
-            with m.If(self.reclaim.ready):
+            m.d.comb += self.line_needed.eq(1)
+            with m.If(self.line_freed):
                 m.next = "AGAIN"
         # AGAIN: looks the request up once more.
         with m.State("AGAIN"):
-            self._take(m, work, work.request.qp)
+            self._take(m, work, work.request.source.number)

@@ -15,7 +15,7 @@ from hdl.ports.tables import TableWrite
 
 from .recv_ahead import DOORBELL, POLLED, AheadSources
 from .recv_shares import LineGrants
-from .recv_sources import SourceAccess, SourceRow
+from .recv_sources import SourceAccess, SourceRow, queue_of
 from .types import ExpressJob
 
 __all__ = ["Demand", "RecvPrefetch"]
@@ -165,7 +165,7 @@ class RecvPrefetch(wiring.Component):
         job, poll = self.job.payload, ahead.poll.payload
         m.d.comb += [
             position.eq(source.first + source.count),
-            number.eq(self._config.rq_queue(0) + (turn.pair << 1)),
+            number.eq(queue_of(self._config, turn.pair)),
             job.size_log2.eq(queue.size_log2),
             job.desc.eq(queue.desc),
             job.driver.eq(queue.driver),

@@ -12,6 +12,7 @@ from hdl.ports.jobs import (
     FetchStatus,
     QueueError,
     RecvFetched,
+    SinkRequest,
     SinksTold,
     WqeRead,
 )
@@ -33,9 +34,11 @@ class RecvSinks(wiring.Component):
     """Answers requests for the send WQE of a READ, whose SGEs take the data of its responses.
 
     SendFetch tells of most READs as it fetches them (``told``), and ReadSinks keeps these. Any
-    other is fetched once more into one of a few lines, which queue number and position select.
+    other is fetched once more into one of a few lines, which queue number and position select; so
+    is a receive WQE (not ``send``) that a message has, and whose line is gone.
 
-    Members: ``req``, ``rsp``, ``error``: as in RecvFetch; ``last`` and ``known`` mean nothing.
+    Members: ``req``: sinks; ``away``: receive WQEs, which come only while nothing is asked for;
+    ``rsp``, ``error``: as in RecvFetch.
     ``told``: from SendFetch. ``forget`` (a cycle): no sink is valid any more. ``queue_read``: the
     rows of the virtqueues, which answers at once. ``tag``: read port of the tags of lines.
     ``job``: a sink to fetch; ``arrived``, ``arrived_valid``, ``good``: what became of a fetch.
@@ -53,7 +56,8 @@ class RecvSinks(wiring.Component):
         line = WQE_LINE_BITS
         super().__init__(
             {
-                "req": In(stream.Signature(FetchRequest)),
+                "req": In(stream.Signature(SinkRequest)),
+                "away": In(stream.Signature(FetchRequest, always_ready=True)),
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "error": Out(stream.Signature(QueueError)),
                 "told": In(SinksTold()),
@@ -89,10 +93,10 @@ class RecvSinks(wiring.Component):
             self.wanted.eq(line),
             self.fetched_line.eq(line),
             self.told_line.eq(told.line),
-            self.queue_read.index.eq(self.req.payload.queue),
+            self.queue_read.index.eq(request.queue),
             self.tag.index.eq(line),
             told.held.eq(self.told_held),
-            told.wanted.queue.eq(Mux(idle, self.req.payload.queue, request.queue)),
+            told.wanted.qp.eq(Mux(idle, self.req.payload.qp, request.qp)),
             told.wanted.position.eq(Mux(idle, self.req.payload.position, request.position)),
             told.clear.eq(self.forget | self.told.forget),
             told.slot.eq(self.slot),
@@ -103,6 +107,8 @@ class RecvSinks(wiring.Component):
             fetched.keep.eq(self.good & is_sink(self.arrived.line, total)),
             fetched.clear.eq(self.forget | self.told.forget),
             job.request.eq(request),
+            # It was available when it was given out.
+            job.request.known.eq(request.position + 1),
             job.line.eq(line),
             job.size_log2.eq(row.size_log2),
             job.desc.eq(row.desc),
@@ -118,33 +124,41 @@ class RecvSinks(wiring.Component):
         m.d.sync += sought.eq(~unequal(Cat(tag.queue, tag.position), asked))
 
         with m.FSM(name="sinks") as fsm:
-            # IDLE: takes a request, looks among the sinks that were told, and reads the row of its
-            # queue; ends with it.
+            # IDLE: takes a request, and looks among the sinks that were told; ends with it.
             with m.State("IDLE"):
-                m.d.comb += [idle.eq(1), self.req.ready.eq(1), told.look.eq(self.req.valid)]
-                m.d.sync += request.eq(self.req.payload)
-                with m.If(self.req.valid):
-                    m.d.comb += self.queue_read.enable.eq(1)
+                m.d.comb += [idle.eq(1), self.req.ready.eq(1), told.look.eq(1)]
+                asked = self.req.payload
+                m.d.sync += [
+                    request.function.eq(asked.function),
+                    request.qp.eq(asked.qp),
+                    request.queue.eq((asked.qp << 1) + self._config.sq_queue(0)),
+                    request.position.eq(asked.position),
+                    request.send.eq(1),
+                ]
+                with m.If(self.away.valid):
+                    m.d.sync += request.eq(self.away.payload)
+                with m.If(self.req.valid | self.away.valid):
                     m.next = "LOAD"
-            # LOAD: looks at the line that the sink would be fetched into, while the tag of one that
-            # was told is compared; one cycle.
+            # LOAD: reads the row of its queue, and looks at the line that the sink would be fetched
+            # into, while the tag of one that was told is compared; one cycle.
             with m.State("LOAD"):
-                m.d.comb += self.tag.enable.eq(1)
-                m.d.sync += row.eq(self.queue_read.row)
+                m.d.comb += [self.tag.enable.eq(1), self.queue_read.enable.eq(1)]
                 m.next = "TOLD"
             # TOLD: answers with a sink that was told, while the tag of the line is compared; one
             # cycle.
             with m.State("TOLD"):
                 m.d.sync += [
+                    row.eq(self.queue_read.row),
                     answer.status.eq(FetchStatus.OK),
                     answer.error.eq(0),
-                    answer.available.eq(request.known),
+                    answer.queue.eq(request.queue),
+                    answer.position.eq(request.position),
                 ]
                 m.next = "LINE"
-                with m.If(~row.enabled):
+                with m.If(~self.queue_read.row.enabled):
                     m.d.sync += answer.status.eq(FetchStatus.EMPTY)
                     m.next = "ANSWER"
-                with m.Elif(told.found):
+                with m.Elif(told.found & request.send):
                     m.d.comb += told.touch.eq(1)
                     _answer_with(m, answer, told.tag.head, told.tag.wqe, told.found_line)
                     m.next = "ANSWER"
@@ -165,7 +179,7 @@ class RecvSinks(wiring.Component):
         m.d.comb += [
             self.at_work.eq(~fsm.ongoing("IDLE")),
             self.waits.eq(fsm.ongoing("FETCH") | fsm.ongoing("WAIT")),
-            told.asking.eq(self.at_work | self.req.valid),
+            told.asking.eq(self.at_work),
         ]
         return m
 

@@ -1,23 +1,41 @@
 """The table of receive sources: what has been fetched of each, and who works on it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
-from hdl.ports.rows import QueueRow
+from hdl.ports.rows import QueueRow, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 
 from .recv_shares import SourceShare
 
-__all__ = ["SourceAccess", "SourceRow", "RecvSources"]
+__all__ = ["SourceAccess", "SourceRow", "RecvSources", "has_queue", "place_of", "queue_of"]
+
+
+def has_queue(source) -> Value:
+    """Whether a ``ReceiveSource`` can have WQEs: there are no shared receive queues yet. Theirs
+    would be rows of RecvSources behind those of the private ones."""
+    return source.kind == SourceKind.PRIVATE
+
+
+def queue_of(config: NicConfig, number: Value) -> Value:
+    """The virtqueue of receive source ``number``, 16 bits."""
+    return (config.rq_queue(0) + (number << 1))[:16]
+
+
+def place_of(config: NicConfig, queue: Value) -> Value:
+    """The place of virtqueue ``queue`` among those of all QPs, where receive source ``number`` has
+    ``Cat(1, number)``; any other is not a source's."""
+    return (queue - config.sq_queue(0))[:16]
 
 
 class SourceRow(data.Struct):
     """The WQEs of a source in lines, at hand or on their way: ``count`` from position ``first`` on,
-    a linked list from line ``head`` to line ``tail``."""
+    a linked list from line ``head`` to line ``tail``. Without any, ``first`` is where the source
+    goes on: what lies before has been given away, and never comes back."""
 
     first: 16
     count: WQE_LINE_BITS
@@ -28,6 +46,7 @@ class SourceRow(data.Struct):
     share: SourceShare
     used: 1  # it has been asked for since its lines were forgotten
     given: 1  # the first has been asked for, and may be again
+    held: 1  # the first has been given to a message that goes on: the next is behind it
     polling: 1  # its avail index is being read
     waits: 1  # it is among those that wait for lines
     late: 4  # lines that it may have without waiting, as a request found none
@@ -143,9 +162,7 @@ class RecvSources(wiring.Component):
             rows.read0.enable.eq(taken),
             self.other.row.eq(self.queue_read.row),
             self.queue_read.enable.eq(reading | taken),
-            self.queue_read.index.eq(
-                Mux(reading, self.other.index, (config.rq_queue(0) + (source << 1))[:16])
-            ),
+            self.queue_read.index.eq(Mux(reading, self.other.index, queue_of(config, source))),
         ]
 
         # Writing: one row a cycle as well.

@@ -284,7 +284,7 @@ class SendFetch(wiring.Component):
                 & ~verdict.wqe.inline
                 & (verdict.wqe.num_sge <= TOLD_SGES)
             ),
-            sink.queue.eq(request.queue),
+            sink.qp.eq(request.qp),
             sink.position.eq(request.position),
             sink.head.eq(verdict.head),
             self.told.sink.valid.eq(sinks.o.valid),
@@ -292,7 +292,7 @@ class SendFetch(wiring.Component):
         ]
         for name in ("num_sge", "wr_id", "length"):
             m.d.comb += getattr(sink, name).eq(getattr(verdict.wqe, name))
-        for name in ("queue", "position", "head", "num_sge", "wr_id", "length"):
+        for name in ("qp", "position", "head", "num_sge", "wr_id", "length"):
             m.d.comb += getattr(told, name).eq(getattr(sinks.o.payload, name))
         # The slots of each WQE are kept as they go by, where those of the next sink lie; a full
         # FIFO keeps half of the rows.
@@ -324,9 +324,12 @@ class SendFetch(wiring.Component):
         known = Signal()
         job, poll = express.i.payload, polls.i.payload
         refused, refusing = Signal(), Signal()  # a request for the queue that is being reset
-        reset = self.queue_reset.payload.queue
+        reset, same = self.queue_reset.payload.queue, Signal()
+        # It waits a cycle until that is known: its number comes late.
+        waits = self.req.valid & ~self.req.ready
+        m.d.sync += same.eq(waits & (self.req.payload.queue == reset))
         m.d.comb += [
-            refused.eq(self.queue_reset.valid & (self.req.payload.queue == reset)),
+            refused.eq(self.queue_reset.valid & same),
             self.queue_read.index.eq(self.req.payload.queue),
             known.eq(row.enabled & (ahead != 0) & (ahead <= (1 << row.size_log2))),
             job.request.eq(request),

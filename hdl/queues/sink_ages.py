@@ -41,7 +41,8 @@ class SinkAges(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = ceil_log2(self._sinks)
-        m.submodules.ages = ages = Ram(shape=_Age, depth=self._sinks, reads=2)
+        # The place that is asked for is known late, so it is not compared with what is written.
+        m.submodules.ages = ages = Ram(shape=_Age, depth=self._sinks, reads=2, earlier=(0,))
         now, cleared, touch = Signal(2), Signal(bits), Signal()
         begun, begun_place = Signal(), Signal(bits, reset_less=True)  # its age is to be written
         m.d.sync += [

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
-from hdl.ports.rows import QpAck, QpRx
+from hdl.ports.rows import QpAck, QpRx, RxMessage
 from hdl.ports.tables import TableRead, TableWrite
 
 from .ack_coalescer import AckCoalescer
@@ -50,8 +50,9 @@ class Commit(wiring.Component):
     (``rx_write``), then effects and events leave. A bad one discards the payload and becomes what
     the failure asks for: a NAK of the responder, or the end of the completer's WQE with the check's
     status. From then on the stage is ``stalled``, and Receive must rest. Everything of the same QP
-    that is still on its way is rolled back: it counts as received by a QP in error, a WQE that it
-    would have finished ends flushed, and no row is written. When nothing is on its way any more
+    that is still on its way is rolled back: it counts as received by a QP in error, and no row is
+    written. A WQE that it would have finished ends flushed, and so does a receive WQE that it has
+    taken: its source has moved on, and takes nothing back. When nothing is on its way any more
     (``front_idle``), the speculative rows are replaced by the committed ones with the error set,
     and ``repoke`` has the QP's queues flushed.
     An ACK is left out while a record behind it, of the same QP, brings an answer, too
@@ -223,9 +224,11 @@ class Commit(wiring.Component):
     def _commit(self, m, record, fate, gone):
         """Row, effects and events of the record, as it says or as its fate wants them."""
         row, events = Signal(QpRx, name="row"), Signal(Events, name="events")
-        position = Signal(16, reset_less=True)  # the committed row's, which arrives late
-        m.d.sync += position.eq(self.rx_read.row.position)
+        # The QP holds a WQE as committed, and the record would have been the end of it.
+        ended, holds = Signal(), Signal()
+        m.d.sync += holds.eq(self.rx_read.row.message == RxMessage.SEND)  # a RAM's output is late
         m.d.comb += [
+            ended.eq(fate.undo & holds & (record.part == Part.RESPONDER) & record.effects.complete),
             self.effects.payload.eq(record.effects),
             row.eq(record.row),
             events.eq(record.events),
@@ -233,20 +236,23 @@ class Commit(wiring.Component):
         with m.If(fate.covered):
             m.d.comb += [self.effects.payload.reply.eq(0), self.effects.payload.flags.eq(0)]
         with m.If(fate.undo | fate.fails):
-            self._discard(m, record, fate, events)
+            self._discard(m, record, fate, events, ended)
+        with m.If((record.part == Part.RESPONDER) & (fate.fails | ended)):
+            m.d.comb += [row.eq(self.rx_read.row), row.message.eq(RxMessage.NONE)]
         with m.If((record.part == Part.RESPONDER) & fate.fails):
-            self._refuse(m, record, fate, row, events, position)
+            self._refuse(m, record, fate, row, events)
         m.d.comb += [
             self.rx_write.index.eq(record.qp),
             self.rx_write.row.eq(row),
-            self.rx_write.enable.eq(gone & record.commit & ~fate.undo),
+            self.rx_write.enable.eq(gone & Mux(fate.undo, ended, record.commit)),
             self.counted.valid.eq(gone & (events.as_value() != 0)),
             self.counted.payload.qp.eq(record.qp),
             self.counted.payload.events.eq(events),
         ]
 
-    def _discard(self, m, record, fate, events):
-        """Nothing of the record becomes true; a WQE that it would have ended ends in error."""
+    def _discard(self, m, record, fate, events, ended):
+        """Nothing of the record becomes true; a WQE that it would have ended ends in error, and so
+        does one that it took: no source takes it back."""
         effects, done = self.effects.payload, self.effects.payload.completion
         status = Signal(8, name="end_status")
         pending = Mux(fate.failed.unreported, fate.failed.status, WcStatus.WR_FLUSH_ERR)
@@ -267,7 +273,13 @@ class Commit(wiring.Component):
             events.qp_state.eq(fate.undo & record.packet),
         ]
         with m.If(record.part == Part.RESPONDER):
-            m.d.comb += effects.complete.eq(fate.fails & record.send)
+            flushed = ~(fate.fails & record.send)
+            m.d.comb += [
+                effects.complete.eq(record.taken | ended | (fate.fails & record.send)),
+                done.status.eq(Mux(flushed, WcStatus.WR_FLUSH_ERR, fate.status)),
+                events.resp_cqe_error.eq(effects.complete),
+                events.resp_cqe_flush_error.eq(effects.complete & flushed),
+            ]
         with m.Elif(fate.fails & fate.owed):
             # The request that was to be acknowledged for others, too, will be rolled back.
             m.d.comb += [
@@ -276,21 +288,17 @@ class Commit(wiring.Component):
                 effects.qp.eq(record.qp),
             ]
 
-    def _refuse(self, m, record, fate, row, events, position):
+    def _refuse(self, m, record, fate, row, events):
         """A request whose check is not good: a NAK, and the QP stops where it was committed."""
         effects, sends = self.effects.payload, record.send
         m.d.comb += [
             effects.reply.eq(1),
             effects.flags.nak.eq(1),
-            row.eq(self.rx_read.row),
             row.error.eq(1),
-            row.available.eq(record.row.available),
-            row.position.eq(position + sends),
             row.syndrome.eq(Mux(sends, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
             events.resp_remote_access_errors.eq(~sends),
             events.resp_remote_operational_errors.eq(sends),
             events.resp_local_length_error.eq(sends & (fate.status == WcStatus.LOC_LEN_ERR)),
-            events.resp_cqe_error.eq(sends),
         ]
 
     def _coalesce(self, m, coalescer, record, fate, gone):

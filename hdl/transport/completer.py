@@ -9,12 +9,12 @@ from hdl.common.sums import is_sum
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
-    FetchRequest,
     FetchStatus,
     Oldest,
     RecvFetched,
     ScatterJob,
     ScatterKind,
+    SinkRequest,
 )
 from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
@@ -94,8 +94,8 @@ class Completer(wiring.Component):
                 "coming": In(Coming()),
                 "job": Out(stream.Signature(ScatterJob)),
                 "pending": Out(stream.Signature(Pending)),
-                "fetch_req": Out(stream.Signature(FetchRequest)),
-                "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "sink_req": Out(stream.Signature(SinkRequest)),
+                "sink_rsp": In(stream.Signature(RecvFetched)),
                 "head_req": Out(stream.Signature(Look)),
                 "head_rsp": In(stream.Signature(Oldest)),
                 "pop": Out(stream.Signature(Pop)),
@@ -272,6 +272,9 @@ class Completer(wiring.Component):
         with m.State("PLACE"):
             length = Signal(32)
             m.d.comb += length.eq(header.length)
+            # An answer that is here is taken whatever the response is: that is known late.
+            m.d.comb += sink.take.eq(1)
+            m.d.sync += s.fetched.eq(sink.fetched)
             ends = is_sum(facts.offset, length, s.oldest.entry.length)
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
@@ -292,15 +295,15 @@ class Completer(wiring.Component):
                     m.d.comb += sink.unwanted.eq(1)
                     m.next = "JOB"
                 with m.Else():
-                    self._take_sink(m, s, sink, follows)
+                    self._use_sink(m, s, sink, follows)
         # SINK: waits for the place of the payload; ends when it is known.
         with m.State("SINK"):
-            self._take_sink(m, s, sink, follows)
+            m.d.comb += [sink.take.eq(1), sink.wanted.eq(1)]
+            m.d.sync += s.fetched.eq(sink.fetched)
+            self._use_sink(m, s, sink, follows)
 
-    def _take_sink(self, m, s, sink, follows):
-        """Take the sink if it is known."""
-        m.d.comb += [sink.take.eq(1), sink.wanted.eq(1)]
-        m.d.sync += s.fetched.eq(sink.fetched)
+    def _use_sink(self, m, s, sink, follows):
+        """The payload goes to the sink, if it is known."""
         with m.If(sink.here):
             m.d.sync += s.kind.eq(ScatterKind.LINE)
             m.next = "JOB"
@@ -401,9 +404,8 @@ class Completer(wiring.Component):
             ahead.head_rsp.payload.eq(self.head_rsp.payload),
             ahead.head_req.ready.eq(self.head_req.ready),
             self.head_rsp.ready.eq(Mux(ahead.asked, ahead.head_rsp.ready, fsm.ongoing("HEAD"))),
-            self.head_req.payload.qp.eq(
-                Mux(ahead.head_req.valid, self.coming.qp, self.i.payload.qp)
-            ),
+            # The intake holds one packet, whether it comes or is offered.
+            self.head_req.payload.qp.eq(self.coming.qp),
             self.head_req.payload.stopped.eq(~ahead.head_req.valid & self.i.payload.in_error),
             # The sink of the packet in hand, or of the next one.
             sink.own.qp.eq(s.work.qp),
@@ -413,7 +415,8 @@ class Completer(wiring.Component):
             sink.other.function.eq(self.coming.function),
             sink.other.position.eq(ahead.oldest.entry.position),
             sink.other_known.eq(ahead.here & ahead.oldest.valid & ahead.oldest.entry.data),
-            sink.own_next.eq(follows & going_on & self.coming.valid),
+            sink.own_next.eq(follows & going_on),
+            sink.come.eq(self.coming.valid),
             sink.gone.eq(self.coming.gone & ~(self.i.valid & self.i.ready)),
         ]
         with m.If(idle):
@@ -421,8 +424,8 @@ class Completer(wiring.Component):
         with m.If(ahead.head_req.valid):
             m.d.comb += self.head_req.valid.eq(1)
         connect(m, wiring.flipped(self.coming), ahead.coming)
-        connect(m, sink.req, wiring.flipped(self.fetch_req))
-        connect(m, wiring.flipped(self.fetch_rsp), sink.rsp)
+        connect(m, sink.req, wiring.flipped(self.sink_req))
+        connect(m, wiring.flipped(self.sink_rsp), sink.rsp)
         return going_on
 
     def _outputs(self, m, s):

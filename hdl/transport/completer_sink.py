@@ -1,21 +1,13 @@
 """The sinks of READ responses: the send WQEs whose SGEs take their data, asked for early."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
-from hdl.ports.jobs import FetchRequest, RecvFetched
+from hdl.ports.jobs import RecvFetched, SinkRequest
 
-__all__ = ["SinkAsk", "Wanted"]
-
-
-class Wanted(data.Struct):
-    """A send WQE."""
-
-    function: 8
-    qp: 14
-    position: 16
+__all__ = ["SinkAsk"]
 
 
 class SinkAsk(wiring.Component):
@@ -23,40 +15,45 @@ class SinkAsk(wiring.Component):
 
     Members: ``own``: the WQE of the response in hand; ``wanted``: it needs its sink; ``unwanted``
     (a cycle): it does not, whatever was asked for. ``next``: the next response may be asked for;
-    ``own_next``: it goes on with ``own``; ``other_known``: it is one of ``other``; ``gone`` (a
-    cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it is ``here``. ``busy``: an
-    answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line of its last answer until
-    the next request.
+    ``own_next``: it goes on with ``own``, if it has ``come``; ``other_known``: else it is one of
+    ``other``; ``gone`` (a cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it is
+    ``here``. ``busy``: an answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line of
+    its last answer until the next request.
     Latency: 4 cycles from ``next`` to ``here`` if the sink is at hand. Throughput: one at a time.
     Errors: in ``fetched.status``. Reset: nothing is asked for.
     """
 
     def __init__(self, *, config: NicConfig):
         self._config = config
-        flags = ("wanted", "unwanted", "next", "own_next", "other_known", "gone", "take")
+        flags = ("wanted", "unwanted", "next", "own_next", "come", "other_known", "gone", "take")
         super().__init__(
             {name: In(1) for name in flags}
             | {
-                "own": In(Wanted),
-                "other": In(Wanted),
+                "own": In(SinkRequest),
+                "other": In(SinkRequest),
                 "here": Out(1),
                 "fetched": Out(RecvFetched),
                 "busy": Out(1),
-                "req": Out(stream.Signature(FetchRequest)),
+                "req": Out(stream.Signature(SinkRequest)),
                 "rsp": In(stream.Signature(RecvFetched)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        choice, kept = Signal(Wanted), Signal(Wanted, reset_less=True)
-        own = self.wanted | (self.next & self.own_next)
+        choice, kept = Signal(SinkRequest), Signal(SinkRequest, reset_less=True)
+        own = self.wanted | (self.next & self.own_next & self.come)
+        other = self.next & ~self.own_next & self.other_known
         dropped = Signal()  # nobody wants the answer any more
-        m.d.comb += [choice.eq(Mux(own, self.own, self.other)), self.fetched.eq(self.rsp.payload)]
+        m.d.comb += [
+            # What is ``wanted`` is known late, and while it may be, nothing else is.
+            choice.eq(Mux(self.next & ~self.own_next, self.other, self.own)),
+            self.fetched.eq(self.rsp.payload),
+        ]
         with m.FSM(name="sink") as fsm:
             # IDLE: asks for a sink that is needed; ends with the request.
             with m.State("IDLE"):
-                m.d.comb += self.req.valid.eq(own | (self.next & self.other_known))
+                m.d.comb += self.req.valid.eq(own | other)
                 m.d.sync += [kept.eq(choice), dropped.eq(self.gone)]
                 with m.If(self.req.valid):
                     m.next = "ASK"
@@ -78,13 +75,5 @@ class SinkAsk(wiring.Component):
         m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
         with m.If(self.busy & (self.unwanted | self.gone)):
             m.d.sync += dropped.eq(1)
-        request = self.req.payload
-        m.d.comb += [
-            request.function.eq(choice.function),
-            request.qp.eq(choice.qp),
-            request.queue.eq((choice.qp << 1) + self._config.sq_queue(0)),
-            request.position.eq(choice.position),
-            request.known.eq(choice.position + 1),
-            request.send.eq(1),
-        ]
+        m.d.comb += self.req.payload.eq(choice)
         return m

@@ -48,7 +48,8 @@ class Intake(wiring.Component):
     ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
     that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
     completer has ended. ``idle``: nothing is held.
-    ``upcoming`` tells once of each packet that will take a receive WQE, when its header waits.
+    ``upcoming`` tells of each packet that will ask for a receive WQE, when its rows are read: most
+    of the time before the packet in front of it is done with.
     ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
     Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
     part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
@@ -97,6 +98,9 @@ class Intake(wiring.Component):
         in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
         cause_now = drop_cause(m, work, ack)
         arriving = decode_packet(m, self.header.payload.opcode, name="arriving")
+        responds = Signal()  # the packet is a READ response
+        with m.If(self.header.ready):
+            m.d.sync += responds.eq(arriving.kind == Kind.READ_RESPONSE)
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later
@@ -106,7 +110,7 @@ class Intake(wiring.Component):
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
             waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
         ]
-        data = ~poked & (work.operation.kind == Kind.READ_RESPONSE)
+        data = ~poked & responds
         free = self._completer_free(work, data)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
         replaces, replaced = Signal(), Signal()
@@ -123,12 +127,7 @@ class Intake(wiring.Component):
             (self.responder.valid & self.responder.ready)
             | (self.dropper.valid & self.dropper.ready)
         )
-        hinted = Signal()
-        m.d.sync += hinted.eq(self.header.valid & ~self.header.ready)
-        m.d.comb += [
-            self.upcoming.source.eq(pair),
-            self.upcoming.valid.eq(self.header.valid & arriving.receive & ~hinted),
-        ]
+        self._hint(m, peeked & arriving.receive)
         with m.FSM(name="intake") as fsm:
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
             with m.State("IDLE"):
@@ -148,6 +147,7 @@ class Intake(wiring.Component):
             # ROWS: keeps the rows; ends by itself.
             with m.State("ROWS"):
                 self._load_rows(m, work, ack)
+                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~poked)
                 m.next = "CHECK"
             # CHECK: decides which part works on it; ends when the completer can take work. Until
             # then a later ACK may replace the one at hand.
@@ -226,6 +226,15 @@ class Intake(wiring.Component):
             m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
         with m.Else():
             m.next = "NOTHING"
+
+    def _hint(self, m, peeks):
+        """Tell whose receive WQE will be asked for, once its rows have been read ahead."""
+        hinted = Signal()
+        m.d.sync += hinted.eq(peeks)
+        m.d.comb += [
+            self.upcoming.source.eq(self.cfg.row.source),
+            self.upcoming.valid.eq(peeks & ~hinted),
+        ]
 
     def _read_rows(self, m, index):
         for table in (self.cfg, self.reply, self.ahead_read, self.ack_read):

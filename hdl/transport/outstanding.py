@@ -1,6 +1,6 @@
 """WQEs on their way: a linked list per QP in one shared pool."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -117,7 +117,7 @@ class OutstandingTable(wiring.Component):
         m.submodules.lists = lists = Ram(shape=_Slice, depth=self._qps, forward=False)
         bits = ceil_log2(self._qps), ceil_log2(self._entries)
         now, shown = Signal(_now(*bits)), Signal(_shown(*bits))
-        walk, head = Signal(_Walk), Signal(_Head)
+        walk, head, looks = Signal(_Walk), Signal(_Head), Signal()
         cleared = Signal(range(self._qps + 1))
         m.d.comb += [
             self.room.eq(free.room),
@@ -144,18 +144,22 @@ class OutstandingTable(wiring.Component):
                     m.d.sync += cleared.eq(cleared + 1)
                 with m.Elif(free.ready):
                     m.next = "IDLE"
-            self._begin(m, now, shown, walk, head)
+            self._begin(m, now, shown, walk, (head, looks))
             self._extend(m, now, shown, head)
             self._show(m, now, shown, head)
             self._walk(m, now, walk, head)
+        # Whether the completer looks is known late, so it is the last to choose the list.
+        with m.If(looks):
+            m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
         with m.If(head.watched & lists.read0.row.watched):
             m.d.sync += self.poke.valid.eq(1)
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)
         return m
 
-    def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, head: Signal) -> None:
+    def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
         """The next operation begins; the completer's go first: what it takes off makes room."""
+        head, looks = late
         pop, look, fail = self.pop.payload, self.head_req.payload, self.fail.payload
         # IDLE: takes the next operation and reads its list; ends with one, or with a pop of the
         # list that was looked at last, which is done at once.
@@ -177,6 +181,7 @@ class OutstandingTable(wiring.Component):
                     m.next = "POP"
             with m.Elif(self.head_req.valid):
                 self._read_list(m, now, look.qp)
+                m.d.comb += looks.eq(1)
                 m.d.sync += now.stopped.eq(look.stopped)
                 m.next = "HEAD"
             with m.Elif(self.finish.valid):
@@ -190,21 +195,21 @@ class OutstandingTable(wiring.Component):
                 self._read_list(m, now, self.finish.payload.qp)
                 m.next = "FINISH"
             with m.Elif(self.fail.valid | self.drop.valid):
-                m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
-                m.d.sync += [
-                    shown.valid.eq(0),
-                    walk.failing.eq(self.fail.valid),
-                    walk.position.eq(fail.position),
-                    walk.status.eq(fail.status),
-                ]
-                with m.If(self.fail.valid):
-                    self._read_list(m, now, fail.qp)
-                with m.Else():
-                    self._read_list(m, now, self.drop.payload.qp)
-                m.next = "WALK"
+                m.next = "TAKE"
             with m.Elif(self.append.valid & self.room & ~self.appended.valid):
                 self._read_list(m, now, self.append.payload.qp)
                 m.next = "APPEND"
+        # TAKE: takes a list that fails or is dropped, and reads it; one cycle.
+        with m.State("TAKE"):
+            m.d.comb += [self.fail.ready.eq(1), self.drop.ready.eq(~self.fail.valid)]
+            m.d.sync += [
+                shown.valid.eq(0),
+                walk.failing.eq(self.fail.valid),
+                walk.position.eq(fail.position),
+                walk.status.eq(fail.status),
+            ]
+            self._read_list(m, now, Mux(self.fail.valid, fail.qp, self.drop.payload.qp))
+            m.next = "WALK"
 
     def _extend(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
         """The requester's operations."""

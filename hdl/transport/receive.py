@@ -1,6 +1,6 @@
 """The receive side of the transport: received packets to scatter jobs, effects and QP state."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,13 +11,14 @@ from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
     Effects,
-    FetchRequest,
     LineUse,
     Oldest,
     RecvFetched,
+    RecvRequest,
     ScatterChecked,
     ScatterJob,
     ScatterKind,
+    SinkRequest,
     Upcoming,
 )
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, ReadResource
@@ -53,7 +54,8 @@ class Receive(wiring.Component):
     the same order (the payload itself goes from ingress to scatter). ``poke`` In: flags of
     ``ReceiveFlags`` per QP; ``repoke`` Out asks for another one. ``scatter_checked`` In and
     ``effects`` Out: one for each job. Jobs of pokes, and of further WQEs that one ACK finishes,
-    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs and sinks of READs;
+    have no payload (NONE). ``fetch_req``/``fetch_rsp``: receive WQEs; ``sink_req``/``sink_rsp``:
+    sinks of READs, which are not asked for while a receive WQE is, nor the other way round;
     ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
@@ -90,8 +92,10 @@ class Receive(wiring.Component):
                 "ack_write": Out(TableWrite(14, QpAck)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
-                "fetch_req": Out(stream.Signature(FetchRequest)),
+                "fetch_req": Out(stream.Signature(RecvRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
+                "sink_req": Out(stream.Signature(SinkRequest)),
+                "sink_rsp": In(stream.Signature(RecvFetched)),
                 "upcoming": Out(Upcoming()),
                 "line_use": Out(LineUse()),
                 "head_req": Out(stream.Signature(Look)),
@@ -130,8 +134,9 @@ class Receive(wiring.Component):
             wiring.connect(m, one, other)
         for part, names in (
             (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming")),
-            (responder, ("resource_read", "resource_write")),
-            (completer, ("head_req", "head_rsp", "pop", "wake", "sequence_nak")),
+            (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp")),
+            (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
+            (completer, ("wake", "sequence_nak")),
             (commit, ("effects", "rx_read", "rx_write", "counted")),
         ):
             for name in names:
@@ -197,11 +202,7 @@ class Receive(wiring.Component):
             m.d.comb += getattr(port, name).eq(getattr(source, name))
 
     def _share_streams(self, m, part, parts, commit, job):
-        """Streams that the part at work has for itself until it is done.
-
-        The completer asks for sinks ahead of its work; the responder never begins before it has the
-        answer.
-        """
+        """Streams that the part at work has for itself until it is done."""
         for name, outer in (
             ("repoke", self.repoke),
             ("job", job),
@@ -217,24 +218,6 @@ class Receive(wiring.Component):
                                 outer.payload.eq(inner.payload),
                                 inner.ready.eq(outer.ready),
                             ]
-        completer, responder = parts[Part.COMPLETER], parts[Part.RESPONDER]
-        ahead = completer.fetch_req.valid
-        m.d.comb += [
-            self.fetch_req.valid.eq(responder.fetch_req.valid | ahead),
-            self.fetch_req.payload.eq(
-                Mux(ahead, completer.fetch_req.payload, responder.fetch_req.payload)
-            ),
-            completer.fetch_req.ready.eq(self.fetch_req.ready),
-            responder.fetch_req.ready.eq(self.fetch_req.ready & ~ahead),
-            self.fetch_rsp.ready.eq(
-                Mux(completer.fetching, completer.fetch_rsp.ready, responder.fetch_rsp.ready)
-            ),
-        ]
-        for one, mine in ((completer, completer.fetching), (responder, ~completer.fetching)):
-            m.d.comb += [
-                one.fetch_rsp.payload.eq(self.fetch_rsp.payload),
-                one.fetch_rsp.valid.eq(self.fetch_rsp.valid & mine),
-            ]
         with m.If(commit.repoke.valid):
             m.d.comb += [self.repoke.valid.eq(1), self.repoke.payload.eq(commit.repoke.payload)]
         m.d.comb += commit.repoke.ready.eq(self.repoke.ready)

@@ -148,7 +148,8 @@ class Pending(data.Struct):
     packet: 1  # the first of a packet (further ones and pokes: 0)
     jobless: 1
     line: 1  # the job reads a line of RecvFetch
-    send: 1  # responder: of a receive WQE, which ends with a check that is not good
+    send: 1  # responder: of a SEND, whose WQE ends with a check that is not good
+    taken: 1  # responder: it takes a receive WQE, which does not go back
     commit: 1  # ``row`` is to be the QP's
     row: QpRx
     effects: Effects

@@ -34,6 +34,8 @@ class _Turn(data.Struct):
     replays: 1  # it begins with a replay
     again: 1  # the READ at the head was answered before: it may be overwritten
     again_next: 1  # ... and the one behind it
+    overwritten: 1  # it was
+    quiet: 1  # the QP says nothing
     fresh: 1  # nothing has been said in it
     serving: 1  # it is for a refused response
     following: 8  # the READ behind the one at the head
@@ -161,23 +163,31 @@ class ReplyTurns(wiring.Component):
                     turn.row.replay_seq.eq(rx.replay_seq),
                     turn.flags.replay.eq(0),
                 ]
+            m.d.sync += turn.quiet.eq(self._quiet())
             m.next = "CHOOSE"
-            with m.If(self._quiet()):
-                m.next = "IDLE"
         # CHOOSE: reads the READ at the head of the QP's list, as READs go first, and tells at once
         # that a replay has begun; ends by itself.
         with m.State("CHOOSE"):
             again = turn.row.read_head != turn.row.answered
-            m.d.comb += [self.resource.enable.eq(1), self.row_write.enable.eq(turn.replays)]
+            m.d.comb += [
+                self.resource.enable.eq(1),
+                self.row_write.enable.eq(turn.replays & ~turn.quiet),
+            ]
             m.d.sync += turn.again.eq(again)
             with m.If(~turn.nak):
                 m.d.sync += turn.psn.eq(turn.psn - 1)  # an ACK's is the last PSN that came
             self._go_on(m, turn, again)
+            with m.If(turn.quiet):
+                m.next = "IDLE"
         # CHECK: a new READ may have taken the resource of one that is answered again (the peer has
         # that answer, or it would not have sent the new one); ends by itself.
         with m.State("CHECK"):
+            m.d.sync += turn.overwritten.eq(self.resource.row.number != turn.row.read_head)
+            m.next = "CHECKED"
+        # CHECKED: offers the READ if it still has its resource; ends by itself.
+        with m.State("CHECKED"):
             m.next = "OFFER"
-            with m.If(self.resource.row.number != turn.row.read_head):
+            with m.If(turn.overwritten):
                 m.d.sync += [turn.row.read_head.eq(turn.row.read_head + 1), turn.row.packet.eq(0)]
                 m.next = "SKIP"
         # SKIP: leaves out the overwritten READ and reads the next one; ends by itself.
@@ -273,16 +283,21 @@ class ReplyTurns(wiring.Component):
 
     def _roll_back(self, m: Module, turn: Signal) -> None:
         """A turn for a refused response, between those of the list."""
-        # REFUSED: the rows of its QP have come; ends by itself. A response of an old era, or of a
-        # QP that says nothing any more, is forgotten.
+        # REFUSED: the rows of its QP have come; ends by itself.
         with m.State("REFUSED"):
             m.d.sync += [
                 turn.row.eq(self.row.row),
                 turn.tail.eq(self.rx.row.read_tail),
                 turn.serving.eq(1),
             ]
+            old = self.row.row.era != self.refused.payload.era
+            m.d.sync += turn.quiet.eq(old | self._quiet())
+            m.next = "JUDGE"
+        # JUDGE: a response of an old era, or of a QP that says nothing any more, is forgotten; ends
+        # by itself.
+        with m.State("JUDGE"):
             m.next = "ROLL-BACK"
-            with m.If((self.row.row.era != self.refused.payload.era) | self._quiet()):
+            with m.If(turn.quiet):
                 m.d.comb += self.refused.ready.eq(1)
                 m.next = "IDLE"
         # ROLL-BACK: drops the QP's READs; ends by itself, and the NAK follows.

@@ -8,13 +8,13 @@ from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
-    FetchRequest,
     FetchStatus,
     RecvFetched,
+    RecvRequest,
     ScatterJob,
     ScatterKind,
 )
-from hdl.ports.rows import QpRx, ReadResource
+from hdl.ports.rows import QpRx, ReadResource, RxMessage, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
@@ -38,6 +38,9 @@ __all__ = ["Responder"]
 class Responder(wiring.Component):
     """Executes one request packet, or flushes one receive WQE, with the rows that come with it.
 
+    The first packet of a SEND, and the last of a WRITE with immediate, take the next WQE of the
+    QP's receive source; a SEND holds it until its last packet. A flush takes what is held, then
+    what a private source still has.
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
     wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
     packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
@@ -59,7 +62,7 @@ class Responder(wiring.Component):
                 "i": In(stream.Signature(ResponderWork)),
                 "job": Out(stream.Signature(ScatterJob)),
                 "pending": Out(stream.Signature(Pending)),
-                "fetch_req": Out(stream.Signature(FetchRequest)),
+                "fetch_req": Out(stream.Signature(RecvRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "repoke": Out(stream.Signature(Activation)),
                 "rx_write": Out(TableWrite(14, QpRx)),
@@ -76,6 +79,7 @@ class Responder(wiring.Component):
         verdict = Signal(Verdict, reset_less=True)
         outcome, fetched = verdict.outcome, verdict.fetched
         facts_now = request_facts(m, work)
+        holds = work.rx.message == RxMessage.SEND  # a receive WQE
         updating, asking = Signal(), Signal()
         placed, recorded = Signal(), Signal()  # the job, and the record, have been taken before
         job_gone, record_gone = placed | self.job.ready, recorded | self.pending.ready
@@ -87,7 +91,7 @@ class Responder(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [
                     verdict.facts.eq(facts_now),
-                    verdict.has_fetched.eq(0),
+                    verdict.taken.eq(0),
                     verdict.consume.eq(0),
                     verdict.replays.eq(0),
                     verdict.status.eq(WcStatus.SUCCESS),
@@ -96,6 +100,8 @@ class Responder(wiring.Component):
                 ]
                 with m.If(~self.i.valid):
                     pass
+                with m.Elif(work.flush & ~holds & (work.cfg.source.kind != SourceKind.PRIVATE)):
+                    m.next = "NOTHING"  # the others that take from the source need its WQEs
                 with m.Elif(work.flush):
                     m.d.sync += asking.eq(1)
                     m.next = "FETCH"
@@ -135,7 +141,7 @@ class Responder(wiring.Component):
                     m.next = "EVALUATE"
             # EVALUATE: decides by the receive WQE; ends by itself.
             with m.State("EVALUATE"):
-                m.d.sync += verdict.has_fetched.eq(_is_wqe(fetched))
+                m.d.sync += verdict.taken.eq(_is_wqe(fetched) & ~holds)
                 m.next = "JOB"
                 with m.If(~work.flush):
                     self._decide_fetched(m, work, verdict)
@@ -148,7 +154,7 @@ class Responder(wiring.Component):
                     ]
                     with m.If(~_is_wqe(fetched)):
                         m.next = "NOTHING"
-            # NOTHING: the receive queue is empty, so the flush has ended; ends by itself.
+            # NOTHING: there is no WQE to flush, so the flush has ended; ends by itself.
             with m.State("NOTHING"):
                 m.d.comb += self.i.ready.eq(1)
                 m.next = "IDLE"
@@ -251,9 +257,9 @@ class Responder(wiring.Component):
             search.held.eq(Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)),
             fetch.function.eq(cfg.function),
             fetch.qp.eq(work.qp),
-            fetch.queue.eq(self._receive_queue(work)),
+            fetch.again.eq(rx.message == RxMessage.SEND),
+            fetch.source.eq(cfg.source),
             fetch.position.eq(rx.position),
-            fetch.known.eq(rx.available),
             fetch.last.eq(work.flush | work.operation.last),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(Mux(outcome == Outcome.FLUSH, ReceiveFlags.FLUSH, both)),
@@ -277,18 +283,15 @@ class Responder(wiring.Component):
             pending.packet.eq(~work.flush),
             pending.line.eq(verdict.kind == ScatterKind.LINE),
             pending.send.eq(work.operation.kind == Kind.SEND),
+            pending.taken.eq(verdict.taken),
             pending.commit.eq(changes),
             pending.row.eq(self.rx_write.row),
         ]
         drive_job(m, work, verdict, self.job.payload)
-        drive_effects(m, work, verdict, pending.effects, self._receive_queue(work))
+        drive_effects(m, work, verdict, pending.effects)
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, work, self.resource_write.row)
         drive_events(m, work, verdict, pending.events)
-
-    def _receive_queue(self, work):
-        """The virtqueue of the QP's receive source."""
-        return (work.qp << 1) + self._config.rq_queue(0)
 
 
 def _discard(work):

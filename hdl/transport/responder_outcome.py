@@ -48,7 +48,7 @@ class Verdict(data.Struct):
     status: 8  # of the receive WQE
     consume: 1  # the receive WQE is finished
     fetched: RecvFetched
-    has_fetched: 1  # ... and it says what is available
+    taken: 1  # it is the source's next one, which this QP has now
     replay: 8  # resource of a duplicate READ,
     skip: 24  # packets of it before the duplicate,
     replays: 1  # and the replier is to go there
@@ -92,8 +92,8 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
     ]
 
 
-def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, queue) -> None:
-    """Completion of the receive WQE on virtqueue ``queue``, and the reply."""
+def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) -> None:
+    """Completion of the receive WQE, and the reply."""
     header, cfg, operation = work.header, work.cfg, work.operation
     done = effects.completion
     failed = v.status != WcStatus.SUCCESS
@@ -118,7 +118,7 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects, 
         done.flags.eq(Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)),
         done.solicited.eq(header.solicited | failed),
         done.ring.eq(1),
-        done.queue.eq(queue),
+        done.queue.eq(v.fetched.queue),
         done.head.eq(v.fetched.head),
         done.function.eq(cfg.function),
         effects.qp.eq(work.qp),
@@ -146,9 +146,8 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
         row.msn.eq(Mux(accepted & operation.last, v.facts.msn, rx.msn)),
-        row.message.eq(rx.message),
-        row.position.eq(Mux(v.consume, rx.position + 1, rx.position)),
-        row.available.eq(Mux(v.has_fetched, v.fetched.available, rx.available)),
+        row.message.eq(Mux(v.consume, RxMessage.NONE, rx.message)),
+        row.position.eq(Mux(v.taken, v.fetched.position, rx.position)),
         row.offset.eq(rx.offset),
         row.va.eq(Mux(begins, header.va, rx.va)),
         row.rkey.eq(Mux(begins, header.rkey, rx.rkey)),

@@ -148,6 +148,8 @@ class Transport(wiring.Component):
         connect(m, flipped(self.header), receive.header)
         connect(m, receive.fetch_req, flipped(fetch.req))
         connect(m, flipped(fetch.rsp), receive.fetch_rsp)
+        connect(m, receive.sink_req, flipped(fetch.sink_req))
+        connect(m, flipped(fetch.sink_rsp), receive.sink_rsp)
         connect(m, receive.line_use, flipped(fetch.line_use))
         connect(m, receive.upcoming, flipped(fetch.upcoming))
         connect(m, receive.head_req, outstanding.head_req)

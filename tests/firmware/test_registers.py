@@ -126,6 +126,7 @@ def test_commands():
         await registers.arm_cq(5, 2)
         await registers.wake(9)
         await registers.drop(9)
+        await registers.write_row("used", 17, {"value": 0xABC})
         await registers.drop_queue(17)
         await registers.drain()
         await registers.invalidate(31)
@@ -137,7 +138,7 @@ def test_commands():
         ("activate_send", 9, 3),
         ("activate_receive", 9, 3),
         ("drop", 9),
-        ("drop_queue", 17),
+        ("drop_queue", 17, 0xABC),
         ("drain", 1),
         ("invalidate", 31),
         ("drain", 1),

@@ -8,11 +8,13 @@ from cocotb.triggers import RisingEdge
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
     Activation,
-    FetchRequest,
+    DropQueue,
     QueueError,
     QueueErrorCause,
     ReadSink,
     RecvFetched,
+    RecvRequest,
+    SinkRequest,
 )
 from hdl.queues.recv_sinks import SINK_AGE_BITS
 from tests.queues import wqes
@@ -28,10 +30,13 @@ class RecvBench(Bench):
 
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
-        self.req = Source(self, "recv__req", FetchRequest, gap=stall)
+        self.req = Source(self, "recv__req", RecvRequest, gap=stall)
         self.rsp = Sink(self, "recv__rsp", RecvFetched, stall=stall)
+        self.sink_req = Source(self, "recv__sink_req", SinkRequest, gap=stall)
+        self.sink_rsp = Sink(self, "recv__sink_rsp", RecvFetched, stall=stall)
+        self.held: dict[int, int] = {}  # position that each queue's last answer holds
         self.errors = Sink(self, "recv__error", QueueError, stall=stall)
-        self.reset = Source(self, "recv__queue_reset", 16)
+        self.reset = Source(self, "recv__queue_reset", DropQueue)
         self.sink = Source(self, "recv__told__sink", ReadSink, gap=stall)
         self.doorbell = Source(self, "recv__doorbell", Activation, gap=stall)
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
@@ -52,21 +57,54 @@ class RecvBench(Bench):
         self.queues[queue.number] = queue
         return queue
 
-    async def ask(self, queue: Queue, position: int, send: int = 0, known=None, last=0) -> dict:
-        count = len(self.rsp.items)
+    def pair(self, queue: Queue) -> int:
+        """The QP, and the receive source, that the queue belongs to."""
+        return (queue.number - self.CONFIG.sq_queue(0)) // 2
+
+    async def ask(self, queue: Queue, position: int, *, last=0, again=None, qp=None) -> dict:
+        """The next receive WQE, which must be that at ``position``; the one there ``again`` if it
+        is held."""
+        number = self.pair(queue)
+        again = self.held.get(number) == position if again is None else again
         self.req.queue.append(
             {
                 "function": self.function,
-                "qp": (queue.number - self.CONFIG.sq_queue(0)) // 2,
-                "queue": queue.number,
-                "position": position,
-                "known": position if known is None else known,
-                "send": send,
+                "qp": number if qp is None else qp,
+                "source": {"kind": 0, "number": number},
+                "again": int(again),
+                "position": position if again else 0xBAD,
                 "last": last,
             }
         )
-        await self.until(lambda: len(self.rsp.items) > count, 20000, "an answer")
-        return self.rsp.items[count]
+        got = await self._answer(self.rsp)
+        if got["status"] in (wqes.OK, wqes.WQE_ERROR):
+            assert (got["queue"], got["position"]) == (queue.number, position)
+            if not again or (last and self.held.get(number) == position):
+                self.held.pop(number, None)
+            if not again and not last and got["status"] == wqes.OK:
+                self.held[number] = position
+        return got
+
+    async def ask_sink(self, queue: Queue, position: int) -> dict:
+        """The send WQE at ``position``."""
+        asked = {"function": self.function, "qp": self.pair(queue), "position": position}
+        self.sink_req.queue.append(asked)
+        return await self._answer(self.sink_rsp)
+
+    async def _answer(self, sink: Sink) -> dict:
+        count = len(sink.items)
+        await self.until(lambda: len(sink.items) > count, 20000, "an answer")
+        return sink.items[count]
+
+    async def drop(self, queue: Queue, position: int | None = None, limit: int = 4000) -> None:
+        """Reset the queue, or have it go on at ``position``."""
+        self.begin_drop(queue, position)
+        await self.until(lambda: not self.reset.queue and not self.reset.offered, limit, "the drop")
+
+    def begin_drop(self, queue: Queue, position: int | None = None) -> None:
+        keep = {} if position is None else {"keep_index": 1, "position": position & 0xFFFF}
+        self.reset.queue.append({"queue": queue.number, "keep_index": 0, "position": 0} | keep)
+        self.held.pop(self.pair(queue), None)
 
     async def line(self, line: int, count: int) -> bytes:
         out, dut = b"", self.dut
@@ -116,7 +154,7 @@ async def every_split(dut):
 
 @cocotb.test()
 async def sinks(dut):
-    """``send``: the SGEs of a send WQE, at byte 75."""
+    """The SGEs of a send WQE, at byte 75."""
     bench = RecvBench(dut, seed=2)
     await bench.start()
     rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
@@ -124,7 +162,7 @@ async def sinks(dut):
         sges = wqes.random_sges(rng, count)
         data, sent = wqes.send_wqe(rng, sges)
         position, head = bench.offer(queue, data, [60, 80][:count])
-        got = await bench.ask(queue, position, send=1, known=position + 1)
+        got = await bench.ask_sink(queue, position)
         assert (got["status"], got["head"]) == (wqes.OK, head)
         assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
         assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
@@ -145,14 +183,14 @@ async def sinks_that_are_told(dut):
         expected = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
         wanted.append((position, head, expected, wqes.sge_bytes(sges)))
 
-    def tell(position, head, expected, block, number=queue.number):
+    def tell(position, head, expected, block, qp=1):
         slots = int.from_bytes(block.ljust(48, b"x"), "little")
         bench.sink.queue.append(
-            {"queue": number, "position": position, "head": head, "slots": slots} | expected
+            {"qp": qp, "position": position, "head": head, "slots": slots} | expected
         )
 
     async def check(position, head, expected, block):
-        got = await bench.ask(queue, position, send=1, known=position + 1)
+        got = await bench.ask_sink(queue, position)
         assert (got["status"], got["head"], got["wqe"]) == (wqes.OK, head, expected)
         assert await bench.line(got["line"], len(block)) == block
         return got
@@ -173,18 +211,18 @@ async def sinks_that_are_told(dut):
     await check(*wanted[2])
     assert not bench.memory.reads
 
-    # Another queue's sink at the same place: left out while the line is read.
-    def shift(number):
-        return int(f"{number >> 1:05b}"[::-1], 2)
+    # Another QP's sink at the same place: left out while the line is read.
+    def shift(qp):
+        return int(f"{qp:05b}"[::-1], 2)
 
     assert CONFIG.read_sinks == 2 * CONFIG.max_rd_atomic == 32
-    rival = position ^ shift(queue.number) ^ shift(queue.number + 2)
+    rival = position ^ shift(1) ^ shift(2)
     await bench.use("taken", got["line"])
     await check(*wanted[3])  # so that it is not the line of the last answer
 
     async def tell_rival():
         count = bench.sink.taken
-        tell(rival, 7, expected, bytes(48), number=queue.number + 2)
+        tell(rival, 7, expected, bytes(48), qp=2)
         await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
         await bench.cycles(4)
 
@@ -225,9 +263,9 @@ async def kept_lines(dut):
             _, head = bench.offer(queue, data)
             wanted[queue.number, position] = (expected, head, wqes.sge_bytes(sges))
 
-    async def right(queue, position, last=0):
+    async def right(queue, position, **how):
         began = bench.now
-        got = await bench.ask(queue, position, last=last)
+        got = await bench.ask(queue, position, **how)
         expected, head, slots = wanted[queue.number, position]
         assert (got["wqe"], got["head"]) == (expected, head)
         assert await bench.line(got["line"], 48) == slots
@@ -235,29 +273,58 @@ async def kept_lines(dut):
 
     await right(queues[0], 0)
     await right(queues[0], 0, last=1)
-    await right(queues[0], 1)  # asked one behind the other: a larger share
+    await right(queues[0], 1)  # one behind the other: a larger share
     await bench.cycles(300)
     before = len(bench.memory.reads)
     for position in range(1, 5):
         for again in range(3):
             # 6 cycles, 5 for a queue looked at meanwhile, and two for this bench's ports.
-            assert await right(queues[0], position, again // 2) <= 14
+            assert await right(queues[0], position, last=again // 2) <= 14
     assert {at for at, _ in bench.memory.reads[before:]} <= {queues[0].driver + 2}
-    # Any order over both queues, back and forth: always the right WQE.
-    for _ in range(80):
-        await right(rng.choice(queues), rng.randrange(6))
+    # A WQE that was given is found again however late, and whoever has the next one.
+    await right(queues[1], 0)
+    for position in range(1, 6):
+        await right(queues[1], position, last=rng.randrange(2))
+        for _ in range(8):
+            await right(queues[1], rng.randrange(position), again=True, last=rng.randrange(2))
     # After a reset of the queue the same position is another WQE.
     queue = bench.queue(queues[0].number, 64)
     sges = wqes.random_sges(rng, 1)
     data, expected = wqes.recv_wqe(rng, sges)
     position, head = bench.offer(queue, data)
-    bench.reset.queue.append(queue.number)
-    await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 1000)
+    await bench.drop(queue)
     got = await bench.ask(queue, position)
     assert (got["wqe"], got["head"]) == (expected, head)
     # A queue that was switched off is empty, whatever is kept.
     queue.enabled = False
     assert (await bench.ask(queue, position))["status"] == wqes.EMPTY
+
+
+@cocotb.test()
+async def one_source_for_two(dut):
+    """Two QPs take from one source, packet by packet: no WQE is given twice, none is left out, and
+    each finds that of its message again. A source of a kind that has no queues is empty."""
+    bench = RecvBench(dut, seed=12, latency=20, stall=0.2)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(1), 256)
+    wanted = []
+    for _ in range(120):
+        data, expected = wqes.recv_wqe(rng, wqes.random_sges(rng, 2))
+        wanted.append((expected, bench.offer(queue, data)[1]))
+    messages, given = {}, 0  # position of each QP's
+    while given < len(wanted):
+        qp, last = rng.choice((1, 5)), int(rng.random() < 0.4)
+        again = qp in messages
+        position = messages[qp] if again else given
+        got = await bench.ask(queue, position, again=again, qp=qp, last=last)
+        assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, *wanted[position])
+        given += not again
+        messages[qp] = position
+        if last:
+            del messages[qp]
+    request = {"function": bench.function, "qp": 1, "source": {"kind": 1, "number": 1}}
+    bench.req.queue.append(request | {"again": 0, "position": 0, "last": 1})
+    assert (await bench._answer(bench.rsp))["status"] == wqes.EMPTY
 
 
 @cocotb.test()
@@ -285,14 +352,14 @@ async def dropped_queue(dut):
             base += 1
         bench.doorbell.queue.append({"qp": 1, "flags": 2})
         await bench.cycles(late)
-        bench.reset.queue.append(queue.number | 1 << 16)
+        bench.begin_drop(queue, base)
         await bench.until(lambda: bench.reset.offered, 10)
         # A request made before it knew: answered in time, or empty while the drop waits.
         got = await bench.ask(queue, base)
         assert got["status"] in (wqes.EMPTY, wqes.OK)
         statuses.add(got["status"])
         # Behind it nothing is asked, and only what the last drop has left could be fetched.
-        bench.reset.queue.append(queue.number | 1 << 16)
+        bench.begin_drop(queue, base)
         taken = 2 * len(range(0, late + 1, 40))
         await bench.until(lambda taken=taken: bench.reset.taken == taken, 2000, "the drop")
         # Other WQEs at the same positions, with other heads.
@@ -326,13 +393,13 @@ async def forgotten_in_time(dut):
         if tell:
             count = bench.sink.taken
             bench.sink.queue.append(
-                {"queue": queue.number, "position": 0, "head": head, "slots": 0} | answer
+                {"qp": bench.pair(queue), "position": 0, "head": head, "slots": 0} | answer
             )
             await bench.until(lambda: bench.sink.taken > count, 200, "a sink")
         return answer, head
 
     async def right(queue, wanted):
-        got = await bench.ask(queue, 0, send=1, known=1)
+        got = await bench.ask_sink(queue, 0)
         assert (got["wqe"], got["head"]) == wanted
 
     await right(fetched, await post(fetched))
@@ -366,10 +433,9 @@ async def empty_and_errors(dut):
     cases += [wqes.recv_wqe(rng, wqes.random_sges(rng, 2), num_sge=0xFFFF_0002)[0]]
     for data in cases:
         position, head = bench.offer(queue, data, [len(data) // 2])
-        for _ in range(2):
-            got = await bench.ask(queue, position)
-            assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR), got
-            assert got["head"] == head
+        got = await bench.ask(queue, position)
+        assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR), got
+        assert got["head"] == head
     # What a receive WQE can take has no limit but its number's.
     data, expected = wqes.recv_wqe(rng, [(0, 0xFFFF_FFFF, 0)] * 3)
     position, head = bench.offer(queue, data)
@@ -407,10 +473,10 @@ async def fetched_ahead(dut):
         assert await bench.line(got["line"], 32) == slots
         return bench.rsp.times[-1] - began
 
-    assert await right(second, 0) > 180  # nothing is known
+    assert await right(second, 0, last=1) > 180  # nothing is known
     assert await right(first, 0, last=1) > 180
     await bench.cycles(400)
-    assert await right(second, 1) <= 14
+    assert await right(second, 1, last=1) <= 14
     for position in range(1, 6):
         assert await right(first, position, last=1) <= 14
     # Asked for while it is being fetched: one fetch, not two.
@@ -434,20 +500,19 @@ async def fetched_ahead(dut):
     _, last_head = bench.offer(broken, wqes.recv_wqe(rng, wqes.random_sges(rng, 1))[0])
     assert (await bench.ask(broken, 0, last=1))["head"] == head
     await bench.cycles(1500)
-    for _ in range(2):
-        assert (await bench.ask(broken, 1))["status"] == wqes.WQE_ERROR
+    assert (await bench.ask(broken, 1))["status"] == wqes.WQE_ERROR
     await bench.cycles(1500)
     assert not bench.errors.items
     for _ in range(2):
         assert (await bench.ask(broken, 2))["status"] == wqes.QUEUE_ERROR
     assert len(bench.errors.items) == 2
+    await bench.drop(broken, 3)
     assert (await bench.ask(broken, 3))["head"] == last_head
     # A reset of the queue waits for what is under way; nothing of it stays, nor of what is there.
     await right(second, 2)
     for wait, position in ((30, 3), (500, 4)):
         await bench.cycles(wait)
-        bench.reset.queue.append(second.number)
-        await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 2000)
+        await bench.drop(second, position)
         assert await right(second, position) > 180
 
 
@@ -569,14 +634,14 @@ async def lines_that_are_read(dut):
             data, _ = wqes.send_wqe(rng, sges)
             bench.offer(one, data)
             blocks[one.number, position] = wqes.sge_bytes(sges)
-    got = await bench.ask(old, 3, send=1, known=4)
+    got = await bench.ask_sink(old, 3)
     line, block = got["line"], blocks[old.number, 3]
     for _ in range(2):  # two packets of one response
         await bench.use("taken", line)
-    other = await bench.ask(new, 2, send=1, known=3)
+    other = await bench.ask_sink(new, 2)
     assert other["line"] != line, "a fetch into any other line goes on"
     position = next(p for p in range(8) if p ^ (new.number >> 1) == 3 ^ (old.number >> 1))
-    waiting = cocotb.start_soon(bench.ask(new, position, send=1, known=position + 1))
+    waiting = cocotb.start_soon(bench.ask_sink(new, position))
     await bench.cycles(400)
     assert not waiting.done() and await bench.line(line, 48) == block
     await bench.use("done")

@@ -41,18 +41,18 @@ class AheadBench(RecvBench):
         for queue in queues:
             self.doorbell.queue.append({"qp": self.pair(queue), "flags": 2})
 
-    def pair(self, queue) -> int:
-        return (queue.number - CONFIG.sq_queue(0)) // 2
-
     async def take(self, order) -> list[int]:
         """Ask for the WQEs of (queue, position) one behind the other; cycles of each answer."""
         count, began = len(self.rsp.items), self.now
-        for queue, position in order:
-            common = {"function": self.function, "qp": self.pair(queue), "queue": queue.number}
-            self.req.queue.append(common | {"position": position, "known": position, "last": 1})
+        for queue, _ in order:
+            number = self.pair(queue)
+            source = {"qp": number, "source": {"kind": 0, "number": number}}
+            how = {"function": self.function, "again": 0, "position": 0, "last": 1}
+            self.req.queue.append(source | how)
         await self.until(lambda: len(self.rsp.items) == count + len(order), 200_000, "answers")
         for (queue, position), got in zip(order, self.rsp.items[count:], strict=True):
             assert got["status"] == wqes.OK, (queue.number, position, got)
+            assert got["position"] == position
             assert (got["wqe"]["wr_id"], got["head"]) == self.posted[queue.number, position]
         return [time - began for time in self.rsp.times[count:]]
 
@@ -142,34 +142,41 @@ async def forgotten_in_time(dut):
     for queue in queues:
         bench.post(queue, 6)
     bench.ring(queues[0])
-    await bench.take([(queues[1], 0)])
+    position = {queues[0].number: 0, queues[1].number: 0}
+
+    async def take(queue):
+        at = position[queue.number]
+        position[queue.number] += 1
+        return await bench.take([(queue, at)])
+
+    await take(queues[1])
     await bench.cycles(500)
     for periods, known in ((0.5, True), (3, False)):
         ports, bench.ports = bench.ports, []
         await ClockCycles(dut.clk, int(periods * 65536))
         bench.ports = ports
-        began = [await bench.take([(queue, 1 if queue is queues[1] else 0)]) for queue in queues]
+        began = [await take(queue) for queue in queues]
         assert all((times[0] < 12) == known for times in began), (periods, began)
-        for queue in queues:  # the same positions are the next again
-            await bench.take([(queue, 1 if queue is queues[1] else 0)])
+        for queue in queues:
+            await take(queue)
         await bench.cycles(600)
 
 
 @cocotb.test()
 async def everything_at_once(dut):
-    """Posts of all kinds, doorbells, repeated and undone requests, resets: always the right WQE."""
+    """Posts of all kinds, doorbells, repeated and late requests, drops: always the right WQE."""
     bench = AheadBench(dut, seed=4, latency=30, stall=0.2, event_idx=1)
     await bench.start()
     rng = bench.rng
     bench.memory = Memory(1 << 23)
     queues = [bench.queue(CONFIG.rq_queue(pair), 512) for pair in range(1, 40)]
     lives = {queue.number: [queue, 0, []] for queue in queues}  # queue, position, what is there
-    kinds = {"ok": 0, "error": 0, "broken": 0, "empty": 0, "reset": 0, "undone": 0}
+    kinds = {"ok": 0, "error": 0, "broken": 0, "empty": 0, "reset": 0}
+    kinds |= {"dropped": 0, "late": 0}
 
     async def renew(queue):
         queue.enabled = False
-        bench.reset.queue.append(queue.number)
-        await bench.until(lambda: not bench.reset.queue and not bench.reset.offered, 4000, "reset")
+        await bench.drop(queue)
         lives[queue.number] = [bench.queue(queue.number, 512), 0, []]
         kinds["reset"] += 1
 
@@ -197,7 +204,15 @@ async def everything_at_once(dut):
             await renew(queue)
         elif action < 0.36 and position:
             life[1] = max(0, position - rng.randrange(1, 4))
-            kinds["undone"] += 1
+            await bench.drop(queue, life[1])
+            kinds["dropped"] += 1
+        elif action < 0.4 and any(one[0] == "ok" for one in there[:position]):
+            late = rng.choice([n for n in range(position) if there[n][0] == "ok"])
+            _, expected, head, block = there[late]
+            got = await bench.ask(queue, late, again=True, last=rng.randrange(2))
+            assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, expected, head)
+            assert await bench.line(got["line"], len(block)) == block
+            kinds["late"] += 1
         else:
             last = rng.random() < 0.7
             got = await bench.ask(queue, position, last=last)
@@ -218,7 +233,7 @@ async def everything_at_once(dut):
             else:
                 assert (got["status"], got["wqe"]) == (wqes.OK, expected)
                 assert await bench.line(got["line"], len(block)) == block
-            life[1] += last
+            life[1] += last or state == "error"
         assert not bench.errors.items, "told before it was asked for"
     dut._log.info("%s", kinds)
     assert all(count > 2 for count in kinds.values()), kinds

@@ -131,7 +131,7 @@ async def reads_are_told_of(dut):
         await bench.check(queue, position, expected, wqes.sge_bytes(sges), head)
         if opcode == 4 and len(sges) <= 3:
             told = {name: expected[name] for name in ("num_sge", "wr_id", "length")}
-            told |= {"queue": queue.number, "position": position, "head": head}
+            told |= {"qp": 1, "position": position, "head": head}
             wanted.append((told, wqes.sge_bytes(sges)))
     await bench.cycles(20)
     assert len(wanted) == len(bench.sinks.items) > 6

@@ -27,6 +27,8 @@ SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 
 REM_INV_REQ, REM_ACCESS, REM_OP, RNR_EXCEEDED = 9, 10, 11, 13
 FINISH, FLUSH = 1, 2
 FAIL = 4
+NEXT, AGAIN, SINK = range(3)
+IN_SEND = 1
 
 
 def sub(a: int, b: int) -> int:
@@ -63,7 +65,8 @@ class Result:
 
     jobs: list[Row] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
-    fetches: list[tuple[int, int, int]] = field(default_factory=list)  # queue, position, send
+    # What is fetched: the choice, the source (or the QP of a SINK), the position.
+    fetches: list[tuple[int, int, int]] = field(default_factory=list)
     pops: int = 0
     wakes: int = 0
     repoke: int = 0
@@ -80,7 +83,8 @@ class World:
         self.ack = {i: dict(blank["ack"]) for i in range(qps)}
         self.reply = {i: dict(blank["reply"]) for i in range(qps)}
         self.pool: dict[int, Row] = {}
-        self.recv: dict[int, dict[int, Element]] = defaultdict(dict)
+        self.recv: dict[int, dict[int, Element]] = defaultdict(dict)  # of each receive source,
+        self.next: dict[int, int] = defaultdict(int)  # and the position that it goes on at
         self.send: dict[int, dict[int, Element]] = defaultdict(dict)
         self.outstanding: dict[int, list[Row]] = defaultdict(list)
         self.keys: dict[int, tuple[int, int, int]] = {}  # key -> va, length, access
@@ -89,14 +93,25 @@ class World:
 
     # What the hardware's neighbours answer.
 
-    def fetch(self, qp: int, position: int, *, send: bool) -> tuple[Element, int]:
-        """The element and the avail index."""
-        ring = (self.send if send else self.recv)[qp]
-        ends = [at for at in (position, *ring) if (at - position) % 65536 < 32768]
-        last = max(ends, key=lambda at: (at - position) % 65536)
-        if position not in ring:
-            return Element(status=EMPTY), position
-        return ring[position], (last + 1) % 65536
+    def fetch(self, asked: tuple[int, int, int], next_of: dict[int, int]) -> tuple[Element, int]:
+        """The element that is asked for, and its position; the next one is taken."""
+        choice, number, position = asked
+        ring = (self.send if choice == SINK else self.recv)[number]
+        position = next_of[number] if choice == NEXT else position
+        element = ring.get(position, Element(status=EMPTY))
+        if choice == NEXT and element.status not in (EMPTY, QUEUE_ERROR):
+            next_of[number] = (position + 1) % 65536
+        return element, position
+
+    def _take(self, qp: int, out: Result) -> Element:
+        """The receive WQE that the QP holds, or else the next one of its source."""
+        rx, number = self.rx[qp], self.cfg[qp]["source"]["number"]
+        asked = (NEXT, number, 0)
+        if rx["message"] == IN_SEND:
+            asked = (AGAIN, number, rx["position"])
+        out.fetches.append(asked)
+        element, rx["position"] = self.fetch(asked, self.next)
+        return element
 
     def check(self, job: Row, element: Element) -> int:
         """WC status of a scatter job; ``element`` is the one in its line."""
@@ -195,6 +210,11 @@ class World:
         out.effects.append({"nak": 1, **effect})
         out.repoke = FINISH | FLUSH
 
+    def _refuse(self, qp: int, out: Result, **effect: Any) -> None:
+        """The check of a request is not good."""
+        self.rx[qp]["message"] = 0
+        self._fail(qp, 0x62, out, discard=1, **effect)
+
     def _invalid(self, qp: int, h: Row) -> bool:
         """Whether the packet is answered 61h."""
         rx, cfg, op, length = self.rx[qp], self.cfg[qp], h["opcode"] & 31, h["length"]
@@ -251,7 +271,7 @@ class World:
         # Written before the check has come; a free one until ``read_tail`` counts it.
         self.pool[cfg["read_base"] + rx["read_tail"] % slots] = resource
         if self.check(job, self._fetched):
-            self._fail(qp, 0x62, out, discard=1)
+            self._refuse(qp, out)
             return
         rx["read_tail"] = (rx["read_tail"] + 1) % 256
         rx["read_wrapped"] |= rx["read_tail"] == slots
@@ -290,10 +310,7 @@ class World:
     def _receive_wqe(self, qp: int, h: Row, out: Result) -> Element | None:
         """The receive WQE for the packet; without one the packet has been answered."""
         rx, cfg = self.rx[qp], self.cfg[qp]
-        queue = 2 + self.cqs + 2 * qp
-        element, available = self.fetch(qp, rx["position"], send=False)
-        out.fetches.append((queue, rx["position"], 0))
-        self._fetched = element
+        self._fetched = element = self._take(qp, out)
         if element.status == EMPTY:
             self._drop(h, cfg, out)
             self.counters["out_of_buffer"] += 1
@@ -304,7 +321,6 @@ class World:
             self._drop(h, cfg, out)
             self._fail(qp, 0x63, out)
             return None
-        rx["available"] = available
         if element.status == WQE_ERROR:
             self._drop(h, cfg, out)
             self._receive_failed(qp, element, element.error, out)
@@ -321,13 +337,14 @@ class World:
 
     def _receive_cqe(self, qp: int, element: Element, **fields: Any) -> Row:
         rx, cfg = self.rx[qp], self.cfg[qp]
-        rx["position"] = (rx["position"] + 1) % 65536
+        rx["message"] = 0
         if fields["status"]:
             self.counters["resp_cqe_error"] += 1
         if fields["status"] == FLUSHED:
             self.counters["resp_cqe_flush_error"] += 1
         base = {"cq": cfg["recv_cq"], "wr_id": element.wr_id, "head": element.head}
-        return self._completion(qp, queue=2 + self.cqs + 2 * qp, **base, **fields)
+        queue = 2 + self.cqs + 2 * cfg["source"]["number"]
+        return self._completion(qp, queue=queue, **base, **fields)
 
     def _accept(self, qp: int, h: Row, out: Result, element: Element | None) -> None:
         """The packet's payload is on its way: PSN, MSN, reply, completion."""
@@ -388,7 +405,8 @@ class World:
             job |= {"pd": cfg["pd"], "function": cfg["function"]}
         out.jobs.append(job)
         if self.check(job, self._fetched):
-            self._fail(qp, 0x62, out, discard=1)
+            done = {"complete": self._receive_cqe(qp, element, status=FLUSHED)} if element else {}
+            self._refuse(qp, out, **done)
             return
         if op in FIRST | ONLY:
             rx.update(va=h["va"], rkey=h["rkey"], dma_length=h["dma_length"])
@@ -530,8 +548,9 @@ class World:
             return
         status, job = SUCCESS, drop
         if length:
-            element, _ = self.fetch(qp, entry["position"], send=True)
-            out.fetches.append((1 + self.cqs + 2 * qp, entry["position"], 1))
+            asked = (SINK, qp, entry["position"])
+            element, _ = self.fetch(asked, self.next)
+            out.fetches.append(asked)
             self._fetched = element
             if element.status == FETCH_OK:
                 job = {"kind": LINE, "length": length, "line": element.line, "offset": offset}
@@ -589,12 +608,12 @@ class World:
         out.repoke |= FINISH
 
     def _poke_flush(self, qp: int, out: Result) -> None:
-        rx = self.rx[qp]
-        element, available = self.fetch(qp, rx["position"], send=False)
-        out.fetches.append((2 + self.cqs + 2 * qp, rx["position"], 0))
+        shared = self.cfg[qp]["source"]["kind"] != 0
+        if shared and self.rx[qp]["message"] != IN_SEND:
+            return
+        element = self._take(qp, out)
         if element.status in (EMPTY, QUEUE_ERROR):
             return
-        rx["available"] = available
         out.jobs.append({"kind": NONE, "length": 0})
         done = self._receive_cqe(qp, element, status=FLUSHED, solicited=1)
         out.effects.append({"complete": done})

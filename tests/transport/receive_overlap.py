@@ -13,7 +13,7 @@ from typing import Any
 from hdl.transport.receive_types import Counters
 
 from .model_receive import CHECK_READ, KEY, LINE, Result, Row
-from .receive_harness import Harness, Seen
+from .receive_harness import Harness, Seen, told
 from .receive_side import CONFIG
 from .rows import unpack
 
@@ -130,7 +130,8 @@ class Overlap(Harness):
                     if of == qp and any(effect.get(name) for name in _REPLIES)
                 ],
             )
-            assert self.rx[qp] == self.ahead[qp] == world.rx[qp], (qp, self.rx[qp], world.rx[qp])
+            rows = told(self.rx[qp]), told(self.ahead[qp]), told(world.rx[qp])
+            assert rows[0] == rows[1] == rows[2], (qp, *rows)
             assert self.outstanding[qp] == world.outstanding[qp]
             names = ("reads", "wakes") if world.in_error(qp) else self.ack[qp].keys()
             for name in names:
@@ -169,7 +170,9 @@ class Overlap(Harness):
         for name in got.keys() - _SAME:
             missing = self.world.counters.get(name, 0) - got[name]
             assert 0 <= missing <= (merged if name in _OF_ACKS else 0), (name, missing, merged)
-        assert sum(got[n] for n in _SAME) == sum(self.world.counters.get(n, 0) for n in _SAME)
+        # An ACK that was replaced on its way is not dropped itself when its QP turns out to fail.
+        missing = sum(self.world.counters.get(n, 0) - got[n] for n in _SAME)
+        assert 0 <= missing <= merged, (missing, merged)
         return got
 
 

@@ -14,10 +14,11 @@ CONFIG = NicConfig(
 )
 
 #: Streams into and out of Receive; the position is the bit in ``flags_in`` and ``flags_out``.
-INPUTS = ("header", "poke", "fetch_rsp", "head_rsp", "scatter_checked")
+INPUTS = ("header", "poke", "fetch_rsp", "sink_rsp", "head_rsp", "scatter_checked")
 OUTPUTS = (
     "repoke",
     "fetch_req",
+    "sink_req",
     "head_req",
     "pop",
     "scatter_job",

@@ -58,7 +58,9 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.cfg[qp] = _zero(world.cfg[qp]) | cfg
     world.cfg[qp]["av"] = _zero(world.cfg[qp]["av"]) | {"dgid": PEER_GID, "sgid_index": GID}
     world.cfg[qp] |= fields
-    world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn, "position": position, "available": position}
+    world.cfg[qp]["source"] = {"kind": 0, "number": qp} | fields.get("source", {})
+    world.next[world.cfg[qp]["source"]["number"]] = position
+    world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn}
     world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn}
     world.reply[qp] = _zero(world.reply[qp])
     world.recv[qp].clear()
@@ -102,11 +104,12 @@ class Peer:
 
     def post_recv(self, length: int = 1000, **fields: Any) -> Element:
         """A receive WQE behind those that are there."""
-        ring, start = self.world.recv[self.qp], self.world.rx[self.qp]["position"]
+        number = self.world.cfg[self.qp]["source"]["number"]
+        ring, start = self.world.recv[number], self.world.next[number]
         position = start
         while position in ring:
             position = (position + 1) % 65536
-        for old in [at for at in ring if (at - start) % 65536 > 40000]:
+        for old in [at for at in ring if 40000 < (at - start) % 65536 < 65530]:
             del ring[old]
         ring[position] = self._element(position, length, **fields)
         return ring[position]
@@ -331,6 +334,8 @@ class Traffic:
                 ("opcode", rng.choice((*range(0x18), *(0x24, 0x64, 0x1F) * 3))),
                 ("length", rng.choice((0, 1, 255, 256, 257, 300))),
                 ("dma_length", rng.choice((0, 1, 257, 1 << 31, (1 << 31) + 1))),
+                ("rkey", rng.choice((KEY_READ_ONLY, 0))),
+                ("rkey", rng.choice((KEY_READ_ONLY, 0))),
                 ("rkey", rng.choice((KEY_READ_ONLY, 0))),
                 ("va", header.get("va", 0) + rng.choice((1, BUFFER_BYTES, -1))),
                 ("psn", rng.randrange(PSN)),
