@@ -19,7 +19,7 @@ __all__ = [
     "SendFetched",
     "RecvFetched",
     "ReadSink",
-    "SinksTold",
+    "SinksReported",
     "Upcoming",
     "WqeRead",
     "LINE_USES",
@@ -166,7 +166,7 @@ class ReadSink(data.Struct):
     """The WQE of a READ as SendFetch has it, so that RecvFetch need not fetch it for the responses.
 
     ``slots``: its SGEs, as they lie in the WQE; what is behind ``num_sge`` of them means nothing.
-    Each may be left out: RecvFetch fetches what it has not been told."""
+    Each may be left out: RecvFetch fetches what was not reported."""
 
     qp: 14
     position: 16
@@ -177,9 +177,9 @@ class ReadSink(data.Struct):
     slots: 3 * 128
 
 
-class SinksTold(wiring.Signature):
-    """What SendFetch tells of READs, seen from it: ``sink`` as far as it is taken; ``forget``
-    (a cycle): what was told before is not true any more; ``fetched`` (a cycle): a WQE was given
+class SinksReported(wiring.Signature):
+    """What SendFetch reports of READs, seen from it: ``sink`` as far as it is taken; ``forget``
+    (a cycle): what was reported before is not true any more; ``fetched`` (a cycle): a WQE was given
     out."""
 
     def __init__(self):

@@ -362,18 +362,18 @@ class CqBuffers(wiring.Component):
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         kinds, waiting = waiting
         element, buffer = descriptors.o.payload, found.i.payload
-        table, for_lane = element.table, Signal()
+        table, for_slow = element.table, Signal()
         # Nothing is known of the completion that the FIFO is about to give.
         m.d.comb += self.soon.eq(passing | ((kinds.level != 0) & ~kinds.o.valid))
         m.d.comb += [
-            for_lane.eq(element.odd & ~element.failed),
+            for_slow.eq(element.odd & ~element.failed),
             buffer.head.eq(element.head),
             buffer.addr.eq(element.addr),
             buffer.odd.eq(element.odd),
             buffer.failed.eq(element.failed),
-            found.i.valid.eq(descriptors.o.valid & (~for_lane | self.chain.ready)),
-            descriptors.o.ready.eq(found.i.ready & (~for_lane | self.chain.ready)),
-            self.chain.valid.eq(descriptors.o.valid & for_lane & found.i.ready),
+            found.i.valid.eq(descriptors.o.valid & (~for_slow | self.chain.ready)),
+            descriptors.o.ready.eq(found.i.ready & (~for_slow | self.chain.ready)),
+            self.chain.valid.eq(descriptors.o.valid & for_slow & found.i.ready),
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),

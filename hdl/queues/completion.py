@@ -222,7 +222,7 @@ class CompletionEngine(wiring.Component):
 
     def _write(self, m: Module, acts: _Acts) -> None:
         """One write client, a burst at a time. What stands in the register is not with the write
-        engine yet: nobody may be told of it."""
+        engine yet: nobody may be notified of it."""
         cqe, runs, used = m.submodules.cqe, m.submodules.runs, m.submodules.used
         m.submodules.output = output = Stage(shape=write_beat(self._config.width))
         connect(m, output.o, flipped(self.write_client.beat))

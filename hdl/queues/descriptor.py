@@ -34,7 +34,7 @@ class ShortDescriptors(wiring.Component):
     Errors: none of its own: a head beyond the table, a descriptor with NEXT, INDIRECT or of the
     wrong direction, a length beyond the bounds, a buffer in the last ``most`` bytes of the address
     space, memory that does not answer: ``odd``. A failed head passes as it is, odd as well, and so
-    does one with ``send``: the sink of a READ is a lane's.
+    does one with ``send``: the sink of a READ is for the slow path.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The front of the express path: from known positions of many queues to the heads of chains."""
+"""The front of the fast path: from known positions of many queues to the heads of chains."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -15,7 +15,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
 
 from .flow import ReadFlow
-from .types import DESC_BYTES, RING_OFFSET, ExpressJob, FlowRead, HeadFound
+from .types import DESC_BYTES, RING_OFFSET, FastPathJob, FlowRead, HeadFound
 
 __all__ = ["RingHeads"]
 
@@ -67,7 +67,7 @@ class RingHeads(wiring.Component):
         self._config, self._lines, self._depth = config, lines, depth
         super().__init__(
             {
-                "i": In(stream.Signature(ExpressJob)),
+                "i": In(stream.Signature(FastPathJob)),
                 "o": Out(stream.Signature(HeadFound)),
                 "flush": In(1),
                 "in_order": In(1),
@@ -115,7 +115,7 @@ class RingHeads(wiring.Component):
         """Jobs: whether the line of a queue has the entry, or has to be read."""
         tags, jobs, flow = m.submodules.tags, m.submodules.jobs, m.submodules.flow
         bases, bits = m.submodules.bases, ceil_log2(self._lines)
-        job = Signal(ExpressJob, reset_less=True)
+        job = Signal(FastPathJob, reset_less=True)
         request: FetchRequest = job.request
         tag, hit = Signal(_Tag, reset_less=True), Signal()
         index = Signal(bits)

@@ -179,7 +179,7 @@ class Polls(wiring.Component):
         connect(m, flow.read_client, share.client0)
         connect(m, second.read_client, share.client1)
         connect(m, share.read_client, flipped(self.read_client))
-        told, answer = founds.o.payload, Signal(_Found)
+        first, answer = founds.o.payload, Signal(_Found)
         read = Signal()
         m.d.comb += [
             founds.i.valid.eq(give),
@@ -189,17 +189,17 @@ class Polls(wiring.Component):
             second.i.payload.addr.eq(job.driver),
             second.i.payload.offset.eq(INDEX_OFFSET),
             second.i.payload.length.eq(INDEX_BYTES),
-            second.o.ready.eq(founds.o.valid & told.again & ~read),
-            self.o.valid.eq(founds.o.valid & (~told.again | read)),
-            founds.o.ready.eq(self.o.ready & (~told.again | read)),
+            second.o.ready.eq(founds.o.valid & first.again & ~read),
+            self.o.valid.eq(founds.o.valid & (~first.again | read)),
+            founds.o.ready.eq(self.o.ready & (~first.again | read)),
         ]
         with m.If(~read):
             m.d.sync += read.eq(second.o.valid & second.o.ready)
         with m.Elif(self.o.ready):
             m.d.sync += read.eq(0)
-        self._judge(m, "again", ~read, second.o.payload, told, answer)
-        with m.If(~told.again):
-            m.d.comb += answer.eq(told)
+        self._judge(m, "again", ~read, second.o.payload, first, answer)
+        with m.If(~first.again):
+            m.d.comb += answer.eq(first)
         self._answer(m, answer)
         return second.i, founds.i.ready
 

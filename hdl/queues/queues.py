@@ -112,7 +112,7 @@ class Queues(wiring.Component):
         connect(m, recv.sink_rsp, flipped(self.recv_fetch.sink_rsp))
         connect(m, flipped(self.recv_fetch.line_use), recv.line_use)
         connect(m, flipped(self.recv_fetch.upcoming), recv.upcoming)
-        connect(m, send.told, recv.told)
+        connect(m, send.reported, recv.reported)
         for lines, store in ((self.send_lines, send), (self.recv_lines, recv)):
             m.d.comb += [
                 store.slot.eq(lines.slot),

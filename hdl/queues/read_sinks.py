@@ -1,4 +1,4 @@
-"""The sinks of READs as SendFetch has told them, so that responses need not fetch them."""
+"""The sinks of READs as SendFetch has reported them, so that responses need not fetch them."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -10,13 +10,13 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS, ReadSink, RecvWqe, WqeRead
 
 from .sink_ages import SinkAges
-from .types import TOLD_SGES
+from .types import REPORTED_SGES
 
-__all__ = ["ReadSinks", "TOLD_LINE"]
+__all__ = ["ReadSinks", "REPORTED_LINE"]
 
-#: Set in the line number of a sink that was told.
-TOLD_LINE = 1 << (WQE_LINE_BITS - 1)
-#: Slots of a sink: a power of two that holds what is told.
+#: Set in the line number of a sink that was reported.
+REPORTED_LINE = 1 << (WQE_LINE_BITS - 1)
+#: Slots of a sink: a power of two that holds what is reported.
 SLOTS = 4
 
 
@@ -41,14 +41,14 @@ class ReadSinks(wiring.Component):
     Twice ``max_rd_atomic`` positions in a row of one QP have places of their own, and so have as
     many QPs in a row as that leaves room for; farther ones share them, shifted, last bit first,
     by what is left of their numbers.
-    Members: ``i``: what is told; left out while the line that it would get (``line``) is ``held``,
-    or all are being cleared. ``wanted``: what is asked for; ``look`` (a cycle) reads it, ``found``,
-    ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while ``asking``,
-    from the cycle behind it on, nothing is written to that place; what is written there with
-    ``look`` is not found. ``touch`` (a cycle): it was asked for. ``slot``,
-    ``slot_enable``, ``slot_data``: SGEs, a cycle later. ``clear`` (a cycle): forget all. ``tick``:
-    an age ends (at least ``2 * read_sinks`` cycles after the last one); what nobody asked for
-    during a whole one is forgotten.
+    Members: ``i``: what is reported; left out while the line that it would get (``line``) is
+    ``held``, or all are being cleared. ``wanted``: what is asked for; ``look`` (a cycle) reads it,
+    ``found``, ``tag`` and ``found_line`` hold from the next cycle until the next ``look``; while
+    ``asking``, from the cycle behind it on, nothing is written to that place; what is written there
+    with ``look`` is not found. ``touch`` (a cycle): it was asked for. ``slot``, ``slot_enable``,
+    ``slot_data``: SGEs, a cycle later. ``clear`` (a cycle): forget all. ``tick``: an age ends (at
+    least ``2 * read_sinks`` cycles after the last one); what nobody asked for during a whole one is
+    forgotten.
     Latency: 2 cycles. Throughput: a sink in 3 cycles. Errors: none; what is not found is fetched.
     Nothing waits but ``i``, for ``asking``. Reset: as ``clear``, which takes ``read_sinks`` cycles
     in which nothing is found.
@@ -88,8 +88,8 @@ class ReadSinks(wiring.Component):
             rest = Cat(reversed(one.qp[high : high + low]))
             return Cat(one.position[:low] ^ rest, one.qp[:high])
 
-        told, told_place, asked_place = self.i.payload, Signal(bits), Signal(bits)
-        number, clearing = Signal(range(TOLD_SGES)), ages.clearing
+        reported, reported_place, asked_place = self.i.payload, Signal(bits), Signal(bits)
+        number, clearing = Signal(range(REPORTED_SGES)), ages.clearing
         begins, tag = Signal(), tags.write.row
         # Whether the line is held comes late, so it is looked at a cycle later.
         steady, held = Signal(), Signal()
@@ -101,44 +101,44 @@ class ReadSinks(wiring.Component):
         m.d.sync += [
             stays.eq(asked_place),
             begun.eq(begins),
-            begun_place.eq(told_place),
+            begun_place.eq(reported_place),
             cleared.eq(clearing),
             replaced.eq((begun & (begun_place == stays)) | cleared),
         ]
         m.d.comb += [
-            told_place.eq(place(told)),
+            reported_place.eq(place(reported)),
             asked_place.eq(place(self.wanted)),
-            self.line.eq(TOLD_LINE | told_place),
-            self.found_line.eq(TOLD_LINE | asked_place),
+            self.line.eq(REPORTED_LINE | reported_place),
+            self.found_line.eq(REPORTED_LINE | asked_place),
             begins.eq(
                 self.i.valid
                 & (number == 0)
                 & ~clearing
                 & steady
                 & ~held
-                & ~(self.asking & (told_place == stays))
+                & ~(self.asking & (reported_place == stays))
             ),
             tags.write.enable.eq(begins),
-            tags.write.index.eq(told_place),
-            tag.wanted.qp.eq(told.qp),
-            tag.wanted.position.eq(told.position),
-            tag.head.eq(told.head),
+            tags.write.index.eq(reported_place),
+            tag.wanted.qp.eq(reported.qp),
+            tag.wanted.position.eq(reported.position),
+            tag.head.eq(reported.head),
         ]
         for name in ("num_sge", "wr_id", "length"):
-            m.d.comb += tag.wqe[name].eq(told[name])
+            m.d.comb += tag.wqe[name].eq(reported[name])
 
         # The tag first: nobody reads the slots within two cycles of it.
         written = slots.write
         m.d.comb += [
             written.enable.eq(begins | (number != 0)),
-            written.index.eq(Cat(number, told_place)),
-            written.row.eq(told.slots.word_select(number, 128)),
+            written.index.eq(Cat(number, reported_place)),
+            written.row.eq(reported.slots.word_select(number, 128)),
             slots.read0.index.eq(Cat(self.slot.slot[: ceil_log2(SLOTS)], self.slot.line[:bits])),
             slots.read0.enable.eq(self.slot_enable),
             self.slot_data.eq(slots.read0.row),
         ]
         with m.If(number != 0):
-            last = number == TOLD_SGES - 1
+            last = number == REPORTED_SGES - 1
             m.d.comb += self.i.ready.eq(last)
             m.d.sync += number.eq(Mux(last, 0, number + 1))
         with m.Elif(begins):
@@ -154,7 +154,7 @@ class ReadSinks(wiring.Component):
             ages.asked.eq(asked_place),
             ages.look.eq(self.look),
             ages.touch.eq(self.touch),
-            ages.told.eq(told_place),
+            ages.reported.eq(reported_place),
             ages.begins.eq(begins),
             ages.clear.eq(self.clear),
             ages.tick.eq(self.tick),

@@ -15,7 +15,7 @@ from hdl.ports.jobs import (
     RecvFetched,
     RecvRequest,
     SinkRequest,
-    SinksTold,
+    SinksReported,
     Upcoming,
     WqeRead,
 )
@@ -23,7 +23,7 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
 from .read import ReadShare
-from .read_sinks import TOLD_LINE
+from .read_sinks import REPORTED_LINE
 from .recv_answers import RecvAnswers
 from .recv_lines import RecvLines, is_sink
 from .recv_path import RecvPath
@@ -46,7 +46,7 @@ class RecvFetch(wiring.Component):
     whose doorbells come.
     Members: as SendFetch, without ``release`` and ``in_order``. ``req``, ``rsp``: receive WQEs;
     ``sink_req``, ``sink_rsp``: sinks of READs. ``upcoming``: a request for this source is about to
-    come. ``doorbell``: a receive queue was notified (flags mean nothing). ``told``: READs that
+    come. ``doorbell``: a receive queue was notified (flags mean nothing). ``reported``: READs that
     SendFetch has read.
     The line of an answer stays as it is until the next request, and as long as ``line_use`` says
     that it is read.
@@ -55,7 +55,7 @@ class RecvFetch(wiring.Component):
     nothing is under way; while it waits requests for its queue are EMPTY, others are not taken, and
     no queue is fetched ahead.
     Errors: as SendFetch; nothing is kept of a WQE in error, and one found while fetching ahead is
-    found again, and told, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
+    found again, and answered, when the WQE is asked for. EVENT_IDX: ``avail_event`` is written
     before EMPTY, as everywhere, and not for an index read ahead.
     Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
@@ -79,7 +79,7 @@ class RecvFetch(wiring.Component):
                 "error": Out(stream.Signature(QueueError)),
                 "event_idx": In(1),
                 "indirect": In(1),
-                "told": In(SinksTold()),
+                "reported": In(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -118,7 +118,7 @@ class RecvFetch(wiring.Component):
             (answers.demand, prefetch.demand),
             (flipped(self.queue_reset), reclaim.queue_reset),
             (flipped(self.upcoming), answers.upcoming),
-            (flipped(self.told), sinks.told),
+            (flipped(self.reported), sinks.reported),
         ):
             connect(m, one, other)
         self._requests(m, answers, sinks)
@@ -178,7 +178,7 @@ class RecvFetch(wiring.Component):
             m.d.sync += elsewhere.eq(0)
 
     def _jobs(self, m: Module, path, prefetch, sinks, answers) -> None:
-        """WQEs to fetch: a sink goes first, there is one at a time. Who waits is told of both."""
+        """WQEs to fetch: a sink goes first, there is one at a time."""
         m.d.comb += [
             path.i.valid.eq(sinks.job.valid | prefetch.job.valid),
             path.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),
@@ -199,12 +199,12 @@ class RecvFetch(wiring.Component):
                 part.arrived_valid.eq(path.arrived_valid),
                 part.good.eq(path.good),
             ]
-        of_told = Signal()  # slots of a sink that was told were read
+        of_reported = Signal()  # slots of a sink that was reported were read
         with m.If(self.slot_enable):
-            m.d.sync += of_told.eq((self.slot.line & TOLD_LINE) != 0)
+            m.d.sync += of_reported.eq((self.slot.line & REPORTED_LINE) != 0)
         for store in (path, sinks):
             m.d.comb += [store.slot.eq(self.slot), store.slot_enable.eq(self.slot_enable)]
-        m.d.comb += self.slot_data.eq(Mux(of_told, sinks.slot_data, path.slot_data))
+        m.d.comb += self.slot_data.eq(Mux(of_reported, sinks.slot_data, path.slot_data))
 
     def _lines(self, m: Module, lines, path, prefetch, answers, reclaim, sinks) -> None:
         """What happens to the lines of receive WQEs, an event at a time, and who looks at them."""
@@ -245,9 +245,9 @@ class RecvFetch(wiring.Component):
             prefetch.spare.eq(lines.spare),
             prefetch.spare_valid.eq(lines.spare_valid),
             lines.look0.eq(sinks.fetched_line),
-            lines.look1.eq(sinks.told_line),
+            lines.look1.eq(sinks.reported_line),
             sinks.fetched_held.eq(lines.read0),
-            sinks.told_held.eq(lines.read1),
+            sinks.reported_held.eq(lines.read1),
             lines.line_use.taken.eq(self.line_use.taken),
             lines.line_use.line.eq(self.line_use.line),
             lines.line_use.done.eq(self.line_use.done),

@@ -22,7 +22,7 @@ class AheadSources(wiring.Component):
 
     Members: ``doorbell``, ``more``, ``answered``: put a QP on the list; ``poll``: have its avail
     index read, after which it is put there with ``data``, the index (its position if the ring is
-    broken, which nobody is told; ``avail_event`` is not written); one poll of a QP at a time.
+    broken, which is not reported; ``avail_event`` is not written); one poll of a QP at a time.
     ``o``: the next; ``settled`` (a cycle): the index that came with one has been noted.
     ``polling``: some index is on its way or not noted yet (2 cycles late); ``none``: no QP is on
     the list.

@@ -153,7 +153,7 @@ class RecvAnswers(wiring.Component):
         ]
         with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
             m.d.sync += work.fault.eq(self.arrived)
-            m.d.sync += fault_valid.eq(self.arrived.told & ~self.good)
+            m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)
         with m.If(self.dropping):
             m.d.sync += cached.eq(0)
         upcoming = Signal(_Upcoming)

@@ -111,29 +111,29 @@ class RecvLines(wiring.Component):
         ]
 
         # What happens: what the machines do first, an arrival in its gaps.
-        told, told_release, told_line = Signal(), Signal(), Signal(bits, reset_less=True)
-        m.d.comb += self.room.eq(~told)
+        event, event_release, event_line = Signal(), Signal(), Signal(bits, reset_less=True)
+        m.d.comb += self.room.eq(~event)
         ended, ended_good, ended_line = Signal(), Signal(), Signal(bits, reset_less=True)
         m.d.sync += [
-            told.eq(self.issue | self.release),
-            told_release.eq(self.release),
-            told_line.eq(Mux(self.release, self.release_line, self.issue_line)),
-            ended.eq(self.arrived | (ended & told)),
+            event.eq(self.issue | self.release),
+            event_release.eq(self.release),
+            event_line.eq(Mux(self.release, self.release_line, self.issue_line)),
+            ended.eq(self.arrived | (ended & event)),
         ]
         with m.If(self.arrived):
             m.d.sync += [ended_good.eq(self.arrived_good), ended_line.eq(self.arrived_line)]
         change, issue, release, arrive, good = (Signal() for _ in range(5))
         place, line = Signal(bits), Signal(bits, reset_less=True)
         m.d.comb += [
-            place.eq(Mux(told, told_line, ended_line)),
+            place.eq(Mux(event, event_line, ended_line)),
             states.read0.index.eq(place),
             states.read0.enable.eq(1),
         ]
         m.d.sync += [
-            change.eq(told | ended),
-            issue.eq(told & ~told_release),
-            release.eq(told & told_release),
-            arrive.eq(~told & ended),
+            change.eq(event | ended),
+            issue.eq(event & ~event_release),
+            release.eq(event & event_release),
+            arrive.eq(~event & ended),
             good.eq(ended_good),
             line.eq(place),
         ]

@@ -11,10 +11,10 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
 from hdl.ports.tables import TableRead
 
-from .chain import ChainLane, WqeFound
-from .express import Express
+from .fast_path import FastPath
 from .read import ReadShare
-from .types import ExpressJob
+from .slow_path import SlowPath, WqeFound
+from .types import FastPathJob
 
 __all__ = ["Arrival", "RecvPath", "Tag"]
 
@@ -22,11 +22,11 @@ SLOTS = 32
 
 
 class Arrival(data.Struct):
-    """What became of the job of ``line``. Not ``told``: given up, as its chain is not for the
-    express path and nobody waited for it."""
+    """What became of the job of ``line``. Not ``reported``: given up, as its chain is not for the
+    fast path and nobody waited for it."""
 
     line: WQE_LINE_BITS
-    told: 1
+    reported: 1
     queue: 16
     position: 16
     head: 16
@@ -43,15 +43,15 @@ class Tag(data.Struct):
 
 
 class RecvPath(wiring.Component):
-    """Express for receive WQEs, a ChainLane for what it leaves over, and the lines.
+    """FastPath for receive WQEs, a SlowPath for what it leaves over, and the lines.
 
     Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
     what became of one, after its last slot was written, at most every other cycle; ``good``: it is
     a WQE, its tag is written now. ``waits``, ``wanted``: the line whose asker waits: only its chain
-    goes into the lane, so it never stands behind one that is fetched ahead. Others are given up.
-    ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1 cycle
-    each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
-    Latency: two to three host reads and 36 cycles, the lane two more. Throughput: as Express.
+    goes into the slow path, so it never stands behind one that is fetched ahead. Others are given
+    up. ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1
+    cycle each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    Latency: two to three host reads and 36 cycles, the slow path two more. Throughput: as FastPath.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
 
@@ -59,7 +59,7 @@ class RecvPath(wiring.Component):
         self._config, self._depth = config, depth
         super().__init__(
             {
-                "i": In(stream.Signature(ExpressJob)),
+                "i": In(stream.Signature(FastPathJob)),
                 "arrived": Out(Arrival),
                 "arrived_valid": Out(1),
                 "waits": In(1),
@@ -79,42 +79,42 @@ class RecvPath(wiring.Component):
         m = Module()
         config = self._config
         bits = ceil_log2(config.recv_lines)
-        m.submodules.express = express = Express(config=config, depth=self._depth, receive=True)
+        m.submodules.fast = fast = FastPath(config=config, depth=self._depth, receive=True)
         m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=4 * self._depth)
         # A line that is read is not written: ``line_use`` of RecvFetch.
         depth = SLOTS * config.recv_lines
         m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
         connect(m, share.read_client, flipped(self.read_client))
-        connect(m, flipped(self.i), express.i)
+        connect(m, flipped(self.i), fast.i)
         for k in range(3):
-            connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{k}"))
-        verdict, job = express.o.payload, express.job
-        m.d.comb += express.flush.eq(self.flush)
+            connect(m, getattr(fast, f"read_client{k}"), getattr(share, f"client{k}"))
+        verdict, job = fast.o.payload, fast.job
+        m.d.comb += fast.flush.eq(self.flush)
 
-        # What the express path leaves over goes to the lane if its asker waits, else it is given
-        # up. There is one who asks, so the lane is free for what is demanded.
-        m.submodules.lane = lane = ChainLane(config=config)
-        connect(m, lane.read_client0, share.client3)
-        connect(m, lane.read_client1, share.client4)
-        for_lane, demanded, given_up, arrived_last = (Signal() for _ in range(4))
+        # What the fast path leaves over goes to the slow path if its asker waits, else it is given
+        # up. There is one who asks, so the slow path is free for what is demanded.
+        m.submodules.slow = slow = SlowPath(config=config)
+        connect(m, slow.read_client0, share.client3)
+        connect(m, slow.read_client1, share.client4)
+        for_slow, demanded, given_up, arrived_last = (Signal() for _ in range(4))
         owner = Signal(Arrival, reset_less=True)
         m.d.comb += [
-            for_lane.eq(verdict.odd & ~verdict.failed),
-            demanded.eq(for_lane & self.waits & (job.line == self.wanted)),
-            given_up.eq(for_lane & ~demanded),
-            lane.indirect.eq(self.indirect),
-            lane.i.valid.eq(express.o.valid & demanded),
-            lane.i.payload.function.eq(job.request.function),
-            lane.i.payload.desc.eq(job.desc),
-            lane.i.payload.size_log2.eq(job.size_log2),
-            lane.i.payload.head.eq(verdict.head),
-            lane.i.payload.receive.eq(~job.request.send),
-            lane.o.ready.eq(~arrived_last),
-            express.o.ready.eq(Mux(demanded, lane.i.ready, ~lane.o.valid & ~arrived_last)),
-            self.arrived_valid.eq(~arrived_last & (lane.o.valid | (express.o.valid & ~demanded))),
+            for_slow.eq(verdict.odd & ~verdict.failed),
+            demanded.eq(for_slow & self.waits & (job.line == self.wanted)),
+            given_up.eq(for_slow & ~demanded),
+            slow.indirect.eq(self.indirect),
+            slow.i.valid.eq(fast.o.valid & demanded),
+            slow.i.payload.function.eq(job.request.function),
+            slow.i.payload.desc.eq(job.desc),
+            slow.i.payload.size_log2.eq(job.size_log2),
+            slow.i.payload.head.eq(verdict.head),
+            slow.i.payload.receive.eq(~job.request.send),
+            slow.o.ready.eq(~arrived_last),
+            fast.o.ready.eq(Mux(demanded, slow.i.ready, ~slow.o.valid & ~arrived_last)),
+            self.arrived_valid.eq(~arrived_last & (slow.o.valid | (fast.o.valid & ~demanded))),
         ]
         m.d.sync += arrived_last.eq(self.arrived_valid)
-        with m.If(lane.i.valid & lane.i.ready):
+        with m.If(slow.i.valid & slow.i.ready):
             m.d.sync += [
                 owner.line.eq(job.line),
                 owner.queue.eq(job.request.queue),
@@ -122,12 +122,16 @@ class RecvPath(wiring.Component):
                 owner.head.eq(verdict.head),
             ]
         arrived = self.arrived
-        with m.If(lane.o.valid):
-            m.d.comb += [arrived.eq(owner), arrived.told.eq(1), arrived.found.eq(lane.o.payload)]
+        with m.If(slow.o.valid):
+            m.d.comb += [
+                arrived.eq(owner),
+                arrived.reported.eq(1),
+                arrived.found.eq(slow.o.payload),
+            ]
         with m.Else():
             m.d.comb += [
                 arrived.line.eq(job.line),
-                arrived.told.eq(~given_up),
+                arrived.reported.eq(~given_up),
                 arrived.queue.eq(job.request.queue),
                 arrived.position.eq(job.request.position),
                 arrived.head.eq(verdict.head),
@@ -138,20 +142,20 @@ class RecvPath(wiring.Component):
                 arrived.found.wqe.eq(verdict.wqe),
             ]
 
-        # Slots: the express path cannot wait.
+        # Slots: the fast path cannot wait.
         written = slots.write
-        with m.If(express.slot_valid):
+        with m.If(fast.slot_valid):
             m.d.comb += [
                 written.enable.eq(1),
-                written.index.eq(Cat(express.slot.slot, express.slot_line[:bits])),
-                written.row.eq(express.slot.data),
+                written.index.eq(Cat(fast.slot.slot, fast.slot_line[:bits])),
+                written.row.eq(fast.slot.data),
             ]
-        with m.Elif(lane.slot.valid):
+        with m.Elif(slow.slot.valid):
             m.d.comb += [
-                lane.slot.ready.eq(1),
+                slow.slot.ready.eq(1),
                 written.enable.eq(1),
-                written.index.eq(Cat(lane.slot.payload.slot, owner.line[:bits])),
-                written.row.eq(lane.slot.payload.data),
+                written.index.eq(Cat(slow.slot.payload.slot, owner.line[:bits])),
+                written.row.eq(slow.slot.payload.data),
             ]
 
         # Tags. One that is read as it is written is of a line that still seems busy.
@@ -159,7 +163,7 @@ class RecvPath(wiring.Component):
         kept = tags.write.row
         m.d.comb += [
             self.good.eq(
-                self.arrived_valid & arrived.told & (arrived.found.status == FetchStatus.OK)
+                self.arrived_valid & arrived.reported & (arrived.found.status == FetchStatus.OK)
             ),
             tags.write.enable.eq(self.good),
             tags.write.index.eq(arrived.line),

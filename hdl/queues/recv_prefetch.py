@@ -16,7 +16,7 @@ from hdl.ports.tables import TableWrite
 from .recv_ahead import DOORBELL, POLLED, AheadSources
 from .recv_shares import LineGrants
 from .recv_sources import SourceAccess, SourceRow, queue_of
-from .types import ExpressJob
+from .types import FastPathJob
 
 __all__ = ["Demand", "RecvPrefetch"]
 
@@ -84,7 +84,7 @@ class RecvPrefetch(wiring.Component):
                 "access": Out(SourceAccess()),
                 "link": Out(TableWrite(WQE_LINE_BITS, WQE_LINE_BITS)),
                 "own": Out(TableWrite(WQE_LINE_BITS, 14)),
-                "job": Out(stream.Signature(ExpressJob)),
+                "job": Out(stream.Signature(FastPathJob)),
                 "room": In(1),
                 "spare": In(WQE_LINE_BITS),
                 "spare_valid": In(1),

@@ -13,7 +13,7 @@ from hdl.ports.jobs import (
     QueueError,
     RecvFetched,
     SinkRequest,
-    SinksTold,
+    SinksReported,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
@@ -22,7 +22,7 @@ from hdl.ports.tables import TableRead
 from .read_sinks import ReadSinks
 from .recv_lines import SinkLines, is_sink, sink_line, sinks_of
 from .recv_path import Arrival, Tag
-from .types import ExpressJob
+from .types import FastPathJob
 
 __all__ = ["RecvSinks"]
 
@@ -33,21 +33,22 @@ SINK_AGE_BITS = 14
 class RecvSinks(wiring.Component):
     """Answers requests for the send WQE of a READ, whose SGEs take the data of its responses.
 
-    SendFetch tells of most READs as it fetches them (``told``), and ReadSinks keeps these. Any
+    SendFetch tells of most READs as it fetches them (``reported``), and ReadSinks keeps these. Any
     other is fetched once more into one of a few lines, which queue number and position select; so
     is a receive WQE (not ``send``) that a message has, and whose line is gone.
 
     Members: ``req``: sinks; ``away``: receive WQEs, which come only while nothing is asked for;
     ``rsp``, ``error``: as in RecvFetch.
-    ``told``: from SendFetch. ``forget`` (a cycle): no sink is valid any more. ``queue_read``: the
-    rows of the virtqueues, which answers at once. ``tag``: read port of the tags of lines.
-    ``job``: a sink to fetch; ``arrived``, ``arrived_valid``, ``good``: what became of a fetch.
-    ``waits`` for the line ``wanted``. ``fetched_line``, ``told_line``: lines about to be written,
-    with ``fetched_held``, ``told_held``: one is being read. ``slot``, ``slot_enable``,
-    ``slot_data``: of the sinks that were told. ``at_work``: a request has not been answered.
-    Latency: 4 cycles when the sink was told, 5 when it is in its line, else three host reads and 50
-    cycles. One request at a time. A sink is forgotten when nobody has asked for it while SendFetch
-    gave out 16384 to 32768 WQEs, half of those that bring a position again.
+    ``reported``: from SendFetch. ``forget`` (a cycle): no sink is valid any more.
+    ``queue_read``: the rows of the virtqueues, which answers at once. ``tag``: read port of the
+    tags of lines. ``job``: a sink to fetch; ``arrived``, ``arrived_valid``, ``good``: what became
+    of a fetch. ``waits`` for the line ``wanted``. ``fetched_line``, ``reported_line``: lines about
+    to be written, with ``fetched_held``, ``reported_held``: one is being read. ``slot``,
+    ``slot_enable``, ``slot_data``: of the sinks that were reported. ``at_work``: a request has not
+    been answered.
+    Latency: 4 cycles when the sink was reported, 5 when it is in its line, else three host reads
+    and 50 cycles. One request at a time. A sink is forgotten when nobody has asked for it while
+    SendFetch gave out 16384 to 32768 WQEs, half of those that bring a position again.
     Errors: as SendFetch; nothing is kept of a WQE in error. Reset: no sink is valid.
     """
 
@@ -60,11 +61,11 @@ class RecvSinks(wiring.Component):
                 "away": In(stream.Signature(FetchRequest, always_ready=True)),
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "error": Out(stream.Signature(QueueError)),
-                "told": In(SinksTold()),
+                "reported": In(SinksReported()),
                 "forget": In(1),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "tag": Out(TableRead(line, Tag)),
-                "job": Out(stream.Signature(ExpressJob)),
+                "job": Out(stream.Signature(FastPathJob)),
                 "arrived": In(Arrival),
                 "arrived_valid": In(1),
                 "good": In(1),
@@ -73,8 +74,8 @@ class RecvSinks(wiring.Component):
                 "slot_data": Out(128),
             }
             | {name: Out(1) for name in ("waits", "at_work")}
-            | {name: Out(line) for name in ("wanted", "fetched_line", "told_line")}
-            | {name: In(1) for name in ("fetched_held", "told_held")}
+            | {name: Out(line) for name in ("wanted", "fetched_line", "reported_line")}
+            | {name: In(1) for name in ("fetched_held", "reported_held")}
         )
 
     def elaborate(self, platform):
@@ -83,29 +84,29 @@ class RecvSinks(wiring.Component):
         request = Signal(FetchRequest, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
         answer, cause = Signal(RecvFetched, reset_less=True), Signal.like(self.error.payload.cause)
-        m.submodules.told = told = ReadSinks(config=self._config)
+        m.submodules.reported = reported = ReadSinks(config=self._config)
         m.submodules.fetched = fetched = SinkLines(sinks=sinks_of(total))
-        connect(m, flipped(self.told.sink), told.i)
+        connect(m, flipped(self.reported.sink), reported.i)
         line, idle = Signal(WQE_LINE_BITS), Signal()
         job = self.job.payload
         m.d.comb += [
             line.eq(sink_line(request, total)),
             self.wanted.eq(line),
             self.fetched_line.eq(line),
-            self.told_line.eq(told.line),
+            self.reported_line.eq(reported.line),
             self.queue_read.index.eq(request.queue),
             self.tag.index.eq(line),
-            told.held.eq(self.told_held),
-            told.wanted.qp.eq(Mux(idle, self.req.payload.qp, request.qp)),
-            told.wanted.position.eq(Mux(idle, self.req.payload.position, request.position)),
-            told.clear.eq(self.forget | self.told.forget),
-            told.slot.eq(self.slot),
-            told.slot_enable.eq(self.slot_enable),
-            self.slot_data.eq(told.slot_data),
+            reported.held.eq(self.reported_held),
+            reported.wanted.qp.eq(Mux(idle, self.req.payload.qp, request.qp)),
+            reported.wanted.position.eq(Mux(idle, self.req.payload.position, request.position)),
+            reported.clear.eq(self.forget | self.reported.forget),
+            reported.slot.eq(self.slot),
+            reported.slot_enable.eq(self.slot_enable),
+            self.slot_data.eq(reported.slot_data),
             fetched.asked.eq(line),
             fetched.kept.eq(self.arrived.line),
             fetched.keep.eq(self.good & is_sink(self.arrived.line, total)),
-            fetched.clear.eq(self.forget | self.told.forget),
+            fetched.clear.eq(self.forget | self.reported.forget),
             job.request.eq(request),
             # It was available when it was given out.
             job.request.known.eq(request.position + 1),
@@ -117,16 +118,16 @@ class RecvSinks(wiring.Component):
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(cause),
         ]
-        self._grow_old(m, told, fetched)
+        self._grow_old(m, reported, fetched)
 
         sought = Signal(11)  # in pieces: a RAM's output is late
         tag, asked = self.tag.row, Cat(request.queue, request.position)
         m.d.sync += sought.eq(~unequal(Cat(tag.queue, tag.position), asked))
 
         with m.FSM(name="sinks") as fsm:
-            # IDLE: takes a request, and looks among the sinks that were told; ends with it.
+            # IDLE: takes a request, and looks among the sinks that were reported; ends with it.
             with m.State("IDLE"):
-                m.d.comb += [idle.eq(1), self.req.ready.eq(1), told.look.eq(1)]
+                m.d.comb += [idle.eq(1), self.req.ready.eq(1), reported.look.eq(1)]
                 asked = self.req.payload
                 m.d.sync += [
                     request.function.eq(asked.function),
@@ -140,13 +141,13 @@ class RecvSinks(wiring.Component):
                 with m.If(self.req.valid | self.away.valid):
                     m.next = "LOAD"
             # LOAD: reads the row of its queue, and looks at the line that the sink would be fetched
-            # into, while the tag of one that was told is compared; one cycle.
+            # into, while the tag of one that was reported is compared; one cycle.
             with m.State("LOAD"):
                 m.d.comb += [self.tag.enable.eq(1), self.queue_read.enable.eq(1)]
-                m.next = "TOLD"
-            # TOLD: answers with a sink that was told, while the tag of the line is compared; one
-            # cycle.
-            with m.State("TOLD"):
+                m.next = "REPORTED"
+            # REPORTED: answers with a sink that was reported, while the tag of the line is
+            # compared; one cycle.
+            with m.State("REPORTED"):
                 m.d.sync += [
                     row.eq(self.queue_read.row),
                     answer.status.eq(FetchStatus.OK),
@@ -158,9 +159,11 @@ class RecvSinks(wiring.Component):
                 with m.If(~self.queue_read.row.enabled):
                     m.d.sync += answer.status.eq(FetchStatus.EMPTY)
                     m.next = "ANSWER"
-                with m.Elif(told.found & request.send):
-                    m.d.comb += told.touch.eq(1)
-                    _answer_with(m, answer, told.tag.head, told.tag.wqe, told.found_line)
+                with m.Elif(reported.found & request.send):
+                    m.d.comb += reported.touch.eq(1)
+                    _answer_with(
+                        m, answer, reported.tag.head, reported.tag.wqe, reported.found_line
+                    )
                     m.next = "ANSWER"
             # LINE: answers with the sink in the line, or has it fetched; one cycle.
             with m.State("LINE"):
@@ -179,7 +182,7 @@ class RecvSinks(wiring.Component):
         m.d.comb += [
             self.at_work.eq(~fsm.ongoing("IDLE")),
             self.waits.eq(fsm.ongoing("FETCH") | fsm.ongoing("WAIT")),
-            told.asking.eq(self.at_work),
+            reported.asking.eq(self.at_work),
         ]
         return m
 
@@ -211,13 +214,13 @@ class RecvSinks(wiring.Component):
             with m.If(self.error.ready):
                 m.next = "ANSWER"
 
-    def _grow_old(self, m: Module, told, fetched) -> None:
+    def _grow_old(self, m: Module, reported, fetched) -> None:
         """Sinks go by what is fetched: a READ may wait for its response for any time."""
         fetches, aged, came = Signal(SINK_AGE_BITS), Signal(), Signal()
-        m.d.sync += [came.eq(self.told.fetched), aged.eq(came & fetches.all())]
+        m.d.sync += [came.eq(self.reported.fetched), aged.eq(came & fetches.all())]
         with m.If(came):
             m.d.sync += fetches.eq(fetches + 1)
-        m.d.comb += [told.tick.eq(aged), fetched.tick.eq(aged)]
+        m.d.comb += [reported.tick.eq(aged), fetched.tick.eq(aged)]
 
 
 def _answer_with(m: Module, answer: RecvFetched, head, wqe, line) -> None:

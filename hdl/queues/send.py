@@ -17,26 +17,26 @@ from hdl.ports.jobs import (
     QueueErrorCause,
     ReadSink,
     SendFetched,
-    SinksTold,
+    SinksReported,
     WqeRead,
 )
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .chain import ChainLane
 from .decode import Slot
-from .express import Express
+from .fast_path import FastPath
 from .lines import FreeLines, GivenLines
 from .polls import Polls
 from .read import ReadShare
-from .types import TOLD_SGES
+from .slow_path import SlowPath
+from .types import REPORTED_SGES
 
 __all__ = ["SendFetch"]
 
 SLOTS = 32
 #: Sinks that wait to be taken; others are left out.
 SINKS = 4
-#: Answers that may wait for the lane's.
+#: Answers that may wait for the slow path's.
 ANSWERS = 16
 
 
@@ -56,16 +56,16 @@ class SendFetch(wiring.Component):
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
     taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``;
-    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``told``: the READs among the
-    WQEs of the express path, as far as they are taken; with a queue reset they are forgotten.
-    A request whose ``known`` says that something is there goes through Express, which holds up to
-    ``depth`` in each of its stages; chains that are not for it go on through a ChainLane, one
+    ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``reported``: the READs among
+    the WQEs of the fast path, as far as they are taken; a queue reset forgets them.
+    A request whose ``known`` says that something is there goes through FastPath, which holds up to
+    ``depth`` in each of its stages; chains that are not for it go on through a SlowPath, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
     the avail index as just read (Polls), ahead of the answers to earlier requests if it is found
     earlier.
-    Latency: two to three host reads, the lane two more; one or two for the index. Throughput: 4
-    cycles a WQE, in the lane two host reads (docs/queues.md). A WQE waits for a free line when its
-    bytes have come.
+    Latency: two to three host reads, the slow path two more; one or two for the index.
+    Throughput: 4 cycles a WQE, in the slow path two host reads (docs/queues.md). A WQE waits for a
+    free line when its bytes have come.
     Errors: QUEUE_ERROR and a row in ``error`` for a broken ring; WQE_ERROR with a WC status for an
     element that is no WQE. A queue that is not enabled is EMPTY.
     Reset: all lines free; contents of lines kept.
@@ -89,7 +89,7 @@ class SendFetch(wiring.Component):
                 "event_idx": In(1),
                 "indirect": In(1),
                 "in_order": In(1),
-                "told": Out(SinksTold()),
+                "reported": Out(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
@@ -100,9 +100,9 @@ class SendFetch(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
-        m.submodules.express = express = Express(config=config, depth=self._depth)
+        m.submodules.fast = fast = FastPath(config=config, depth=self._depth)
         m.submodules.polls = polls = Polls(config=config)
-        m.submodules.lane = lane = ChainLane(config=config)
+        m.submodules.slow = slow = SlowPath(config=config)
         m.submodules.share = share = ReadShare(width=config.width, clients=6, depth=4 * self._depth)
         # A line is read when its WQE has been given out, and not written until it is released.
         depth = SLOTS * config.send_lines
@@ -111,23 +111,23 @@ class SendFetch(wiring.Component):
         connect(m, polls.read_client, share.client0)
         connect(m, polls.write_client, flipped(self.write_client))
         m.d.comb += [
-            express.line.valid.eq(lines.o.valid),
-            express.line.payload.eq(lines.o.payload),
-            lines.o.ready.eq(express.line.ready),
+            fast.line.valid.eq(lines.o.valid),
+            fast.line.payload.eq(lines.o.payload),
+            lines.o.ready.eq(fast.line.ready),
             polls.event_idx.eq(self.event_idx),
-            express.in_order.eq(self.in_order),
+            fast.in_order.eq(self.in_order),
         ]
         for k in range(3):
-            connect(m, getattr(express, f"read_client{k}"), getattr(share, f"client{1 + k}"))
-        connect(m, lane.read_client0, share.client4)
-        connect(m, lane.read_client1, share.client5)
+            connect(m, getattr(fast, f"read_client{k}"), getattr(share, f"client{1 + k}"))
+        connect(m, slow.read_client0, share.client4)
+        connect(m, slow.read_client1, share.client5)
 
         under_way = Signal(12)  # requests whose answer has not been taken, or has just been
         taken, answered = Signal(), Signal()
-        came, gone = Signal(), Signal()  # the same a cycle later: both are told late
+        came, gone = Signal(), Signal()  # the same a cycle later: both arrive late
         m.d.sync += [came.eq(taken), gone.eq(answered), under_way.eq(under_way + came - gone)]
         m.d.comb += self.idle.eq((under_way == 0) & ~came)
-        sinks = self._sinks(m, express)
+        sinks = self._sinks(m, fast)
         # A dropped queue's lines have to come back; what is under way may still be given one.
         m.submodules.given = given = GivenLines(lines=config.send_lines)
         resting = Signal()
@@ -138,27 +138,27 @@ class SendFetch(wiring.Component):
             given.back.eq(lines.i.valid & lines.i.ready),
             given.back_line.eq(lines.i.payload),
         ]
-        self._front(m, express, polls, given.none, taken)
+        self._front(m, fast, polls, given.none, taken)
 
-        waiting = data.StructLayout({"lane": 1, "queue": 16, "answer": SendFetched})
+        waiting = data.StructLayout({"slow": 1, "queue": 16, "answer": SendFetched})
         m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
         self._verdicts(m)
         self._answers(m, answered)
         return m
 
     def _verdicts(self, m: Module) -> None:
-        """Verdicts of the express path, in order: done, or for the lane. Slots into the lines."""
-        express, lane, slots = m.submodules.express, m.submodules.lane, m.submodules.slots
+        """Verdicts of the fast path, in order: done, or for the slow path. Slots into the lines."""
+        fast, slow, slots = m.submodules.fast, m.submodules.slow, m.submodules.slots
         answers, given = m.submodules.answers, m.submodules.given
         line_bits = ceil_log2(self._config.send_lines)
-        lane_line = Signal(line_bits, reset_less=True)
-        verdict, entry, job = express.o.payload, answers.i.payload, express.job
-        for_lane = Signal()
+        slow_line = Signal(line_bits, reset_less=True)
+        verdict, entry, job = fast.o.payload, answers.i.payload, fast.job
+        for_slow = Signal()
         m.d.comb += [
-            for_lane.eq(verdict.odd & ~verdict.failed),
-            express.o.ready.eq(answers.i.ready & (~for_lane | lane.i.ready)),
-            answers.i.valid.eq(express.o.valid & (~for_lane | lane.i.ready)),
-            entry.lane.eq(for_lane),
+            for_slow.eq(verdict.odd & ~verdict.failed),
+            fast.o.ready.eq(answers.i.ready & (~for_slow | slow.i.ready)),
+            answers.i.valid.eq(fast.o.valid & (~for_slow | slow.i.ready)),
+            entry.slow.eq(for_slow),
             entry.queue.eq(job.request.queue),
             entry.answer.status.eq(Mux(verdict.failed, FetchStatus.QUEUE_ERROR, FetchStatus.OK)),
             entry.answer.qp.eq(job.request.qp),
@@ -169,35 +169,35 @@ class SendFetch(wiring.Component):
             entry.answer.wqe.eq(verdict.wqe),
         ]
         m.d.comb += [
-            lane.indirect.eq(self.indirect),
-            lane.i.valid.eq(express.o.valid & answers.i.ready & for_lane),
-            lane.i.payload.function.eq(job.request.function),
-            lane.i.payload.desc.eq(job.desc),
-            lane.i.payload.size_log2.eq(job.size_log2),
-            lane.i.payload.head.eq(verdict.head),
+            slow.indirect.eq(self.indirect),
+            slow.i.valid.eq(fast.o.valid & answers.i.ready & for_slow),
+            slow.i.payload.function.eq(job.request.function),
+            slow.i.payload.desc.eq(job.desc),
+            slow.i.payload.size_log2.eq(job.size_log2),
+            slow.i.payload.head.eq(verdict.head),
         ]
         m.d.comb += [
             given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
             given.line.eq(verdict.line),
             given.queue.eq(job.request.queue),
         ]
-        with m.If(lane.i.valid & lane.i.ready):
-            m.d.sync += lane_line.eq(verdict.line)
+        with m.If(slow.i.valid & slow.i.ready):
+            m.d.sync += slow_line.eq(verdict.line)
 
-        # The express path cannot wait, the lane can.
+        # The fast path cannot wait, the slow path can.
         slot, slot_line = Signal(Slot), Signal(line_bits)
-        with m.If(express.slot_valid):
+        with m.If(fast.slot_valid):
             m.d.comb += [
-                slot.eq(express.slot),
-                slot_line.eq(express.slot_line),
+                slot.eq(fast.slot),
+                slot_line.eq(fast.slot_line),
                 slots.write.enable.eq(1),
             ]
         with m.Else():
             m.d.comb += [
-                lane.slot.ready.eq(1),
-                slot.eq(lane.slot.payload),
-                slot_line.eq(lane_line),
-                slots.write.enable.eq(lane.slot.valid),
+                slow.slot.ready.eq(1),
+                slot.eq(slow.slot.payload),
+                slot_line.eq(slow_line),
+                slots.write.enable.eq(slow.slot.valid),
             ]
         m.d.comb += [
             slots.write.index.eq(Cat(slot.slot, slot_line)),
@@ -209,11 +209,11 @@ class SendFetch(wiring.Component):
 
     def _answers(self, m: Module, answered: Signal) -> None:
         """Answers: of polls first, else of the oldest request, by either way."""
-        lines, polls, lane = m.submodules.lines, m.submodules.polls, m.submodules.lane
+        lines, polls, slow = m.submodules.lines, m.submodules.polls, m.submodules.slow
         answers = m.submodules.answers
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
         broken, broken_valid = Signal(QueueError, reset_less=True), Signal()
-        found, by_lane = lane.o.payload, answers.o.payload.lane
+        found, by_slow = slow.o.payload, answers.o.payload.slow
         free, status = Signal(), Signal(FetchStatus)
         m.d.comb += [
             free.eq(~answer_valid & ~broken_valid),
@@ -222,8 +222,8 @@ class SendFetch(wiring.Component):
             self.error.valid.eq(broken_valid),
             self.error.payload.eq(broken),
             answered.eq(self.rsp.valid & self.rsp.ready),
-            self.told.fetched.eq(answered),
-            status.eq(Mux(by_lane, found.status, answers.o.payload.answer.status)),
+            self.reported.fetched.eq(answered),
+            status.eq(Mux(by_slow, found.status, answers.o.payload.answer.status)),
         ]
         with m.If(answered):
             m.d.sync += answer_valid.eq(0)
@@ -232,9 +232,9 @@ class SendFetch(wiring.Component):
         collect = Signal()
         m.d.comb += [
             polls.o.ready.eq(free),
-            collect.eq(free & ~polls.o.valid & answers.o.valid & (lane.o.valid | ~by_lane)),
+            collect.eq(free & ~polls.o.valid & answers.o.valid & (slow.o.valid | ~by_slow)),
             answers.o.ready.eq(collect),
-            lane.o.ready.eq(collect & by_lane),
+            slow.o.ready.eq(collect & by_slow),
         ]
         with m.If(free & polls.o.valid):
             poll = polls.o.payload
@@ -254,46 +254,47 @@ class SendFetch(wiring.Component):
                 broken.queue.eq(answers.o.payload.queue),
                 broken.cause.eq(QueueErrorCause.HOST_READ),
             ]
-            with m.If(by_lane):
+            with m.If(by_slow):
                 m.d.sync += [
                     answer.error.eq(found.error),
                     answer.wqe.eq(found.wqe),
                     broken.cause.eq(found.cause),
                 ]
 
-        # The lane's line goes back at once if it found no WQE; released ones wait a cycle for it.
+        # The line of the slow path goes back at once if it found no WQE; released ones wait a
+        # cycle for it.
         unused = Signal()
         m.d.comb += [
-            unused.eq(collect & by_lane & (found.status != FetchStatus.OK)),
+            unused.eq(collect & by_slow & (found.status != FetchStatus.OK)),
             self.release.ready.eq(lines.i.ready & ~unused),
             lines.i.valid.eq(unused | self.release.valid),
             lines.i.payload.eq(Mux(unused, answers.o.payload.answer.line, self.release.payload)),
         ]
 
-    def _sinks(self, m: Module, express):
+    def _sinks(self, m: Module, fast):
         """Tells of the READs that go by."""
         m.submodules.sinks = sinks = StreamFifo(shape=_SINK, depth=SINKS)
-        verdict, sink, told = express.o.payload, sinks.i.payload, self.told.sink.payload
-        request = express.job.request
+        verdict, sink, reported = fast.o.payload, sinks.i.payload, self.reported.sink.payload
+        request = fast.job.request
         m.d.comb += [
             sinks.i.valid.eq(
-                express.o.valid
-                & express.o.ready
+                fast.o.valid
+                & fast.o.ready
                 & ~verdict.odd
                 & verdict.wqe.operation.data
                 & ~verdict.wqe.inline
-                & (verdict.wqe.num_sge <= TOLD_SGES)
+                & (verdict.wqe.num_sge <= REPORTED_SGES)
             ),
             sink.qp.eq(request.qp),
             sink.position.eq(request.position),
             sink.head.eq(verdict.head),
-            self.told.sink.valid.eq(sinks.o.valid),
-            sinks.o.ready.eq(self.told.sink.ready),
+            self.reported.sink.valid.eq(sinks.o.valid),
+            sinks.o.ready.eq(self.reported.sink.ready),
         ]
         for name in ("num_sge", "wr_id", "length"):
             m.d.comb += getattr(sink, name).eq(getattr(verdict.wqe, name))
         for name in ("qp", "position", "head", "num_sge", "wr_id", "length"):
-            m.d.comb += getattr(told, name).eq(getattr(sinks.o.payload, name))
+            m.d.comb += getattr(reported, name).eq(getattr(sinks.o.payload, name))
         # The slots of each WQE are kept as they go by, where those of the next sink lie; a full
         # FIFO keeps half of the rows.
         write, read = (Signal(range(2 * SINKS), name=name) for name in ("write", "read"))
@@ -301,28 +302,28 @@ class SendFetch(wiring.Component):
             write.eq(write + (sinks.i.valid & sinks.i.ready)),
             read.eq(read + (sinks.o.valid & sinks.o.ready)),
         ]
-        for n in range(TOLD_SGES):
+        for n in range(REPORTED_SGES):
             rows = memory.Memory(shape=128, depth=2 * SINKS, init=[])
             m.submodules[f"slots{n}"] = rows
             store, load = rows.write_port(), rows.read_port(domain="comb")
             m.d.comb += [
                 store.addr.eq(write),
-                store.data.eq(express.slot.data),
-                store.en.eq(express.slot_valid & (express.slot.slot == n)),
+                store.data.eq(fast.slot.data),
+                store.en.eq(fast.slot_valid & (fast.slot.slot == n)),
                 load.addr.eq(read),
-                told.slots[128 * n : 128 * (n + 1)].eq(load.data),
+                reported.slots[128 * n : 128 * (n + 1)].eq(load.data),
             ]
-        m.d.sync += self.told.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
+        m.d.sync += self.reported.forget.eq(self.queue_reset.valid & self.queue_reset.ready)
         return sinks
 
-    def _front(self, m: Module, express, polls, dropped, taken) -> None:
-        """Requests to the express path or to the polls, a request in 3 cycles. ``dropped``: nothing
+    def _front(self, m: Module, fast, polls, dropped, taken) -> None:
+        """Requests to the fast path or to the polls, a request in 3 cycles. ``dropped``: nothing
         of the queue to reset is left; ``taken``: a request is."""
         request = Signal(FetchRequest, reset_less=True)
         row = Signal(QueueRow, reset_less=True)
         ahead = Signal(16, reset_less=True)
         known = Signal()
-        job, poll = express.i.payload, polls.i.payload
+        job, poll = fast.i.payload, polls.i.payload
         refused, refusing = Signal(), Signal()  # a request for the queue that is being reset
         reset, same = self.queue_reset.payload.queue, Signal()
         # It waits a cycle until that is known: its number comes late.
@@ -348,7 +349,7 @@ class SendFetch(wiring.Component):
                     m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
                     m.next = "ROW"
                 with m.Elif(dropped):
-                    m.d.comb += [self.queue_reset.ready.eq(1), express.flush.eq(1)]
+                    m.d.comb += [self.queue_reset.ready.eq(1), fast.flush.eq(1)]
             # ROW: keeps the row; one cycle.
             with m.State("ROW"):
                 m.d.sync += [
@@ -357,11 +358,11 @@ class SendFetch(wiring.Component):
                     ahead.eq(request.known - request.position),
                 ]
                 m.next = "START"
-            # START: hands the request to the express path or to the polls; ends when it is taken.
+            # START: hands the request to the fast path or to the polls; ends when it is taken.
             with m.State("START"):
                 with m.If(known):
-                    m.d.comb += express.i.valid.eq(1)
-                    with m.If(express.i.ready):
+                    m.d.comb += fast.i.valid.eq(1)
+                    with m.If(fast.i.ready):
                         m.next = "IDLE"
                 with m.Else():
                     m.d.comb += polls.i.valid.eq(1)

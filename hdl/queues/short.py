@@ -66,8 +66,8 @@ class ShortWqes(wiring.Component):
     Latency: a host read plus 5 cycles to the first slot. Throughput: an element with one SGE in 4
     cycles, each further slot one more, at 64 bits each slot two; reads of ``depth`` elements are in
     flight meanwhile.
-    Errors: an element that is not a good WQE, and memory that does not answer, is ``odd``: a lane
-    says what is wrong. Reset: empty; nothing may be in flight.
+    Errors: an element that is not a good WQE, and memory that does not answer, is ``odd``: the
+    slow path says what is wrong. Reset: empty; nothing may be in flight.
     """
 
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
@@ -163,7 +163,7 @@ class ShortWqes(wiring.Component):
 
     def _judge(self, m: Module, element: _Element) -> None:
         """What the fixed part says, and whether the lengths agree. What does not fit is looked at
-        again by a lane, which says what is wrong."""
+        again by the slow path, which says what is wrong."""
         config, fixed, behind, total = self._config, element.fixed, element.behind, element.total
         most_sges = min((self._size - self._fixed_bytes) // SLOT_BYTES, config.max_sge)
 

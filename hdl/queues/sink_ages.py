@@ -22,10 +22,10 @@ class SinkAges(wiring.Component):
 
     Time goes by in ages. A sink that nobody asked for during a whole age is forgotten, by a sweep
     that looks at all places, one in 3 cycles, when an age ends: before its stamp comes again.
-    Members, all a cycle unless said: ``told`` with ``begins``: a sink is written there. ``asked``
-    with ``look``: it is looked at; ``young`` 2 cycles later: it holds a sink. ``touch``: ``asked``
-    was found, and stays so until the next cycle. ``clear``: forget all; ``clearing`` while that
-    goes on. ``tick``: an age ends.
+    Members, all a cycle unless said: ``reported`` with ``begins``: a sink is written there.
+    ``asked`` with ``look``: it is looked at; ``young`` 2 cycles later: it holds a sink. ``touch``:
+    ``asked`` was found, and stays so until the next cycle. ``clear``: forget all; ``clearing``
+    while that goes on. ``tick``: an age ends.
     Latency: 2 cycles. Throughput: one of ``begins`` and ``touch`` in 2 cycles. Errors: none.
     Reset: as ``clear``, which takes ``sinks`` cycles.
     """
@@ -35,7 +35,7 @@ class SinkAges(wiring.Component):
         flags = ("begins", "look", "touch", "clear", "tick")
         super().__init__(
             {name: In(1) for name in flags}
-            | {"told": In(bits), "asked": In(bits), "young": Out(1), "clearing": Out(1, init=1)}
+            | {"reported": In(bits), "asked": In(bits), "young": Out(1), "clearing": Out(1, init=1)}
         )
 
     def elaborate(self, platform):
@@ -47,7 +47,7 @@ class SinkAges(wiring.Component):
         begun, begun_place = Signal(), Signal(bits, reset_less=True)  # its age is to be written
         m.d.sync += [
             begun.eq(self.begins),
-            begun_place.eq(self.told),
+            begun_place.eq(self.reported),
             touch.eq(self.touch),
             self.young.eq(ages.read0.row.valid & _young(now, ages.read0.row)),
         ]

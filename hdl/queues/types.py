@@ -17,7 +17,7 @@ __all__ = [
     "RingResult",
     "Word",
     "UsedRing",
-    "ExpressJob",
+    "FastPathJob",
     "WqeJob",
     "Table",
     "HeadFound",
@@ -30,7 +30,7 @@ __all__ = [
     "INDEX_OFFSET",
     "RING_OFFSET",
     "NO_VECTOR",
-    "TOLD_SGES",
+    "REPORTED_SGES",
 ]
 
 #: Bytes of a descriptor; offsets of the index and of the first entry in either ring.
@@ -39,8 +39,8 @@ INDEX_OFFSET = virtio_pci.RING_HEADER.offset("idx")
 RING_OFFSET = virtio_pci.RING_HEADER.size
 #: QueueRow.vector of a queue without an interrupt.
 NO_VECTOR = 0xFFFF
-#: SGEs of a READ that RecvFetch is told of.
-TOLD_SGES = 3
+#: Most SGEs of a READ that SendFetch reports to RecvFetch.
+REPORTED_SGES = 3
 
 
 def used_event(size_log2):
@@ -140,7 +140,7 @@ class UsedRing(data.Struct):
     vector: 16
 
 
-class ExpressJob(data.Struct):
+class FastPathJob(data.Struct):
     """A request for a position that is known to be available, and what it needs of its queue.
     ``line``: where a receive WQE, or the sink of a READ, is to lie."""
 
@@ -152,7 +152,7 @@ class ExpressJob(data.Struct):
 
 
 class WqeJob(data.Struct):
-    """What is left of an ExpressJob when its WQE has come."""
+    """What is left of a FastPathJob when its WQE has come."""
 
     request: FetchRequest
     line: WQE_LINE_BITS
@@ -181,7 +181,7 @@ class HeadFound(data.Struct):
 
 class Element(data.Struct):
     """The buffer of a chain of one short readable descriptor; ``odd``: it is something else, or
-    could not be read, and has to be looked at by a lane. ``table``: of the job."""
+    could not be read, and has to be looked at by the slow path. ``table``: of the job."""
 
     head: 16
     failed: 1
@@ -193,7 +193,7 @@ class Element(data.Struct):
 
 class Verdict(data.Struct):
     """A WQE for which nothing is left to do, its slots in ``line``; with ``odd`` the chain at
-    ``head`` is a lane's (unless ``failed``), and ``line`` is for it."""
+    ``head`` is for the slow path (unless ``failed``), and ``line`` is for it."""
 
     head: 16
     failed: 1

@@ -1,4 +1,4 @@
-"""The used ring of a split virtqueue: a buffer goes back, and the driver is told."""
+"""The used ring of a split virtqueue: a buffer goes back, and the driver is notified."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -81,14 +81,14 @@ class UsedWriter(wiring.Component):
             self.interrupt.payload.function.eq(job.function),
             self.interrupt.payload.vector.eq(ring.vector),
         ]
-        told = Signal(16)
+        current = Signal(16)
         quiet = Signal()
-        m.d.comb += told.eq(reader.o.payload.data[:16])
+        m.d.comb += current.eq(reader.o.payload.data[:16])
         with m.If(self.event_idx):
             # The index went from ``index`` to ``index + 1``: only that step can pass used_event.
-            m.d.comb += quiet.eq(told != job.index)
+            m.d.comb += quiet.eq(current != job.index)
         with m.Else():
-            m.d.comb += quiet.eq((told & AvailFlags.NO_INTERRUPT) != 0)
+            m.d.comb += quiet.eq((current & AvailFlags.NO_INTERRUPT) != 0)
 
         with m.FSM(name="state"):
             with m.State("IDLE"):

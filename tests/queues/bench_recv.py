@@ -37,7 +37,7 @@ class RecvBench(Bench):
         self.held: dict[int, int] = {}  # position that each queue's last answer holds
         self.errors = Sink(self, "recv__error", QueueError, stall=stall)
         self.reset = Source(self, "recv__queue_reset", DropQueue)
-        self.sink = Source(self, "recv__told__sink", ReadSink, gap=stall)
+        self.sink = Source(self, "recv__reported__sink", ReadSink, gap=stall)
         self.doorbell = Source(self, "recv__doorbell", Activation, gap=stall)
         self.reads = ReadPort(self, "recv__read_client", latency, stall)
         self.writes = WritePort(self, "recv__write_client", stall)
@@ -48,7 +48,7 @@ class RecvBench(Bench):
         await super().start(**options)
         self.dut.recv__event_idx.value = self.event_idx
         self.dut.recv__indirect.value = 1
-        for name in ("line_use__taken", "line_use__done", "told__fetched"):
+        for name in ("line_use__taken", "line_use__done", "reported__fetched"):
             getattr(self.dut, f"recv__{name}").value = 0
         await self.cycles(self.CONFIG.read_sinks)  # until then sinks are left out
 
@@ -170,7 +170,7 @@ async def sinks(dut):
 
 
 @cocotb.test()
-async def sinks_that_are_told(dut):
+async def sinks_that_are_reported(dut):
     """They are answered without a host read, until they are forgotten; garbage harms nobody."""
     bench = RecvBench(dut, seed=22)
     await bench.start()
@@ -240,9 +240,9 @@ async def sinks_that_are_told(dut):
     # Forgotten: fetched again.
     before = len(bench.memory.reads)
     await RisingEdge(dut.clk)
-    dut.recv__told__forget.value = 1
+    dut.recv__reported__forget.value = 1
     await RisingEdge(dut.clk)
-    dut.recv__told__forget.value = 0
+    dut.recv__reported__forget.value = 0
     for one in wanted:
         await check(*one)
     assert len(bench.memory.reads) >= before + 6
@@ -408,9 +408,9 @@ async def forgotten_in_time(dut):
     # Two ages of WQEs given out, with the ports at rest but for a question now and then.
     for _ in range(4):
         ports, bench.ports = bench.ports, []
-        dut.recv__told__fetched.value = 1
+        dut.recv__reported__fetched.value = 1
         await cocotb.triggers.ClockCycles(dut.clk, (1 << SINK_AGE_BITS) // 2 + 10)
-        dut.recv__told__fetched.value = 0
+        dut.recv__reported__fetched.value = 0
         await cocotb.triggers.ClockCycles(dut.clk, 1 << 14)  # ring entries go by time
         bench.ports = ports
         await right(asked, kept)

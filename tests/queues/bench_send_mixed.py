@@ -94,7 +94,7 @@ async def everything_at_once(dut):
 
 @cocotb.test()
 async def answers_of_a_queue_in_order(dut):
-    """Known WQEs, every third a chain for a lane, every fifth bad: answered as asked for."""
+    """Known WQEs, every third a chain for the slow path, every fifth bad: answered as asked for."""
     bench = SendBench(dut, seed=22, latency=30)
     await bench.start()
     queue, rng, wanted = bench.queue(2, 256), bench.rng, []
@@ -116,7 +116,7 @@ async def answers_of_a_queue_in_order(dut):
 
 
 @cocotb.test()
-async def reads_are_told_of(dut):
+async def reads_are_reported(dut):
     """Every READ with up to three SGEs, as it lies there; nothing else; a reset waits for it."""
     bench = SendBench(dut, seed=28)
     await bench.start()
@@ -267,7 +267,7 @@ async def rings_that_cannot_be_read(dut):
 
 @cocotb.test()
 async def broken_chains_of_known_heads(dut):
-    """What a lane finds wrong with a head that was known: as with any other."""
+    """What the slow path finds wrong with a head that was known: as with any other."""
     C = QueueErrorCause
     bench = SendBench(dut, seed=26, latency=10)
     await bench.start()

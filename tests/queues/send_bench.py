@@ -62,7 +62,7 @@ class SendBench(Bench):
         self.release = Source(self, "send__release", 8)
         self.errors = Sink(self, "send__error", QueueError, stall=stall)
         self.reset = Source(self, "send__queue_reset", 16)
-        self.sinks = Sink(self, "send__told__sink", ReadSink, stall=stall)
+        self.sinks = Sink(self, "send__reported__sink", ReadSink, stall=stall)
         self.reads = ReadPort(self, "send__read_client", latency, stall)
         self.writes = WritePort(self, "send__write_client", stall)
         self.rows = QueueRows(self, "send__queue_read")

@@ -1,4 +1,4 @@
-"""The express path: many short WQEs on their way through the host's latency at a time."""
+"""The fast path: many short WQEs on their way through the host's latency at a time."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
@@ -15,9 +15,9 @@ from .decode import RECV_BYTES, SEND_BYTES, Slot
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes
-from .types import ExpressJob, Table, Verdict, WqeJob
+from .types import FastPathJob, Table, Verdict, WqeJob
 
-__all__ = ["Express"]
+__all__ = ["FastPath"]
 
 #: Most queues whose ring entries are at hand.
 LINES = 64
@@ -25,7 +25,7 @@ LINES = 64
 JOBS = 256
 
 
-class Express(wiring.Component):
+class FastPath(wiring.Component):
     """RingHeads, ShortDescriptors and ShortWqes one behind the other, each with up to ``depth``
     jobs in flight.
 
@@ -45,7 +45,7 @@ class Express(wiring.Component):
         self._config, self._depth, self._receive = config, depth, receive
         read = Out(ReadClient(config.width))
         members = {
-            "i": In(stream.Signature(ExpressJob)),
+            "i": In(stream.Signature(FastPathJob)),
             "job": Out(WqeJob),
             "slot": Out(Slot),
             "slot_line": Out(WQE_LINE_BITS),

@@ -12,10 +12,10 @@ from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
 from .walker import Walker
 
-__all__ = ["ChainLane", "ChainWqe", "WqeFound", "MAX_CHAIN"]
+__all__ = ["SlowPath", "ChainWqe", "WqeFound", "MAX_CHAIN"]
 
 #: Bytes of the longest chain that is taken for a (bad) WQE; a longer one is a broken ring. It also
-#: bounds the descriptors a bad chain can make the lane read.
+#: bounds the descriptors a bad chain can make the slow path read.
 MAX_CHAIN = 4096
 
 
@@ -40,7 +40,7 @@ class WqeFound(data.Struct):
     wqe: SendWqe
 
 
-class ChainLane(wiring.Component):
+class SlowPath(wiring.Component):
     """Fetches and decodes one WQE at a time, whatever its chain is made of.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
