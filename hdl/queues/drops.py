@@ -20,7 +20,7 @@ class QueueDrops(wiring.Component):
     kept that was read ahead.
     After a reset the ring starts again at 0. After a drop (``keep_index``) both ring indices go on
     where they are. That is the only difference.
-    Latency: 1 cycle, and as long as the engines need. Reset: nothing is offered.
+    Latency: 2 cycles, and as long as the engines need. Reset: nothing is offered.
     """
 
     def __init__(self, *, engines: int):
@@ -37,8 +37,12 @@ class QueueDrops(wiring.Component):
         for n in range(self._engines):
             wiring.connect(m, getattr(fork, f"o{n}"), wiring.flipped(getattr(self, f"o{n}")))
         busy, by_firmware = Signal(), Signal()
+        done = (
+            Signal()
+        )  # all engines have taken it: that is known late, so it is told a cycle later
         dropped = Signal(DropQueue, reset_less=True)
-        with m.If(~busy):
+        m.d.sync += done.eq(fork.done)
+        with m.If(~busy & ~done):
             m.d.sync += [
                 busy.eq(self.reset.valid | self.drop.valid),
                 by_firmware.eq(~self.reset.valid),
@@ -51,7 +55,7 @@ class QueueDrops(wiring.Component):
         m.d.comb += [
             fork.i.valid.eq(busy),
             fork.i.payload.eq(dropped),
-            self.drop.ready.eq(fork.done & by_firmware),
-            self.reset.ready.eq(fork.done & ~by_firmware),
+            self.drop.ready.eq(done & by_firmware),
+            self.reset.ready.eq(done & ~by_firmware),
         ]
         return m

@@ -1,6 +1,6 @@
 """Answers requests for receive WQEs."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -180,6 +180,7 @@ class RecvAnswers(wiring.Component):
                 )
                 hits = cached & (number == work.number) & has_queue(request.source) & same
                 m.d.sync += work.early.eq(0)
+                m.d.comb += self.access.source.eq(Mux(self.req.valid, number, upcoming.number))
                 with m.If(done):
                     m.d.comb += index.o.ready.eq(indexing)
                     m.d.sync += [self.waits.eq(0), indexing.eq(0)]
@@ -193,7 +194,7 @@ class RecvAnswers(wiring.Component):
                         m.d.sync += answer.status.eq(FetchStatus.EMPTY)
                         m.next = "REFUSE"
                     with m.Elif(~self.stop):
-                        self._take(m, work, number)
+                        self._take(m, work)
                         with m.If(self.access.taken):
                             m.d.comb += self.req.ready.eq(1)
                             with m.If(hits):
@@ -219,16 +220,16 @@ class RecvAnswers(wiring.Component):
         m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
         return m
 
-    def _take(self, m: Module, work, number: Value) -> None:
-        """Ask for a row, and go on with it."""
-        m.d.comb += [self.access.take.eq(1), self.access.source.eq(number)]
+    def _take(self, m: Module, work) -> None:
+        """Ask for the row of ``access.source``, and go on with it."""
+        m.d.comb += self.access.take.eq(1)
         with m.If(self.access.taken):
-            m.d.sync += work.number.eq(number)
+            m.d.sync += work.number.eq(self.access.source)
             m.next = "LOAD"
 
     def _take_early(self, m: Module, work, upcoming) -> None:
         """Ask for the row of the request that is to come, and look it up."""
-        self._take(m, work, upcoming.number)
+        self._take(m, work)
         with m.If(self.access.taken):
             m.d.sync += [work.early.eq(1), upcoming.valid.eq(self.upcoming.valid)]
 
@@ -368,6 +369,7 @@ class RecvAnswers(wiring.Component):
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
+                self.access.source.eq(upcoming.number),
                 self.answered.valid.eq(self.room | ~final),
                 ends.eq(self.answered.valid & self.answered.ready),
                 self.access.put.eq(ends),
@@ -423,4 +425,5 @@ class RecvAnswers(wiring.Component):
                 m.next = "AGAIN"
         # AGAIN: looks the request up once more.
         with m.State("AGAIN"):
-            self._take(m, work, work.request.source.number)
+            m.d.comb += self.access.source.eq(work.request.source.number)
+            self._take(m, work)

@@ -19,11 +19,11 @@ def sinks_of(lines: int) -> int:
     return min(32, lines // 4)
 
 
-def sink_line(asked, lines: int):
-    """The line of the sink at ``asked.position`` of ``asked.queue``, one of the last of ``lines``;
-    as wide as their numbers."""
+def sink_line(queue, position, lines: int):
+    """The line of the sink at ``position`` of virtqueue ``queue``, one of the last of ``lines``; as
+    wide as their numbers."""
     bits, low = ceil_log2(lines), ceil_log2(sinks_of(lines))
-    mixed = asked.queue[1:] ^ asked.position ^ (asked.queue[0] << (low - 1))
+    mixed = queue[1:] ^ position ^ (queue[0] << (low - 1))
     return Cat(mixed[:low], Const(-1, bits - low))
 
 

@@ -88,13 +88,17 @@ class RecvSinks(wiring.Component):
         m.submodules.fetched = fetched = SinkLines(sinks=sinks_of(total))
         connect(m, flipped(self.reported.sink), reported.i)
         line, idle = Signal(WQE_LINE_BITS), Signal()
+        queue = Signal(
+            16
+        )  # the request's: a sink's follows from its QP in LOAD, as that takes long
         job = self.job.payload
         m.d.comb += [
-            line.eq(sink_line(request, total)),
+            line.eq(sink_line(queue, request.position, total)),
             self.wanted.eq(line),
             self.fetched_line.eq(line),
             self.reported_line.eq(reported.line),
-            self.queue_read.index.eq(request.queue),
+            queue.eq(request.queue),
+            self.queue_read.index.eq(queue),
             self.tag.index.eq(line),
             reported.held.eq(self.reported_held),
             reported.wanted.qp.eq(Mux(idle, self.req.payload.qp, request.qp)),
@@ -132,7 +136,6 @@ class RecvSinks(wiring.Component):
                 m.d.sync += [
                     request.function.eq(asked.function),
                     request.qp.eq(asked.qp),
-                    request.queue.eq((asked.qp << 1) + self._config.sq_queue(0)),
                     request.position.eq(asked.position),
                     request.send.eq(1),
                 ]
@@ -144,6 +147,9 @@ class RecvSinks(wiring.Component):
             # into, while the tag of one that was reported is compared; one cycle.
             with m.State("LOAD"):
                 m.d.comb += [self.tag.enable.eq(1), self.queue_read.enable.eq(1)]
+                with m.If(request.send):
+                    m.d.comb += queue.eq((request.qp << 1) + self._config.sq_queue(0))
+                m.d.sync += request.queue.eq(queue)
                 m.next = "REPORTED"
             # REPORTED: answers with a sink that was reported, while the tag of the line is
             # compared; one cycle.

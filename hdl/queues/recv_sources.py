@@ -112,7 +112,7 @@ class RecvSources(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        # No row is read while it is lent, nor written unless it is.
+        # What is read while the row is lent means nothing, and it is not written unless it is.
         m.submodules.rows = rows = Ram(shape=SourceRow, depth=config.qps, forward=False)
         m.submodules.links = links = Ram(
             shape=WQE_LINE_BITS, depth=config.recv_lines, reads=2, forward=False
@@ -139,7 +139,8 @@ class RecvSources(wiring.Component):
         machines = (self.answers, self.reclaim, self.prefetch)
         lent = [Signal(name=f"lent{n}") for n in range(len(machines))]
         places = [Signal(14, name=f"place{n}", reset_less=True) for n in range(len(machines))]
-        source, taken = Signal(14), Signal()
+        # A row is read for whoever asks: whether it may be taken is known late.
+        source, read = Signal(14), Cat(machine.take for machine in machines).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
             others = [k for k in range(len(machines)) if k != n]
@@ -157,11 +158,10 @@ class RecvSources(wiring.Component):
             with m.Elif(machine.leave | (machine.put & machine.ready)):
                 m.d.sync += lent[n].eq(0)
         m.d.comb += [
-            taken.eq(Cat(machine.taken for machine in machines).any()),
             rows.read0.index.eq(source),
-            rows.read0.enable.eq(taken),
+            rows.read0.enable.eq(read),
             self.other.row.eq(self.queue_read.row),
-            self.queue_read.enable.eq(reading | taken),
+            self.queue_read.enable.eq(reading | read),
             self.queue_read.index.eq(Mux(reading, self.other.index, queue_of(config, source))),
         ]
 

@@ -349,7 +349,11 @@ class SendFetch(wiring.Component):
                     m.d.comb += [taken.eq(1), self.queue_read.enable.eq(1)]
                     m.next = "ROW"
                 with m.Elif(dropped):
-                    m.d.comb += [self.queue_reset.ready.eq(1), fast.flush.eq(1)]
+                    m.next = "FLUSH"
+            # FLUSH: takes the reset, with which what was fetched ahead is forgotten; one cycle.
+            with m.State("FLUSH"):
+                m.d.comb += [self.queue_reset.ready.eq(1), fast.flush.eq(1)]
+                m.next = "IDLE"
             # ROW: keeps the row; one cycle.
             with m.State("ROW"):
                 m.d.sync += [

@@ -24,8 +24,8 @@ class SinkAges(wiring.Component):
     that looks at all places, one in 3 cycles, when an age ends: before its stamp comes again.
     Members, all a cycle unless said: ``reported`` with ``begins``: a sink is written there.
     ``asked`` with ``look``: it is looked at; ``young`` 2 cycles later: it holds a sink. ``touch``:
-    ``asked`` was found, and stays so until the next cycle. ``clear``: forget all; ``clearing``
-    while that goes on. ``tick``: an age ends.
+    ``asked`` was found. ``clear``: forget all; ``clearing`` while that goes on. ``tick``: an age
+    ends.
     Latency: 2 cycles. Throughput: one of ``begins`` and ``touch`` in 2 cycles. Errors: none.
     Reset: as ``clear``, which takes ``sinks`` cycles.
     """
@@ -45,7 +45,9 @@ class SinkAges(wiring.Component):
         m.submodules.ages = ages = Ram(shape=_Age, depth=self._sinks, reads=2, earlier=(0,))
         now, cleared, touch = Signal(2), Signal(bits), Signal()
         begun, begun_place = Signal(), Signal(bits, reset_less=True)  # its age is to be written
+        asked = Signal.like(self.asked)  # a cycle ago
         m.d.sync += [
+            asked.eq(self.asked),
             begun.eq(self.begins),
             begun_place.eq(self.reported),
             touch.eq(self.touch),
@@ -72,7 +74,7 @@ class SinkAges(wiring.Component):
         with m.Elif(begun | touch):
             m.d.comb += [
                 ages.write.enable.eq(1),
-                ages.write.index.eq(Mux(begun, begun_place, self.asked)),
+                ages.write.index.eq(Mux(begun, begun_place, asked)),
                 ages.write.row.valid.eq(1),
             ]
         with m.Elif(judged):
