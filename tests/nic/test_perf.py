@@ -81,11 +81,10 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
 def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     """Each costs both sides a host read; of three QPs one misses, as the capture says."""
     options: dict[str, Any] = {"op": op, "sizes": (64,), "qps": 3} | FEW
-    # Some 60 reads of the usual run's timed part are for messages that end behind it: 0.05 for each
-    # of these messages, but 0.2 with ``ITERS``. Above 4 and 6 reads a message, the usual run then
-    # makes one for each 24 messages, the slower one for each 60.
+    # Some 90 reads of the usual run's timed part are for messages that end behind it: 0.04 for each
+    # of these messages, but 0.7 with ``ITERS``.
     reads = [
-        measure(Plan(**options | {"iters": 400}, miss_qps=missing))[0].json["host_reads_per_msg"]
+        measure(Plan(**options | {"iters": 800}, miss_qps=missing))[0].json["host_reads_per_msg"]
         for missing in (0, 3)
     ]
     assert reads[1] - reads[0] == pytest.approx(2, abs=0.05)
@@ -104,11 +103,12 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
     """One of eight QPs whose targets always miss: the others are as fast as without it.
 
     It has as many WQEs outstanding as they have, and each one takes a host read longer, so it may
-    be a little slower itself.
+    be a little slower itself. It begins some 40 messages behind the others and makes up for them
+    in the timed part, which is so long that this costs the others less than 1 %.
     """
     options: dict[str, Any] = {"op": "write_bw", "sizes": (48,), "inline": 48, "qps": 8}
-    (usual,) = measure(Plan(**options, iters=128))
-    (row,) = measure(Plan(**options, iters=128, miss_qps=1))
+    (usual,) = measure(Plan(**options, iters=1024))
+    (row,) = measure(Plan(**options, iters=1024, miss_qps=1))
     each, fair = row.json["mmsg_s_each"], usual.json["mmsg_s"] / 8
     assert each["known"] >= 0.99 * fair and each["missing"] >= 0.9 * fair, (each, fair)
 
