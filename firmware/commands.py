@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from firmware.device import Hardware, Request
-from firmware.objects import Cq, Gid, Hints, Limits, Mr, Objects, Pd, Refused
+from firmware.device import Operations, Request
+from firmware.objects import Cq, Hints, Limits, Mr, Objects, Pd, Refused
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from hdl.abi import virtio_rdma as abi
@@ -29,7 +29,7 @@ from hdl.abi.enums import (
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 
-Handler = Callable[[int, Values], Awaitable[dict[str, Any] | None]]
+Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 
 #: The one entry of the partition key table: default partition, full member (VR-3.32).
 DEFAULT_PKEY = 0xFFFF
@@ -50,18 +50,27 @@ _MR_DMA, _MR_PAGES = 1, 2
 
 
 class Commands:
-    """Serves control requests for all guest functions of a device.
+    """Serves the control requests of one guest function.
 
+    All numbers are the function's own. ``foreign``: whether a GID is another function's.
     ``refusal`` says why the last command was refused, for logs and tests.
     """
 
-    def __init__(self, hardware: Hardware, limits: Limits, hints: Hints):
+    def __init__(
+        self,
+        hardware: Operations,
+        limits: Limits,
+        hints: Hints,
+        *,
+        foreign: Callable[[bytes], bool] = lambda gid: False,
+    ):
         self.hardware, self.limits, self.hints = hardware, limits, hints
+        self._foreign = foreign
         self.objects = Objects(limits)
         #: GID index -> VLAN of the packets that are sent from it.
         self.vlans: dict[int, int] = {}
         self.refusal = ""
-        qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
+        self._qps = qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
         self._handlers: dict[ControlCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
             ControlCommand.CREATE_CQ: self._create_cq,
@@ -95,6 +104,24 @@ class Commands:
             self.refusal = str(refused)
             return abi.RESPONSE_HEADER.pack(response=Response.ERR)
 
+    async def release(self) -> None:
+        """Takes all objects from the function, as its device reset asks.
+
+        Nothing is under way or fetched ahead when this returns, and all rings begin at 0. Only a
+        function with its driver away may be released: its virtqueues must not be notified.
+        """
+        objects, hardware = self.objects, self.hardware
+        for qp in objects.qps.all():
+            await self._qps.stop(qp)
+        for mr in objects.mrs.all():
+            await hardware.write_row("mr", mr.number, {})
+            await hardware.invalidate(mr.number)
+        for table, index in objects.forget():
+            await hardware.write_row(table, index, {})
+        for queue in range(self.limits.config.queues):
+            if (await hardware.read_row("queue", queue))["enabled"]:
+                await hardware.drop_queue(queue, restart=True)
+
     async def _serve(self, request: Request) -> bytes:
         if not request.data:
             raise Refused("empty request")
@@ -108,15 +135,15 @@ class Commands:
         room = request.writable - abi.RESPONSE_HEADER.size
         if room < answered.size:
             raise Refused(f"{command.name} answers {answered.size} bytes, there is room for {room}")
-        result = await self._handlers[command](request.function, asked.unpack(body))
+        result = await self._handlers[command](asked.unpack(body))
         return abi.RESPONSE_HEADER.pack(response=Response.OK) + answered.pack(result or {})
 
-    async def _unsupported(self, owner: int, v: Values) -> None:
+    async def _unsupported(self, v: Values) -> None:
         raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
 
     # Port ---------------------------------------------------------------------------------------
 
-    async def _query_port(self, owner: int, v: Values) -> dict[str, Any]:
+    async def _query_port(self, v: Values) -> dict[str, Any]:
         self.limits.check("phys_port_cnt", v.port, 1)
         up = await self.hardware.link_up()
         return {
@@ -133,40 +160,41 @@ class Commands:
             "phys_state": PhysState.LINK_UP if up else PhysState.DISABLED,
         }
 
-    async def _query_pkey(self, owner: int, v: Values) -> dict[str, Any]:
+    async def _query_pkey(self, v: Values) -> dict[str, Any]:
         self.limits.check("phys_port_cnt", v.port, 1)
         if v.index >= self.limits.device["max_pkeys"]:
             raise Refused(f"no P_Key {v.index}")
         return {"pkey": DEFAULT_PKEY}
 
-    def _gid_index(self, owner: int, index: int, port: int) -> None:
+    def _gid_index(self, index: int, port: int) -> None:
         self.limits.check("phys_port_cnt", port, 1)
-        gid = self.objects.gids.get(index)
-        if index >= self.limits.config.gids or (gid is not None and gid.owner != owner):
+        if index >= self.limits.config.gids:
             raise Refused(f"no GID {index}")
 
-    async def _add_gid(self, owner: int, v: Values) -> None:
-        self._gid_index(owner, v.index, v.port_num)
+    async def _add_gid(self, v: Values) -> None:
+        self._gid_index(v.index, v.port_num)
         if v.gid_type != GidType.ROCE_V2:
             raise Refused(f"GID type {v.gid_type} is not RoCE v2")
         if not any(v.gid):
             raise Refused("the GID is zero")
-        row = {"valid": 1, "function": owner, "gid": raw(v.gid)}
+        if self._foreign(bytes(v.gid)):
+            raise Refused("another function has the GID")
+        row = {"valid": 1, "gid": raw(v.gid)}
         if v.index in self.vlans:
             row |= {"vlan_valid": 1, "vlan_id": self.vlans[v.index]}
-        self.objects.gids[v.index] = Gid(owner, bytes(v.gid))
+        self.objects.gids[v.index] = bytes(v.gid)
         await self.hardware.write_row("gid", v.index, row)
 
-    async def _del_gid(self, owner: int, v: Values) -> None:
-        self._gid_index(owner, v.index, v.port)
+    async def _del_gid(self, v: Values) -> None:
+        self._gid_index(v.index, v.port)
         await self.hardware.write_row("gid", v.index, {})
         self.objects.gids.pop(v.index, None)
 
     # Completion queues --------------------------------------------------------------------------
 
-    async def _create_cq(self, owner: int, v: Values) -> dict[str, Any]:
+    async def _create_cq(self, v: Values) -> dict[str, Any]:
         self.limits.check("max_cqe", v.cqe, 1)
-        cq = self.objects.cqs.add(lambda: Cq(owner))
+        cq = self.objects.cqs.add(Cq)
         # Both ring indices start where the queue stands: 0 after a reset of the queue (E-18).
         queue = self.limits.config.cq_queue(cq.number)
         position = (await self.hardware.read_row("used", queue))["value"]
@@ -174,8 +202,8 @@ class Commands:
         await self.hardware.write_row("cq", cq.number, row)
         return {"cqn": cq.number}
 
-    async def _destroy_cq(self, owner: int, v: Values) -> None:
-        cq = self.objects.cqs.get(v.cqn, owner)
+    async def _destroy_cq(self, v: Values) -> None:
+        cq = self.objects.cqs.get(v.cqn)
         if cq.users:
             raise Refused(f"CQ {cq.number} is used by {cq.users} work queues")
         await self.hardware.drain()
@@ -183,8 +211,8 @@ class Commands:
         await self.hardware.drop_queue(self.limits.config.cq_queue(cq.number))
         self.objects.cqs.remove(cq.number)
 
-    async def _req_notify_cq(self, owner: int, v: Values) -> None:
-        cq = self.objects.cqs.get(v.cqn, owner)
+    async def _req_notify_cq(self, v: Values) -> None:
+        cq = self.objects.cqs.get(v.cqn)
         flags = v.flags & (NotifyFlags.SOLICITED | NotifyFlags.NEXT_COMPLETION)
         if not flags:
             raise Refused(f"flags {v.flags:#x} ask for nothing")
@@ -192,11 +220,11 @@ class Commands:
 
     # Protection domains and memory --------------------------------------------------------------
 
-    async def _create_pd(self, owner: int, v: Values) -> dict[str, Any]:
-        return {"pdn": self.objects.pds.add(lambda: Pd(owner)).number}
+    async def _create_pd(self, v: Values) -> dict[str, Any]:
+        return {"pdn": self.objects.pds.add(Pd).number}
 
-    async def _destroy_pd(self, owner: int, v: Values) -> None:
-        pd = self.objects.pds.get(v.pdn, owner)
+    async def _destroy_pd(self, v: Values) -> None:
+        pd = self.objects.pds.get(v.pdn)
         if pd.users:
             raise Refused(f"PD {pd.number} is used by {pd.users} objects")
         self.objects.pds.remove(pd.number)
@@ -209,16 +237,16 @@ class Commands:
             raise Refused("remote write or atomic access needs local write access")
         return flags & int(_ROW_ACCESS)
 
-    async def _get_dma_mr(self, owner: int, v: Values) -> dict[str, Any]:
-        pd = self.objects.pds.get(v.pdn, owner)
+    async def _get_dma_mr(self, v: Values) -> dict[str, Any]:
+        pd = self.objects.pds.get(v.pdn)
         access = self._access(v.access_flags)
         if v.access_flags & Access.ZERO_BASED:
             raise Refused("a DMA region has the bus's addresses")
         row = {"type": _MR_DMA, "access": access, "length": (1 << 64) - 1}
-        return await self._add_region(owner, pd, row)
+        return await self._add_region(pd, row)
 
-    async def _reg_user_mr(self, owner: int, v: Values) -> dict[str, Any]:
-        pd = self.objects.pds.get(v.pdn, owner)
+    async def _reg_user_mr(self, v: Values) -> dict[str, Any]:
+        pd = self.objects.pds.get(v.pdn)
         access = self._access(v.access_flags)
         self.limits.check("max_mr_size", v.length, 1)
         offset = v.start % PAGE_SIZE
@@ -241,22 +269,22 @@ class Commands:
             "first_offset": offset,
             "table": v.pages,
         }
-        return await self._add_region(owner, pd, row)
+        return await self._add_region(pd, row)
 
-    async def _add_region(self, owner: int, pd: Pd, row: dict[str, int]) -> dict[str, Any]:
+    async def _add_region(self, pd: Pd, row: dict[str, int]) -> dict[str, Any]:
         key = self.hints.keys.popleft() if self.hints.keys else None
         number = None if key is None else key >> abi.KEY_TAG_BITS
-        mr = self.objects.mrs.add(lambda: Mr(owner, pd), number)
+        mr = self.objects.mrs.add(lambda: Mr(pd), number)
         if key is None:
             key = mr.number << abi.KEY_TAG_BITS | self.objects.next_tag(mr.number)
         pd.users += 1
         tag = key & (1 << abi.KEY_TAG_BITS) - 1
-        row |= {"function": owner, "pd": pd.number, "tag": tag}
+        row |= {"pd": pd.number, "tag": tag}
         await self.hardware.write_row("mr", mr.number, row)
         return {"mrn": mr.number, "lkey": key, "rkey": key if row["access"] & _REMOTE else 0}
 
-    async def _dereg_mr(self, owner: int, v: Values) -> None:
-        mr = self.objects.mrs.get(v.mrn, owner)
+    async def _dereg_mr(self, v: Values) -> None:
+        mr = self.objects.mrs.get(v.mrn)
         await self.hardware.write_row("mr", mr.number, {})
         await self.hardware.invalidate(mr.number)
         mr.pd.users -= 1

@@ -30,29 +30,21 @@ class Request:
 
 @dataclass(frozen=True)
 class FunctionState:
-    """Device resets of the guest function since power-on, and whether one is going on."""
+    """Device resets of a guest function since power-on, and whether one is going on.
+
+    ``waits``: for the end of it (``reset_done``).
+    """
 
     resets: int
     resetting: bool
+    waits: bool = False
 
 
-class Hardware(Protocol):
-    """The tables, the mailbox and the commands of one NIC.
+class Operations(Protocol):
+    """The tables and the commands that control requests need.
 
     Every method may raise HardwareError. Rows are written whole, in one step.
     """
-
-    async def function_state(self, function: int) -> FunctionState:
-        """Resets of a guest function."""
-
-    async def request(self) -> Request | None:
-        """The control request that waits, None when there is none."""
-
-    async def respond(self, response: bytes) -> None:
-        """Answers the waiting request with ``response``; the mailbox is free then."""
-
-    async def beat(self) -> None:
-        """Beats: tells the hardware that the firmware runs."""
 
     async def link_up(self) -> bool:
         """Whether the port has a link."""
@@ -72,9 +64,9 @@ class Hardware(Protocol):
     async def drop(self, pair: int) -> None:
         """Gives back everything the QP has outstanding, without completions."""
 
-    async def drop_queue(self, queue: int) -> None:
-        """Forgets all that was fetched of a virtqueue, which goes on at its used index; returns
-        when its DMA has landed."""
+    async def drop_queue(self, queue: int, *, restart: bool = False) -> None:
+        """Forgets all that was fetched of a virtqueue, which goes on at its used index, or with
+        ``restart`` at 0; returns when its DMA has landed."""
 
     async def clear_counters(self, pair: int) -> None:
         """Lets the QP's counters begin at 0."""
@@ -84,3 +76,23 @@ class Hardware(Protocol):
 
     async def invalidate(self, mrn: int) -> None:
         """Forgets a region's translations; returns when all DMA under it has landed."""
+
+
+class Hardware(Operations, Protocol):
+    """One NIC: the operations of all functions by the card's numbers, and the mailbox."""
+
+    async def function_state(self, function: int) -> FunctionState:
+        """Resets of a guest function, by its PCI number."""
+
+    async def reset_done(self, function: int) -> None:
+        """Ends the device reset of a function that has no objects any more; without effect on a
+        card with one function, whose reset ends by itself."""
+
+    async def request(self) -> Request | None:
+        """The control request that waits, None when there is none."""
+
+    async def respond(self, response: bytes) -> None:
+        """Answers the waiting request with ``response``; the mailbox is free then."""
+
+    async def beat(self) -> None:
+        """Beats: tells the hardware that the firmware runs."""

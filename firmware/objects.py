@@ -1,4 +1,4 @@
-"""The firmware's objects: handles with owners, limits, keys, hints for the next numbers."""
+"""The firmware's objects: handles, limits, keys, hints for the next numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class Limits:
 class Pd:
     """A protection domain; ``users`` counts regions and QPs in it."""
 
-    owner: int
     number: int = 0
     users: int = 0
 
@@ -57,24 +56,14 @@ class Pd:
 class Cq:
     """A completion queue; ``users`` counts the send and receive sides that complete to it."""
 
-    owner: int
     number: int = 0
     users: int = 0
-
-
-@dataclass(frozen=True)
-class Gid:
-    """An entry of the GID table."""
-
-    owner: int
-    octets: bytes
 
 
 @dataclass
 class Mr:
     """A memory region."""
 
-    owner: int
     pd: Pd
     number: int = 0
 
@@ -87,7 +76,6 @@ class Qp:
     pool of READ requests. ``start`` has more row fields, for replays.
     """
 
-    owner: int
     pd: Pd
     send_cq: Cq
     recv_cq: Cq
@@ -139,10 +127,10 @@ class Handles(Generic[T]):
         self._objects[number] = made
         return made
 
-    def get(self, number: int, owner: int) -> T:
-        """The object; Refused when it does not exist or belongs to another function."""
+    def get(self, number: int) -> T:
+        """The object; Refused when it does not exist."""
         found = self._objects.get(number)
-        if found is None or found.owner != owner:
+        if found is None:
             raise Refused(f"No {self._what} {number:#x}")
         return found
 
@@ -152,9 +140,9 @@ class Handles(Generic[T]):
         if number >= self._reserved:
             heapq.heappush(self._free, number)
 
-    def of(self, owner: int) -> list[T]:
-        """All objects of a function."""
-        return [found for found in self._objects.values() if found.owner == owner]
+    def all(self) -> list[T]:
+        """All objects."""
+        return list(self._objects.values())
 
 
 @dataclass(frozen=True)
@@ -240,7 +228,7 @@ class Hints:
 
 
 class Objects:
-    """Everything that exists on the device."""
+    """Everything that a function has."""
 
     def __init__(self, limits: Limits):
         config = limits.config
@@ -251,7 +239,7 @@ class Objects:
         self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
-        self.gids: dict[int, Gid] = {}
+        self.gids: dict[int, bytes] = {}
         self._tags: dict[int, int] = {}
         self._generations: dict[int, int] = {}
 
@@ -270,23 +258,22 @@ class Objects:
         self._generations[pair] = (generation + 1) % ((1 << (abi.QPN_BITS - bits)) - 1)
         return generation << bits | pair
 
-    def forget(self, owner: int) -> list[tuple[str, int]]:
-        """Removes all objects of a function, as its reset does; returns (table, row) of each."""
+    def forget(self) -> list[tuple[str, int]]:
+        """Removes all objects, as a device reset does; returns (table, row) of each."""
         rows: list[tuple[str, int]] = []
-        for qp in self.qps.of(owner):
+        for qp in self.qps.all():
             if qp.slice is not None:
                 self.slices.give(qp.slice)
             self.qps.remove(qp.number)
             rows += [(table, qp.number) for table in QP_TABLES]
-        for mr in self.mrs.of(owner):
+        for mr in self.mrs.all():
             self.mrs.remove(mr.number)
             rows.append(("mr", mr.number))
-        for cq in self.cqs.of(owner):
+        for cq in self.cqs.all():
             self.cqs.remove(cq.number)
             rows.append(("cq", cq.number))
-        for pd in self.pds.of(owner):
+        for pd in self.pds.all():
             self.pds.remove(pd.number)
-        for index in [index for index, gid in self.gids.items() if gid.owner == owner]:
-            del self.gids[index]
-            rows.append(("gid", index))
+        rows += [("gid", index) for index in self.gids]
+        self.gids.clear()
         return rows

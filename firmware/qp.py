@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from firmware.objects import Gid, Limits, Qp, Refused
+from firmware.objects import Limits, Qp, Refused
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
 from hdl.abi.enums import QpAttrMask as M
@@ -175,7 +175,7 @@ _VALUES: dict[str, Callable[[Limits, int], bool]] = {
 
 
 def new_attributes(
-    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, Gid]
+    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, bytes]
 ) -> dict[str, Any]:
     """The QP's attributes with those that ``mask`` names replaced; Refused for an illegal value.
 
@@ -196,13 +196,11 @@ def new_attributes(
     if mask & M.ACCESS_FLAGS:
         result["qp_access_flags"] &= _KNOWN_ACCESS  # others are ignored (VR-3.19)
     if mask & M.AV:
-        check_address(limits, qp.owner, attrs["ah_attr"], gids)
+        check_address(limits, attrs["ah_attr"], gids)
     return result
 
 
-def check_address(
-    limits: Limits, owner: int, ah: Mapping[str, Any], gids: Mapping[int, Gid]
-) -> None:
+def check_address(limits: Limits, ah: Mapping[str, Any], gids: Mapping[int, bytes]) -> None:
     """Refuse an address vector that cannot be used on Ethernet.
 
     Source and destination must both be IPv4 addresses or both IPv6 addresses: the packet has one IP
@@ -214,7 +212,7 @@ def check_address(
     if not 1 <= ah["port_num"] <= limits.device["phys_port_cnt"]:
         raise Refused(f"ah_attr.port_num cannot be {ah['port_num']}")
     source = gids.get(grh["sgid_index"])
-    if source is None or source.owner != owner:
+    if source is None:
         raise Refused(f"ah_attr.grh.sgid_index {grh['sgid_index']} has no GID")
     if grh["flow_label"] >> 20:
         raise Refused(f"ah_attr.grh.flow_label cannot be {grh['flow_label']:#x}")
@@ -222,7 +220,7 @@ def check_address(
         raise Refused(f"ah_attr.sl cannot be {ah['sl']}")
     if not any(grh["dgid"]):
         raise Refused("ah_attr.grh.dgid is zero")
-    if is_mapped_gid(source.octets) != is_mapped_gid(grh["dgid"]):
+    if is_mapped_gid(source) != is_mapped_gid(grh["dgid"]):
         raise Refused("ah_attr.grh.dgid is of another address family than the source GID")
 
 
@@ -249,7 +247,6 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
     return {
         "state": state,
         "type": qp.type,
-        "function": qp.owner,
         "pd": qp.pd.number,
         "send_cq": qp.send_cq.number,
         "recv_cq": qp.recv_cq.number,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from firmware.device import Hardware
+from firmware.device import Operations
 from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
 from firmware.qp import configuration_row, new_attributes, next_state
 from hdl.abi import virtio_rdma as abi
@@ -26,7 +26,7 @@ class QpCommands:
 
     def __init__(
         self,
-        hardware: Hardware,
+        hardware: Operations,
         limits: Limits,
         hints: Hints,
         objects: Callable[[], Objects],
@@ -35,21 +35,21 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkey = objects, pkey
 
-    def _find(self, qpn: int, owner: int) -> Qp:
+    def _find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
         pair = abi.qp_index(qpn, self._limits.config.qps)
-        qp = self._objects().qps.get(pair, owner)
+        qp = self._objects().qps.get(pair)
         if qp.qpn != qpn:
             raise Refused(f"No QP {qpn:#x}")
         return qp
 
     # CREATE -------------------------------------------------------------------------------------
 
-    async def create(self, owner: int, v: Values) -> dict[str, Any]:
+    async def create(self, v: Values) -> dict[str, Any]:
         """CREATE_QP (VR-3.21 to VR-3.24)."""
         objects, limits = self._objects(), self._limits
-        pd = objects.pds.get(v.pdn, owner)
-        send_cq, recv_cq = (objects.cqs.get(n, owner) for n in (v.send_cqn, v.recv_cqn))
+        pd = objects.pds.get(v.pdn)
+        send_cq, recv_cq = (objects.cqs.get(n) for n in (v.send_cqn, v.recv_cqn))
         if v.qp_type not in list(QpType) or v.qp_type not in limits.qp_types:
             raise Refused(f"QP type {v.qp_type} is not supported")
         if v.sq_sig_type not in list(SigType):
@@ -72,7 +72,7 @@ class QpCommands:
             pair = abi.qp_index(qpn, limits.config.qps)
         else:
             pair = None
-        qp = objects.qps.add(lambda: Qp(owner, pd, send_cq, recv_cq, init, attrs), pair)
+        qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
@@ -85,9 +85,9 @@ class QpCommands:
 
     # MODIFY -------------------------------------------------------------------------------------
 
-    async def modify(self, owner: int, v: Values) -> None:
+    async def modify(self, v: Values) -> None:
         """MODIFY_QP (VR-3.25 to VR-3.29)."""
-        qp = self._find(v.qpn, owner)
+        qp = self._find(v.qpn)
         before = await self._actual_state(qp)
         after = next_state(before, qp.type, v.attr_mask, v.attrs)
         objects = self._objects()
@@ -97,7 +97,7 @@ class QpCommands:
         attrs["qp_state"] = after
         qp.attrs = attrs
         if after == QpState.RESET:
-            await self._stop(qp)
+            await self.stop(qp)
             return
         if before == QpState.RESET:
             await self._initialise(qp)
@@ -164,7 +164,7 @@ class QpCommands:
         await self._write(qp, "qp_ack", psn=psn)
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
 
-    async def _stop(self, qp: Qp) -> None:
+    async def stop(self, qp: Qp) -> None:
         """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
         await self._configure(qp, QpState.RESET)
         await self._hardware.drain()
@@ -180,9 +180,9 @@ class QpCommands:
 
     # QUERY, DESTROY -----------------------------------------------------------------------------
 
-    async def query(self, owner: int, v: Values) -> dict[str, Any]:
+    async def query(self, v: Values) -> dict[str, Any]:
         """QUERY_QP: everything, whatever the mask (VR-3.30); PSNs are the next ones."""
-        qp = self._find(v.qpn, owner)
+        qp = self._find(v.qpn)
         attr = dict(qp.attrs)
         state = await self._actual_state(qp)
         attr["qp_state"] = attr["cur_qp_state"] = state
@@ -195,10 +195,10 @@ class QpCommands:
             attr["sq_draining"] = int(state == QpState.SQD and sent != acknowledged)
         return {"attr": attr}
 
-    async def destroy(self, owner: int, v: Values) -> None:
+    async def destroy(self, v: Values) -> None:
         """DESTROY_QP: outstanding requests get no completion (VR-3.31)."""
-        qp = self._find(v.qpn, owner)
-        await self._stop(qp)
+        qp = self._find(v.qpn)
+        await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})
         qp.pd.users -= 1
         qp.send_cq.users -= 1

@@ -74,21 +74,31 @@ class Registers:
     # Mailbox ------------------------------------------------------------------------------------
 
     async def function_state(self, function: int) -> FunctionState:
-        """Resets of the RDMA function, the only guest function."""
-        resets = await self._read("core.function_resets")
-        status = await self._fields("core.function_status")
-        return FunctionState(resets, bool(status["resetting"]))
+        """Resets of a guest function."""
+        name = self._function(function)
+        resets = await self._read(f"{name}_resets")
+        status = await self._fields(f"{name}_status")
+        return FunctionState(resets, bool(status["resetting"]), bool(status["waits"]))
+
+    async def reset_done(self, function: int) -> None:
+        """Ends the device reset of a function."""
+        await self._write(f"{self._function(function)}_control", reset_done=1)
+
+    @staticmethod
+    def _function(function: int) -> str:
+        return f"core.function{function - FUNCTION_RDMA}"
 
     async def request(self) -> Request | None:
         """The request in the mailbox."""
-        if not (await self._fields("mailbox.status"))["pending"]:
+        status = await self._fields("mailbox.status")
+        if not status["pending"]:
             return None
         length = await self._read("mailbox.request_length")
         writable = await self._read("mailbox.writable_length")
         kept = min(length, 4 * MAILBOX_WORDS)
         words = [await self._read("mailbox.request", i) for i in range(-(-kept // 4))]
         data = b"".join(word.to_bytes(4, "little") for word in words)[:kept]
-        return Request(FUNCTION_RDMA, data, length, writable)
+        return Request(status["function"], data, length, writable)
 
     async def respond(self, response: bytes) -> None:
         """Writes the response and says that it is complete."""
@@ -100,9 +110,9 @@ class Registers:
         await self._write("mailbox.response_length", value=len(response))
         await self._write("mailbox.control", done=1)
 
-    async def needs_reset(self) -> dict[str, int]:
-        """Whether a virtqueue has been stopped (``active``), which first, and why."""
-        return await self._fields("core.needs_reset")
+    async def needs_reset(self, function: int = FUNCTION_RDMA) -> dict[str, int]:
+        """Whether a virtqueue of a function has been stopped (``active``), which first, and why."""
+        return await self._fields(f"{self._function(function)}_needs_reset")
 
     async def beat(self) -> None:
         """Counts up the heartbeat register."""
@@ -170,10 +180,11 @@ class Registers:
         """Gives back a QP's outstanding requests."""
         await self._command("drop", qp=pair)
 
-    async def drop_queue(self, queue: int) -> None:
+    async def drop_queue(self, queue: int, *, restart: bool = False) -> None:
         """Makes the hardware forget what it has fetched of a virtqueue, and go on at its used index
-        (E-18)."""
-        position = (await self.read_row("used", queue))["value"]
+        (E-18), or with ``restart`` at 0."""
+        await self._write("command.drop_queue_restart", value=int(restart))
+        position = 0 if restart else (await self.read_row("used", queue))["value"]
         await self._command("drop_queue", queue=queue, position=position)
 
     async def clear_counters(self, pair: int) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from firmware.commands import Commands
-from firmware.device import Hardware, HardwareError
+from firmware.device import FunctionState, Hardware, HardwareError
+from firmware.functions import FunctionHardware
 from firmware.objects import Hints, Limits
 from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
@@ -21,30 +22,15 @@ SERVED_TYPES = frozenset(kind for kind, service in QP_TRANSPORT.items() if servi
 PATIENCE = 100_000
 
 
-class Firmware:
-    """Serves the control queue of one NIC's guest function.
+class GuestFunction:
+    """What the firmware has for one guest function: its commands, and the resets seen of it.
 
-    ``hints`` choose the numbers of the next objects. ``served`` counts requests. Errors:
-    HardwareError, and any mistake of the firmware itself, end ``run``: the heartbeat stops.
+    ``number`` is the PCI function. ``hints`` choose the numbers of the next objects.
     """
 
-    def __init__(
-        self,
-        hardware: Hardware,
-        config: NicConfig,
-        *,
-        qp_types: frozenset[QpType] = SERVED_TYPES,
-    ):
-        self.hardware = hardware
-        self.hints = Hints(config)
-        self.commands = Commands(hardware, Limits.of(config, qp_types), self.hints)
-        self.served = 0
-        self._resets: int | None = None
-
-    @property
-    def refusal(self) -> str:
-        """Why the last request was refused; empty when it was not."""
-        return self.commands.refusal
+    def __init__(self, number: int, commands: Commands, hints: Hints):
+        self.number, self.commands, self.hints = number, commands, hints
+        self.resets: int | None = None
 
     def set_vlan(self, index: int, vlan: int | None) -> None:
         """Tag what is sent from GID ``index`` with this VLAN, once the guest sets the GID.
@@ -62,17 +48,55 @@ class Firmware:
         else:
             raise ValueError(f"A VLAN must be 0 to 4094, not {vlan!r}")
 
+
+class Firmware:
+    """Serves the control queues of one NIC's guest functions, which are in ``functions``.
+
+    ``served`` counts requests, ``refusal`` says why the last one was refused, if it was. Errors:
+    HardwareError, and any mistake of the firmware itself, end ``run``: the heartbeat stops.
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        config: NicConfig,
+        *,
+        qp_types: frozenset[QpType] = SERVED_TYPES,
+    ):
+        self.hardware = hardware
+        limits = Limits.of(config.guest, qp_types)
+        self.functions = [
+            self._function(ordinal, config, limits) for ordinal in range(config.functions)
+        ]
+        self.served, self.refusal = 0, ""
+
+    def _function(self, ordinal: int, config: NicConfig, limits: Limits) -> GuestFunction:
+        hardware, hints = FunctionHardware(self.hardware, config, ordinal), Hints(limits.config)
+
+        def foreign(gid: bytes) -> bool:
+            others = (one for n, one in enumerate(self.functions) if n != ordinal)
+            return any(gid in other.commands.objects.gids.values() for other in others)
+
+        commands = Commands(hardware, limits, hints, foreign=foreign)
+        return GuestFunction(FUNCTION_RDMA + ordinal, commands, hints)
+
     async def step(self) -> bool:
-        """Looks for a reset and for one request; whether there was something to do."""
+        """Looks for resets and for one request; whether there was something to do."""
         await self.hardware.beat()
-        if await self._reset_happened(raced=False):
-            return True
+        for function in self.functions:
+            if await self._reset(function, raced=False):
+                return True
         request = await self.hardware.request()
         if request is None:
             return False
-        response = await self.commands.serve(request)
-        if await self._reset_happened(raced=True):
-            return True  # whoever asked has gone
+        asking = [one for one in self.functions if one.number == request.function]
+        if not asking:
+            raise HardwareError(f"A request of function {request.function}, which does not exist")
+        commands = asking[0].commands
+        response = await commands.serve(request)
+        self.refusal = commands.refusal
+        if self._alone and await self._reset(asking[0], raced=True):
+            return True  # the reset took the request away
         await self.hardware.respond(response)
         self.served += 1
         return True
@@ -83,25 +107,46 @@ class Firmware:
             if not await self.step():
                 await idle()
 
-    async def _reset_happened(self, *, raced: bool) -> bool:
-        """Forgets the function's objects after a device reset; the hardware clears its tables.
+    @property
+    def _alone(self) -> bool:
+        """The card has one function: the hardware resets that by itself, with all its tables."""
+        return len(self.functions) == 1
 
-        ``raced``: a command was under way and may have written rows after they were cleared, so
-        they are cleared once more.
+    async def _reset(self, function: GuestFunction, *, raced: bool) -> bool:
+        """Sees to a device reset of the function; whether there was one.
+
+        Of several functions the firmware takes away what the one has, before the reset ends. The
+        only one is forgotten, as the hardware clears its tables. ``raced``: a command was under way
+        and may have written rows after they were cleared, so they are cleared once more.
         """
-        state = await self.hardware.function_state(FUNCTION_RDMA)
-        if state.resets == self._resets:
+        state = await self.hardware.function_state(function.number)
+        if not self._alone and state.waits:
+            # No further request of the function comes, but one may be here.
+            request = await self.hardware.request()
+            if request is not None and request.function == function.number:
+                await self.hardware.respond(b"")
+            await function.commands.release()
+            await self.hardware.reset_done(function.number)
+            await self._end_of_reset(function, state)
+            return True
+        if state.resets == function.resets:
             return False
-        first = self._resets is None
+        first = function.resets is None
+        if self._alone:
+            await self._end_of_reset(function, state)
+            rows = function.commands.objects.forget()
+            if raced:
+                for table, index in rows:
+                    await self.hardware.write_row(table, index, {})
+        else:
+            function.resets = state.resets
+        return not first
+
+    async def _end_of_reset(self, function: GuestFunction, state: FunctionState) -> None:
+        """Waits until the driver sees the end of the reset."""
         for _ in range(PATIENCE):
             if not state.resetting:
-                break
-            state = await self.hardware.function_state(FUNCTION_RDMA)
-        else:
-            raise HardwareError("The device reset does not end")
-        self._resets = state.resets
-        rows = self.commands.objects.forget(FUNCTION_RDMA)
-        if raced:
-            for table, index in rows:
-                await self.hardware.write_row(table, index, {})
-        return not first
+                function.resets = state.resets
+                return
+            state = await self.hardware.function_state(function.number)
+        raise HardwareError("The device reset does not end")

@@ -1,6 +1,6 @@
 """The configuration of one NIC: what a user chooses, and what follows from it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 __all__ = ["NicConfig"]
@@ -8,10 +8,10 @@ __all__ = ["NicConfig"]
 WIDTHS = (64, 128, 256, 512)
 MTUS = (256, 512, 1024, 2048, 4096)
 
-#: PCI function numbers on one card; the management function is out of a guest's reach.
+#: PCI function numbers on one card: the network function, and the first RDMA function. Behind the
+#: last of these is the management function, which is out of a guest's reach.
 FUNCTION_NET = 0
 FUNCTION_RDMA = 1
-FUNCTION_MANAGEMENT = 2
 
 #: Name -> (lowest, highest, must be a power of two).
 LIMITS: dict[str, tuple[int, int, bool]] = {
@@ -20,7 +20,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "cqs": (2, 16384, True),
     "mrs": (2, 65536, True),
     "gids": (1, 128, False),
-    "functions": (1, 1, False),
+    "functions": (1, 4, False),
     "vectors": (2, 2048, False),
     "queue_size": (2, 32768, True),
     "read_tags": (4, 256, True),
@@ -48,8 +48,9 @@ class NicConfig:
     Attributes:
         width: data path width, bits.
         clock_hz: core clock, Hz (simulated time and timers are derived from it).
-        qps: queue pairs; pair 0 is never used, pair 1 is QP1 (virtio-rdma, max_qp).
-        cqs: completion queues. mrs: memory regions. gids: GID table entries.
+        qps, cqs, mrs, gids: queue pairs, completion queues, memory regions and entries of the GID
+            table of the card, of which each function has its share (``guest``). Of a function's
+            pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
         mtu: largest path MTU, bytes of payload.
@@ -60,7 +61,8 @@ class NicConfig:
             latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
             the read_sinks, which hold up to three SGEs of a READ as it was sent.
         outstanding: unacknowledged WQEs over all QPs.
-        read_resources: READ requests held by the responder over all QPs.
+        read_resources: READ requests held by the responder over all QPs; each function has its
+            share.
         max_rd_atomic: outstanding READs of one QP, either direction.
         translation_lines: lines of the translation cache, eight pages each, per direction.
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
@@ -117,6 +119,12 @@ class NicConfig:
             raise ValueError(
                 f"receive_bytes must hold two packets of mtu {self.mtu}, not {self.receive_bytes!r}"
             )
+        try:
+            self.guest  # noqa: B018 - each function's share is checked too
+        except ValueError as bad:
+            raise ValueError(
+                f"functions {self.functions!r} leave too little to each: {bad}"
+            ) from None
 
     @cached_property
     def bytes_per_beat(self) -> int:
@@ -124,18 +132,53 @@ class NicConfig:
         return self.width // 8
 
     @cached_property
+    def guest(self) -> "NicConfig":
+        """What one guest function has, as if it had a card of its own.
+
+        The functions share the card's objects out in parts of a power of two. With three functions
+        a quarter of the card is nobody's.
+        """
+        if self.functions == 1:
+            return self
+        share = 1 << self.ordinal_bits
+        names = ("qps", "cqs", "mrs", "gids", "read_resources")
+        return replace(self, functions=1, **{name: getattr(self, name) // share for name in names})
+
+    @cached_property
+    def ordinal_bits(self) -> int:
+        """Bits of the ordinal of a function, which counts the guest functions from 0."""
+        return (self.functions - 1).bit_length()
+
+    @cached_property
+    def management_function(self) -> int:
+        """PCI number of the management function, behind those of the guests."""
+        return FUNCTION_RDMA + self.functions
+
+    @cached_property
+    def number_bits(self) -> dict[str, int]:
+        """Bits of an object's number in its function, by kind of object.
+
+        The card's number of the object has the ordinal of its function above these bits.
+        """
+        sizes = {name: getattr(self.guest, name) for name in ("qps", "cqs", "mrs")}
+        sizes["queues"] = 1 + self.guest.cqs + 2 * self.guest.qps
+        return {name: (size - 1).bit_length() for name, size in sizes.items()}
+
+    @cached_property
     def queues(self) -> int:
-        """Virtqueues of a guest function: control, CQs, then pairs of SQ and RQ (VR-1.2)."""
-        return 1 + self.cqs + 2 * self.qps
+        """Virtqueue numbers. Of a function: the control queue, CQs, then pairs of SQ and RQ
+        (VR-1.2). Of a card with more functions the last numbers of each are no queue's."""
+        first = (self.functions - 1) << self.number_bits["queues"]
+        return first + 1 + self.guest.cqs + 2 * self.guest.qps
 
     def cq_queue(self, cqn: int) -> int:
-        """Virtqueue number of completion queue ``cqn`` (VR-3.11)."""
+        """Number in its function of the virtqueue of completion queue ``cqn`` (VR-3.11)."""
         return 1 + cqn
 
     def sq_queue(self, qp: int) -> int:
-        """Virtqueue number of the send queue of pair ``qp`` (VR-3.22)."""
-        return 1 + self.cqs + 2 * qp
+        """Number in its function of the send queue of pair ``qp`` (VR-3.22)."""
+        return 1 + self.guest.cqs + 2 * qp
 
     def rq_queue(self, qp: int) -> int:
-        """Virtqueue number of the receive queue of pair ``qp`` (VR-3.22)."""
+        """Number in its function of the receive queue of pair ``qp`` (VR-3.22)."""
         return self.sq_queue(qp) + 1

@@ -32,8 +32,9 @@ class Nic(wiring.Component):
     """One card's core: host port on one side, MAC streams on the other.
 
     Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
-    ``intx`` Out (level, of the RDMA function without MSI-X), ``link_up`` In.
-    Reset: everything; a device reset by the driver resets the rooms, not the management function.
+    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In.
+    Reset: everything; a device reset of the only guest function resets the rooms, not the
+    management function.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -43,7 +44,7 @@ class Nic(wiring.Component):
                 "host": Out(HostPort(config.width)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width)),
-                "intx": Out(1),
+                "intx": Out(config.functions),
                 "link_up": In(1),
             }
         )
@@ -104,7 +105,8 @@ class Nic(wiring.Component):
         connect(m, memory.tables, tables.mrs)
         connect(m, egress.gid, tables.gid)
         connect(m, host_side.csr, tables.csr)
-        connect(m, host_side.status, tables.status)
+        for n in range(config.functions):
+            connect(m, getattr(host_side, f"status{n}"), getattr(tables, f"status{n}"))
         connect(m, host_side.counters, tables.counters)
         connect(m, host_side.qp_counters, transport.guest_counters)
         connect(m, tables.qp_counters, transport.qp_counters)

@@ -19,7 +19,7 @@ from hdl.config import LIMITS, NicConfig
         ("qps", 32768),
         ("cqs", 1),
         ("gids", 0),
-        ("functions", 2),
+        ("functions", 5),
         ("queue_size", 4095),
         ("max_sge", 33),
         ("gather_bytes", 4096),
@@ -46,11 +46,33 @@ def test_limits_hold(field, value):
             NicConfig(**{field: value})
 
 
-def test_queue_numbers_do_not_overlap():
-    config = NicConfig(qps=8, cqs=4)
-    numbers = [0, *(config.cq_queue(n) for n in range(4))]
-    numbers += [n for qp in range(8) for n in (config.sq_queue(qp), config.rq_queue(qp))]
-    assert numbers == list(range(config.queues))
+@pytest.mark.parametrize("functions", [1, 2, 3, 4])
+def test_numbers_of_queues(functions):
+    """In a function they follow one another; those of two functions have nothing in common."""
+    config = NicConfig(qps=32, cqs=16, functions=functions)
+    guest = config.guest
+    numbers = [0, *(config.cq_queue(n) for n in range(guest.cqs))]
+    numbers += [n for qp in range(guest.qps) for n in (config.sq_queue(qp), config.rq_queue(qp))]
+    assert numbers == list(range(guest.queues))
+    step = 1 << config.number_bits["queues"]
+    card = [ordinal * step + n for ordinal in range(functions) for n in numbers]
+    assert len(set(card)) == len(card) and max(card) == config.queues - 1
+    assert config.management_function == functions + 1
+
+
+@pytest.mark.parametrize("functions,share", [(1, 1), (2, 2), (3, 4), (4, 4)])
+def test_shares(functions, share):
+    config = NicConfig(functions=functions)
+    for name in ("qps", "cqs", "mrs", "gids", "read_resources"):
+        assert getattr(config.guest, name) == getattr(config, name) // share
+    assert config.guest.functions == 1 and config.guest.guest is config.guest
+    most = NicConfig(functions=functions, qps=16384, cqs=16384, mrs=65536)
+    assert most.queues <= 1 << 16
+
+
+def test_too_little_for_each():
+    with pytest.raises(ValueError, match="functions 4 leave too little to each: qps must be 4"):
+        NicConfig(functions=4, qps=8)
 
 
 def test_frozen():

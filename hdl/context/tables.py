@@ -43,7 +43,7 @@ class Tables(wiring.Component):
     ``used_indices``, ``queue_rows``, ``qp_counters`` Out: the firmware's view of tables in other
     boxes. ``mailbox``, ``queue_command``, ``transport_command``, ``memory_command``: the firmware
     and the boxes. ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters,
-    whose ``values`` In come from the rooms (``NAMES``). ``status`` In: the guest function's.
+    whose ``values`` In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'.
     ``mac_address``, ``lossless`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears
     the tables, not the registers; ``ready`` Out: all tables here are cleared.
     Reset: rows are cleared one a cycle.
@@ -52,7 +52,8 @@ class Tables(wiring.Component):
     def __init__(self, *, config: NicConfig):
         self._config = config
         super().__init__(
-            {
+            {f"status{n}": In(FunctionStatus()) for n in range(config.functions)}
+            | {
                 "qps": In(QpTables()),
                 "mrs": In(MemoryTables()),
                 "gid": In(TableRead(8, GidRow)),
@@ -68,7 +69,6 @@ class Tables(wiring.Component):
                 "csr": In(CsrBus()),
                 "counters": In(TableProgram(COUNTER_INDEX, 32)),
                 "values": In(data.ArrayLayout(BYTES, len(NAMES))),
-                "status": In(FunctionStatus()),
                 "mac_address": Out(48),
                 "lossless": Out(1),
                 "link_up": In(1),
@@ -145,13 +145,14 @@ class Tables(wiring.Component):
         return programs
 
     def _registers(self, m, management) -> None:
-        """Mailbox, commands, port and state of the guest function."""
+        """Mailbox, commands, port and state of the guest functions."""
         connect(m, flipped(self.csr), management.bus)
         mailbox, mine = management.mailbox, self.mailbox
         connect(m, flipped(mine.request), mailbox.request)
         connect(m, flipped(mine.response), mailbox.response)
         m.d.comb += [
             mailbox.pending.eq(mine.pending),
+            mailbox.function.eq(mine.function),
             mailbox.request_length.eq(mine.request_length),
             mailbox.writable_length.eq(mine.writable_length),
             mine.response_length.eq(mailbox.response_length),
@@ -160,16 +161,29 @@ class Tables(wiring.Component):
         for group in (self.queue_command, self.transport_command, self.memory_command):
             for name in group.signature.members:
                 connect(m, getattr(management.command, name), flipped(getattr(group, name)))
-        port, core, status = management.port, management.core, self.status
+        port, core = management.port, management.core
         m.d.comb += [
             self.mac_address.eq(Cat(port.mac_low, port.mac_high)),
             self.lossless.eq(port.control_lossless),
             port.status_link_up.eq(self.link_up),
+        ]
+        for n in range(self._config.functions):
+            self._function(m, core, n)
+
+    def _function(self, m, core, n: int) -> None:
+        """State of a guest function, and the end of its reset."""
+        status = getattr(self, f"status{n}")
+        shown = {
+            "resets": status.reset_count,
+            "status_device": status.status,
+            "status_resetting": status.resetting,
+            "status_waits": status.reset_request,
+            "needs_reset_queue": status.needs_reset_queue,
+            "needs_reset_cause": status.needs_reset_cause,
+            "needs_reset_active": status.needs_reset,
+        }
+        m.d.comb += [getattr(core, f"function{n}_{name}").eq(shown[name]) for name in shown]
+        m.d.comb += [
             status.mac.eq(self.mac_address),
-            core.function_resets.eq(status.reset_count),
-            core.function_status_device.eq(status.status),
-            core.function_status_resetting.eq(status.resetting),
-            core.needs_reset_queue.eq(status.needs_reset_queue),
-            core.needs_reset_cause.eq(status.needs_reset_cause),
-            core.needs_reset_active.eq(status.needs_reset),
+            status.reset_done.eq(getattr(core, f"function{n}_control_reset_done")),
         ]

@@ -107,8 +107,45 @@ PAGES: dict[str, int] = {
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
+def _function(n: int) -> tuple[Register, ...]:
+    """State of guest function ``n``, counted from 0, and the end of its device reset."""
+    return (
+        Register(
+            f"function{n}_resets",
+            (ro("value", 32, "device resets of the function, counted as they begin"),),
+        ),
+        Register(
+            f"function{n}_status",
+            (
+                ro("device", 8, "virtio device status"),
+                ro("resetting", 1, "a device reset has begun and is not complete"),
+                ro("waits", 1, "the reset waits for its end by the hardware or the firmware"),
+            ),
+        ),
+        Register(
+            f"function{n}_needs_reset",
+            (
+                ro("queue", 16, "virtqueue that was stopped first"),
+                ro("cause", 4, "QueueErrorCause"),
+                ro("active", 1, "DEVICE_NEEDS_RESET is set"),
+            ),
+        ),
+        Register(
+            f"function{n}_control",
+            (
+                pulse(
+                    "reset_done",
+                    1,
+                    "the function has no objects any more, so its device reset may end; without "
+                    "effect on a card with one function",
+                ),
+            ),
+        ),
+    )
+
+
 def core(config: NicConfig) -> Block:
-    """Identity, configuration, state of the guest function, heartbeat of the firmware."""
+    """Identity, configuration, state of the guest functions, heartbeat of the firmware."""
     configuration = tuple(
         Register(f"config_{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
@@ -120,25 +157,7 @@ def core(config: NicConfig) -> Block:
             Register("magic", (const("value", 32, MAGIC, "ROCI"),)),
             Register("map_version", (const("value", 32, MAP_VERSION),)),
             *configuration,
-            Register(
-                "function_resets",
-                (ro("value", 32, "device resets of the RDMA function, counted as they begin"),),
-            ),
-            Register(
-                "function_status",
-                (
-                    ro("device", 8, "virtio device status"),
-                    ro("resetting", 1, "a device reset has begun and is not complete"),
-                ),
-            ),
-            Register(
-                "needs_reset",
-                (
-                    ro("queue", 16, "virtqueue that was stopped first"),
-                    ro("cause", 4, "QueueErrorCause"),
-                    ro("active", 1, "DEVICE_NEEDS_RESET is set"),
-                ),
-            ),
+            *(one for n in range(config.functions) for one in _function(n)),
             Register(
                 "heartbeat",
                 (rw("value", 32, "written by the firmware at its own pace"),),
@@ -146,7 +165,7 @@ def core(config: NicConfig) -> Block:
             ),
             Register("scratch", (rw("value", 32, "no effect"),)),
         ),
-        "identity, configuration, state of the guest function",
+        "identity, configuration, state of the guest functions",
     )
 
 
@@ -178,7 +197,13 @@ def mailbox() -> Block:
         "mailbox",
         Kind.MAILBOX,
         (
-            Register("status", (ro("pending", 1, "a request waits for its response"),)),
+            Register(
+                "status",
+                (
+                    ro("pending", 1, "a request waits for its response"),
+                    ro("function", 8, "PCI function that asks"),
+                ),
+            ),
             Register("request_length", (ro("value", 16, "bytes the driver made readable"),)),
             Register("writable_length", (ro("value", 32, "bytes the driver made writable"),)),
             Register("response_length", (rw("value", 16, "bytes of response"),)),
@@ -248,12 +273,17 @@ def command() -> Block:
                 strobe=True,
             ),
             Register(
+                "drop_queue_restart",
+                (rw("value", 1, "the ring of a dropped queue starts again at 0"),),
+            ),
+            Register(
                 "drop_queue",
                 (
                     rw("queue", 16, "number of the virtqueue"),
                     rw("position", 16, "where its ring is read from then: its used index"),
                 ),
-                "forgets all that was fetched of it and waits for its DMA; its indices go on",
+                "forgets all that was fetched of it and waits for its DMA; its indices go on "
+                "unless drop_queue_restart is set",
                 strobe=True,
             ),
         ),

@@ -79,7 +79,7 @@ class Commands(wiring.Component):
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
     ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList), ``clear_counters``
-    (ClearCounters), ``drop_queue`` (DropQueue, its index kept); ``drain`` and ``invalidate``
+    (ClearCounters), ``drop_queue`` (DropQueue); ``drain`` and ``invalidate``
     (``Operation``; the argument of the latter is the MR index).
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
@@ -103,7 +103,7 @@ class Commands(wiring.Component):
             "drop": {"qp": registers.drop_qp},
             "drop_queue": {
                 "queue": registers.drop_queue_queue,
-                "keep_index": 1,
+                "keep_index": ~registers.drop_queue_restart,
                 "position": registers.drop_queue_position,
             },
             "clear_counters": {"qp": registers.clear_counters_qp},

@@ -25,6 +25,7 @@ class MailboxPort(Signature):
         super().__init__(
             {
                 "pending": Out(1),
+                "function": Out(8),
                 "request_length": Out(16),
                 "writable_length": Out(32),
                 "request": Out(TableWrite(INDEX_BITS, 32)),
@@ -39,8 +40,9 @@ class Mailbox(wiring.Component):
     """Registers and RAMs of 256 bytes: the request on its way in, the response on its way out.
 
     Members (towards the control engine): ``pending`` In, high from the complete request to its
-    response; ``request_length`` and ``writable_length`` In, bytes; ``request`` In (``TableWrite``),
-    words of the request; ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
+    response; ``function`` In, the PCI function that asks; ``request_length`` and
+    ``writable_length`` In, bytes; ``request`` In (``TableWrite``), words of the request;
+    ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
     the response, latency 1; ``done`` Out, one cycle, the response is complete.
     ``done`` without ``pending`` is not passed on. Reset: the RAMs keep their contents.
     """
@@ -66,6 +68,7 @@ class Mailbox(wiring.Component):
             response.read0.enable.eq(self.response.enable),
             self.response.row.eq(response.read0.row),
             registers.status_pending.eq(self.pending),
+            registers.status_function.eq(self.function),
             registers.request_length.eq(self.request_length),
             registers.writable_length.eq(self.writable_length),
             self.response_length.eq(registers.response_length),

@@ -2,7 +2,7 @@
 
 >>> from hdl.config import NicConfig
 >>> csr = CsrMap(NicConfig())
->>> hex(csr.address("mailbox.status")), csr.field("core.needs_reset", "queue").width
+>>> hex(csr.address("mailbox.status")), csr.field("core.function0_needs_reset", "queue").width
 ('0x2004', 16)
 >>> csr.encode("command.arm_cq", cq=5, flags=2)
 32773

@@ -1,6 +1,6 @@
 """The host side: everything between the card's host port and the engines that use it."""
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -13,11 +13,11 @@ from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import CsrBus, TableProgram
 
+from .guest_functions import GuestFunctions
 from .mmio import MmioRouter
 from .read import ReadEngine
 from .read_merge import ReadMerge
 from .reset import ResetSequence
-from .virtio import VirtioFunction
 from .write import WriteEngine
 
 __all__ = ["ENGINES", "HostSide"]
@@ -27,16 +27,22 @@ ENGINES = ("recv", "send", "completion", "control")
 INTERRUPTING = ("completion", "control")
 
 
-class HostSide(wiring.Component):
-    """Host reads and writes, the virtio function, register accesses, interrupts and reset.
+def engine_port(config: NicConfig, name: str) -> EnginePort:
+    """The port of an engine."""
+    return EnginePort(config, interrupts=name in INTERRUPTING, control=name == "control")
 
-    Members: ``host``: the card's edge; ``intx`` Out (level, of the function without MSI-X).
+
+class HostSide(wiring.Component):
+    """Host reads and writes, the guest functions, register accesses, interrupts and reset.
+
+    Members: ``host``: the card's edge; ``intx`` Out (levels, of each function without MSI-X).
     ``recv``, ``send``, ``completion``, ``control``: one port for each virtqueue engine; ``memory``:
     the memory box's host reads and writes. ``doorbell`` Out. ``queue_reset`` Out: queues that the
     driver resets, taken when it is done. ``csr`` Out: the management function's registers.
     ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``, ``qp_counters`` Out:
-    what the guest's driver reads. ``status``: see ``FunctionStatus``. ``room_reset`` Out: a device
-    reset holds the other boxes in reset; ``tables_ready`` In: their tables are cleared.
+    what the guest's driver reads. ``status0``..: of each guest function, see ``FunctionStatus``.
+    ``room_reset`` Out: a device reset of the only function holds the other boxes in reset;
+    ``tables_ready`` In: their tables are cleared.
     Payload to send has a read engine of its own, with half of the tags: what a room waits for does
     not queue behind payload in bulk.
     Latency and throughput: see the parts. Reset: see ``ResetSequence``.
@@ -45,13 +51,11 @@ class HostSide(wiring.Component):
     def __init__(self, *, config: NicConfig):
         self._config = config
         super().__init__(
-            {
-                name: In(EnginePort(config.width, interrupts=name in INTERRUPTING))
-                for name in ENGINES
-            }
+            {name: In(engine_port(config, name)) for name in ENGINES}
+            | {f"status{n}": Out(FunctionStatus()) for n in range(config.functions)}
             | {
                 "host": Out(HostPort(config.width)),
-                "intx": Out(1),
+                "intx": Out(config.functions),
                 "memory": In(MemoryHost(config.width)),
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "queue_reset": Out(stream.Signature(16)),
@@ -59,7 +63,6 @@ class HostSide(wiring.Component):
                 "queue_rows": In(TableProgram(16, QueueRow)),
                 "counters": Out(TableProgram(COUNTER_INDEX, 32)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
-                "status": Out(FunctionStatus()),
                 "room_reset": Out(1),
                 "tables_ready": In(1),
             }
@@ -68,33 +71,25 @@ class HostSide(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        m.submodules.mmio = mmio = MmioRouter()
-        m.submodules.virtio = virtio = VirtioFunction(
+        m.submodules.mmio = mmio = MmioRouter(config=config)
+        m.submodules.guests = guests = GuestFunctions(
             config=config, reads=len(ENGINES) - 1, counters=len(PORT_COUNTERS + COUNTERS)
         )
         connect(m, flipped(self.host.mmio), mmio.mmio)
-        connect(m, mmio.guest, virtio.bus)
+        for n in range(config.functions):
+            connect(m, getattr(mmio, f"guest{n}"), getattr(guests, f"bus{n}"))
         connect(m, mmio.csr, flipped(self.csr))
-        connect(m, virtio.doorbell, flipped(self.doorbell))
-        connect(m, virtio.counters, flipped(self.counters))
-        connect(m, virtio.qp_counters, flipped(self.qp_counters))
-        connect(m, flipped(self.queue_rows), virtio.program)
-        self._status(m, virtio)
-        m.d.comb += self.intx.eq(virtio.intx)
+        connect(m, guests.doorbell, flipped(self.doorbell))
+        connect(m, guests.counters, flipped(self.counters))
+        connect(m, guests.qp_counters, flipped(self.qp_counters))
+        connect(m, flipped(self.queue_rows), guests.program)
+        m.d.comb += self.intx.eq(guests.intx)
         room_reset = Signal()
-        self._engines(m, virtio, room_reset)
-        self._bus(m, virtio, room_reset)
+        self._engines(m, guests, room_reset)
+        self._bus(m, guests, room_reset)
         return m
 
-    def _status(self, m, virtio) -> None:
-        """The function's state for the management registers."""
-        status = self.status
-        m.d.comb += virtio.mac.eq(status.mac)
-        for name in FunctionStatus().members:
-            if name != "mac":
-                m.d.comb += getattr(status, name).eq(getattr(virtio, name))
-
-    def _engines(self, m, virtio, room_reset) -> None:
+    def _engines(self, m, guests, room_reset) -> None:
         """Rows, resets, errors, features and interrupts of the virtqueue engines."""
 
         def room(name: str, component):
@@ -103,28 +98,26 @@ class HostSide(wiring.Component):
 
         interrupts = room("interrupts", StreamArbiter(shape=Interrupt, inputs=len(INTERRUPTING)))
         errors = room("queue_errors", StreamArbiter(shape=QueueError, inputs=len(ENGINES)))
-        connect(m, virtio.queue_reset, flipped(self.queue_reset))
-        connect(m, errors.o, virtio.queue_error)
-        connect(m, interrupts.o, virtio.interrupt)
-        done = virtio.queue_reset.valid & virtio.queue_reset.ready
-        m.d.comb += virtio.queue_reset_done.eq(done)
+        connect(m, guests.queue_reset, flipped(self.queue_reset))
+        connect(m, errors.o, guests.queue_error)
+        connect(m, interrupts.o, guests.interrupt)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)
-            rows = virtio.control_read if name == "control" else f"queue_read{number}"
+            rows = guests.control_read if name == "control" else f"queue_read{number}"
             if isinstance(rows, str):
-                rows = getattr(virtio, rows)
+                rows = getattr(guests, rows)
             connect(m, flipped(engine.queue_read), rows)
             connect(m, flipped(engine.error), getattr(errors, f"i{number}"))
             m.d.comb += [
-                engine.event_idx.eq(virtio.event_idx),
-                engine.indirect.eq(virtio.indirect_desc),
-                engine.in_order.eq(virtio.in_order),
+                engine.event_idx.eq(guests.event_idx),
+                engine.indirect.eq(guests.indirect_desc),
+                engine.in_order.eq(guests.in_order),
             ]
         for number, name in enumerate(INTERRUPTING):
             connect(m, flipped(getattr(self, name).interrupt), getattr(interrupts, f"i{number}"))
 
-    def _bus(self, m, virtio, room_reset) -> None:
-        """Host reads and writes, and what a device reset waits for."""
+    def _bus(self, m, guests, room_reset) -> None:
+        """Host reads and writes."""
         config, memory = self._config, self.memory
         reads = {
             "recv": self.recv.read_client,
@@ -138,7 +131,7 @@ class HostSide(wiring.Component):
             "scatter": memory.scatter,
             "completion": self.completion.write_client,
             "control": self.control.write_client,
-            "interrupts": virtio.write,
+            "interrupts": guests.write,
             "send": self.send.write_client,
             "recv": self.recv.write_client,
         }
@@ -156,7 +149,6 @@ class HostSide(wiring.Component):
             placed=("scatter",),
             narrow=("interrupts", "send", "recv"),
         )
-        m.submodules.reset = reset = ResetSequence()
         for name, client in reads.items():
             connect(m, flipped(client), getattr(small, name))
         connect(m, flipped(memory.gather), bulk.gather)
@@ -169,19 +161,38 @@ class HostSide(wiring.Component):
         connect(m, port.rd_req, flipped(self.host.rd_req))
         connect(m, flipped(self.host.rd_rsp), port.rd_rsp)
         connect(m, engine.wr, flipped(self.host.wr))
-        m.d.comb += [
-            reset.request.eq(virtio.reset_request),
-            virtio.reset_done.eq(reset.done),
-            reset.reads_idle.eq(small.idle & bulk.idle),
-            reset.writes_idle.eq(engine.idle),
-            reset.tables_ready.eq(self.tables_ready),
-            room_reset.eq(reset.room_reset),
-            self.room_reset.eq(room_reset),
-            engine.abort.eq(reset.abort),
-        ]
         for one in (small, bulk):
             m.d.comb += [
-                one.hold.eq(reset.hold),
                 one.writes_accepted.eq(engine.accepted),
                 one.writes_issued.eq(engine.issued),
             ]
+        self._resets(m, guests, room_reset, (small, bulk), engine)
+
+    def _resets(self, m, guests, room_reset, readers, writer) -> None:
+        """State of the functions, and their device resets. The only function of a card may stop all
+        rooms at once; of several each is reset by the firmware, object by object."""
+        several = self._config.functions > 1
+        resetting = [getattr(guests, f"status{n}").resetting for n in range(self._config.functions)]
+        m.d.comb += self.control.resetting.eq(Cat(resetting))
+        for n in range(self._config.functions):
+            status, own = getattr(self, f"status{n}"), getattr(guests, f"status{n}")
+            for name, member in FunctionStatus().members.items():
+                if member.flow == Out:
+                    m.d.comb += getattr(status, name).eq(getattr(own, name))
+            m.d.comb += own.mac.eq(status.mac)
+            if several:
+                m.d.comb += own.reset_done.eq(status.reset_done)
+        if several:
+            return
+        m.submodules.reset = reset = ResetSequence()
+        m.d.comb += [
+            reset.request.eq(guests.status0.reset_request),
+            guests.status0.reset_done.eq(reset.done),
+            reset.reads_idle.eq(readers[0].idle & readers[1].idle),
+            reset.writes_idle.eq(writer.idle),
+            reset.tables_ready.eq(self.tables_ready),
+            room_reset.eq(reset.room_reset),
+            self.room_reset.eq(room_reset),
+            writer.abort.eq(reset.abort),
+        ]
+        m.d.comb += [one.hold.eq(reset.hold) for one in readers]

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
 from hdl.ports.tables import CSR_ADDRESS_BITS, CsrBus
 
@@ -19,8 +19,8 @@ WHOLE_WORD = 0b1111
 class MmioRouter(wiring.Component):
     """Sends each access to its function; the function number alone opens the management registers.
 
-    Members: ``mmio`` (card's edge); ``guest``: the RDMA function, all of its BARs and its
-    configuration space; ``csr``: BAR 0 of the management function, whose configuration space is
+    Members: ``mmio`` (card's edge); ``guest0``..: the guest functions, all of their BARs and their
+    configuration spaces; ``csr``: BAR 0 of the management function, whose configuration space is
     here.
     Latency: 2 cycles to a function and 2 back. Throughput: one access at a time, a write at most
     every 2 cycles.
@@ -29,13 +29,11 @@ class MmioRouter(wiring.Component):
     A read waits for nothing but its own function, which answers within a bounded time.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
-            {
-                "mmio": Out(MmioPort()),
-                "guest": Out(FunctionBus()),
-                "csr": Out(CsrBus()),
-            }
+            {"mmio": Out(MmioPort()), "csr": Out(CsrBus())}
+            | {f"guest{n}": Out(FunctionBus()) for n in range(config.functions)}
         )
 
     def elaborate(self, platform):
@@ -43,12 +41,12 @@ class MmioRouter(wiring.Component):
         m.submodules.space = space = ConfigSpace(image=management_image())
         request = Signal(MmioRequest, reset_less=True)
         answer = Signal(32, reset_less=True)
-        mmio, guest, csr = self.mmio, self.guest, self.csr
+        mmio, csr = self.mmio, self.csr
+        guests = [getattr(self, f"guest{n}") for n in range(self._config.functions)]
 
-        to_guest, to_csr, to_space = Signal(), Signal(), Signal()
-        managed = request.function == FUNCTION_MANAGEMENT
+        to_guest, to_csr, to_space = Signal(len(guests)), Signal(), Signal()
+        managed = request.function == self._config.management_function
         m.d.comb += [
-            to_guest.eq(request.function == FUNCTION_RDMA),
             to_csr.eq(
                 managed
                 & (request.bar == 0)
@@ -56,11 +54,6 @@ class MmioRouter(wiring.Component):
                 & (~request.write | (request.strb == WHOLE_WORD))
             ),
             to_space.eq(managed & (request.bar == BAR_CONFIG)),
-            guest.req.payload.bar.eq(request.bar),
-            guest.req.payload.addr.eq(request.addr),
-            guest.req.payload.write.eq(request.write),
-            guest.req.payload.strb.eq(request.strb),
-            guest.req.payload.data.eq(request.data),
             csr.req.payload.addr.eq(request.addr),
             csr.req.payload.write.eq(request.write),
             csr.req.payload.data.eq(request.data),
@@ -71,16 +64,36 @@ class MmioRouter(wiring.Component):
             mmio.rsp.payload.eq(answer),
         ]
 
+        taken, answered, word = (
+            Signal(),
+            Signal(),
+            Signal(32),
+        )  # by the guest function that is meant
+        for n, guest in enumerate(guests):
+            m.d.comb += to_guest[n].eq(request.function == FUNCTION_RDMA + n)
+            m.d.comb += [
+                guest.req.payload[name].eq(request[name])
+                for name in ("bar", "addr", "write", "strb", "data")
+            ]
+            with m.If(to_guest[n]):
+                m.d.comb += [
+                    taken.eq(guest.req.ready),
+                    answered.eq(guest.rsp.valid),
+                    word.eq(guest.rsp.payload),
+                ]
+
         with m.FSM(name="access"):
+            # IDLE: takes an access; ends with one.
             with m.State("IDLE"):
                 m.d.comb += mmio.req.ready.eq(1)
                 with m.If(mmio.req.valid):
                     m.d.sync += request.eq(mmio.req.payload)
                     m.next = "ROUTE"
+            # ROUTE: hands it to its function; ends when that takes it, at once when there is none.
             with m.State("ROUTE"):
-                with m.If(to_guest):
-                    m.d.comb += guest.req.valid.eq(1)
-                    with m.If(guest.req.ready):
+                with m.If(to_guest.any()):
+                    m.d.comb += [guest.req.valid.eq(to_guest[n]) for n, guest in enumerate(guests)]
+                    with m.If(taken):
                         with m.If(request.write):
                             m.next = "IDLE"
                         with m.Else():
@@ -98,11 +111,13 @@ class MmioRouter(wiring.Component):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "RESPOND"
+            # GUEST: waits for the answer of a guest function; ends with it.
             with m.State("GUEST"):
-                m.d.comb += guest.rsp.ready.eq(1)
-                with m.If(guest.rsp.valid):
-                    m.d.sync += answer.eq(guest.rsp.payload)
+                m.d.comb += [guest.rsp.ready.eq(to_guest[n]) for n, guest in enumerate(guests)]
+                with m.If(answered):
+                    m.d.sync += answer.eq(word)
                     m.next = "RESPOND"
+            # CSR: waits for the answer of the registers; ends with it.
             with m.State("CSR"):
                 m.d.comb += csr.rsp.ready.eq(1)
                 with m.If(csr.rsp.valid):
@@ -111,6 +126,7 @@ class MmioRouter(wiring.Component):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "RESPOND"
+            # SPACE: waits for the management function's configuration space; ends with its answer.
             with m.State("SPACE"):
                 with m.If(space.port.done):
                     m.d.sync += answer.eq(space.port.read_data)
@@ -118,6 +134,7 @@ class MmioRouter(wiring.Component):
                         m.next = "IDLE"
                     with m.Else():
                         m.next = "RESPOND"
+            # RESPOND: answers a read; ends when the answer is taken.
             with m.State("RESPOND"):
                 m.d.comb += mmio.rsp.valid.eq(1)
                 with m.If(mmio.rsp.ready):

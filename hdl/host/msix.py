@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.common.ram import Ram
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import Interrupt
 
@@ -29,6 +29,7 @@ class MsixEntry(data.Struct):
 class Msix(wiring.Component):
     """Sends a 4-byte write for each interrupt, or keeps it pending while it is masked.
 
+    Parameters: ``function``: the PCI function that writes.
     Members: ``i``, stream of Interrupt; ``write`` (``WriteClient``); ``table`` and ``pending``, the
     two structures' registers; ``enable`` In; ``mask`` In holds all vectors back; ``flush`` In (one
     cycle) forgets all pending bits (device reset).
@@ -39,8 +40,8 @@ class Msix(wiring.Component):
     Reset: every vector masked, nothing pending; a device reset leaves the table as it is.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._width, self._vectors = config.width, config.vectors
+    def __init__(self, *, config: NicConfig, function: int):
+        self._width, self._vectors, self._function = config.width, config.vectors, function
         super().__init__(
             {
                 "i": In(stream.Signature(Interrupt)),
@@ -182,7 +183,7 @@ class Msix(wiring.Component):
         m.d.comb += [
             beat.valid.eq(full),
             beat.payload.stream_id.eq(STREAM_DATA),
-            beat.payload.function.eq(FUNCTION_RDMA),
+            beat.payload.function.eq(self._function),
             beat.payload.addr.eq(message.address),
             beat.payload.data.eq(message.data),
             beat.payload.keep.eq(0b1111),

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
 from hdl.common.fifo import StreamFifo
-from hdl.config import NicConfig
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.ports.host import WriteClient
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
@@ -40,7 +40,10 @@ FEATURES = {
 
 
 class VirtioFunction(wiring.Component):
-    """Configuration space, virtio structures and interrupts of the RDMA function.
+    """Configuration space, virtio structures and interrupts of an RDMA function.
+
+    Parameters: ``config``: what the function has; ``function``: its PCI number; ``reads``: read
+    ports of the virtqueues' rows; ``counters``: words that the driver can read.
 
     Members: ``bus``: all accesses of the function; ``doorbell`` Out; ``interrupt`` In and ``write``
     Out: MSI-X, or ``intx`` Out (level) with the ISR while MSI-X is off; ``queue_error`` In;
@@ -61,8 +64,11 @@ class VirtioFunction(wiring.Component):
     it begins, doorbells that still wait and a queue reset in progress are withdrawn.
     """
 
-    def __init__(self, *, config: NicConfig, reads: int = 1, counters: int = 0):
-        self._config, self._reads, self._counters = config, reads, counters
+    def __init__(
+        self, *, config: NicConfig, function: int = FUNCTION_RDMA, reads: int = 1, counters: int = 0
+    ):
+        self._config, self._function = config, function
+        self._reads, self._counters = reads, counters
         super().__init__(
             {
                 "bus": In(FunctionBus()),
@@ -100,7 +106,7 @@ class VirtioFunction(wiring.Component):
         m.submodules.common = common = CommonConfig(config=config)
         m.submodules.queues = queues = VirtioQueues(config=config, reads=self._reads)
         m.submodules.device = device = DeviceConfig(config=config)
-        m.submodules.msix = msix = Msix(config=config)
+        m.submodules.msix = msix = Msix(config=config, function=self._function)
         m.submodules.doorbells = doorbells = StreamFifo(shape=Doorbell, depth=DOORBELLS)
 
         for i in range(self._reads):

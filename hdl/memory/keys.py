@@ -1,6 +1,6 @@
 """Key check: may these bytes be touched with this key, and where do they begin?"""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,6 +8,7 @@ from hdl.abi.enums import WcStatus
 from hdl.common.count import COUNT, increment
 from hdl.common.sums import at_most, wide_difference, wide_sum
 from hdl.config import NicConfig
+from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
@@ -31,7 +32,7 @@ class KeyCheck(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._mrs = config.mrs
+        self._config = config
         super().__init__(
             {
                 "i": In(stream.Signature(TranslateRequest)),
@@ -59,7 +60,7 @@ class KeyCheck(wiring.Component):
             self.i.ready.eq(~spare_valid),
             entering.eq(Mux(spare_valid, spare, self.i.payload)),
             entering_valid.eq(spare_valid | self.i.valid),
-            self.mr.index.eq(entering.key[8:24]),
+            self.mr.index.eq(self._index(entering)),
             self.mr.enable.eq(entering_valid & ready[0]),
         ]
         with m.If(ready[0]):
@@ -77,7 +78,7 @@ class KeyCheck(wiring.Component):
             m.d.sync += [
                 asked[1].eq(asked[0]),
                 row.eq(self.mr.row),
-                inside.eq(asked[0].key[8:] < self._mrs),
+                inside.eq(asked[0].key[8:] < self._config.guest.mrs),
                 past.eq(past_0),
                 empty.eq(asked[0].length == 0),
             ]
@@ -127,7 +128,7 @@ class KeyCheck(wiring.Component):
         with m.If(ready[3]):
             m.d.sync += [
                 region.function.eq(last.function),
-                region.mr.eq(last.key[8:24]),
+                region.mr.eq(self._index(last)),
                 region.paged.eq(paged & ok & ~last.check_only & ~empty_2),
                 region.single.eq(~ok | last.check_only | empty_2),
                 region.addr.eq(Mux(paged, place, last.va)),
@@ -149,3 +150,8 @@ class KeyCheck(wiring.Component):
             increment(m, self.key_errors)
         m.d.comb += [self.o.valid.eq(valid[3]), self.o.payload.eq(region)]
         return m
+
+    def _index(self, request) -> Value:
+        """The region's row: the key names a region of the function that asks."""
+        owner = ordinal_of(self._config, request.function)
+        return card_number(self._config, "mrs", owner, request.key[8:])

@@ -10,6 +10,8 @@ from typing import Any
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.config import NicConfig
+
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     Effects,
@@ -57,21 +59,25 @@ class EnginePort(Signature):
     """Between a virtqueue engine and the host side, seen from the engine.
 
     ``queue_read``: rows of the virtqueues. ``error``: broken rings. ``event_idx``, ``indirect``,
-    ``in_order``: negotiated features. ``interrupt``: of an engine that has ``interrupts``.
+    ``in_order``: negotiated features, a bit for each function. ``interrupt``: of an engine that has
+    ``interrupts``. ``resetting``: functions in a device reset, for the ``control`` engine.
     """
 
-    def __init__(self, width: int, *, interrupts: bool = False):
+    def __init__(self, config: NicConfig, *, interrupts: bool = False, control: bool = False):
+        width, negotiated = config.width, In(config.functions)
         members = {
             "queue_read": Out(TableRead(16, QueueRow)),
             "error": Out(stream.Signature(QueueError)),
-            "event_idx": In(1),
-            "indirect": In(1),
-            "in_order": In(1),
+            "event_idx": negotiated,
+            "indirect": negotiated,
+            "in_order": negotiated,
             "read_client": Out(ReadClient(width)),
             "write_client": Out(WriteClient(width)),
         }
         if interrupts:
             members["interrupt"] = Out(stream.Signature(Interrupt))
+        if control:
+            members["resetting"] = In(config.functions)
         super().__init__(members)
 
 
@@ -109,15 +115,18 @@ class MemoryDrain(Signature):
 
 
 class FunctionStatus(Signature):
-    """What the management registers show of the guest function, seen from the host side.
+    """What the management registers show of a guest function, seen from the host side.
 
-    ``mac``: the port's address, raw bytes, for the device configuration.
+    ``mac``: the port's address, raw bytes, for the device configuration. ``reset_request``: the
+    driver resets the device; held until ``reset_done``.
     """
 
     def __init__(self):
         super().__init__(
             {
                 "mac": In(48),
+                "reset_request": Out(1),
+                "reset_done": In(1),
                 "reset_count": Out(32),
                 "status": Out(8),
                 "resetting": Out(1),

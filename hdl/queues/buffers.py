@@ -12,6 +12,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Completion, QueueErrorCause
+from hdl.ports.numbers import completion_queue
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -214,7 +215,7 @@ class CqBuffers(wiring.Component):
             kind.ring.eq(returns),
             kind.queue.eq(completion.queue),
             wait.wqe_ring.queue.eq(completion.queue),
-            wait.cq_ring.queue.eq(1 + cq),
+            wait.cq_ring.queue.eq(completion_queue(self._config, cq)),
             check.cq.eq(completion.cq),
             ring.function.eq(completion.function),
             ring.desc.eq(cq_row.desc),
@@ -258,7 +259,7 @@ class CqBuffers(wiring.Component):
             with m.State("WQE"):
                 m.d.comb += [
                     look.eq(1),
-                    self.queue_read.index.eq(1 + cq),
+                    self.queue_read.index.eq(completion_queue(self._config, cq)),
                     self.queue_read.enable.eq(1),
                 ]
                 m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
@@ -315,7 +316,7 @@ class CqBuffers(wiring.Component):
             answer.eq(Mux(check.poll, polls.o.payload.data, check.known)),
             job.request.function.eq(ring.function),
             job.request.qp.eq(check.cq),
-            job.request.queue.eq(1 + check.cq),
+            job.request.queue.eq(completion_queue(self._config, check.cq)),
             job.request.position.eq(check.position),
             job.request.known.eq(index),
             job.size_log2.eq(check.size_log2),

@@ -11,6 +11,7 @@ from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import Completion, DropQueue, Interrupt, QueueError, QueueErrorCause
+from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
@@ -42,7 +43,7 @@ class CqError(data.Struct):
     """A CQE of QP ``qp`` was lost: the CQ has no buffer for it, or is in error since then."""
 
     cq: 14
-    qp: 24
+    qp: 14
 
 
 class _Work(data.Struct):
@@ -106,8 +107,8 @@ class CompletionEngine(wiring.Component):
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "cq_program": In(TableProgram(14, CqRow)),
                 "used_program": In(TableProgram(16, 16)),
-                "event_idx": In(1),
-                "indirect": In(1),
+                "event_idx": In(config.functions),
+                "indirect": In(config.functions),
                 "idle": Out(1),
                 "completions": Out(COUNT),
                 "overflows": Out(COUNT),
@@ -174,7 +175,7 @@ class CompletionEngine(wiring.Component):
                 m.d.sync += [
                     lost_valid.eq(1),
                     lost.cq.eq(work.job.completion.cq),
-                    lost.qp.eq(work.job.completion.qp_num),
+                    lost.qp.eq(self._pair(work.job.completion)),
                     broken_valid.eq(broken.cause != QueueErrorCause.NONE),
                     broken.queue.eq(work.job.cq_ring.queue),
                 ]
@@ -361,6 +362,11 @@ class CompletionEngine(wiring.Component):
                     # One shot.
                     m.d.comb += tables.arm.eq(1)
                 returned()
+
+    def _pair(self, completion) -> Value:
+        """The card's number of the QP that the completion is of."""
+        owner = ordinal_of(self._config, completion.function)
+        return card_number(self._config, "qps", owner, completion.qp_num)
 
     def _cqe(self, m: Module, work: Signal, acts: _Acts) -> None:
         """The CQE is being written."""

@@ -1,6 +1,6 @@
 """The control queue: requests to the firmware's mailbox, responses back to the driver."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -18,6 +18,7 @@ from hdl.ports.jobs import (
     QueueError,
     QueueErrorCause,
 )
+from hdl.ports.numbers import card_number, function_of, number_in, ordinal_in
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -37,7 +38,7 @@ MAX_CHAIN = (1 << 32) - 1
 
 
 class _Queue(data.Struct):
-    """How far the control queue has been served."""
+    """How far a function's control queue has been served."""
 
     position: 16  # of the next chain
     known: 16  # avail index
@@ -60,18 +61,21 @@ class _Chain(data.Struct):
 
 
 class ControlEngine(wiring.Component):
-    """Takes one control request at a time from virtqueue 0, and returns it with its response.
+    """Takes one control request at a time from a control queue, and returns it with its response.
+
+    The functions with requests take turns. A request of one waits for that of another.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-3.1 to VR-3.5.
     Members, towards the mailbox: ``pending`` from the complete request to its response;
-    ``request_length`` (all readable bytes, at most 65535), ``writable_length``; ``request`` the
-    first 256 bytes as words, byte 0 in bits 7:0; ``response_length``, ``done`` (a cycle),
-    ``response`` read port (latency 1). Others: ``doorbell`` (of queue 0, always ready),
-    ``function``, ``queue_read``, ``queue_reset``, ``interrupt``, ``error``, ``idle``; ``requests``
-    counts those given to the firmware. ``queue_reset``: taken between requests; the queue starts
-    again at 0 (other queues' numbers are taken and ignored). A response longer than the driver's
-    buffers is cut; the used length says so. A request without a writable byte is returned with
-    length 0, the firmware does not see it.
+    ``function`` that asks; ``request_length`` (all readable bytes, at most 65535),
+    ``writable_length``; ``request`` the first 256 bytes as words, byte 0 in bits 7:0;
+    ``response_length``, ``done`` (a cycle), ``response`` read port (latency 1). Others:
+    ``doorbell`` (of a control queue, always ready), ``queue_read``, ``queue_reset``, ``interrupt``,
+    ``error``, ``idle``; ``resetting``: no request of these functions reaches the firmware any more;
+    ``requests`` counts those given to the firmware. ``queue_reset``: taken
+    between requests of its function; the queue starts again at 0 (other queues' numbers are taken
+    and ignored). A response longer than the driver's buffers is cut; the used length says so. A
+    request without a writable byte is returned with length 0, the firmware does not see it.
     Latency: three or four host reads from doorbell to ``pending``; the response one cycle per byte:
     control requests are rare. Errors: a broken ring stops the queue until it is reset.
     Reset: position 0, nothing pending.
@@ -82,8 +86,8 @@ class ControlEngine(wiring.Component):
         super().__init__(
             {
                 "doorbell": In(stream.Signature(Doorbell)),
-                "function": In(8),
                 "pending": Out(1),
+                "function": Out(8),
                 "request_length": Out(16),
                 "writable_length": Out(32),
                 "request": Out(TableWrite(6, 32)),
@@ -94,8 +98,9 @@ class ControlEngine(wiring.Component):
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(1),
-                "indirect": In(1),
+                "event_idx": In(config.functions),
+                "indirect": In(config.functions),
+                "resetting": In(config.functions),
                 "idle": Out(1),
                 "requests": Out(COUNT),
                 "read_client": Out(ReadClient(config.width)),
@@ -106,15 +111,22 @@ class ControlEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._connect(m)
-        row, queue, chain, pending = self.queue_read.row, Signal(_Queue), Signal(_Chain), Signal()
+        config = self._config
+        row, chain, pending = self.queue_read.row, Signal(_Chain), Signal()
+        queues = Array(Signal(_Queue, name=f"queue{n}") for n in range(config.functions))
+        turn = Signal(range(config.functions))  # the ordinal of the function that is served
+        queue = queues[turn]
+        number = Signal(16)  # of its control queue
         ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
         element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
         m.d.comb += [
             self.doorbell.ready.eq(1),
-            self.queue_read.index.eq(CONTROL_QUEUE),
+            self.function.eq(function_of(turn)),
+            number.eq(card_number(config, "queues", turn, Const(CONTROL_QUEUE, 16))),
+            self.queue_read.index.eq(number),
             ring.event_idx.eq(self.event_idx),
             ring.i.payload.function.eq(self.function),
-            ring.i.payload.queue.eq(CONTROL_QUEUE),
+            ring.i.payload.queue.eq(number),
             ring.i.payload.row.eq(row),
             ring.i.payload.position.eq(queue.position),
             ring.i.payload.known.eq(queue.known),
@@ -136,39 +148,40 @@ class ControlEngine(wiring.Component):
             used.i.payload.ring.driver.eq(row.driver),
             used.i.payload.ring.device.eq(row.device),
             used.i.payload.ring.vector.eq(row.vector),
-            used.i.payload.ring.queue.eq(CONTROL_QUEUE),
+            used.i.payload.ring.queue.eq(number),
             used.i.payload.index.eq(queue.used_index),
             used.i.payload.head.eq(chain.head),
             used.i.payload.length.eq(writer.written),
             used.i.payload.notify.eq(row.vector != NO_VECTOR),
             self.pending.eq(pending),
-            self.error.payload.queue.eq(CONTROL_QUEUE),
+            self.error.payload.queue.eq(number),
             self.error.payload.cause.eq(chain.cause),
         ]
         self._split(m, chain)
         self._request_words(m, chain)
         with m.If(self.error.ready):
             m.d.sync += self.error.valid.eq(0)
-        # Others are dropped while a request is with the firmware: that may be what it asks for.
-        own_reset = self.queue_reset.payload.queue == CONTROL_QUEUE
-        m.d.comb += self.queue_reset.ready.eq(~own_reset)
+        in_reset = self._resets(m, queues, turn)
+        wanted = Signal(config.functions)
+        m.d.comb += [
+            wanted[n].eq(one.wake & ~one.stopped & ~self.resetting[n])
+            for n, one in enumerate(queues)
+        ]
         with m.FSM(name="state"):
-            # IDLE: waits for a doorbell, or forgets the queue that is reset; ends with a doorbell.
+            # IDLE: waits for a doorbell of the function whose turn it is, or forgets its queue that
+            # is reset; ends with a doorbell.
             with m.State("IDLE"):
-                m.d.comb += self.idle.eq((~queue.wake | queue.stopped) & ~output.o.valid)
-                with m.If(self.queue_reset.valid & own_reset):
+                m.d.comb += self.idle.eq((wanted == 0) & ~output.o.valid)
+                with m.If(in_reset):
                     m.d.comb += self.queue_reset.ready.eq(1)
-                    m.d.sync += [
-                        queue.position.eq(0),
-                        queue.known.eq(0),
-                        queue.used_index.eq(0),
-                        queue.stopped.eq(0),
-                        queue.wake.eq(0),
-                    ]
-                with m.Elif(queue.wake & ~queue.stopped & ~self.error.valid):
+                with m.Elif(self.error.valid):
+                    pass  # its queue is that of this turn
+                with m.Elif(wanted.bit_select(turn, 1)):
                     m.d.comb += self.queue_read.enable.eq(1)
                     m.d.sync += queue.wake.eq(0)
                     m.next = "RING"
+                with m.Elif(wanted != 0):
+                    m.d.sync += turn.eq(self._after(turn))
             # RING: asks for the next chain; ends when the ring takes that.
             with m.State("RING"):
                 m.d.comb += ring.i.valid.eq(1)
@@ -189,10 +202,27 @@ class ControlEngine(wiring.Component):
                         m.next = "ERROR"
                     with m.Else():
                         m.next = "IDLE"
-            self._serve(m, queue, chain, pending)
+            self._serve(m, queue, chain, pending, turn)
         with m.If(self.doorbell.valid):
-            m.d.sync += queue.wake.eq(1)
+            m.d.sync += queues[ordinal_in(config, "queues", self.doorbell.payload.queue)].wake.eq(1)
         return m
+
+    def _after(self, turn: Signal) -> Value:
+        """The function whose turn is next."""
+        return Mux(turn == self._config.functions - 1, 0, turn + 1)
+
+    def _resets(self, m: Module, queues: Array, turn: Signal) -> Value:
+        """Forgets a control queue that is reset. Returns whether it is that of the function whose
+        turn it is, which waits for the end of a request. Others are reset while a request is with
+        the firmware: that may be what it asks for."""
+        reset, config = self.queue_reset, self._config
+        owner = ordinal_in(config, "queues", reset.payload.queue)
+        is_control = number_in(config, "queues", reset.payload.queue) == CONTROL_QUEUE
+        own = is_control & (owner == turn)
+        m.d.comb += reset.ready.eq(~own)
+        with m.If(reset.valid & reset.ready & is_control):
+            m.d.sync += queues[owner].eq(0)
+        return reset.valid & own
 
     def _connect(self, m: Module) -> None:
         """Connects the parts to the host."""
@@ -287,7 +317,7 @@ class ControlEngine(wiring.Component):
             ):
                 m.d.sync += chain.cause.eq(element.cause)
 
-    def _serve(self, m: Module, queue, chain, pending: Signal) -> None:
+    def _serve(self, m: Module, queue, chain, pending: Signal, turn: Signal) -> None:
         """From a chain to its return."""
         walker, writer, used = m.submodules.walker, m.submodules.writer, m.submodules.used
         # WALK: starts the walk along the chain; ends when the walker takes it.
@@ -303,11 +333,14 @@ class ControlEngine(wiring.Component):
             ]
             with m.If(walker.i.ready):
                 m.next = "FETCH"
-        # FETCH: waits until request and buffers are known; ends with the request.
+        # FETCH: waits until request and buffers are known; ends with the request. Nobody waits for
+        # one whose function is in reset by now.
         with m.State("FETCH"):
             m.d.sync += self.writable_length.eq(writer.total)
             with m.If(chain.done & chain.element_done):
-                with m.If(chain.cause != QueueErrorCause.NONE):
+                with m.If(self.resetting.bit_select(turn, 1)):
+                    m.next = "IDLE"
+                with m.Elif(chain.cause != QueueErrorCause.NONE):
                     m.next = "ERROR"
                 with m.Elif(writer.total == 0):
                     m.next = "RETURN"
@@ -330,13 +363,14 @@ class ControlEngine(wiring.Component):
             m.d.comb += used.i.valid.eq(1)
             with m.If(used.i.ready):
                 m.next = "RETURNED"
-        # RETURNED: waits until the driver can see it; ends then.
+        # RETURNED: waits until the driver can see it; ends then. Another function goes first now.
         with m.State("RETURNED"):
             with m.If(used.done):
                 m.d.sync += [
                     queue.used_index.eq(queue.used_index + 1),
                     queue.position.eq(queue.position + 1),
                     queue.wake.eq(1),
+                    turn.eq(self._after(turn)),
                 ]
                 m.next = "IDLE"
         # ERROR: stops the queue and tells why; one cycle.

@@ -4,13 +4,14 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi.virtio_rdma import CONTROL_QUEUE
+from hdl.abi.virtio_rdma import CONTROL_QUEUE, GSI_QP_INDEX
 from hdl.common.activation import activation_layout
 from hdl.common.count import COUNT, increment
 from hdl.common.fork import StreamFork
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, Doorbell
+from hdl.ports.numbers import card_number, number_in, ordinal_in
 
 __all__ = ["DoorbellRouter", "FLAG_DOORBELL", "FLAG_NEXT"]
 
@@ -22,12 +23,12 @@ class DoorbellRouter(wiring.Component):
     """Routes doorbells; every output is always accepted in the end, so every doorbell is.
 
     Spec: virtio-rdma VR-1.2 (queue numbers), Virtio 1.2, 2.9 (NOTIFICATION_DATA).
-    Members: ``i``; ``control`` (queue 0); ``send`` (a send queue: QP, flags DOORBELL and NEXT, the
-    avail index as data); ``receive`` (a receive queue: QP with ``receive_flags``); doorbells of
-    completion queues go nowhere: their buffers are looked for when they are needed. ``ahead``: the
-    same as ``receive``, to fetch receive WQEs ahead.
+    Members: ``i``; ``control`` (queue 0 of a function); ``send`` (a send queue: QP, flags DOORBELL
+    and NEXT, the avail index as data); ``receive`` (a receive queue: QP with ``receive_flags``);
+    doorbells of completion queues go nowhere: their buffers are looked for when they are needed.
+    ``ahead``: the same as ``receive``, to fetch receive WQEs ahead.
     Latency: 1 cycle, 2 to ``ahead``. Throughput: a doorbell per two cycles.
-    Errors: ``drops`` counts doorbells of queues that do not exist and of queue pair 0.
+    Errors: ``drops`` counts doorbells of queues that do not exist and of pair 0 of a function.
     """
 
     def __init__(self, *, config: NicConfig, receive_flags: int = 1):
@@ -47,7 +48,8 @@ class DoorbellRouter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        first = self._config.sq_queue(0)
+        config = self._config
+        first = config.sq_queue(0)
         m.submodules.fork = fork = StreamFork(shape=Activation, outputs=2)
         connect(m, fork.o0, flipped(self.receive))
         # Its ``ready`` comes late.
@@ -56,15 +58,16 @@ class DoorbellRouter(wiring.Component):
         connect(m, register.o, flipped(self.ahead))
         held = Signal(Doorbell, reset_less=True)
         waiting = Signal()
-        pair = Signal(16, reset_less=True)
+        receives = Signal(reset_less=True)
+        qp = Signal(14, reset_less=True)
         is_control, is_completion, is_nothing = Signal(), Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),
             self.control.payload.eq(held),
-            self.send.payload.qp.eq(pair >> 1),
+            self.send.payload.qp.eq(qp),
             self.send.payload.flags.eq(FLAG_DOORBELL | Mux(held.has_next, FLAG_NEXT, 0)),
             self.send.payload.data.eq(held.next),
-            fork.i.payload.qp.eq(pair >> 1),
+            fork.i.payload.qp.eq(qp),
             fork.i.payload.flags.eq(self._flags),
         ]
         gone = Signal()
@@ -76,19 +79,26 @@ class DoorbellRouter(wiring.Component):
             m.d.comb += gone.eq(1)
             with m.If(waiting):
                 increment(m, self.drops)
-        with m.Elif(pair[0]):
+        with m.Elif(receives):
             m.d.comb += [fork.i.valid.eq(waiting), gone.eq(fork.i.ready)]
         with m.Else():
             m.d.comb += [self.send.valid.eq(waiting), gone.eq(self.send.ready)]
         with m.If(~waiting):
-            queue = self.i.payload.queue
+            queue = number_in(config, "queues", self.i.payload.queue)
+            ordinal = ordinal_in(config, "queues", self.i.payload.queue)
+            nth = queue - first
             m.d.sync += [
                 held.eq(self.i.payload),
                 waiting.eq(self.i.valid),
-                pair.eq(queue - first),
+                receives.eq(nth[0]),
+                qp.eq(card_number(config, "qps", ordinal, nth[1:])),
                 is_control.eq(queue == CONTROL_QUEUE),
                 is_completion.eq(queue < first),
-                is_nothing.eq((queue >= self._config.queues) | (queue < first + 2)),
+                is_nothing.eq(
+                    (queue >= config.guest.queues)
+                    | (queue < config.sq_queue(GSI_QP_INDEX))
+                    | ((self.i.payload.queue >> len(queue) + config.ordinal_bits) != 0)
+                ),
             ]
         with m.Elif(gone):
             m.d.sync += waiting.eq(0)

@@ -15,8 +15,8 @@ class QueueDrops(wiring.Component):
 
     Spec: Virtio 1.2, 2.6.1 (queue reset); virtio-rdma VR-3.31 (DESTROY_QP).
     Members: ``reset`` In, queues that the driver resets; ``drop`` In, queues that the firmware
-    drops: ready when it is done. ``o0`` .. Out,
-    one for each engine, which takes it when nothing of the queue is under way in it and nothing is
+    drops: ready when it is done. ``o0`` .. Out, one
+    for each engine, which takes it when nothing of the queue is under way in it and nothing is
     kept that was read ahead.
     After a reset the ring starts again at 0. After a drop (``keep_index``) both ring indices go on
     where they are. That is the only difference.
@@ -37,9 +37,7 @@ class QueueDrops(wiring.Component):
         for n in range(self._engines):
             wiring.connect(m, getattr(fork, f"o{n}"), wiring.flipped(getattr(self, f"o{n}")))
         busy, by_firmware = Signal(), Signal()
-        done = (
-            Signal()
-        )  # all engines have taken it: that is known late, so it is told a cycle later
+        done = Signal()  # all engines have taken it: that is known late, so it counts a cycle later
         dropped = Signal(DropQueue, reset_less=True)
         m.d.sync += done.eq(fork.done)
         with m.If(~busy & ~done):

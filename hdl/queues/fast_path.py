@@ -56,7 +56,7 @@ class FastPath(wiring.Component):
             "read_client1": read,
             "read_client2": read,
         }
-        send_only = {"in_order": In(1), "line": In(stream.Signature(WQE_LINE_BITS))}
+        send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
         super().__init__(members | ({} if receive else send_only))
 
     def elaborate(self, platform):

@@ -13,6 +13,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import FetchRequest
+from hdl.ports.numbers import of_function
 
 from .flow import ReadFlow
 from .types import DESC_BYTES, RING_OFFSET, FastPathJob, FlowRead, HeadFound
@@ -70,7 +71,7 @@ class RingHeads(wiring.Component):
                 "i": In(stream.Signature(FastPathJob)),
                 "o": Out(stream.Signature(HeadFound)),
                 "flush": In(1),
-                "in_order": In(1),
+                "in_order": In(config.functions),
                 "guess": Out(stream.Signature(FlowRead)),
                 "read_client": Out(ReadClient(config.width)),
             }
@@ -127,6 +128,7 @@ class RingHeads(wiring.Component):
         filling, guessing = Signal(range(self._depth + 1)), Signal()
         base, guess = Signal(16, reset_less=True), Signal(16)
         fills = jobs.i.valid & jobs.i.payload.fill
+        in_order = of_function(self._config, self.in_order, request.function)
         m.d.sync += filling.eq(filling + fills - filled)
         m.d.comb += [
             index.eq(request.qp[:bits]),
@@ -144,7 +146,7 @@ class RingHeads(wiring.Component):
             self.guess.payload.addr.eq(job.desc),
             self.guess.payload.offset.eq(DESC_BYTES * guess),
             self.guess.payload.length.eq(DESC_BYTES),
-            self.guess.valid.eq(self.in_order & guessing & jobs.i.valid),
+            self.guess.valid.eq(in_order & guessing & jobs.i.valid),
             jobs.i.payload.guess.eq(guess),
             jobs.i.payload.guessed.eq(self.guess.valid & self.guess.ready),
             flow.i.payload.function.eq(request.function),

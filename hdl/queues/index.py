@@ -8,6 +8,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
+from hdl.ports.numbers import of_function
 
 from .read import block_answer
 from .types import INDEX_OFFSET, BlockRead, avail_event
@@ -48,12 +49,12 @@ class AvailIndex(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig, stream_id: int = STREAM_DATA):
-        self._stream_id = stream_id
+        self._config, self._stream_id = config, stream_id
         super().__init__(
             {
                 "i": In(stream.Signature(IndexJob)),
                 "o": Out(stream.Signature(IndexResult)),
-                "event_idx": In(1),
+                "event_idx": In(config.functions),
                 "block": Out(stream.Signature(BlockRead)),
                 "block_data": In(stream.Signature(block_answer(64))),
                 "write_client": Out(WriteClient(config.width)),
@@ -123,7 +124,7 @@ class AvailIndex(wiring.Component):
                     answer(FetchStatus.QUEUE_ERROR, QueueErrorCause.AVAIL_INDEX)
                 with m.Elif(ahead != 0):
                     answer(FetchStatus.OK)
-                with m.Elif(self.event_idx & ~announced):
+                with m.Elif(of_function(self._config, self.event_idx, job.function) & ~announced):
                     add_low(m, addr, carry, job.device, event_offset)
                     m.next = "EVENT"
                 with m.Else():

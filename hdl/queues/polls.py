@@ -9,6 +9,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchRequest, FetchStatus, QueueErrorCause, SendFetched
+from hdl.ports.numbers import of_function
 from hdl.ports.rows import QueueRow
 
 from .flow import ReadFlow
@@ -75,7 +76,10 @@ class Polls(wiring.Component):
             "read_client": Out(ReadClient(config.width)),
         }
         if notify:
-            members |= {"event_idx": In(1), "write_client": Out(WriteClient(config.width))}
+            members |= {
+                "event_idx": In(config.functions),
+                "write_client": Out(WriteClient(config.width)),
+            }
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -148,7 +152,8 @@ class Polls(wiring.Component):
                 m.d.comb += give.eq(1)
                 if self._notify:
                     add_low(m, addr, carry, job.device, event_offset)
-                    with m.If(self.event_idx & job.enabled & empty):
+                    wanted = of_function(config, self.event_idx, job.function)
+                    with m.If(wanted & job.enabled & empty):
                         m.d.comb += give.eq(0)
                         m.next = "EVENT"
                 with m.If(given):

@@ -1,4 +1,4 @@
-"""The virtqueues of a guest function: everything between doorbells, rings and decoded WQEs."""
+"""The virtqueues of the guest functions: everything between doorbells, rings and decoded WQEs."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream, wiring
@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.activation import activation_layout
 from hdl.common.count import COUNT
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
 from hdl.csr.mailbox import MailboxPort
 from hdl.ports.boxes import EnginePort, LinesPort, RecvFetchPort, SendFetchPort
@@ -43,20 +43,19 @@ class Queues(wiring.Component):
     ``doorbell`` In; ``doorbell_send``, ``doorbell_receive`` Out to the transport. ``send_fetch``,
     ``recv_fetch`` In: decoded WQEs for the transport; ``send_lines``, ``recv_lines`` In: their
     SGEs and inline bytes for the memory box. ``completions`` In: WQEs that are finished; ``lost``
-    Out: QP numbers whose CQE was lost, as a CQ had no buffer. ``mailbox``: control requests to the
+    Out: QPs whose CQE was lost, as a CQ had no buffer. ``mailbox``: control requests to the
     firmware. ``command``, ``cq_rows``, ``used_indices`` In: the firmware's. ``counts``: by name.
     Reset: see the engines.
     """
 
     def __init__(self, *, config: NicConfig, receive_flags: int):
         self._config, self._receive_flags = config, receive_flags
-        width = config.width
         super().__init__(
             {
-                "recv": Out(EnginePort(width)),
-                "send": Out(EnginePort(width)),
-                "completion": Out(EnginePort(width, interrupts=True)),
-                "control": Out(EnginePort(width, interrupts=True)),
+                "recv": Out(EnginePort(config)),
+                "send": Out(EnginePort(config)),
+                "completion": Out(EnginePort(config, interrupts=True)),
+                "control": Out(EnginePort(config, interrupts=True, control=True)),
                 "doorbell": In(stream.Signature(Doorbell)),
                 "queue_reset": In(stream.Signature(16)),
                 "doorbell_send": Out(stream.Signature(activation_layout(16))),
@@ -66,7 +65,7 @@ class Queues(wiring.Component):
                 "send_lines": In(LinesPort()),
                 "recv_lines": In(LinesPort()),
                 "completions": In(stream.Signature(Completion)),
-                "lost": Out(stream.Signature(24)),
+                "lost": Out(stream.Signature(14)),
                 "mailbox": Out(MailboxPort()),
                 "command": In(QueueCommands()),
                 "cq_rows": In(TableProgram(14, CqRow)),
@@ -136,8 +135,8 @@ class Queues(wiring.Component):
         connect(m, control.request, flipped(mailbox.request))
         connect(m, control.response, flipped(mailbox.response))
         m.d.comb += [
-            control.function.eq(FUNCTION_RDMA),
             mailbox.pending.eq(control.pending),
+            mailbox.function.eq(control.function),
             mailbox.request_length.eq(control.request_length),
             mailbox.writable_length.eq(control.writable_length),
             control.response_length.eq(mailbox.response_length),
@@ -155,6 +154,6 @@ class Queues(wiring.Component):
             for member in ("queue_read", "error", "read_client", "write_client", "interrupt"):
                 if member in engine.signature.members:
                     connect(m, getattr(engine, member), flipped(getattr(port, member)))
-            for feature in ("event_idx", "indirect", "in_order"):
-                if feature in engine.signature.members:
-                    m.d.comb += getattr(engine, feature).eq(getattr(port, feature))
+            for state in ("event_idx", "indirect", "in_order", "resetting"):
+                if state in engine.signature.members:
+                    m.d.comb += getattr(engine, state).eq(getattr(port, state))

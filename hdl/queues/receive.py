@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     Activation,
@@ -42,8 +42,7 @@ class RecvFetch(wiring.Component):
     RecvReclaim, RecvSinks, RecvPath (from a position to a WQE in its line), RecvLines.
 
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1, VR-4.2.
-    Parameters: ``depth``: WQEs on their way in each stage of the path; ``function``: of the queues
-    whose doorbells come.
+    Parameters: ``depth``: WQEs on their way in each stage of the path.
     Members: as SendFetch, without ``release`` and ``in_order``. ``req``, ``rsp``: receive WQEs;
     ``sink_req``, ``sink_rsp``: sinks of READs. ``upcoming``: a request for this source is about to
     come. ``doorbell``: a receive queue was notified (flags mean nothing). ``reported``: READs that
@@ -60,8 +59,8 @@ class RecvFetch(wiring.Component):
     Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int = 32, function: int = FUNCTION_RDMA):
-        self._config, self._depth, self._function = config, depth, function
+    def __init__(self, *, config: NicConfig, depth: int = 32):
+        self._config, self._depth = config, depth
         super().__init__(
             {
                 "req": In(stream.Signature(RecvRequest)),
@@ -77,8 +76,8 @@ class RecvFetch(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(1),
-                "indirect": In(1),
+                "event_idx": In(config.functions),
+                "indirect": In(config.functions),
                 "reported": In(SinksReported()),
                 "idle": Out(1),
                 "read_client": Out(ReadClient(config.width)),
@@ -92,7 +91,7 @@ class RecvFetch(wiring.Component):
         m.submodules.path = path = RecvPath(config=config, depth=self._depth)
         m.submodules.lines = lines = RecvLines(lines=config.recv_lines)
         m.submodules.sources = sources = RecvSources(config=config)
-        m.submodules.prefetch = prefetch = RecvPrefetch(config=config, function=self._function)
+        m.submodules.prefetch = prefetch = RecvPrefetch(config=config)
         m.submodules.answers = answers = RecvAnswers(config=config)
         m.submodules.reclaim = reclaim = RecvReclaim(config=config)
         m.submodules.sinks = sinks = RecvSinks(config=config)

@@ -88,7 +88,7 @@ class RecvAnswers(wiring.Component):
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "error": Out(stream.Signature(QueueError)),
-                "event_idx": In(1),
+                "event_idx": In(config.functions),
                 "stop": In(1),
                 "stopped": In(16),
                 "access": Out(SourceAccess()),

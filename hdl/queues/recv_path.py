@@ -70,7 +70,7 @@ class RecvPath(wiring.Component):
                 "slot_enable": In(1),
                 "slot_data": Out(128),
                 "flush": In(1),
-                "indirect": In(1),
+                "indirect": In(config.functions),
                 "read_client": Out(ReadClient(config.width)),
             }
         )

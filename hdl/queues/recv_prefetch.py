@@ -10,6 +10,7 @@ from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, Activation
+from hdl.ports.numbers import function_of, ordinal_in
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableWrite
 
@@ -61,7 +62,6 @@ class RecvPrefetch(wiring.Component):
     WQEs are asked for, the avail index is read, without ``avail_event``. docs/queues.md says how
     many lines a source gets.
 
-    Parameters: ``function``: of the sources whose notifications come.
     Members: ``demand``: taken when its fetch has begun; ``starved`` (a cycle): there is no line for
     it. ``access``: of the rows (SourceRow). ``link``, ``own``: lines that are added to lists.
     ``job``: WQEs to fetch, each into a line; taken in a cycle of ``room`` only. ``spare`` with
@@ -73,8 +73,8 @@ class RecvPrefetch(wiring.Component):
     Errors: none; a broken ring is found when the WQE is demanded. Reset: no source is on the list.
     """
 
-    def __init__(self, *, config: NicConfig, function: int):
-        self._config, self._function = config, function
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "doorbell": In(stream.Signature(Activation)),
@@ -174,7 +174,7 @@ class RecvPrefetch(wiring.Component):
         ]
         for request in (job.request, poll.request):
             m.d.comb += [
-                request.function.eq(self._function),
+                request.function.eq(function_of(ordinal_in(self._config, "qps", turn.pair))),
                 request.qp.eq(turn.pair),
                 request.queue.eq(number),
                 request.position.eq(position),

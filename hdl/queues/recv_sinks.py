@@ -16,6 +16,7 @@ from hdl.ports.jobs import (
     SinksReported,
     WqeRead,
 )
+from hdl.ports.numbers import send_queue
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
@@ -148,7 +149,7 @@ class RecvSinks(wiring.Component):
             with m.State("LOAD"):
                 m.d.comb += [self.tag.enable.eq(1), self.queue_read.enable.eq(1)]
                 with m.If(request.send):
-                    m.d.comb += queue.eq((request.qp << 1) + self._config.sq_queue(0))
+                    m.d.comb += queue.eq(send_queue(self._config, request.qp))
                 m.d.sync += request.queue.eq(queue)
                 m.next = "REPORTED"
             # REPORTED: answers with a sink that was reported, while the tag of the line is

@@ -1,12 +1,13 @@
 """The table of receive sources: what has been fetched of each, and who works on it."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.numbers import number_in, ordinal_in, receive_queue
 from hdl.ports.rows import QueueRow, SourceKind
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -22,14 +23,16 @@ def has_queue(source) -> Value:
 
 
 def queue_of(config: NicConfig, number: Value) -> Value:
-    """The virtqueue of receive source ``number``, 16 bits."""
-    return (config.rq_queue(0) + (number << 1))[:16]
+    """The virtqueue of receive source ``number``."""
+    return receive_queue(config, number)
 
 
 def place_of(config: NicConfig, queue: Value) -> Value:
     """The place of virtqueue ``queue`` among those of all QPs, where receive source ``number`` has
-    ``Cat(1, number)``; any other is not a source's."""
-    return (queue - config.sq_queue(0))[:16]
+    ``Cat(1, number)``; any other is not a source's, and one with bit 15 no QP's."""
+    nth = number_in(config, "queues", queue) - config.sq_queue(0)
+    place = Cat(nth[: config.number_bits["qps"] + 1], ordinal_in(config, "queues", queue))
+    return Cat(place, Const(0, 15 - len(place)), nth[-1])
 
 
 class SourceRow(data.Struct):

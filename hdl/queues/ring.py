@@ -37,7 +37,7 @@ class AvailRing(wiring.Component):
             {
                 "i": In(stream.Signature(RingJob)),
                 "o": Out(stream.Signature(RingResult)),
-                "event_idx": In(1),
+                "event_idx": In(config.functions),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }

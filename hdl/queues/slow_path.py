@@ -57,7 +57,7 @@ class SlowPath(wiring.Component):
                 "i": In(stream.Signature(ChainWqe)),
                 "slot": Out(stream.Signature(Slot)),
                 "o": Out(stream.Signature(WqeFound)),
-                "indirect": In(1),
+                "indirect": In(config.functions),
                 "read_client0": read,
                 "read_client1": read,
             }

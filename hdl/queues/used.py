@@ -9,6 +9,7 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
+from hdl.ports.numbers import of_function
 
 from .read import BlockReader
 from .types import INDEX_OFFSET, UsedRing, used_element, used_event
@@ -44,7 +45,7 @@ class UsedWriter(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig, stream_id: int = STREAM_DATA):
-        self._width, self._stream_id = config.width, stream_id
+        self._config, self._width, self._stream_id = config, config.width, stream_id
         super().__init__(
             {
                 "i": In(stream.Signature(UsedJob)),
@@ -52,7 +53,7 @@ class UsedWriter(wiring.Component):
                 "raised": Out(1),
                 "interrupt": Out(stream.Signature(Interrupt)),
                 "accepted": In(1),
-                "event_idx": In(1),
+                "event_idx": In(config.functions),
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
@@ -83,8 +84,9 @@ class UsedWriter(wiring.Component):
         ]
         current = Signal(16)
         quiet = Signal()
+        event_idx = of_function(self._config, self.event_idx, job.function)
         m.d.comb += current.eq(reader.o.payload.data[:16])
-        with m.If(self.event_idx):
+        with m.If(event_idx):
             # The index went from ``index`` to ``index + 1``: only that step can pass used_event.
             m.d.comb += quiet.eq(current != job.index)
         with m.Else():
@@ -100,7 +102,7 @@ class UsedWriter(wiring.Component):
                 with m.If(self.i.valid):
                     m.next = "PLACE"
             with m.State("PLACE"):
-                m.d.sync += event.eq(Mux(self.event_idx, used_event(ring.size_log2), 0))
+                m.d.sync += event.eq(Mux(event_idx, used_event(ring.size_log2), 0))
                 add_low(m, addr, carry, ring.device, used_element(slot))
                 add_low(m, index_addr, index_carry, ring.device, Const(INDEX_OFFSET, OFFSET_BITS))
                 m.next = "ADDRESS"

@@ -10,6 +10,7 @@ from hdl.common.address import add_high, add_low
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
+from hdl.ports.numbers import of_function
 
 from .read import BlockReader
 from .types import DESC_BYTES, ChainJob, Segment
@@ -56,12 +57,12 @@ class Walker(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._width = config.width
+        self._config, self._width = config, config.width
         super().__init__(
             {
                 "i": In(stream.Signature(ChainJob)),
                 "o": Out(stream.Signature(Segment)),
-                "indirect": In(1),
+                "indirect": In(config.functions),
                 "read_client": Out(ReadClient(self._width)),
             }
         )
@@ -207,7 +208,7 @@ class Walker(wiring.Component):
         with m.If(indirect):
             # WRITE is ignored here (2.7.5.3.2).
             with m.If(
-                ~self.indirect
+                ~of_function(self._config, self.indirect, walk.job.function)
                 | walk.inside
                 | ((flags & DescFlags.NEXT) != 0)
                 | (desc.len[:4] != 0)

@@ -16,6 +16,7 @@ from hdl.ports.jobs import (
     ScatterKind,
     SinkRequest,
 )
+from hdl.ports.numbers import send_queue
 from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
 from hdl.wire.opcodes import Kind
@@ -214,7 +215,7 @@ class Completer(wiring.Component):
                 s.work.eq(taken),
                 s.ack.eq(taken.ack),
                 s.said.eq(response_now),
-                s.owes.eq(~taken.finish),
+                s.job_pending.eq(~taken.finish),
                 packet.eq(~taken.finish),
                 s.changed.eq(0),
                 s.more.eq(0),
@@ -278,7 +279,7 @@ class Completer(wiring.Component):
             ends = is_sum(facts.offset, length, s.oldest.entry.length)
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
-            m.d.sync += [s.owes.eq(0), s.kind.eq(self._discard(s))]
+            m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
             with m.If((said.first == s.ack.read_begun) | ~(owes_last | owes_more)):
                 m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
@@ -325,8 +326,8 @@ class Completer(wiring.Component):
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
-            m.d.sync += s.owes.eq(0)
-            with m.If(s.owes):
+            m.d.sync += s.job_pending.eq(0)
+            with m.If(s.job_pending):
                 m.d.sync += s.kind.eq(self._discard(s))
                 m.next = "JOB"
             with m.Else():
@@ -342,7 +343,7 @@ class Completer(wiring.Component):
                     m.d.sync += [s.changed.eq(1), due.pop.eq(1), due.wake.eq(1)]
                     m.d.sync += s.pop.qp.eq(s.work.qp)
                     with m.If(~is_data(s)):
-                        m.d.sync += s.owes.eq(0)
+                        m.d.sync += s.job_pending.eq(0)
                 with m.Elif(s.placed):
                     m.d.sync += [
                         s.ack.psn.eq(s.said.next_psn),
@@ -364,12 +365,12 @@ class Completer(wiring.Component):
                         s.kind.eq(ScatterKind.NONE),
                     ]
                     m.next = "HEAD"
-                with m.Elif(s.owes):
+                with m.Elif(s.job_pending):
                     m.next = "END"
                 with m.Else():
                     m.d.comb += self.ending.eq(1)
                     m.next = "IDLE"
-            m.d.comb += sink.next.eq(~s.more & ~s.owes)
+            m.d.comb += sink.next.eq(~s.more & ~s.job_pending)
 
     @staticmethod
     def _finish(m, s):
@@ -443,5 +444,4 @@ class Completer(wiring.Component):
             pending.line.eq(s.kind == ScatterKind.LINE),
         ]
         drive_job(m, s, self.job.payload)
-        send_queue = (s.work.qp << 1) + self._config.sq_queue(0)
-        drive_effects(m, s, pending.effects, send_queue)
+        drive_effects(m, s, pending.effects, send_queue(self._config, s.work.qp))

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest
+from hdl.ports.numbers import send_queue
 
 from .fetch_turn import BATCH
 
@@ -46,7 +47,7 @@ class FetchRequests(wiring.Component):
             self.busy.eq((left != 0) | poll),
             self.o.valid.eq(self.busy),
             request.qp.eq(qp),
-            request.queue.eq(self._config.sq_queue(0) + (qp << 1)),
+            request.queue.eq(send_queue(self._config, qp)),
             request.position.eq(Mux(left != 0, position, request.known)),
         ]
         with m.If(self.o.ready):

@@ -3,12 +3,12 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hdl.common.count import COUNT, increment
 from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
+from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.operations import decode_packet
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
 from hdl.ports.tables import TableRead, TableWrite
@@ -96,13 +96,15 @@ class Intake(wiring.Component):
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet
         in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
-        cause_now = drop_cause(m, work, ack)
+        cause_now = drop_cause(m, self._config, work, ack)
         arriving = decode_packet(m, self.header.payload.opcode, name="arriving")
         responds = Signal()  # the packet is a READ response
         with m.If(self.header.ready):
             m.d.sync += responds.eq(arriving.kind == Kind.READ_RESPONSE)
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
-        pair = self.header.payload.dest_qp[: ceil_log2(self._config.qps)]
+        config, header = self._config, self.header.payload
+        owner = ordinal_of(config, header.function)
+        pair = card_number(config, "qps", owner, header.dest_qp)
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later
         # ones replace what has been read.
         index, waits = Signal(14), Signal()

@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data
 
 from hdl.common.sums import wide_difference
+from hdl.config import NicConfig
+from hdl.ports.numbers import number_in
 from hdl.ports.operations import packet_serves
 from hdl.ports.rows import QpAck, QpState
 
@@ -13,7 +15,7 @@ from .segment import PSN_BLOCK
 __all__ = ["drop_cause", "supersedes"]
 
 
-def drop_cause(m: Module, work: ResponderWork, ack: QpAck) -> data.View:
+def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) -> data.View:
     """The first reason for which the packet is not this QP's, or none (IBTA vol 1, 9.6.1)."""
     header, cfg, rx = work.header, work.cfg, work.rx
     cause = Signal(Events, name="drop_now")
@@ -21,7 +23,7 @@ def drop_cause(m: Module, work: ResponderWork, ack: QpAck) -> data.View:
         (cfg.state == QpState.RTS) | (cfg.state == QpState.SQD) | (cfg.state == QpState.SQE)
     )
     ready = ready_to_send | ((cfg.state == QpState.RTR) & ~work.operation.response)
-    with m.If((cfg.qpn != header.dest_qp) | (work.qp == 0)):
+    with m.If((cfg.qpn != header.dest_qp) | (number_in(config, "qps", work.qp) == 0)):
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):
         m.d.comb += cause.wrong_function.eq(1)

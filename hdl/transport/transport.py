@@ -3,7 +3,6 @@
 from amaranth.hdl import Cat, Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import ceil_log2
 
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.arbiter import StreamArbiter
@@ -62,7 +61,7 @@ class Transport(wiring.Component):
             {
                 "doorbell_send": In(stream.Signature(activation_layout(16))),
                 "doorbell_receive": In(stream.Signature(Activation)),
-                "lost": In(stream.Signature(24)),
+                "lost": In(stream.Signature(14)),
                 "send_fetch": Out(SendFetchPort()),
                 "recv_fetch": Out(RecvFetchPort()),
                 "tx": Out(TxPort()),
@@ -172,7 +171,7 @@ class Transport(wiring.Component):
         m.d.comb += [
             # A CQ that overflows breaks the QPs whose completions are lost.
             poke["lost"].valid.eq(self.lost.valid),
-            poke["lost"].payload.qp.eq(self.lost.payload[: ceil_log2(self._config.qps)]),
+            poke["lost"].payload.qp.eq(self.lost.payload),
             poke["lost"].payload.flags.eq(ReceiveFlags.FAIL.value),
             self.lost.ready.eq(poke["lost"].ready),
             receive.sequence_nak.ready.eq(1),

@@ -32,10 +32,11 @@ VISIBLE_NS = 2_000
 
 
 class Node:
-    """One host with its card: firmware task, driver context, address.
+    """One guest function: its card with host and firmware task, its driver context and address.
 
     ``name`` is a or b; ``address`` the IP address of GID 0, ``vlan`` the tag of its packets (None:
-    no tag); ``mac`` 6 bytes.
+    no tag); ``mac`` 6 bytes. ``beside`` is a node on the same card, which has been started: this
+    one is the card's next function then, whose ordinal is ``ordinal``.
     """
 
     def __init__(
@@ -46,34 +47,42 @@ class Node:
         address: str | None = None,
         mac: bytes | None = None,
         vlan: int | None = None,
+        beside: Node | None = None,
     ):
         self.testbench, self.index = testbench, index
         self.name = "ab"[index] if index < 2 else str(index)
         self.host = testbench.hosts[index]
-        self.registers = Registers(testbench.management[index], testbench.config)
-        self.firmware = Firmware(self.registers, testbench.config)
-        self.address = address or f"10.0.0.{index + 1}"
+        self.beside = beside
+        self.ordinal: int = 0 if beside is None else beside.ordinal + 1
+        if beside is None:
+            self.registers = Registers(testbench.management[index], testbench.config)
+            self.firmware = Firmware(self.registers, testbench.config)
+        else:
+            self.registers, self.firmware = beside.registers, beside.firmware
+        self.function = self.firmware.functions[self.ordinal]
+        self.address = address or f"10.0.{self.ordinal}.{index + 1}"
         self.mac = mac or bytes((2, 0, 0, 0, 0, index + 1))
         self.vlan = vlan
         self.context: Context
         self._task: Any = None
 
     async def start(self, options: DriverOptions | None = None) -> None:
-        """Set the port up, start the firmware, bring the driver up, set GID 0.
+        """Set the port up and start the firmware, unless it runs; bring the driver up, set GID 0.
 
         Register accesses take no time meanwhile: bringing up is not what is simulated.
         """
         self.host.set(mmio_latency_ns=0)
-        await self.registers.check()
-        await self.registers.set_port(self.mac, lossless=True)
-        self.start_firmware()
-        self.context = await Context.open(self.host, options=options)
+        if self.beside is None and not self.firmware_runs:
+            await self.registers.check()
+            await self.registers.set_port(self.mac, lossless=True)
+            self.start_firmware()
+        self.context = await Context.open(self.host, self.function.number, options=options)
         await self.add_address(0, self.address, self.vlan)
         self.host.set()
 
     async def add_address(self, index: int, address: str | bytes, vlan: int | None = None) -> None:
         """Set GID ``index`` to an IP address or 16 bytes; its packets get the tag of ``vlan``."""
-        self.firmware.set_vlan(index, vlan)
+        self.function.set_vlan(index, vlan)
         await self.context.add_gid(index, address)
 
     @property

@@ -7,6 +7,8 @@ The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of th
 (``nic<i>``), a ``host_model`` when it has a host port (members ``host``), a ``link_model`` when it
 has MAC ports (``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and
 ``wire<i>_event``. Further ports of the gateware become ports of the top, named ``nic<i>_<port>``.
+``off<i>`` stops the clock of a card but the first: it costs no time then, so one model serves
+simulations of one card and of two.
 """
 
 from __future__ import annotations
@@ -63,9 +65,13 @@ def top_source(
     for port, bits in beats.items():
         if port in ports and ports[port][1] != bits:
             raise ValueError(f"{port} must have {bits} bits at width {width}, not {ports[port][1]}")
-    head, body = ["    input logic clk", "    input logic rst"], []
+    gated = range(1, nics if with_models else 1)
+    head = ["    input logic clk", "    input logic rst"]
+    head += [f"    input logic off{i}" for i in gated]
+    body = [f"    wire clk{i} = clk & ~off{i};" for i in gated]
     for i in range(nics):
-        joined = [".clk(clk)", ".rst(rst)"]
+        clock = f"clk{i}" if i in gated else "clk"
+        joined = [f".clk({clock})", ".rst(rst)"]
         host, wire = [], []
         for port, (direction, bits) in sorted(ports.items()):
             if port in ("clk", "rst"):
@@ -90,7 +96,7 @@ def top_source(
         for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
             if pins:
                 head.append(f"    output logic {name}{i}_event")
-                own = [".clk(clk)", ".rst(rst)", f".event_o({name}{i}_event)"]
+                own = [f".clk({clock})", ".rst(rst)", f".event_o({name}{i}_event)"]
                 kind = f"{model} #(.WIDTH({width}), .ID({i}))"
                 body.append(_instance(kind, f"{name}{i}", own + pins))
     lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
@@ -134,13 +140,15 @@ def build(
     rtl: Rtl | None = None,
     *,
     config: NicConfig,
-    nics: int = 1,
+    nics: int = 2,
     waves: bool = False,
     visible: Visible = "ports",
     with_models: bool = True,
     fast: bool = False,
 ) -> BuiltModel:
     """Build the simulation of ``nics`` (1 to 4) cards; without ``rtl`` they are the whole NIC.
+
+    Of two cards the second can be switched off: the model of one card is this one.
 
     with_models: False leaves hosts and wires to Python (``sim.tools.simspeed``).
     fast: for a simulation of many minutes. Without it building and running together take the
@@ -181,6 +189,7 @@ class Testbench:
 
     dut: the top. memory: bytes of each host. shuffle: seed of the page order, None = ascending.
     connect: join the cards 0 and 1 by a wire (else the far end of each is Python).
+    cards: how many are in use; the others stand still.
     jump: leave out cycles in which nothing can change; nobody but the clock may notice. Not for a
     bench that drives other inputs than hosts and wires, or waits for edges other than with
     ``cycles``. ``ROCINANTE_JUMP=0`` in the environment forbids it.
@@ -199,8 +208,9 @@ class Testbench:
         shuffle: int | None = 1,
         connect: bool = True,
         jump: bool = False,
+        cards: int = 4,
     ):
-        self.dut, self.config = dut, config
+        self.dut, self.config, self._cards = dut, config, cards
         self.period_ps = 1_000_000_000_000 // config.clock_hz // 2 * 2
         self.hosts: list[Host] = []
         self.wires: list[Wire] = []
@@ -219,6 +229,9 @@ class Testbench:
         self.dut.rst.value = 1
         native.library().clock_start(self.period_ps)
         for i in range(4):
+            if (off := getattr(self.dut, f"off{i}", None)) is not None:
+                off.value = int(i >= self._cards)
+        for i in range(self._cards):
             if (signal := getattr(self.dut, f"host{i}_event", None)) is not None:
                 shuffle = None if self._shuffle is None else self._shuffle + i
                 self.hosts.append(Host(i, signal, size=self._memory, shuffle=shuffle))
@@ -227,7 +240,7 @@ class Testbench:
         for i in range(4):
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
-        self.management = [Management(host.mmio) for host in self.hosts]
+        self.management = [Management(host.mmio, self.config) for host in self.hosts]
         for wire in self.wires:
             wire.disconnect()
         if self._connect and len(self.wires) >= 2:

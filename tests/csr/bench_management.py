@@ -191,11 +191,15 @@ async def written_values_reach_the_members(dut):
     await bus.tick(3)
     assert beats == [7, 7, 9]
     counting.cancel()
-    dut.core__needs_reset_queue.value = 0x1234
-    dut.core__needs_reset_cause.value = 9
-    dut.core__needs_reset_active.value = 1
+    dut.core__function0_needs_reset_queue.value = 0x1234
+    dut.core__function0_needs_reset_cause.value = 9
+    dut.core__function0_needs_reset_active.value = 1
     await bus.tick()
-    assert await bus.fields("core.needs_reset") == {"queue": 0x1234, "cause": 9, "active": 1}
+    assert await bus.fields("core.function0_needs_reset") == {
+        "queue": 0x1234,
+        "cause": 9,
+        "active": 1,
+    }
 
 
 @cocotb.test()

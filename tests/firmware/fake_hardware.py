@@ -7,7 +7,7 @@ from firmware.device import FunctionState, Request
 from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpType
-from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.config import NicConfig
 from hdl.csr.map import row_map
 
 CONFIG = NicConfig(qps=16, cqs=8, mrs=32, gids=4, queue_size=64, read_resources=64)
@@ -22,6 +22,7 @@ class FakeHardware:
         self.log = []
         self.inbox, self.outbox = [], []
         self.resets, self.resetting = 0, 0
+        self.waiting = set()  # functions whose device reset waits for the firmware
         self.link = True
         self.beats = 0
 
@@ -37,9 +38,13 @@ class FakeHardware:
         return {(t, i): tuple(w) for t, rows in self.rows.items() for i, w in rows.items()}
 
     async def function_state(self, function):
-        assert function == FUNCTION_RDMA
+        waits = function in self.waiting
         resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
-        return FunctionState(self.resets, bool(resetting))
+        return FunctionState(self.resets, bool(resetting) or waits, waits)
+
+    async def reset_done(self, function):
+        self.waiting.remove(function)
+        self.log.append(("reset_done", function))
 
     async def request(self):
         return self.inbox[0] if self.inbox else None
@@ -71,8 +76,8 @@ class FakeHardware:
     async def drop(self, pair):
         self.log.append(("drop", pair))
 
-    async def drop_queue(self, queue):
-        self.log.append(("drop_queue", queue))
+    async def drop_queue(self, queue, *, restart=False):
+        self.log.append(("restart_queue" if restart else "drop_queue", queue))
 
     async def clear_counters(self, pair):
         self.log.append(("clear_counters", pair))
@@ -85,18 +90,18 @@ class FakeHardware:
 
 
 class Bench:
-    """A firmware on a fake hardware; ``ok`` and ``err`` send one command."""
+    """A firmware on a fake hardware; ``ok`` and ``err`` send one command of ``function``."""
 
-    def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES, owner=FUNCTION_RDMA):
+    def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES):
         self.hardware = FakeHardware()
         self.firmware = Firmware(self.hardware, config, qp_types=qp_types)
-        self.owner = owner
+        self.function = self.firmware.functions[0]
         asyncio.run(self.firmware.step())
 
     def raw(self, data, writable=256):
         """The response to any bytes."""
         self.hardware.log.clear()
-        self.hardware.inbox.append(Request(self.owner, data, len(data), writable))
+        self.hardware.inbox.append(Request(self.function.number, data, len(data), writable))
         assert asyncio.run(self.firmware.step())
         return self.hardware.outbox.pop()
 
@@ -118,7 +123,7 @@ class Bench:
         return self.firmware.refusal
 
     def snapshot(self):
-        objects = self.firmware.commands.objects
+        objects = self.function.commands.objects
         return (
             self.hardware.state(),
             [sorted(h._objects) for h in (objects.pds, objects.cqs, objects.mrs, objects.qps)],

@@ -239,13 +239,13 @@ def test_more_region_refusals():
 def test_hinted_keys():
     bench = Bench()
     bench.ok(C.CREATE_PD)
-    bench.firmware.hints.mr_key(0x11C5)
-    bench.firmware.hints.mr_key(0x11C5)
+    bench.function.hints.mr_key(0x11C5)
+    bench.function.hints.mr_key(0x11C5)
     assert bench.ok(C.REG_USER_MR, **region()).lkey == 0x11C5
     assert "MR 17 is in use" in bench.err(C.REG_USER_MR, **region())
     assert bench.ok(C.REG_USER_MR, **region()).mrn == 0
     with pytest.raises(ValueError, match="below 32, not 0x2000"):
-        bench.firmware.hints.mr_key(0x2000)
+        bench.function.hints.mr_key(0x2000)
 
 
 # Requests that are no commands -------------------------------------------------------------------
@@ -307,29 +307,3 @@ def test_garbage(data):
 
 
 GARBAGE = Bench()
-
-
-def test_ownership():
-    """Handles of one function are nothing to another."""
-    bench = Bench()
-    bench.ok(C.CREATE_PD)
-    bench.ok(C.CREATE_CQ, cqe=4)
-    bench.ok(C.REG_USER_MR, **region())
-    bench.ok(C.ADD_GID, gid=b"\1" * 16, gid_type=2, index=0, port_num=1)
-    bench.ok(C.CREATE_QP, qp_type=2)
-    bench.owner = 3
-    for command, fields in (
-        (C.DESTROY_PD, dict(pdn=0)),
-        (C.DESTROY_CQ, dict(cqn=0)),
-        (C.REQ_NOTIFY_CQ, dict(cqn=0, flags=2)),
-        (C.DEREG_MR, dict(mrn=0)),
-        (C.REG_USER_MR, region()),
-        (C.GET_DMA_MR, dict(pdn=0)),
-        (C.CREATE_QP, dict(qp_type=2)),
-        (C.QUERY_QP, dict(qpn=2)),
-        (C.DESTROY_QP, dict(qpn=2)),
-        (C.DEL_GID, dict(index=0, port=1)),
-        (C.ADD_GID, dict(gid=b"\1" * 16, gid_type=2, index=0, port_num=1)),
-    ):
-        assert bench.err(command, **fields).startswith(("No ", "no GID 0")), command
-    assert bench.ok(C.CREATE_PD).pdn == 1

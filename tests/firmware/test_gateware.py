@@ -108,6 +108,7 @@ def test_a_whole_qp():
             ctx.set(box.request.enable, 0)
             ctx.set(box.request_length, len(request))
             ctx.set(box.writable_length, writable)
+            ctx.set(box.function, 1)
             ctx.set(box.pending, 1)
             assert await firmware.step()
             ctx.set(box.pending, 0)

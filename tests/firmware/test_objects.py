@@ -20,28 +20,27 @@ def test_handles(actions, reserved):
             handles.remove(action)
             taken.remove(action)
         elif action < 8:
-            assert handles.add(lambda: Pd(1), action).number == action
+            assert handles.add(Pd, action).number == action
             taken.add(action)
         elif free:
-            number = handles.add(lambda: Pd(1)).number
+            number = handles.add(Pd).number
             assert number == free[0]
             taken.add(number)
         else:
             with pytest.raises(Refused, match=f"All {8 - reserved} things are in use"):
-                handles.add(lambda: Pd(1))
+                handles.add(Pd)
         assert len(handles) == len(taken)
-        assert {thing.number for thing in handles.of(1)} == taken
-        assert not handles.of(2)
+        assert {thing.number for thing in handles.all()} == taken
 
 
 def test_handles_on_demand():
     handles: Handles[Pd] = Handles("thing", 8)
-    handles.add(lambda: Pd(1), 3)
+    handles.add(Pd, 3)
     for number in (3, 8, -1):
         with pytest.raises(Refused, match=f"thing {number} is in use or does not exist"):
-            handles.add(lambda: Pd(1), number)
-    with pytest.raises(Refused, match="No thing 0x3"):
-        handles.get(3, owner=2)
+            handles.add(Pd, number)
+    with pytest.raises(Refused, match="No thing 0x4"):
+        handles.get(4)
 
 
 @given(st.lists(st.integers(0, 16), max_size=40), st.randoms(use_true_random=False))

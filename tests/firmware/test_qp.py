@@ -198,23 +198,23 @@ def test_unserved_type():
 
 def test_hints():
     bench = QpBench()
-    bench.firmware.hints.qpn(0xABCD15)
-    bench.firmware.hints.start(qp_rx={"msn": 7}, qp_ack={"wakes": 3})
+    bench.function.hints.qpn(0xABCD15)
+    bench.function.hints.start(qp_rx={"msn": 7}, qp_ack={"wakes": 3})
     bench.qpn, bench.pair = bench.create(), 5
     assert bench.qpn == 0xABCD15
     bench.go(S.INIT)
     bench.go(S.RTR)
     assert bench.row("qp_rx") == {"psn": 0x123456, "msn": 7}
-    bench.firmware.hints.qpn(0x000015)
+    bench.function.hints.qpn(0x000015)
     assert "QP pair 5 is in use" in bench.err(C.CREATE_QP, qp_type=2, recv_cqn=1)
     for bad in (0x10, 0x11, 1 << 24, -1):
         with pytest.raises(ValueError, match="QPN must have 24 bits and a user pair"):
-            bench.firmware.hints.qpn(bad)
+            bench.function.hints.qpn(bad)
 
 
 def test_way_to_rts():
     bench = QpBench()
-    config = bench.firmware.commands.limits.config
+    config = bench.function.commands.limits.config
     bench.hardware.rows["used"][config.sq_queue(bench.pair)] = [0x11]
     bench.go(S.INIT)
     assert bench.row("qp_fetch") == {"position": 0x11, "asked": 0x11, "available": 0x11}
@@ -376,7 +376,7 @@ def test_random_walk(steps):
             assert bench.snapshot() == before
         assert bench.query().qp_state == bench.row("qp_cfg").get("state", 0)
     bench.ok(C.DESTROY_QP, qpn=bench.qpn)
-    assert not bench.firmware.commands.objects.slices._taken
+    assert not bench.function.commands.objects.slices._taken
 
 
 WALK = QpBench()

@@ -60,7 +60,7 @@ class FakeBus:
         if path == "mailbox.request":
             return int.from_bytes(self.request[4 * word : 4 * word + 4], "little")
         if path == "mailbox.status":
-            return int(self.request is not None)
+            return self.map.encode(path, pending=int(self.request is not None), function=1)
         if path == "mailbox.request_length":
             return len(self.request)
         if path == "mailbox.writable_length":
@@ -83,6 +83,8 @@ class FakeBus:
         elif name == "command":
             assert f"command.busy.{item.name}" not in self.busy, "written while busy"
             self.log.append((item.name, *self.map.decode(path, value).values()))
+            if item.name == "drop_queue_restart":
+                return  # a setting for the next one
             self.busy[f"command.busy.{item.name}"] = self.delay
         else:
             for field, part in self.map.decode(path, value).items():
@@ -128,6 +130,7 @@ def test_commands():
         await registers.drop(9)
         await registers.write_row("used", 17, {"value": 0xABC})
         await registers.drop_queue(17)
+        await registers.drop_queue(17, restart=True)
         await registers.drain()
         await registers.invalidate(31)
         await registers.drain()
@@ -138,7 +141,10 @@ def test_commands():
         ("activate_send", 9, 3),
         ("activate_receive", 9, 3),
         ("drop", 9),
+        ("drop_queue_restart", 0),
         ("drop_queue", 17, 0xABC),
+        ("drop_queue_restart", 1),
+        ("drop_queue", 17, 0),
         ("drain", 1),
         ("invalidate", 31),
         ("drain", 1),
@@ -175,7 +181,7 @@ def test_check():
 def test_state_and_beat():
     bus = FakeBus()
     registers = Registers(bus, CONFIG)
-    bus.values |= {"core.function_resets.value": 7, "core.function_status.resetting": 1}
+    bus.values |= {"core.function0_resets.value": 7, "core.function0_status.resetting": 1}
     state = run(registers.function_state(1))
     assert (state.resets, state.resetting) == (7, True)
     assert not run(registers.link_up())

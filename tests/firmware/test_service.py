@@ -55,7 +55,7 @@ def test_reset_forgets_everything():
     assert "No QP" in bench.err(C.QUERY_QP, qpn=bench.qpn)
     assert bench.ok(C.CREATE_PD).pdn == 0
     assert bench.ok(C.CREATE_CQ, cqe=1).cqn == 0
-    objects = bench.firmware.commands.objects
+    objects = bench.function.commands.objects
     assert not objects.gids and not objects.slices._taken
     assert bench.create(recv_cqn=0) != bench.qpn, "late packets of before do not fit"
 
@@ -108,9 +108,11 @@ def test_vlans_of_gids():
 
     async def add(firmware, index):
         body = abi.COMMANDS[C.ADD_GID][0].pack(gid=b"\1" * 16, gid_type=2, index=index, port_num=1)
-        assert (await firmware.commands.serve(Request(1, bytes([C.ADD_GID]) + body, 1, 200)))[
-            0
-        ] == 0
+        assert (
+            await firmware.functions[0].commands.serve(
+                Request(1, bytes([C.ADD_GID]) + body, 1, 200)
+            )
+        )[0] == 0
 
     async def main():
         hardware = FakeHardware()
@@ -118,13 +120,13 @@ def test_vlans_of_gids():
         plain = {"valid": 1, "function": 1, "gid": int.from_bytes(b"\1" * 16, "little")}
         tags = {0: {"vlan_valid": 1}, 4094: {"vlan_valid": 1, "vlan_id": 4094}, None: {}}
         for vlan, tag in tags.items():
-            firmware.set_vlan(2, vlan)
+            firmware.functions[0].set_vlan(2, vlan)
             for index in (1, 2):
                 await add(firmware, index)
             assert hardware.row("gid", 1) == plain
             assert hardware.row("gid", 2) == plain | tag
         for index, vlan in ((-1, 0), (CONFIG.gids, 0), (0, 4095), (0, -1)):
             with pytest.raises(ValueError, match="No GID|A VLAN must be"):
-                firmware.set_vlan(index, vlan)
+                firmware.functions[0].set_vlan(index, vlan)
 
     asyncio.run(main())

@@ -13,10 +13,10 @@ from hdl.abi.virtio_rdma import (
     COUNTER_WINDOW,
     QP_COUNTER_OFFSET,
 )
-from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_NET, FUNCTION_RDMA
+from hdl.config import FUNCTION_NET, FUNCTION_RDMA
 from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
 from sim.guest.driver.pci import Msix, PciFunction, find_windows
-from tests.host.card import COUNTERS, SMALL
+from tests.host.card import COUNTERS, MANAGEMENT, SMALL
 from tests.host.card_host import Host
 
 BARS = abi.PCI_HEADER.offset("bar")
@@ -73,7 +73,7 @@ async def bars_size_and_take_addresses(dut):
     host = await Host.begin(dut, SMALL)
     sizes = [await bar_size(host, FUNCTION_RDMA, bar) for bar in range(6)]
     assert sizes == [0x10000, 0, 4096, 0, 0, 0]
-    sizes = [await bar_size(host, FUNCTION_MANAGEMENT, bar) for bar in range(6)]
+    sizes = [await bar_size(host, MANAGEMENT, bar) for bar in range(6)]
     assert sizes == [1 << 20, 0, 0, 0, 0, 0]
     await host.config_write(BARS, 4, 0xABCD_EF12)
     assert await host.config_read(BARS, 4) == 0xABCD_0000
@@ -98,7 +98,7 @@ async def read_only_bits_and_the_rest_of_the_space(dut):
 @cocotb.test()
 async def management_function_and_functions_that_do_not_exist(dut):
     host = await Host.begin(dut, SMALL)
-    pci = PciFunction(host, FUNCTION_MANAGEMENT)
+    pci = PciFunction(host, MANAGEMENT)
     assert await pci.read(8, 4) >> 16 == 0x1200
     assert await pci.read_header("vendor_id") != 0x1AF4
     assert await pci.read_header("capabilities") == 0
@@ -107,7 +107,7 @@ async def management_function_and_functions_that_do_not_exist(dut):
             assert await host.read(function, bar, 0, 4) == 0xFFFF_FFFF
             await host.write(function, bar, 0, 4, 1)
     for bar in range(1, 7):
-        assert await host.read(FUNCTION_MANAGEMENT, bar, 0, 4) == 0xFFFF_FFFF
+        assert await host.read(MANAGEMENT, bar, 0, 4) == 0xFFFF_FFFF
     for bar in (1, 3, 4, 5, 6):
         assert await host.read(FUNCTION_RDMA, bar, 0, 4) == 0xFFFF_FFFF
 

@@ -6,8 +6,8 @@ import cocotb
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import MsixControl, PciCommand
-from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA
-from tests.host.card import SMALL
+from hdl.config import FUNCTION_RDMA
+from tests.host.card import MANAGEMENT, SMALL
 from tests.host.card_host import COMMON, COUNTERS, DEVICE, GAP, ISR, NOTIFY_BAR, PBA, TABLE, Host
 
 MSIX_CONTROL = 0x98 + 2
@@ -119,10 +119,10 @@ async def management_registers_in_odd_sizes(dut):
     scratch = host.csr.address("core.scratch")
     await host.csr_write("core.scratch", 0x1122_3344)
     for strb in range(15):
-        await host.word(FUNCTION_MANAGEMENT, 0, scratch, strb=strb, data=0)
-    await host.word(FUNCTION_MANAGEMENT, 0, scratch | 1 << 20, data=0)
+        await host.word(MANAGEMENT, 0, scratch, strb=strb, data=0)
+    await host.word(MANAGEMENT, 0, scratch | 1 << 20, data=0)
     await host.word(FUNCTION_RDMA, 0, scratch, data=0)
     assert await host.csr_read("core.scratch") == 0x1122_3344
-    assert await host.read(FUNCTION_MANAGEMENT, 0, scratch + 1, 2) == 0x2233
-    assert await host.word(FUNCTION_MANAGEMENT, 0, scratch | 1 << 20) == 0xFFFF_FFFF
-    assert await host.word(FUNCTION_MANAGEMENT, 0, scratch | 1 << 31) == 0xFFFF_FFFF
+    assert await host.read(MANAGEMENT, 0, scratch + 1, 2) == 0x2233
+    assert await host.word(MANAGEMENT, 0, scratch | 1 << 20) == 0xFFFF_FFFF
+    assert await host.word(MANAGEMENT, 0, scratch | 1 << 31) == 0xFFFF_FFFF

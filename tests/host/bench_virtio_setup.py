@@ -190,11 +190,13 @@ async def misaligned_rings_are_refused(dut):
         await host.set("queue_enable", 1)
         assert await host.get("queue_enable") == 0
         assert await host.get("device_status") & Status.DEVICE_NEEDS_RESET
-        found = host.csr.decode("core.needs_reset", await host.csr_read("core.needs_reset"))
+        found = host.csr.decode(
+            "core.function0_needs_reset", await host.csr_read("core.function0_needs_reset")
+        )
         assert found == {"queue": 2, "cause": QueueErrorCause.ALIGNMENT.value, "active": 1}
         assert (await host.row(1))["enabled"], "the other queue goes on"
     await host.reset()
-    assert await host.csr_read("core.needs_reset") == 0
+    assert await host.csr_read("core.function0_needs_reset") == 0
 
 
 @cocotb.test()
@@ -206,7 +208,7 @@ async def device_reset_brings_back_the_power_on_state(dut):
     rows = [await host.row(queue) for queue in range(SMALL.queues)]
     await host.config_write(abi.PCI_HEADER.offset("bar"), 4, 0xABCD_0000)
     await host.entry(2, "message_address", 0xFEE0_0000)
-    resets = await host.csr_read("core.function_resets")
+    resets = await host.csr_read("core.function0_resets")
     for delay in range(0, 60, 7):
         await host.start()
         await host.set("config_msix_vector", 1)
@@ -227,7 +229,7 @@ async def device_reset_brings_back_the_power_on_state(dut):
         assert [await host.read(1, 0, at, 4) for at in registers] == power_on
         assert [await host.row(queue) for queue in range(SMALL.queues)] == rows
         resets += 2  # one in start()
-        assert await host.csr_read("core.function_resets") == resets
+        assert await host.csr_read("core.function0_resets") == resets
     # The PCI side is no part of the virtio device.
     assert await host.config_read(abi.PCI_HEADER.offset("bar"), 4) == 0xABCD_0000
     assert await host.entry_of(2, "message_address") == 0xFEE0_0000
@@ -243,8 +245,8 @@ async def reset_waits_for_the_rooms(dut):
         assert await host.get("device_status") != 0
         assert int(dut.reset_request.value)
         assert host.csr.decode(
-            "core.function_status", await host.csr_read("core.function_status")
-        ) == {"device": Status.DEVICE_NEEDS_RESET, "resetting": 1}
+            "core.function0_status", await host.csr_read("core.function0_status")
+        ) == {"device": Status.DEVICE_NEEDS_RESET, "resetting": 1, "waits": 1}
     await host.pulse(dut.reset_done)
     await host.tick(2)
     assert not int(dut.reset_request.value)
@@ -319,12 +321,14 @@ async def broken_queue_asks_for_a_reset(dut):
     await host.send("queue_error", 2 | QueueErrorCause.INDIRECT.value << 16)
     await host.tick(2)
     assert await host.get("device_status") & Status.DEVICE_NEEDS_RESET
-    found = host.csr.decode("core.needs_reset", await host.csr_read("core.needs_reset"))
+    found = host.csr.decode(
+        "core.function0_needs_reset", await host.csr_read("core.function0_needs_reset")
+    )
     assert found == {"queue": 7, "cause": QueueErrorCause.DESC_LOOP.value, "active": 1}
     assert int(dut.driver_ok.value), "the other queues go on"
     await host.reset()
     assert await host.get("device_status") == 0
-    assert await host.csr_read("core.needs_reset") == 0
+    assert await host.csr_read("core.function0_needs_reset") == 0
 
 
 @cocotb.test()

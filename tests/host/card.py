@@ -16,6 +16,8 @@ from hdl.ports.tables import TableProgram, TableRead
 
 SMALL = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=2, vectors=5, queue_size=256)
 LARGE = NicConfig(width=64, qps=1024, cqs=256, mrs=2, gids=2, vectors=100, queue_size=32768)
+#: PCI function of the registers of both.
+MANAGEMENT = SMALL.management_function
 READS = 2
 COUNTERS = 5
 
@@ -48,12 +50,12 @@ class Card(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.router = router = MmioRouter()
+        m.submodules.router = router = MmioRouter(config=self._config)
         m.submodules.function = function = VirtioFunction(
             config=self._config, reads=READS, counters=COUNTERS
         )
         m.submodules.management = management = Management(config=self._config)
-        wiring.connect(m, router.guest, function.bus)
+        wiring.connect(m, router.guest0, function.bus)
         wiring.connect(m, router.csr, management.bus)
         wiring.connect(m, management.queue.program, function.program)
         wiring.connect(m, wiring.flipped(self.mmio), router.mmio)
@@ -81,11 +83,12 @@ class Card(wiring.Component):
             function.queue_reset_done.eq(self.queue_reset_done),
             function.reset_done.eq(self.reset_done),
             function.mac.eq(Cat(management.port.mac_low, management.port.mac_high)),
-            core.function_resets.eq(function.reset_count),
-            core.function_status_device.eq(function.status),
-            core.function_status_resetting.eq(function.resetting),
-            core.needs_reset_active.eq(function.needs_reset),
-            core.needs_reset_cause.eq(function.needs_reset_cause),
-            core.needs_reset_queue.eq(function.needs_reset_queue),
+            core.function0_resets.eq(function.reset_count),
+            core.function0_status_device.eq(function.status),
+            core.function0_status_resetting.eq(function.resetting),
+            core.function0_status_waits.eq(function.reset_request),
+            core.function0_needs_reset_active.eq(function.needs_reset),
+            core.function0_needs_reset_cause.eq(function.needs_reset_cause),
+            core.function0_needs_reset_queue.eq(function.needs_reset_queue),
         ]
         return m

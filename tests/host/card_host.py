@@ -11,9 +11,10 @@ from cocotb.triggers import FallingEdge, Timer
 from hdl.abi import virtio_pci as abi
 from hdl.abi.layout import Struct
 from hdl.abi.virtio_pci import Status
-from hdl.config import FUNCTION_MANAGEMENT, FUNCTION_RDMA, NicConfig
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.map import CsrMap, row_map
 from sim.guest.driver.platform import Message
+from tests.host.card import MANAGEMENT
 
 #: The features of the device, as in the standard's table.
 OFFERED = 1 << 28 | 1 << 29 | 1 << 32 | 1 << 33 | 1 << 35 | 1 << 36 | 1 << 38 | 1 << 40
@@ -257,11 +258,11 @@ class Host:
 
     async def csr_read(self, path: str, word: int = 0) -> int:
         """A management register."""
-        return await self.word(FUNCTION_MANAGEMENT, 0, self.csr.address(path, word))
+        return await self.word(MANAGEMENT, 0, self.csr.address(path, word))
 
     async def csr_write(self, path: str, value: int, word: int = 0) -> None:
         """Write a management register."""
-        await self.word(FUNCTION_MANAGEMENT, 0, self.csr.address(path, word), data=value)
+        await self.word(MANAGEMENT, 0, self.csr.address(path, word), data=value)
 
     # What a driver does -------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def everything(node):
     for copy in range(2):
         found[f"queues.completion.tables.indices.copy{copy}"][0] = 0
     host, driver = node.host, node.context
-    made = node.firmware.commands.objects
+    made = node.function.commands.objects
     for name in ("pds", "cqs", "mrs", "qps", "slices"):
         found[f"firmware {name}"] = plain(getattr(made, name))
     found["firmware"] = repr((made.gids, made._tags, made._generations))
@@ -133,7 +133,7 @@ async def same_as_the_command_path(dut):
         assert not different, different
         # Something is there to be compared, and one other bit of it is noticed.
         tables = ("qp_cfg", "qp_tx", "qp_ack", "qp_rx", "qp_rx_ahead")
-        for table in (*(f"tables.{one}" for one in tables), "host_side.virtio.queues"):
+        for table in (*(f"tables.{one}" for one in tables), "host_side.guests.function0.queues"):
             name = f"{table}.rows.copy1"
             changed = dict(left[0][number])
             assert np.count_nonzero(changed[name]) > 10, table

@@ -40,7 +40,6 @@ class ControlBench(Bench):
 
     async def start(self, **options):
         await super().start(**options)
-        self.dut.control__function.value = self.function
         self.dut.control__event_idx.value = self.event_idx
         self.dut.control__indirect.value = 1
         await self.cycles(2)
@@ -50,6 +49,7 @@ class ControlBench(Bench):
 
     async def pending(self, cycles=30000):
         await self.until(lambda: number(self.dut.control__pending), cycles, "a request")
+        assert number(self.dut.control__function) == self.function
 
     def requested(self, length: int) -> bytes:
         words = [self.request.get(k, 0) for k in range(64)]

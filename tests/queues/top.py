@@ -4,14 +4,14 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
-from hdl.config import NicConfig
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.queues.completion import CompletionEngine
 from hdl.queues.control import ControlEngine
 from hdl.queues.receive import RecvFetch
 from hdl.queues.send import SendFetch
 
 #: Of every access in these tests.
-FUNCTION = 5
+FUNCTION = FUNCTION_RDMA
 
 
 def small_config(width: int) -> NicConfig:
@@ -34,7 +34,7 @@ class RecvTop(wiring.Component):
     """Member ``recv``: RecvFetch of many queue pairs."""
 
     def __init__(self, *, width: int):
-        self._engine = RecvFetch(config=wide_config(width), function=FUNCTION)
+        self._engine = RecvFetch(config=wide_config(width))
         super().__init__({"recv": Out(self._engine.signature)})
 
     def elaborate(self, platform):
@@ -65,7 +65,7 @@ class QueuesTop(wiring.Component):
         config = small_config(width)
         self._engines = {
             "send": SendFetch(config=config),
-            "recv": RecvFetch(config=config, function=FUNCTION),
+            "recv": RecvFetch(config=config),
             "completion": CompletionEngine(config=config),
             "control": ControlEngine(config=config),
         }

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from firmware.commands import Commands
 from firmware.device import Request, Row
+from firmware.functions import FunctionHardware
 from firmware.registers import Registers
 from hdl.abi.virtio_pci import CfgType
-from hdl.config import FUNCTION_RDMA
 from hdl.csr.map import row_map
 from sim.bench.bulk.memories import Memory
 from sim.bench.bulk.queues import QueueRegisters
@@ -42,7 +42,7 @@ TABLES = {
     "qp_rx": ("tables.qp_rx.rows", "tables.qp_rx_ahead.rows"),
     "qp_reply": ("tables.qp_reply.rows",),
     "used": ("queues.completion.tables.indices",),
-    "queue": ("host_side.virtio.queues.rows",),
+    "queue": ("host_side.guests.function0.queues.rows",),
 }
 
 
@@ -82,14 +82,14 @@ class DirectTables(Registers):
 class DirectCommands:
     """The firmware's command code as the way of control requests; see ``CommandChannel``."""
 
-    def __init__(self, commands: Commands):
-        self._commands = commands
+    def __init__(self, commands: Commands, function: int):
+        self._commands, self._function = commands, function
 
     async def request(
         self, request: bytes, response_size: int, name: str = "request"
     ) -> CommandResult:
         """Serve the request at once."""
-        asked = Request(FUNCTION_RDMA, request, len(request), response_size)
+        asked = Request(self._function, request, len(request), response_size)
         response = await self._commands.serve(asked)
         return CommandResult(len(response), response)
 
@@ -99,10 +99,15 @@ def bulk(node: Node) -> Iterator[None]:
     """Inside the block, what the node's driver asks of its card takes next to no time.
 
     The firmware's task stands still meanwhile and goes on behind the block, if there was one.
+    ValueError for a card with more than one function.
     """
-    tables, device, firmware = DirectTables(node), node.context.device, node.firmware
-    commands = Commands(tables, firmware.commands.limits, firmware.hints)
-    commands.objects, commands.vlans = firmware.commands.objects, firmware.commands.vlans
+    if node.testbench.config.functions > 1:
+        raise ValueError("Cards with more than one function cannot be loaded in bulk")
+    tables, device = DirectTables(node), node.context.device
+    served = node.function.commands
+    hardware = FunctionHardware(tables, node.testbench.config, node.ordinal)
+    commands = Commands(hardware, served.limits, node.function.hints)
+    commands.objects, commands.vlans = served.objects, served.vlans
 
     running = node.firmware_runs
     node.stop_firmware()
@@ -110,11 +115,11 @@ def bulk(node: Node) -> Iterator[None]:
         node.host.mmio,
         node.testbench.config,
         tables.memories["queue"],
-        FUNCTION_RDMA,
+        node.function.number,
         device.windows[CfgType.COMMON],
     )
     usual = device.channel, node.host.mmio
-    device.channel, node.host.mmio = DirectCommands(commands), queues
+    device.channel, node.host.mmio = DirectCommands(commands, node.function.number), queues
     try:
         yield
     finally:

@@ -157,7 +157,7 @@ class _Player:
         for index, (gid, vlan) in enumerate(self.gids[1:], 1):
             await self.node.add_address(index, gid, vlan)
         pd = await self.node.context.alloc_pd()
-        await self.memory.set_up(pd, self.node.firmware.hints)
+        await self.memory.set_up(pd, self.node.function.hints)
         config = self.testbench.config
         cqs = []
         for number in range(min(len(self.lanes), config.cqs)):
@@ -172,7 +172,7 @@ class _Player:
         return len(place.end.messages) + sum(m.takes_receive for m in place.peer.messages)
 
     async def _connect(self, lane: Lane, pd: PD, cq: CQ) -> None:
-        place, hints = lane.place, self.node.firmware.hints
+        place, hints = lane.place, self.node.function.hints
         end, peer = place.end, place.peer
         takes = [m for m in peer.messages if m.takes_receive]
         hints.qpn(end.qpn)

@@ -174,7 +174,7 @@ class AxiTestbench:
             )
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
-        self.management = [Management(host.mmio) for host in self.hosts]
+        self.management = [Management(host.mmio, self.config) for host in self.hosts]
         sinks = [self._end(AxiStreamSink, f"nic{i}_mac_tx") for i in cards]
         self._sources = [self._end(AxiStreamSource, f"nic{i}_mac_rx") for i in cards]
         for sink, source in zip(sinks, reversed(self._sources), strict=True):

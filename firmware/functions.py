@@ -1,0 +1,100 @@
+"""Guest functions: the hardware as one of them sees it.
+
+A function numbers its objects from 0, as if it had a card of its own; the card's number has the
+function's ordinal above that number (``hdl/ports/numbers.py``). The commands of a function use its
+own numbers alone, so they cannot reach another's rows.
+"""
+
+from __future__ import annotations
+
+from firmware.device import Hardware, Row
+from hdl.config import FUNCTION_RDMA, NicConfig
+
+__all__ = ["FunctionHardware"]
+
+#: Table -> the kind of object that its rows are of.
+_TABLES = {
+    "qp_cfg": "qps",
+    "qp_fetch": "qps",
+    "qp_tx": "qps",
+    "qp_ack": "qps",
+    "qp_rx": "qps",
+    "qp_reply": "qps",
+    "cq": "cqs",
+    "mr": "mrs",
+    "gid": "gids",
+    "used": "queues",
+    "queue": "queues",
+}
+#: Field of a row -> the kind of object that it names.
+_FIELDS = {
+    "send_cq": "cqs",
+    "recv_cq": "cqs",
+    "source.number": "qps",
+    "av.sgid_index": "gids",
+    "read_base": "read_resources",
+}
+#: Tables whose rows name the function they belong to.
+_OWNED = frozenset({"qp_cfg", "mr", "gid"})
+
+
+class FunctionHardware:
+    """The ``Hardware`` of one function: its own numbers of objects become the card's."""
+
+    def __init__(self, hardware: Hardware, config: NicConfig, ordinal: int):
+        self._hardware, self._function = hardware, FUNCTION_RDMA + ordinal
+        guest = config.guest
+        sizes = {name: 1 << bits for name, bits in config.number_bits.items()}
+        sizes |= {"gids": guest.gids, "read_resources": guest.read_resources}
+        #: Kind of object -> the card's number of the function's object 0.
+        self._first = {kind: ordinal * size for kind, size in sizes.items()}
+
+    def _index(self, table: str, index: int) -> int:
+        return self._first[_TABLES[table]] + index
+
+    async def read_row(self, table: str, index: int) -> dict[str, int]:
+        """A copy of one row; numbers in it are the card's."""
+        return await self._hardware.read_row(table, self._index(table, index))
+
+    async def write_row(self, table: str, index: int, row: Row) -> None:
+        """Replaces one row; an empty one belongs to nobody."""
+        card = dict(row)
+        if row:
+            card |= {
+                name: self._first[kind] + row[name] for name, kind in _FIELDS.items() if name in row
+            }
+            if table in _OWNED:
+                card["function"] = self._function
+        await self._hardware.write_row(table, self._index(table, index), card)
+
+    async def arm_cq(self, cqn: int, flags: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.arm_cq(self._first["cqs"] + cqn, flags)
+
+    async def wake(self, pair: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.wake(self._first["qps"] + pair)
+
+    async def drop(self, pair: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.drop(self._first["qps"] + pair)
+
+    async def drop_queue(self, queue: int, *, restart: bool = False) -> None:
+        """See ``Hardware``."""
+        await self._hardware.drop_queue(self._first["queues"] + queue, restart=restart)
+
+    async def clear_counters(self, pair: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.clear_counters(self._first["qps"] + pair)
+
+    async def invalidate(self, mrn: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.invalidate(self._first["mrs"] + mrn)
+
+    async def drain(self) -> None:
+        """See ``Hardware``."""
+        await self._hardware.drain()
+
+    async def link_up(self) -> bool:
+        """See ``Hardware``."""
+        return await self._hardware.link_up()

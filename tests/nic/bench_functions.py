@@ -1,0 +1,193 @@
+"""Two cards with two guest functions: each function is alone on its card, as far as it sees."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import cocotb
+import numpy as np
+
+from hdl.abi.enums import Access, SendFlags, WcStatus, WrOpcode
+from hdl.abi.virtio_pci import Feature
+from hdl.config import NicConfig
+from sim.bench.system import Node, QpOptions, System, connect
+from sim.guest.driver.device import ALL_FEATURES, DriverOptions
+from sim.guest.verbs import CQ, MR, RecvWR, SendWR
+
+CONFIG = NicConfig(
+    width=64,
+    functions=2,
+    qps=32,
+    cqs=16,
+    mrs=64,
+    gids=8,
+    queue_size=256,
+    outstanding=128,
+    read_resources=128,
+    recv_lines=128,
+    read_sinks=128,
+    translation_lines=64,
+)
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+WAIT_NS = 400_000
+LENGTH = 1 << 15
+
+
+class Pair:
+    """A connection of function ``ordinal`` of both cards, with a region and a CQ on each side."""
+
+    def __init__(self, nodes: list[Node], seed: int):
+        self.nodes, self.rng = nodes, np.random.default_rng(seed)
+
+    async def make(self, size: int = 64) -> Pair:
+        self.pds = [await n.context.alloc_pd() for n in self.nodes]
+        self.cqs = [await CQ.create(n.context, size) for n in self.nodes]
+        self.mrs = [await MR.create(pd, LENGTH, RIGHTS) for pd in self.pds]
+        self.qps = await connect(self.nodes, self.pds, self.cqs, QpOptions())
+        for mr in self.mrs:
+            mr.write(self.rng.integers(0, 256, LENGTH, np.uint8))
+        return self
+
+    def numbers(self):
+        """What the function calls its objects."""
+        return [
+            (pd.pdn, cq.cqn, mr.lkey, qp.qp_num)
+            for pd, cq, mr, qp in zip(self.pds, self.cqs, self.mrs, self.qps, strict=True)
+        ]
+
+    async def post(self, opcode, at: int, length: int, *, side: int = 0, rkey: int | None = None):
+        here, there = self.mrs[side], self.mrs[1 - side]
+        wr = SendWR(1, opcode, [here.sge(at, length)], SendFlags.SIGNALED)
+        if opcode != WrOpcode.SEND:
+            wr.set_wr_rdma(there.rkey if rkey is None else rkey, there.iova + at)
+        await self.qps[side].post_send(wr)
+
+    async def good(self, side: int = 0, count: int = 1):
+        found = await self.cqs[side].wait(count, timeout_ns=WAIT_NS)
+        assert all(wc.status == WcStatus.SUCCESS for wc in found), found
+        assert {wc.qp_num for wc in found} == {self.qps[side].qp_num}
+        return found
+
+    async def exchange(self, rng: random.Random) -> None:
+        """A WRITE, a READ and a SEND, each verified; what lies around them stays as it is."""
+        for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND):
+            side = rng.randrange(2)
+            at = rng.randrange(LENGTH // 2)
+            length = rng.randrange(1, LENGTH - at)
+            source, sink = self.mrs[side], self.mrs[1 - side]
+            if opcode == WrOpcode.SEND:
+                await self.qps[1 - side].post_recv(RecvWR(2, [sink.sge(at, length)]))
+            if opcode == WrOpcode.RDMA_READ:
+                source, sink = sink, source
+            expected = sink.read(LENGTH)
+            expected[at : at + length] = source.read(length, at)
+            await self.post(opcode, at, length, side=side)
+            await self.good(side)
+            if opcode == WrOpcode.SEND:
+                await self.good(1 - side)
+            await self.nodes[0].testbench.cycles(300)  # a WRITE is acknowledged before it lands
+            assert np.array_equal(sink.read(LENGTH), expected), opcode
+
+
+async def up(dut, options=(None, None)) -> tuple[System, list[list[Node]]]:
+    """The nodes of both cards by function."""
+    system = await System.start(dut, CONFIG, options=options[0])
+    second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
+    for node in second:
+        await node.start(options[1])
+    for node in (*system.nodes, *second):
+        node.host.set(mmio_latency_ns=0)
+    return system, [system.nodes, second]
+
+
+@cocotb.test()
+async def side_by_side(dut):
+    """Both functions have the same numbers of everything, other features, and their own data."""
+    plain = DriverOptions(features=ALL_FEATURES & ~(Feature.EVENT_IDX.mask | Feature.IN_ORDER.mask))
+    _, functions = await up(dut, (None, plain))
+    pairs = [await Pair(nodes, seed).make() for seed, nodes in enumerate(functions)]
+    assert pairs[0].numbers() == pairs[1].numbers()
+    rng = random.Random(1)
+
+    async def talk(pair: Pair, seed: int) -> None:
+        for _ in range(6):
+            await pair.exchange(random.Random(seed))
+
+    for _ in range(3):  # 18 exchanges of each
+        tasks = [cocotb.start_soon(talk(pair, rng.randrange(1 << 30))) for pair in pairs]
+        for task in tasks:
+            await task
+    for nodes, pair in zip(functions, pairs, strict=True):
+        counted: Counter[str] = Counter()
+        for node, qp in zip(nodes, pair.qps, strict=True):
+            counted.update(await node.context.device.qp_counters(qp.qp_num))
+            assert not node.host.faults, node.host.faults
+        # Its own requests and nothing else, on nobody else's account.
+        requests = ("rx_write_requests", "rx_read_requests", "rx_send_requests")
+        assert +counted == dict.fromkeys(requests, 18), +counted
+
+
+@cocotb.test()
+async def strangers(dut):
+    """A key of another function is no key, also if its number is one of the own function."""
+    _, functions = await up(dut)
+    pairs = [await Pair(nodes, seed).make() for seed, nodes in enumerate(functions)]
+    first, second = pairs
+    assert first.mrs[1].rkey == second.mrs[1].rkey
+    before = second.mrs[1].read(LENGTH)
+    await first.post(WrOpcode.RDMA_WRITE, 0, LENGTH)
+    await first.good()
+    await first.nodes[0].testbench.cycles(300)
+    assert np.array_equal(first.mrs[1].read(LENGTH), first.mrs[0].read(LENGTH))
+    assert np.array_equal(second.mrs[1].read(LENGTH), before)
+    # A region that only the second function has.
+    more = await MR.create(second.pds[1], LENGTH, RIGHTS)
+    await first.post(WrOpcode.RDMA_WRITE, 0, 100, rkey=more.rkey)
+    (wc,) = await first.cqs[0].wait(1, timeout_ns=WAIT_NS)
+    assert wc.status == WcStatus.REM_ACCESS_ERR
+    await second.post(WrOpcode.RDMA_WRITE, 0, 100, rkey=second.mrs[1].rkey)
+    await second.good()
+
+
+@cocotb.test()
+async def reset_of_one(dut):
+    """A function is reset and comes up again, several times; the other's traffic goes on."""
+    system, functions = await up(dut)
+    stays = await Pair(functions[1], 7).make()
+    rng = random.Random(3)
+    running = True
+
+    async def traffic() -> int:
+        rounds = 0
+        while running:
+            await stays.exchange(rng)
+            pd = await stays.nodes[0].context.alloc_pd()  # its control queue is served as well
+            await pd.close()
+            rounds += 1
+        return rounds
+
+    task = cocotb.start_soon(traffic())
+    for number in range(6):
+        goes = await Pair(functions[0], number).make()
+        await goes.exchange(rng)
+        # In the middle of a message, with receives posted that nothing will use.
+        await goes.qps[1].post_recv(RecvWR(5, [goes.mrs[1].sge(0, 64)]))
+        await goes.post(WrOpcode.RDMA_WRITE, 0, LENGTH)
+        await system.testbench.cycles(200 * number)
+        for node in functions[0]:
+            # With a command on its way to the firmware, or in its hands.
+            command = cocotb.start_soon(node.context.alloc_pd())
+            await system.testbench.cycles(rng.randrange(1500))
+            command.cancel()
+            await node.context.close()
+        for node in functions[0]:
+            await node.start()
+            node.host.set(mmio_latency_ns=0)
+    running = False
+    assert await task > 3
+    for node in (*functions[0], *functions[1]):
+        assert not node.host.faults, node.host.faults
+    last = await Pair(functions[0], 9).make()
+    await last.exchange(rng)
+    await stays.exchange(rng)
