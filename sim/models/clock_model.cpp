@@ -4,7 +4,8 @@
 // Nothing can change when
 // - no model has anything under way before that time (``Timed``), and
 // - the gateware's state is the same as one and two cycles before, except registers called ``age``
-//   (hdl/common/epoch.py), which have grown by one each time and are not near their end.
+//   (hdl/common/epoch.py), which have grown by one each time and are not near their end. Those of a
+//   card that is switched off stand still.
 // Big memories are left out of the comparison: their write ports are driven by what is in it, so
 // what they write in the third of three equal cycles they have written in the second.
 
@@ -51,7 +52,7 @@ class State {
             if (!scope->varsp()) continue;
             for (const auto &[var, entry] : *scope->varsp()) {
                 if (!std::strcmp(var, "age")) {
-                    ages_.push_back(static_cast<std::uint16_t *>(entry.datap()));
+                    ages_.push_back({static_cast<std::uint16_t *>(entry.datap()), true});
                 }
             }
         }
@@ -70,16 +71,19 @@ class State {
         for (const Piece &piece : pieces_) {
             std::memcpy(&saved_[piece.begin], byte(piece.begin), piece.size);
         }
+        fresh_ = true;
     }
 
     // A cycle after ``save`` or the last call; false: something else than the ages has changed.
     bool same() {
-        for (const std::uint16_t *age : ages_) {
+        for (Age &age : ages_) {
             std::uint16_t value;
-            std::memcpy(&value, &saved_[at(age)], sizeof value);
-            value++;
-            std::memcpy(&saved_[at(age)], &value, sizeof value);
+            std::memcpy(&value, &saved_[at(age.now)], sizeof value);
+            if (fresh_) age.grows = *age.now != value;
+            value += age.grows;
+            std::memcpy(&saved_[at(age.now)], &value, sizeof value);
         }
+        fresh_ = false;
         for (const Piece &piece : pieces_) {
             if (std::memcmp(&saved_[piece.begin], byte(piece.begin), piece.size)) return false;
         }
@@ -89,19 +93,27 @@ class State {
     // Cycles until an age gets to its end, which is a cycle that has to happen.
     std::uint64_t room() const {
         std::uint64_t least = kLongest;
-        for (const std::uint16_t *age : ages_) {
-            least = std::min<std::uint64_t>(least, *age < 0xFFFE ? 0xFFFE - *age : 0);
+        for (const Age &age : ages_) {
+            if (!age.grows) continue;
+            least = std::min<std::uint64_t>(least, *age.now < 0xFFFE ? 0xFFFE - *age.now : 0);
         }
         return least;
     }
 
     void skip(std::uint64_t cycles) {
-        for (std::uint16_t *age : ages_) *age += cycles;
+        for (const Age &age : ages_) {
+            if (age.grows) *age.now += cycles;
+        }
     }
 
   private:
     Vtop__Syms *syms_ = nullptr;
-    std::vector<std::uint16_t *> ages_;
+    struct Age {
+        std::uint16_t *now;
+        bool grows;
+    };
+    std::vector<Age> ages_;
+    bool fresh_ = false;  // saved, and no cycle has been compared with that
     std::vector<Piece> pieces_;
     std::vector<std::uint8_t> saved_;
 

@@ -13,6 +13,7 @@ Clock domains that the design leaves undeclared become inputs ``clk``/``rst`` (`
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import json
@@ -224,6 +225,9 @@ def _worker(job: Path, answer: Path) -> None:
     from amaranth.back import verilog as backend
     from amaranth.hdl import Fragment
 
+    # A netlist is millions of objects that all live until the end: looking for garbage among them
+    # takes a third of the time.
+    gc.disable()
     own = set(sys.modules)
     factory, params, name, ports = pickle.loads(job.read_bytes())
     module, _, attribute = factory.partition(":")

@@ -43,13 +43,13 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
     began = time.monotonic()
     try:
         with console.progress(f"Building two NICs at {width} bits"):
-            model = testbench.build(config=NicConfig(width=width), nics=2)
+            model = testbench.build(config=NicConfig(width=width))
         built = time.monotonic() - began
         with console.progress("Running") as say:
             facts, _ = _run(model, width, pcap.resolve(), say, ["traffic", "replays"])
         if waves:
             with console.progress("Building the same to record every signal"):
-                model = testbench.build(config=NicConfig(width=width), nics=2, waves=True)
+                model = testbench.build(config=NicConfig(width=width), waves=True)
             with console.progress("Recording a few messages of each operation") as say:
                 _, recorded = _run(model, width, pcap.resolve(), say, ["recording"])
             facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))

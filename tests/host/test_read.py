@@ -19,7 +19,7 @@ def config(width: int) -> NicConfig:
 def model(width: int, **settings):
     """The simulation that the tests of both engines share."""
     parameters = {"config": config(width), "reads": CLIENTS, "writes": WRITERS + 1} | settings
-    return build(Rtl("tests.host.dma:Dma", parameters), config=config(width))
+    return build(Rtl("tests.host.dma:Dma", parameters), config=config(width), nics=1)
 
 
 @pytest.mark.parametrize("width", [64, 512])

@@ -28,7 +28,7 @@ def facts(view):
 
 async def up(dut):
     """Two QPs of one card whose wire leads back to it."""
-    pair = Pair(await System.start(dut, CONFIG))
+    pair = Pair(await System.start(dut, CONFIG, cards=1))
     (wire,) = pair.system.testbench.wires
     wire.connect(wire)
     pair.nodes = pair.nodes * 2

@@ -13,7 +13,7 @@ def test_same_traces(seed, tmp_path):
 
     Jumps also show that nothing in an idle card changes by itself but what is said to.
     """
-    model = testbench.build(config=NicConfig(width=64), nics=1)
+    model = testbench.build(config=NicConfig(width=64))
     every, jumped = (
         recorded(model, "tests.nic.bench_jump", tmp_path / jump, SEED=seed, jump=jump)
         for jump in ("0", "1")

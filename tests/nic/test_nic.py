@@ -45,7 +45,7 @@ REPLAYS = [
 
 def model(width: int):
     """The model that the demonstration uses as well."""
-    return testbench.build(config=NicConfig(width=width), nics=2)
+    return testbench.build(config=NicConfig(width=width))
 
 
 @pytest.mark.parametrize("width", [64, 512])
@@ -68,7 +68,7 @@ def test_recorded_traffic(width):
     Mutations at the width that simulates sooner: it is the comparison that they test.
     """
     run(
-        testbench.build(config=NicConfig(width=width), nics=1),  # what the replay command uses
+        model(width),
         test_module="tests.nic.bench_replay",
         testcase=None if width == 64 else REPLAYS,
         extra_env={"ROCINANTE_WIDTH": str(width)},
@@ -91,7 +91,11 @@ def test_recorded_here(width):
 def test_lint(width):
     """The whole NIC converts and passes lint at every width.
 
-    At the narrowest with 16384 queue pairs: every number and table has room for them.
+    At the narrowest with as many objects and functions as there can be: every number and table has
+    room for them.
     """
-    most = {"qps": 16384, "outstanding": 65536, "read_resources": 65536} if width == 64 else {}
+    most = {"qps": 16384, "cqs": 16384, "mrs": 65536, "functions": 4}
+    most |= {"outstanding": 65536, "read_resources": 65536}
+    if width != 64:
+        most = {}
     lint(Rtl("hdl.nic:Nic", {"config": NicConfig(width=width, **most)}, "nic"))

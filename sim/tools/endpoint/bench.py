@@ -73,7 +73,7 @@ class Endpoint:
     async def start(self, dut: Any) -> None:
         """Bring the card up."""
         config = NicConfig(width=self._spec["width"])
-        testbench = Testbench(dut, config=config, memory=MEMORY, jump=True)
+        testbench = Testbench(dut, config=config, memory=MEMORY, jump=True, cards=1)
         await testbench.start()
         addresses = self._spec["addresses"]
         self._node = Node(testbench, 0, address=addresses[0], mac=self._mac)

@@ -27,7 +27,7 @@ async def play_run(
     """Reset the card and play one run on it."""
     facts = facts or Facts()
     memory = memory_of(run, facts)
-    testbench = Testbench(dut, config=config, connect=False, memory=memory, jump=True)
+    testbench = Testbench(dut, config=config, connect=False, memory=memory, jump=True, cards=1)
     await testbench.start()
     packets = sum(len(place.connection.packets) for place in run.places)
     deadline = testbench.deadline(CYCLES + CYCLES_EACH * packets)

@@ -154,7 +154,7 @@ def _simulate(
 
     try:
         with console.progress(f"Building a NIC at {config.width} bits"):
-            model = testbench.build(config=config, nics=1, waves=waves)
+            model = testbench.build(config=config, waves=waves)
         with console.progress(f"Replaying {trace.name}") as say:
             facts, results = run_job(model, "sim.tools.replay.bench", spec, say, limit)
     except env.BuildError as error:
