@@ -71,6 +71,7 @@ def install(name: str) -> None:
 
 
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
+FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
@@ -171,7 +172,7 @@ FAULTS = (
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
     ),
     Fault(
-        name="start-not-told",
+        name="start-not-reported",
         what="the requester does not tell that a long message begins",
         force=Force("hdl.transport.request_admission:RequestAdmission", "started.valid", stuck(0)),
         tests=("tests/transport/test_send.py::test_long_messages_do_not_pile_up",),
@@ -243,7 +244,7 @@ FAULTS = (
         tests=REPLY,
     ),
     Fault(
-        name="answered-read-not-told",
+        name="answered-read-not-reported",
         what="the responder learns of answered READs late, and refuses the peer's next one",
         force=Force(
             "hdl.transport.reply_turns:ReplyTurns",
@@ -544,8 +545,8 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
-        name="more-lines-read-than-are-told",
-        what="packets are taken although no more lines can be told to be read",
+        name="more-lines-read-than-reported",
+        what="packets are taken although no more lines can be reported as read",
         force=Force("hdl.transport.commit:Commit", "full", stuck(0)),
         tests=RECEIVE,
     ),
@@ -601,14 +602,14 @@ FAULTS = (
         tests=RECV,
     ),
     Fault(
-        name="sink-told-into-while-read",
+        name="sink-reported-into-while-read",
         what="the sink of a READ is written where a packet's job still reads another",
         force=Force("hdl.queues.read_sinks:ReadSinks", "held", stuck(0)),
         tests=RECV,
     ),
     Fault(
         name="old-sink-kept",
-        what="the sink of a READ is found however long ago it was told",
+        what="the sink of a READ is found however long ago it was reported",
         force=Force("hdl.queues.sink_ages:SinkAges", "now", stuck(0)),
         tests=RECV,
     ),
@@ -670,6 +671,25 @@ FAULTS = (
         what="a QP's counters can be read before they were cleared for it",
         force=Force("hdl.transport.qp_counters:QpCounters", "known", stuck(1)),
         tests=COUNTERS,
+    ),
+    # Several functions on a card: see the configuration of the bench.
+    Fault(
+        name="keys-of-the-first-function",
+        what="a key names a region of the first function, whoever asks",
+        force=Force("hdl.memory.keys:KeyCheck", "mr.index", masked(0x1F)),
+        tests=FUNCTIONS,
+    ),
+    Fault(
+        name="packets-to-the-first-function",
+        what="a packet is for a QP of the first function, whatever its address",
+        force=Force("hdl.transport.intake:Intake", "index", masked(0xF)),
+        tests=FUNCTIONS,
+    ),
+    Fault(
+        name="requests-of-the-first-function",
+        what="every control request comes from the first function",
+        force=Force("hdl.queues.control:ControlEngine", "function", stuck(1)),
+        tests=FUNCTIONS,
     ),
     # What the whole card sends.
     Fault(

@@ -37,14 +37,14 @@ class TxGuard(wiring.Component):
         output, beat = Signal(shape, reset_less=True), Signal(shape)
         valid, free = Signal(), Signal()
         inside = Signal()  # the last beat passed on was not the end of its frame
-        owed = Signal()  # the MAC may take the end only when the core is out of reset again
+        end_pending = Signal()  # the MAC may take the end only when the core is out of reset again
         m.d.comb += [
             self.o.payload.eq(output),
             free.eq(~self.o.valid | self.o.ready),
         ]
-        with m.If(self.source_reset | owed):
+        with m.If(self.source_reset | end_pending):
             m.d.comb += [valid.eq(inside), beat.keep.eq(1), beat.last.eq(1), beat.error.eq(1)]
-            m.d.sync += owed.eq(inside & ~free)
+            m.d.sync += end_pending.eq(inside & ~free)
             with m.If(inside & free):
                 increment(m, self.cut_frames)
         with m.Else():

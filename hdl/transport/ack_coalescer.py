@@ -24,9 +24,9 @@ class AckCoalescer(wiring.Component):
     Members: ``pushed``: a packet of ``pushed_qp`` enters the queue, ``pushed_answers``: it will be
     answered with an ACK or a NAK unless its QP fails before; ``popped``: the oldest one leaves it;
     ``covered``: the ACK of the oldest one may be left out; ``skip``: it is; ``answer``: a packet is
-    answered now; ``qp`` of the oldest packet, ``owed``: that QP owes an ACK.
+    answered now; ``qp`` of the oldest packet, ``ack_pending``: an ACK of that QP was left out.
     Latency: ``covered`` tells of a packet two cycles after it entered. Throughput: one packet a
-    cycle in and out. Errors: none. Reset: the queue is empty, nothing is owed.
+    cycle in and out. Errors: none. Reset: the queue is empty, no ACK is pending.
     """
 
     def __init__(self, *, depth: int):
@@ -43,7 +43,7 @@ class AckCoalescer(wiring.Component):
                 "covered": Out(1),
                 "skip": In(1),
                 "answer": In(1),
-                "owed": Out(1),
+                "ack_pending": Out(1),
             }
         )
 
@@ -82,7 +82,7 @@ class AckCoalescer(wiring.Component):
         with m.Elif(self.answer):
             m.d.sync += run.eq(0)
         m.d.comb += [
-            self.owed.eq((run != 0) & (debtor == self.qp)),
+            self.ack_pending.eq((run != 0) & (debtor == self.qp)),
             self.covered.eq(followed.bit_select(read, 1) & (run != RUN)),
         ]
         return m

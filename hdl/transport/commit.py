@@ -38,7 +38,7 @@ class _Fate(data.Struct):
     status: 8  # of its check
     failed: FailedQp  # with ``undo``: its QP
     covered: 1  # its ACK is left out, as a later answer covers it
-    owed: 1  # its QP owes an ACK that was left out
+    ack_pending: 1  # an ACK of its QP was left out
 
 
 class Commit(wiring.Component):
@@ -187,7 +187,7 @@ class Commit(wiring.Component):
             fate.status.eq(status),
             fate.failed.eq(failed.row),
             fate.covered.eq(covered),
-            fate.owed.eq(coalescer.owed),
+            fate.ack_pending.eq(coalescer.ack_pending),
         ]
         self._limit_lines(m)
         self._restore(m, failed.row)
@@ -280,7 +280,7 @@ class Commit(wiring.Component):
                 events.resp_cqe_error.eq(effects.complete),
                 events.resp_cqe_flush_error.eq(effects.complete & flushed),
             ]
-        with m.Elif(fate.fails & fate.owed):
+        with m.Elif(fate.fails & fate.ack_pending):
             # The request that was to be acknowledged for others, too, will be rolled back.
             m.d.comb += [
                 effects.reply.eq(1),

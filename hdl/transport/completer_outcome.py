@@ -34,7 +34,7 @@ class CompleterState(data.Struct):
     oldest: Oldest  # outstanding WQE
     said: ResponseFacts
     facts: EntryFacts
-    owes: 1  # the packet has not had its job yet
+    job_pending: 1  # the packet has not had its job yet
     finish: 1  # the oldest WQE ends,
     status: 8  # with this status
     more: 1  # the next WQE is looked at after this one

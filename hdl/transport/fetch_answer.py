@@ -61,7 +61,7 @@ class FetchAnswer(wiring.Component):
         m = Module()
         answer, fetch, row, facts = self.answer, self.fetch, self.row, self.o
         # Distances from the row's position: the index it tells, the known one, its own position.
-        told, known, place = Signal(16), Signal(16), Signal(16)
+        answered, known, place = Signal(16), Signal(16), Signal(16)
         under_way = Signal(8)  # never as many as this can count
         expected, all_asked, told_before = Signal(4), Signal(4), Signal(4)
         serves, reads_left = Signal(), Signal()  # some of the QP's READs have not finished
@@ -72,7 +72,7 @@ class FetchAnswer(wiring.Component):
             facts.empty.eq(answer.status == FetchStatus.EMPTY),
             facts.poll.eq(answer.poll),
             facts.onward.eq(answer.position + 1),
-            told.eq(answer.available - row.position),
+            answered.eq(answer.available - row.position),
             known.eq(row.available - row.position),
             place.eq(answer.position - row.position),
             under_way.eq(fetch.asked[:8] - fetch.position[:8]),
@@ -83,7 +83,7 @@ class FetchAnswer(wiring.Component):
             reads_left.eq(self.tx.reads != self.ack.reads),
         ]
         m.d.comb += [
-            facts.newer.eq(is_newer(self._config, told, known)),
+            facts.newer.eq(is_newer(self._config, answered, known)),
             facts.serves.eq(serves),
             facts.fresh.eq(serves & expected.all()),
             facts.same.eq(told_before.all()),

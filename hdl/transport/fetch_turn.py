@@ -28,19 +28,21 @@ class SendFlags(enum.IntFlag, shape=4):
 class _Distances(data.Struct):
     """How far it is from one position or index to another, modulo 65536."""
 
-    told: 16  # from the position to the index that the activation carries,
+    notified: 16  # from the position to the index that the activation carries,
     known: 16  # and to the one that is known
-    told_unasked: 16  # WQEs up to these that have not been asked for
+    notified_unasked: 16  # WQEs up to these that have not been asked for
     known_unasked: 16
     under_way: 16  # WQEs asked for and not answered,
     unsent: 16  # asked for and not sent,
     pending: 16  # answered and not sent
 
 
-def is_newer(config: NicConfig, told: Value, known: Value) -> Value:
-    """Whether the avail index ``told`` is newer than the ``known`` one; both are distances from the
-    position. The newer one is further away, unless it is further than any ring is long."""
-    return (told <= config.queue_size) & (told > known)
+def is_newer(config: NicConfig, notified: Value, known: Value) -> Value:
+    """Whether the avail index ``notified`` is newer than the ``known`` one.
+
+    Both are distances from the position. The newer one is further away, unless it is further than
+    any ring is long."""
+    return (notified <= config.queue_size) & (notified > known)
 
 
 class FetchTurn(wiring.Component):
@@ -54,9 +56,9 @@ class FetchTurn(wiring.Component):
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
     ``sent``: the last one, and the position of ``tx``, a cycle later. ``may_fetch``: by its state.
     Steps, each for a cycle, the next one in the next cycle: ``take``, with the ``flags`` and the
-    avail index ``told`` of the activation; ``weigh``; ``decide``.
+    avail index ``notified`` of the activation; ``weigh``; ``decide``.
     With ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``:
-    ``heard_row``, the row with what the activation tells; ``serves``, the turn goes on. From the
+    ``notified_row``, the row with what the activation tells; ``serves``, the turn goes on. From the
     cycle after ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail
     index ``known``; ``poll``: the index is polled behind them; ``more``: the QP gets another turn;
     ``asked_row``: its row then.
@@ -78,12 +80,12 @@ class FetchTurn(wiring.Component):
                 "sent": In(16),
                 "may_fetch": In(1),
                 "flags": In(SendFlags),
-                "told": In(16),
+                "notified": In(16),
                 "take": In(1),
                 "weigh": In(1),
                 "decide": In(1),
                 "needless": Out(1),
-                "heard_row": Out(QpFetch),
+                "notified_row": Out(QpFetch),
                 "serves": Out(1),
                 "position": Out(16),
                 "count": Out(range(BATCH + 1)),
@@ -99,19 +101,19 @@ class FetchTurn(wiring.Component):
         m = Module()
         row = self.row
         # What the activation says, and the distances.
-        told, tells, rings, blocked = Signal(16), Signal(), Signal(), Signal()
+        notified, carries, rings, blocked = Signal(16), Signal(), Signal(), Signal()
         reads, distances = Signal(8), Signal(_Distances)
         doorbell = (self.flags & SendFlags.DOORBELL) != 0
         wakes = (self.flags & SendFlags.WAKE) != 0
         again = (self.flags & SendFlags.AGAIN) != 0
-        told_now = (self.flags & SendFlags.NEXT) != 0
+        carries_now = (self.flags & SendFlags.NEXT) != 0
         # A wake is of interest to a QP that is blocked or READs.
         m.d.comb += self.needless.eq((self.flags == SendFlags.WAKE) & ~row.blocked & ~row.reading)
         with m.If(self.take):
             m.d.sync += [
-                told.eq(self.told),
-                tells.eq(told_now),
-                rings.eq(doorbell & (~told_now | wakes)),
+                notified.eq(self.notified),
+                carries.eq(carries_now),
+                rings.eq(doorbell & (~carries_now | wakes)),
                 blocked.eq(row.blocked & ~wakes),
                 self.serves.eq(
                     self.may_fetch
@@ -119,9 +121,9 @@ class FetchTurn(wiring.Component):
                     & (row.blocked | row.reading | doorbell | again)
                 ),
                 self.position.eq(row.asked),
-                distances.told.eq(self.told - row.position),
+                distances.notified.eq(self.notified - row.position),
                 distances.known.eq(row.available - row.position),
-                distances.told_unasked.eq(self.told - row.asked),
+                distances.notified_unasked.eq(self.notified - row.asked),
                 distances.known_unasked.eq(row.available - row.asked),
                 distances.under_way.eq(row.asked - row.position),
                 distances.unsent.eq(row.asked - self.sent),
@@ -130,13 +132,13 @@ class FetchTurn(wiring.Component):
             ]
         # The driver's word is believed only where it can be true and is news: it may be older than
         # what was read since.
-        news, heard = Signal(), self.heard_row
+        news, row_now = Signal(), self.notified_row
         m.d.comb += [
-            news.eq(tells & is_newer(self._config, distances.told, distances.known)),
-            heard.eq(row),
-            heard.available.eq(Mux(news, told, row.available)),
-            heard.polled.eq(row.polled & ~news & ~rings),
-            heard.blocked.eq(blocked),
+            news.eq(carries & is_newer(self._config, distances.notified, distances.known)),
+            row_now.eq(row),
+            row_now.available.eq(Mux(news, notified, row.available)),
+            row_now.polled.eq(row.polled & ~news & ~rings),
+            row_now.blocked.eq(blocked),
         ]
         room, startable = self._limits(m, distances, reads)
         self._count(m, distances, Mux(room < startable, room, startable), news, rings)
@@ -182,15 +184,23 @@ class FetchTurn(wiring.Component):
 
         with m.If(self.weigh):
             m.d.sync += [
-                self.known.eq(self.heard_row.available),
-                polled.eq(self.heard_row.polled),
-                unasked.eq(Mux(news, distances.told_unasked, distances.known_unasked)),
+                self.known.eq(self.notified_row.available),
+                polled.eq(self.notified_row.polled),
+                unasked.eq(Mux(news, distances.notified_unasked, distances.known_unasked)),
                 # Of both, as ``news`` comes late.
                 some.eq(
-                    Mux(news, possible(distances.told_unasked), possible(distances.known_unasked))
+                    Mux(
+                        news,
+                        possible(distances.notified_unasked),
+                        possible(distances.known_unasked),
+                    )
                 ),
                 exhausted.eq(
-                    Mux(news, distances.told_unasked == 0, rings | (distances.known_unasked == 0))
+                    Mux(
+                        news,
+                        distances.notified_unasked == 0,
+                        rings | (distances.known_unasked == 0),
+                    )
                 ),
             ]
         limit = Signal(8)

@@ -8,10 +8,10 @@ from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
 
-__all__ = ["AWAITED", "LARGE", "Response", "ReplyChecks"]
+__all__ = ["PENDING", "LARGE", "Response", "ReplyChecks"]
 
 #: Responses whose checks are awaited: as many as the page cache has misses on their way.
-AWAITED = 16
+PENDING = 16
 #: As many of them when they are large: what waits here stands in front of the requester's packets.
 LARGE = 4
 
@@ -54,20 +54,20 @@ class ReplyChecks(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.awaited = awaited = StreamFifo(shape=Response, depth=AWAITED)
+        m.submodules.pending = pending = StreamFifo(shape=Response, depth=PENDING)
         # A refused response stops ReplyPackets: what it hands over before it sees that fits, too.
-        m.submodules.refusals = refusals = StreamFifo(shape=Response, depth=2 * AWAITED)
-        wiring.connect(m, wiring.flipped(self.i), awaited.i)
+        m.submodules.refusals = refusals = StreamFifo(shape=Response, depth=2 * PENDING)
+        wiring.connect(m, wiring.flipped(self.i), pending.i)
         wiring.connect(m, refusals.o, wiring.flipped(self.refused))
         bad = self.checked.payload.status != 0
         answered = self.checked.valid & self.checked.ready
         m.d.comb += [
-            self.room.eq(awaited.level < Mux(self.large, LARGE, AWAITED)),
-            self.checked.ready.eq(awaited.o.valid),
-            awaited.o.ready.eq(self.checked.valid),
+            self.room.eq(pending.level < Mux(self.large, LARGE, PENDING)),
+            self.checked.ready.eq(pending.o.valid),
+            pending.o.ready.eq(self.checked.valid),
             refusals.i.valid.eq(answered & bad),
-            refusals.i.payload.eq(awaited.o.payload),
-            self.idle.eq((awaited.level == 0) & (refusals.level == 0)),
+            refusals.i.payload.eq(pending.o.payload),
+            self.idle.eq((pending.level == 0) & (refusals.level == 0)),
         ]
         with m.If(answered & ~bad):
             increment(m, self.good)

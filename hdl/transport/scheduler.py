@@ -196,7 +196,7 @@ class Scheduler(wiring.Component):
         """A QP's turn: how far ahead it may fetch."""
         m.d.comb += [
             turn.flags.eq(active.o.payload.flags),
-            turn.told.eq(active.o.payload.data),
+            turn.notified.eq(active.o.payload.data),
             requests.qp.eq(self.row_write.index),
             requests.function.eq(self.cfg.row.function),
             requests.position.eq(turn.position),
@@ -217,7 +217,7 @@ class Scheduler(wiring.Component):
         with m.State("COUNT"):
             m.d.comb += [
                 turn.weigh.eq(1),
-                self.row_write.row.eq(turn.heard_row),
+                self.row_write.row.eq(turn.notified_row),
                 self.row_write.enable.eq(1),
             ]
             m.next = "LIMIT"
