@@ -161,7 +161,7 @@ class NicConfig:
         The card's number of the object has the ordinal of its function above these bits.
         """
         sizes = {name: getattr(self.guest, name) for name in ("qps", "cqs", "mrs")}
-        sizes["queues"] = 1 + self.guest.cqs + 2 * self.guest.qps
+        sizes["queues"] = self.sq_queue(self.guest.qps)  # behind the last pair
         return {name: (size - 1).bit_length() for name, size in sizes.items()}
 
     @cached_property
@@ -169,7 +169,7 @@ class NicConfig:
         """Virtqueue numbers. Of a function: the control queue, CQs, then pairs of SQ and RQ
         (VR-1.2). Of a card with more functions the last numbers of each are no queue's."""
         first = (self.functions - 1) << self.number_bits["queues"]
-        return first + 1 + self.guest.cqs + 2 * self.guest.qps
+        return first + self.sq_queue(self.guest.qps)
 
     def cq_queue(self, cqn: int) -> int:
         """Number in its function of the virtqueue of completion queue ``cqn`` (VR-3.11)."""

@@ -12,10 +12,11 @@ from hdl.config import NicConfig
 from hdl.context.tables import Tables
 from hdl.counters import connect_counters
 from hdl.egress.egress import Egress
-from hdl.host.host_side import ENGINES, HostSide
+from hdl.host.host_side import HostSide
 from hdl.ingress.ingress import Ingress
 from hdl.mac.guards import RxGuard, TxGuard
 from hdl.memory.memory import Memory
+from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
 from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues

@@ -19,11 +19,6 @@ from .virtio import FEATURES, VirtioFunction
 
 __all__ = ["GuestFunctions"]
 
-#: Status that a function tells as it is.
-STATUS = tuple(
-    name for name in FunctionStatus().members if name not in ("mac", "reset_done", "reset_request")
-)
-
 
 class Turns:
     """Whose turn it is among several askers: it stays with one who asks."""
@@ -91,9 +86,9 @@ class GuestFunctions(wiring.Component):
             m.submodules[f"function{n}"] = function
             connect(m, flipped(getattr(self, f"bus{n}")), function.bus)
             status = getattr(self, f"status{n}")
-            m.d.comb += [function.mac.eq(status.mac), function.reset_done.eq(status.reset_done)]
-            m.d.comb += status.reset_request.eq(function.reset_request)
-            m.d.comb += [getattr(status, name).eq(getattr(function, name)) for name in STATUS]
+            for name, member in FunctionStatus().members.items():
+                mine, its = getattr(status, name), getattr(function, name)
+                m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
         for name in (*FEATURES, "intx"):
             m.d.comb += getattr(self, name).eq(Cat(getattr(one, name) for one in functions))
         for name in (*(f"queue_read{i}" for i in range(self._reads)), "control_read"):
@@ -101,8 +96,8 @@ class GuestFunctions(wiring.Component):
         self._program(m, functions)
         self._from_functions(m, functions)
         self._to_functions(m, functions)
-        for name, first in (("counters", None), ("qp_counters", QP_COUNTER_SLOTS)):
-            self._read_counters(m, name, first, functions)
+        for name, slots in (("counters", None), ("qp_counters", QP_COUNTER_SLOTS)):
+            self._read_counters(m, name, slots, functions)
         return m
 
     def _rows(self, m: Module, name: str, functions: list) -> None:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.arbiter import StreamArbiter
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
-from hdl.ports.boxes import EnginePort, FunctionStatus, MemoryHost
+from hdl.ports.boxes import ENGINES, INTERRUPTING, FunctionStatus, MemoryHost, engine_port
 from hdl.ports.host import HostPort
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError
 from hdl.ports.rows import QueueRow
@@ -20,16 +20,7 @@ from .read_merge import ReadMerge
 from .reset import ResetSequence
 from .write import WriteEngine
 
-__all__ = ["ENGINES", "HostSide"]
-
-#: The virtqueue engines; which of them raise interrupts; which know the negotiated order.
-ENGINES = ("recv", "send", "completion", "control")
-INTERRUPTING = ("completion", "control")
-
-
-def engine_port(config: NicConfig, name: str) -> EnginePort:
-    """The port of an engine."""
-    return EnginePort(config, interrupts=name in INTERRUPTING, control=name == "control")
+__all__ = ["HostSide"]
 
 
 class HostSide(wiring.Component):
@@ -103,10 +94,8 @@ class HostSide(wiring.Component):
         connect(m, interrupts.o, guests.interrupt)
         for number, name in enumerate(ENGINES):
             engine = getattr(self, name)
-            rows = guests.control_read if name == "control" else f"queue_read{number}"
-            if isinstance(rows, str):
-                rows = getattr(guests, rows)
-            connect(m, flipped(engine.queue_read), rows)
+            rows = "control_read" if name == "control" else f"queue_read{number}"
+            connect(m, flipped(engine.queue_read), getattr(guests, rows))
             connect(m, flipped(engine.error), getattr(errors, f"i{number}"))
             m.d.comb += [
                 engine.event_idx.eq(guests.event_idx),

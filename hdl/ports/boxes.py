@@ -35,8 +35,10 @@ from .rows import MrRow, QpAck, QpCfg, QpFetch, QpReply, QpRx, QpTx, QueueRow, R
 from .tables import TableRead, TableWrite
 
 __all__ = [
+    "ENGINES",
     "EnginePort",
     "FunctionStatus",
+    "INTERRUPTING",
     "LinesPort",
     "MemoryDrain",
     "MemoryHost",
@@ -49,6 +51,7 @@ __all__ = [
     "RxPort",
     "SendFetchPort",
     "TxPort",
+    "engine_port",
 ]
 
 #: Bits of a QP's number on every table port.
@@ -79,6 +82,16 @@ class EnginePort(Signature):
         if control:
             members["resetting"] = In(config.functions)
         super().__init__(members)
+
+
+#: The virtqueue engines, and those of them that raise interrupts.
+ENGINES = ("recv", "send", "completion", "control")
+INTERRUPTING = ("completion", "control")
+
+
+def engine_port(config: NicConfig, name: str) -> EnginePort:
+    """The port of the engine of that name."""
+    return EnginePort(config, interrupts=name in INTERRUPTING, control=name == "control")
 
 
 class MemoryHost(Signature):

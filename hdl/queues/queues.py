@@ -9,7 +9,7 @@ from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
 from hdl.csr.mailbox import MailboxPort
-from hdl.ports.boxes import EnginePort, LinesPort, RecvFetchPort, SendFetchPort
+from hdl.ports.boxes import ENGINES, LinesPort, RecvFetchPort, SendFetchPort, engine_port
 from hdl.ports.host import STREAM_DATA
 from hdl.ports.jobs import Activation, Completion, Doorbell
 from hdl.ports.rows import CqRow
@@ -51,11 +51,8 @@ class Queues(wiring.Component):
     def __init__(self, *, config: NicConfig, receive_flags: int):
         self._config, self._receive_flags = config, receive_flags
         super().__init__(
-            {
-                "recv": Out(EnginePort(config)),
-                "send": Out(EnginePort(config)),
-                "completion": Out(EnginePort(config, interrupts=True)),
-                "control": Out(EnginePort(config, interrupts=True, control=True)),
+            {name: Out(engine_port(config, name)) for name in ENGINES}
+            | {
                 "doorbell": In(stream.Signature(Doorbell)),
                 "queue_reset": In(stream.Signature(16)),
                 "doorbell_send": Out(stream.Signature(activation_layout(16))),
