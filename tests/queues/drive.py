@@ -123,7 +123,7 @@ class ReadPort:
         bench, width = self.bench, self.bench.width
         lanes, length = width // 8, request["length"]
         assert 1 <= length <= 4096, f"a read of {length} bytes"
-        assert request["function"] == bench.function, request
+        assert request["function"] == bench.function_at(request["addr"]), request
         found = bench.memory.read(request["addr"], length)
         block = found if found is not None else bench.rng.randbytes(length)
         due = bench.now + self.latency + (bench.rng.randrange(8) if self.stall else 0)
@@ -159,7 +159,7 @@ class WritePort:
             assert bool(beat["first"]) == (not self.burst), "first in the wrong place"
             if beat["first"]:
                 self.head = beat
-                assert beat["function"] == bench.function
+                assert beat["function"] == bench.function_at(beat["addr"])
             self.burst += beat["data"].to_bytes(bench.width // 8, "little")[:count]
             if beat["last"]:
                 assert 1 <= len(self.burst) <= 4096
@@ -210,6 +210,10 @@ class Bench:
 
     def event(self, *what: Any) -> None:
         self.events.append((self.now, *what))
+
+    def function_at(self, addr: int) -> int:
+        """The function that an access to ``addr`` must carry."""
+        return self.function
 
     async def start(self, *, again: bool = False) -> None:
         """Reset and run the ports. Everything not served is driven with 0.

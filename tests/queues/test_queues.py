@@ -45,3 +45,10 @@ def test_many_completions(width: int) -> None:
         test_module="tests.queues.bench_completion_many",
         timeout_s=300,
     )
+
+
+def test_control_queues_of_two_functions() -> None:
+    bench(
+        Rtl("tests.queues.top:ControlTop", {"width": 64}),
+        test_module="tests.queues.bench_control_functions",
+    )

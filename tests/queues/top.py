@@ -30,6 +30,11 @@ def many_cqs_config(width: int) -> NicConfig:
     return NicConfig(width=width, qps=128, cqs=64, mrs=2, gids=1, vectors=8)
 
 
+def two_functions_config(width: int) -> NicConfig:
+    """Two guest functions with few queues."""
+    return NicConfig(width=width, functions=2, qps=8, cqs=4, mrs=4, gids=2, vectors=8)
+
+
 class RecvTop(wiring.Component):
     """Member ``recv``: RecvFetch of many queue pairs."""
 
@@ -55,6 +60,20 @@ class CompletionTop(wiring.Component):
         m = Module()
         m.submodules.completion = self._engine
         connect(m, self._engine, flipped(self.completion))
+        return m
+
+
+class ControlTop(wiring.Component):
+    """Member ``control``: ControlEngine of a card with two functions."""
+
+    def __init__(self, *, width: int):
+        self._engine = ControlEngine(config=two_functions_config(width))
+        super().__init__({"control": Out(self._engine.signature)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.control = self._engine
+        connect(m, self._engine, flipped(self.control))
         return m
 
 
