@@ -15,6 +15,9 @@ HOST = (
     _EVENTS,
 )
 #: Sources of the link model.
-LINK = (_HERE / "link_model.sv", _HERE / "link_model.cpp", _EVENTS)
+LINK = (
+    *(_HERE / name for name in ("link_model.sv", "link_model.cpp", "impairments.hpp")),
+    _EVENTS,
+)
 #: Source of what lets Python reach the words of the gateware's memories.
 MEMORIES = _HERE / "memories.cpp"

@@ -14,13 +14,13 @@
 
 #include "clock.hpp"
 #include "events.hpp"
+#include "impairments.hpp"
 #include "svdpi.h"
 
 namespace rocinante {
 namespace {
 
 constexpr int kPorts = 4;
-constexpr std::uint64_t kPreamble = 8, kFcs = 4, kGap = 12, kShortest = 60;
 
 // Read by sim/models/platform.py through ctypes: same fields, same order.
 struct LinkSettings {
@@ -40,21 +40,6 @@ struct LinkStats {
     std::uint64_t first_tx_ps = 0, last_tx_ps = 0;          // first bit of first, last bit of last
     std::uint64_t protocol_errors = 0;
 };
-
-struct Frame {
-    std::vector<std::uint8_t> bytes;
-    std::uint64_t arrival = 0;  // of the last bit
-    std::uint64_t offer = 0;    // when its first beat may be offered
-    bool error = false;
-};
-
-enum class Fate { Deliver };
-
-// Whether frame ``number`` sent by ``port`` arrives. Faults would be decided here.
-Fate fate(int port, std::uint64_t number, const Frame &frame) {
-    (void)port, (void)number, (void)frame;
-    return Fate::Deliver;
-}
 
 // Nanosecond pcap; frames are written in the order in which they began.
 class Capture {
@@ -109,6 +94,7 @@ class Port final : public Timed {
   public:
     LinkSettings settings;
     LinkStats stats;
+    Impairments outward, inward;  // of what the card sends, and of what Python sends to it
     Events events;
     std::deque<Frame> received;  // by Python, not fetched yet
     int id = 0;
@@ -123,6 +109,7 @@ class Port final : public Timed {
         std::uint64_t next = kNever;
         if (!arriving_.empty()) next = std::min(next, arriving_.front().offer);
         if (!leaving_.empty()) next = std::min(next, leaving_.front().arrival);
+        next = std::min({next, outward.next(), inward.next()});
         const std::uint64_t ahead = settings.fifo_bytes * settings.ps_per_byte;
         if (cursor_ > now + ahead) next = std::min(next, cursor_ - ahead);
         return next;
@@ -134,11 +121,18 @@ class Port final : public Timed {
 
     void reseed() { random_.seed(settings.seed); }
 
+    void impair() {
+        outward.restart();
+        inward.restart();
+    }
+
     void clear() {
         sending_.bytes.clear();
         inside_ = false;
         arriving_.clear();
         leaving_.clear();
+        outward.clear();
+        inward.clear();
         arriving_bytes_ = 0;
         offset_ = 0;
         tx_ready = rx_valid = false;
@@ -175,7 +169,11 @@ class Port final : public Timed {
         inject_free_ = end + kGap * ps;
         frame.arrival = end + settings.delay_ps;
         capture.add(begin, frame.bytes);
-        arrive(std::move(frame), begin, settings);
+        if (inward.active()) {
+            inward.take(end, std::move(frame));
+        } else {
+            arrive(std::move(frame), begin, settings);
+        }
     }
 
     void step(std::uint64_t now, unsigned beat, bool rx_fire);
@@ -183,6 +181,17 @@ class Port final : public Timed {
     std::uint64_t now_ = 0;
 
   private:
+    // A frame of the card goes on to the peer, or to Python.
+    void leave(Frame &&frame, std::uint64_t begin) {
+        if (settings.peer < kPorts) {
+            deliver_to_peer(std::move(frame), begin);
+        } else {
+            leaving_.push_back(std::move(frame));
+        }
+    }
+
+    void deliver_to_peer(Frame &&frame, std::uint64_t begin);
+
     Random random_;
     Frame sending_;
     bool inside_ = false;
@@ -198,6 +207,10 @@ class Port final : public Timed {
 };
 
 Port ports[kPorts];
+
+void Port::deliver_to_peer(Frame &&frame, std::uint64_t begin) {
+    ports[settings.peer].arrive(std::move(frame), begin, settings);
+}
 
 void Port::take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep, unsigned beat,
                 bool first, bool last, bool error) {
@@ -233,15 +246,14 @@ void Port::take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep
     }
     if (!stats.tx_frames) stats.first_tx_ps = begin;
     stats.last_tx_ps = end;
-    const std::uint64_t number = stats.tx_frames++;
+    stats.tx_frames++;
     stats.tx_bytes += sending_.bytes.size();
-    if (fate(id, number, sending_) != Fate::Deliver) return;
     capture.add(begin, sending_.bytes);
     sending_.arrival = end + settings.delay_ps;
-    if (settings.peer < kPorts) {
-        ports[settings.peer].arrive(std::move(sending_), begin, settings);
+    if (outward.active()) {
+        outward.take(end, std::move(sending_));
     } else {
-        leaving_.push_back(std::move(sending_));
+        leave(std::move(sending_), begin);
     }
 }
 
@@ -249,6 +261,14 @@ void Port::step(std::uint64_t now, unsigned beat, bool rx_fire) {
     period_ = now - now_;
     beat_ = beat;
     now_ = now;
+    outward.step(now, settings.ps_per_byte, [&](Frame &&frame, std::uint64_t begin) {
+        frame.arrival += settings.delay_ps;
+        leave(std::move(frame), begin);
+    });
+    inward.step(now, settings.ps_per_byte, [&](Frame &&frame, std::uint64_t begin) {
+        frame.arrival += settings.delay_ps;
+        arrive(std::move(frame), begin, settings);
+    });
     if (rx_fire && !arriving_.empty()) {
         offset_ += beat;
         Frame &frame = arriving_.front();
@@ -300,6 +320,17 @@ void *link_stats(int id) { return &ports[id].stats; }
 void link_reseed(int id) {
     rocinante::wake();
     ports[id].reseed();
+}
+void *link_impair_settings(int id, int inward) {
+    return &(inward ? ports[id].inward : ports[id].outward).settings;
+}
+void *link_impair_stats(int id, int inward) {
+    return &(inward ? ports[id].inward : ports[id].outward).stats;
+}
+// After a change of the impairments' settings.
+void link_impair(int id) {
+    rocinante::wake();
+    ports[id].impair();
 }
 int link_event(int id, rocinante::Event *event) { return ports[id].events.pop(event); }
 int link_capture(const char *path) { return capture.open(path); }

@@ -14,6 +14,8 @@ __all__ = [
     "Event",
     "HostSettings",
     "HostStats",
+    "ImpairSettings",
+    "ImpairStats",
     "LinkSettings",
     "LinkStats",
     "MMIO",
@@ -127,6 +129,50 @@ class LinkStats(ctypes.Structure):
     )
 
 
+class ImpairSettings(ctypes.Structure):
+    """What happens to the frames of one direction (``sim.models.impairments``)."""
+
+    _fields_ = _words(
+        "on",
+        "seed",
+        "loss",
+        "burst",
+        "every",
+        "duplicate",
+        "corrupt",
+        "overtaken",
+        "span",
+        "delay_ps",
+        "jitter_ps",
+        "ps_per_byte",
+        "queue_bytes",
+        "operations",
+        "answers",
+        "skip",
+        "drop",
+    )
+
+
+class ImpairStats(ctypes.Structure):
+    """What has happened to them."""
+
+    _fields_ = _words(
+        "frames",
+        "lost",
+        "dropped",
+        "overflowed",
+        "duplicated",
+        "corrupted",
+        "overtaken",
+        "sent",
+    )
+
+    @property
+    def gone(self) -> int:
+        """Frames that did not go on, whatever the reason."""
+        return int(self.lost + self.dropped + self.overflowed)
+
+
 class ClockStats(ctypes.Structure):
     """Edges since the start, how many of them were left out, jumps, looks at the whole state."""
 
@@ -150,6 +196,9 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),
     "link_reseed": (None, [c_int]),
+    "link_impair_settings": (c_void_p, [c_int, c_int]),
+    "link_impair_stats": (c_void_p, [c_int, c_int]),
+    "link_impair": (None, [c_int]),
     "link_event": (c_int, [c_int, POINTER(Event)]),
     "link_capture": (c_int, [c_char_p]),
     "link_capture_end": (None, []),

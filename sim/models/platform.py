@@ -23,6 +23,7 @@ from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
 from sim.models import native
 from sim.models.behaviour import HostBehaviour
+from sim.models.impairments import Impairments
 
 __all__ = ["Deadline", "Fault", "Host", "Interrupts", "Management", "Mmio", "Wire"]
 
@@ -258,12 +259,16 @@ class Wire:
 
     index: the ``ID`` of its ``link_model``; signal: that model's ``event_o``. Without ``connect``
     the far end is Python: ``inject`` sends frames to the card, ``receive`` takes those it sent.
+    ``outward``, ``inward``: what impairments have done to frames from the card, and to injected
+    ones (``native.ImpairStats``).
     """
 
     def __init__(self, index: int, signal: Any):
         self.index = index
         self.settings: Any = native.structure(native.LinkSettings, "link_settings", index)
         self.stats: Any = native.structure(native.LinkStats, "link_stats", index)
+        self.outward: Any = native.structure(native.ImpairStats, "link_impair_stats", index, 0)
+        self.inward: Any = native.structure(native.ImpairStats, "link_impair_stats", index, 1)
         self._signal = signal
         self._arrived = Event()
         self._times: list[int] = []
@@ -272,6 +277,7 @@ class Wire:
         while self.take() is not None:  # left over from an earlier test
             pass
         self.set()
+        self.impair()
         self._task = cocotb.start_soon(self._dispatch())
 
     def set(
@@ -300,6 +306,20 @@ class Wire:
         self.settings.stall_rx = int(stall_rx * 256)
         self.settings.seed = seed
         native.library().link_reseed(self.index)
+
+    def impair(self, outward: Impairments | None = None, inward: Impairments | None = None) -> None:
+        """What becomes of frames that the card sends, and of those that Python injects.
+
+        None: they arrive. Frames that are on their way already are not changed.
+        """
+        for direction, chosen in enumerate((outward, inward)):
+            settings = native.structure(
+                native.ImpairSettings, "link_impair_settings", self.index, direction
+            )
+            words = (chosen or Impairments()).words(seed=2 * self.index + direction)
+            for name, value in words.items():
+                setattr(settings, name, value)
+        native.library().link_impair(self.index)
 
     def connect(self, other: Wire) -> None:
         """Join two ends; settings of each hold for what it sends."""

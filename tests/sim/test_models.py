@@ -40,6 +40,7 @@ def test_models(width):
         Rtl("tests.sim.echo:Echo", {"config": config(width)}), config=config(width), nics=2
     )
     run(model, test_module="tests.sim.bench_models", extra_env={"WIDTH": str(width)})
+    run(model, test_module="tests.sim.bench_impairments", extra_env={"WIDTH": str(width)})
 
 
 @pytest.mark.parametrize("width, seed", [(64, 1), (64, 2), (512, 3)])
