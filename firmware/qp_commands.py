@@ -151,7 +151,7 @@ class QpCommands:
         send = await self._send_position(qp)
         await self._write(qp, "qp_fetch", position=send, asked=send, available=send)
         await self._write(qp, "qp_tx", position=send, high=send)
-        await self._write(qp, "qp_ack")
+        await self._write(qp, "qp_ack", position=send)
         await self._write(qp, "qp_rx")
         await self._write(qp, "qp_reply")
 
@@ -161,7 +161,7 @@ class QpCommands:
     async def _start_sending(self, qp: Qp) -> None:
         send = await self._send_position(qp)
         psn = qp.attrs["sq_psn"]
-        await self._write(qp, "qp_ack", psn=psn)
+        await self._write(qp, "qp_ack", psn=psn, start=psn, position=send)
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
 
     async def stop(self, qp: Qp) -> None:

@@ -199,12 +199,6 @@ class Registers:
             for i, name in enumerate(QP_COUNTERS)
         }
 
-    async def restart(self, pair: int, *, position: int, offset: int, psn: int) -> None:
-        """Sends again from a byte of a message: what a retry does."""
-        await self._write("command.restart_offset", value=offset)
-        await self._write("command.restart_psn", value=psn)
-        await self._command("restart", qp=pair, position=position)
-
     async def drain(self) -> None:
         """Waits for all DMA admitted so far."""
         await self._command("drain", start=1)

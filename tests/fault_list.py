@@ -78,6 +78,9 @@ GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py",)
+RESEND = ("tests/transport/test_resend.py",)
+TIMERS = ("tests/transport/test_qp_timers.py",)
+OUTSTANDING = ("tests/transport/test_outstanding.py",)
 REPLY = ("tests/transport/test_replier.py",)
 FETCH = ("tests/queues/test_queues.py::test_engine[send-64]",)
 FETCH_MIXED = ("tests/queues/test_queues.py::test_engine[send_mixed-64]",)
@@ -510,6 +513,77 @@ FAULTS = (
         what="a drain begins while packets and WQEs are at hand that go by the old row",
         force=Force("hdl.common.quiesce:Quiesce", "left", stuck(0)),
         tests=("tests/common/test_quiesce.py",),
+    ),
+    # Lost packets.
+    Fault(
+        name="timer-never-fires",
+        what="an answer that does not come is waited for without end",
+        force=Force("hdl.transport.qp_timers:QpTimers", "over", stuck(0)),
+        tests=TIMERS,
+    ),
+    Fault(
+        name="timer-too-short",
+        what="a time-out comes before its time is over",
+        force=Force("hdl.transport.qp_timers:QpTimers", "steps", plus(-2)),
+        tests=TIMERS,
+    ),
+    Fault(
+        name="timer-not-stopped",
+        what="a QP with nothing outstanding has a timer that runs",
+        force=Force("hdl.transport.outstanding:OutstandingTable", "timer.payload.kind", stuck(1)),
+        tests=OUTSTANDING,
+    ),
+    Fault(
+        name="old-timeout-believed",
+        what="a time-out that waited while answers came makes the QP go back",
+        force=Force("hdl.transport.intake:Intake", "timers", of(lambda true, see: true | 1)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="retries-not-counted",
+        what="a QP goes back without end for the same packet",
+        force=Force("hdl.transport.completer:Completer", "decision.retries", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="retries-off-by-one",
+        what="a QP goes back once more often than its retry_cnt says",
+        force=Force(
+            "hdl.transport.completer:Completer",
+            "decision.retries",
+            of(lambda true, see: Mux(true == 1, 0, true)),
+        ),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="rnr-timer-ignored",
+        what="a QP whose peer has no receive WQE goes back at once",
+        force=Force("hdl.transport.completer:Completer", "decision.pause", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="second-nak-believed",
+        what="a NAK from before the QP went back makes it go back again",
+        force=Force("hdl.transport.completer:Completer", "s.ack.recovering", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="resumed-at-the-beginning",
+        what="a QP goes back to the first byte of a message, not to that of its packet",
+        force=Force("hdl.transport.request_row:RequestRow", "origin.offset", stuck(0)),
+        tests=SEND,
+    ),
+    Fault(
+        name="ended-wqe-sent-again",
+        what="a WQE that has ended meanwhile is sent again",
+        force=Force("hdl.transport.request_admission:RequestAdmission", "finished", stuck(0)),
+        tests=RESEND,
+    ),
+    Fault(
+        name="pause-cut-short",
+        what="a QP that pauses as its peer has asked sends what the driver posts meanwhile",
+        force=Force("hdl.transport.request_admission:RequestAdmission", "ack.waiting", stuck(0)),
+        tests=RESEND,
     ),
     # Ahead of the checks.
     Fault(

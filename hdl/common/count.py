@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 __all__ = ["BYTES", "COUNT", "PIECE", "add_up", "increment", "raised"]
 
 #: Bits of a room's count of events, and of bytes. They wrap; hdl/context/counter_bank.py adds up.
-COUNT, BYTES = 11, 18
+COUNT, BYTES = 12, 18
 #: Bits of a piece: two carry blocks, behind three levels that compare all bits below.
 PIECE = 8
 

@@ -159,8 +159,12 @@ class Tables(wiring.Component):
             mine.done.eq(mailbox.done),
         ]
         for group in (self.queue_command, self.transport_command, self.memory_command):
-            for name in group.signature.members:
-                connect(m, getattr(management.command, name), flipped(getattr(group, name)))
+            for name, member in group.signature.members.items():
+                mine, theirs = getattr(group, name), getattr(management.command, name)
+                if member.is_port:
+                    m.d.comb += mine.eq(theirs)
+                else:
+                    connect(m, theirs, flipped(mine))
         port, core = management.port, management.core
         m.d.comb += [
             self.mac_address.eq(Cat(port.mac_low, port.mac_high)),

@@ -215,7 +215,7 @@ def mailbox() -> Block:
     )
 
 
-def command() -> Block:
+def command(config: NicConfig) -> Block:
     """Commands of the firmware to the rooms; `busy` says which are not taken or done yet."""
     qp = rw("qp", 14, "pair index")
     flags = rw("flags", 4, "meaning as in Activation")
@@ -224,7 +224,6 @@ def command() -> Block:
         "activate_send",
         "activate_receive",
         "activate_reply",
-        "restart",
         "drop",
         "clear_counters",
         "drain",
@@ -253,14 +252,6 @@ def command() -> Block:
                 "activate_receive", (qp, flags), "receive: finish and flush pokes", strobe=True
             ),
             Register("activate_reply", (qp, flags), "replier", strobe=True),
-            Register("restart_offset", (rw("value", 32, "payload bytes already sent"),)),
-            Register("restart_psn", (rw("value", 24, "PSN of the next packet"),)),
-            Register(
-                "restart",
-                (rw("qp", 14), rw("position", 16, "avail-ring position")),
-                "starts the requester at the position, offset and PSN; write this one last",
-                strobe=True,
-            ),
             Register("drop", (rw("qp", 14),), "gives back all its outstanding WQEs", strobe=True),
             Register(
                 "clear_counters", (rw("qp", 14),), "the QP's counters begin at 0", strobe=True
@@ -285,6 +276,11 @@ def command() -> Block:
                 "forgets all that was fetched of it and waits for its DMA; its indices go on "
                 "unless drop_queue_restart is set",
                 strobe=True,
+            ),
+            Register(
+                "timer_tick",
+                (rw("cycles", 16, "of 1.024 us", reset=config.clock_hz * 1024 // 10**9),),
+                "the unit of the QPs' timers: a longer one makes all of them slower",
             ),
         ),
         "commands to the rooms",
@@ -371,7 +367,7 @@ def all_blocks(
         "core": core(config),
         "port": port(port_counters),
         "mailbox": mailbox(),
-        "command": command(),
+        "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),
     } | {name: table_window(name, config) for name in TABLES}

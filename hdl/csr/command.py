@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, Signature
 
-from hdl.ports.jobs import Activation, ClearCounters, DropList, DropQueue, Restart
+from hdl.config import NicConfig
+from hdl.ports.jobs import Activation, ClearCounters, DropList, DropQueue
 
 from .block import BlockBus, CsrBlock
 from .blocks import command
@@ -47,10 +48,10 @@ class TransportCommands(Signature):
                 "activate_send": activation,
                 "activate_receive": activation,
                 "activate_reply": activation,
-                "restart": Out(stream.Signature(Restart)),
                 "drop": Out(stream.Signature(DropList)),
                 "clear_counters": Out(stream.Signature(ClearCounters)),
                 "drain": Out(Operation(0)),
+                "timer_tick": Out(16),
             }
         )
 
@@ -78,25 +79,27 @@ class Commands(wiring.Component):
     """Turns register writes into streams and start/done handshakes.
 
     Members: ``bus``; streams ``arm_cq`` (ArmCq), ``activate_send``, ``activate_receive``,
-    ``activate_reply`` (Activation), ``restart`` (Restart), ``drop`` (DropList), ``clear_counters``
+    ``activate_reply`` (Activation), ``drop`` (DropList), ``clear_counters``
     (ClearCounters), ``drop_queue`` (DropQueue); ``drain`` and ``invalidate``
-    (``Operation``; the argument of the latter is the MR index).
+    (``Operation``; the argument of the latter is the MR index); ``timer_tick``: see ``QpTimers``.
     Latency: ``valid`` or ``start`` 2 cycles after the write. Errors: a command written while the
     one before is still ``busy`` is ignored and shows in ``ignored``. Reset: nothing pending.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         groups = (TransportCommands(), QueueCommands(), MemoryCommands())
         members = {name: one for group in groups for name, one in group.members.items()}
         super().__init__({"bus": In(BlockBus())} | members)
 
     def elaborate(self, platform):
         m = Module()
-        description = command()
+        description = command(self._config)
         m.submodules.registers = registers = CsrBlock(block=description)
         wiring.connect(m, wiring.flipped(self.bus), registers.bus)
         order = [field.name for field in description.register("busy").fields]
         ignored = {name: Signal(name=f"{name}_ignored") for name in order}
+        m.d.comb += self.timer_tick.eq(registers.timer_tick_cycles)
         m.d.comb += registers.ignored_commands.eq(Cat(ignored[name] for name in order))
 
         arguments = {
@@ -108,12 +111,6 @@ class Commands(wiring.Component):
             },
             "clear_counters": {"qp": registers.clear_counters_qp},
             "arm_cq": {"cq": registers.arm_cq_cq, "flags": registers.arm_cq_flags},
-            "restart": {
-                "qp": registers.restart_qp,
-                "position": registers.restart_position,
-                "offset": registers.restart_offset,
-                "psn": registers.restart_psn,
-            },
         }
         for name in ("activate_send", "activate_receive", "activate_reply"):
             arguments[name] = {

@@ -44,7 +44,7 @@ class Management(wiring.Component):
             "core": CsrBlock(block=core(config)),
             "port": CsrBlock(block=port(port_counters)),
             "mailbox": Mailbox(),
-            "command": Commands(),
+            "command": Commands(config=config),
             "counters": CsrBlock(block=counters(counter_names)),
             "debug": CsrBlock(block=debug(debug_names)),
         }

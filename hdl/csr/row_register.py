@@ -20,7 +20,7 @@ LANES: dict[int, dict[str, int]] = {
     3: {"queue": 0, "mr": 7},
     4: {"qp_tx": 0, "used": 4},
     8: {"qp_fetch": 0, "qp_reply": 2, "qp_counters": 4},
-    12: {"qp_ack": 0, "cq": 2},
+    12: {"qp_ack": 0, "cq": 4},
 }
 LANE_BITS = 4
 

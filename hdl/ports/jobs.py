@@ -36,7 +36,6 @@ __all__ = [
     "Activation",
     "Oldest",
     "Rewind",
-    "Restart",
     "DropList",
     "DropQueue",
     "ClearCounters",
@@ -355,15 +354,6 @@ class Rewind(data.Struct):
     position: 16
     blocked: 1
     wakes: 8
-
-
-class Restart(data.Struct):
-    """Send again from payload byte ``offset`` of the WQE at ``position``, with ``psn``."""
-
-    qp: 14
-    position: 16
-    offset: 32
-    psn: 24
 
 
 class DropList(data.Struct):

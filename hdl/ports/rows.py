@@ -123,6 +123,7 @@ class QpTx(data.Struct):
     offset: 32  # payload bytes of the WQE already sent
     psn: 24  # PSN of the next packet
     entry: 16  # outstanding-table entry of the WQE before ``high``
+    whole: 1  # that WQE has been sent to its end: its entry is complete
     reads: 8  # READs started, modulo 256
     unasked: 7  # packets since the last that asked for an acknowledgement
     error: 1  # a WQE failed here: everything later is flushed
@@ -132,11 +133,18 @@ class QpAck(data.Struct):
     """Completer: the oldest unacknowledged packet, and the send side's error."""
 
     psn: 24  # oldest unacknowledged PSN
+    position: 16  # avail-ring position of the oldest WQE that has not ended,
+    start: 24  # and its first PSN: a QP that goes back sends from here on
     reads: 8  # READs finished, modulo 256
     wakes: 8  # operations completed, modulo 256: lets the scheduler see a wake it could have missed
     read_begun: 1  # the head READ has received its first response
     error: 1  # the send side stopped on an error: only flushes go on
     status: 8  # with which the oldest WQE is to finish, not complete yet when its NAK came; 0: none
+    resent: 1  # the head READ has been asked for again: any response may be its first now
+    recovering: 1  # the QP has gone back, and nothing new has been acknowledged since
+    waiting: 1  # it sends nothing until the time is over that an RNR NAK has asked for
+    retries: 3  # times that it has gone back since the last progress,
+    rnr_retries: 3  # and RNR NAKs since then
 
 
 class RxMessage(enum.Enum, shape=2):

@@ -1,7 +1,7 @@
 """The sending side's answers: ACKs, NAKs and READ responses finish outstanding WQEs."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hdl.abi.enums import WcStatus
@@ -35,27 +35,18 @@ from .completer_outcome import (
     drive_job,
     is_data,
 )
+from .completer_row import Due, finish, go_back, progress
 from .completer_sink import SinkAsk
 from .outstanding_types import Look, Pop
+from .qp_timers import TimerSet
 from .receive_types import (
-    FINISH_AND_FLUSH,
     CompleterWork,
     Events,
     Part,
     Pending,
-    ReceiveFlags,
-    SequenceNak,
 )
 
 __all__ = ["Completer"]
-
-
-class _Due(data.Struct):
-    """What is still to be handed over; each goes as soon as its taker is ready."""
-
-    pending: 1
-    pop: 1
-    wake: 1
 
 
 class Completer(wiring.Component):
@@ -67,7 +58,9 @@ class Completer(wiring.Component):
     a good one brings about; ``Commit`` sees to those that are not.
     An entry that is not ``complete`` is never removed: the requester still works on it.
     A READ finishes by its own responses only; a packet that passes over an unfinished one shows
-    that responses were lost: it is counted and ``sequence_nak`` says from where (as for NAK 60h).
+    that responses were lost. Then, and with a NAK 60h or when the QP's timer runs out (a poke
+    TIMEOUT), the QP goes back to its oldest unacknowledged packet: ``restart`` tells the requester,
+    which finds the place in ``QpAck``. With an RNR NAK it waits first (docs/retry.md).
     READ responses overlap: the WQE of the one that the intake holds (``coming``) is looked up while
     another QP's is at work (``OldestAhead``), and that of the same QP is shown by the pop of a READ
     that ends; behind a response that leaves its READ unfinished the same WQE is used again
@@ -83,8 +76,8 @@ class Completer(wiring.Component):
     the wait for its sink. Throughput: a READ response in 6 cycles while sinks and looks come in
     time; else one packet after the other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
-    pokes asked for here flush the rest one by one. A ``sequence_nak`` that finds the last one not
-    taken is lost (receive never waits for the send side). Reset: idle.
+    pokes asked for here flush the rest one by one. ``restart`` and ``timer`` must always be taken:
+    receive never waits for the send side. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -102,7 +95,8 @@ class Completer(wiring.Component):
                 "pop": Out(stream.Signature(Pop)),
                 "wake": Out(stream.Signature(14)),
                 "repoke": Out(stream.Signature(Activation)),
-                "sequence_nak": Out(stream.Signature(SequenceNak)),
+                "restart": Out(stream.Signature(14)),
+                "timer": Out(stream.Signature(TimerSet)),
                 "ack_write": Out(TableWrite(14, QpAck)),
                 "qp": Out(14),
                 "busy": Out(1),
@@ -116,13 +110,13 @@ class Completer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         s = Signal(CompleterState, reset_less=True)
-        due = Signal(_Due)
+        due = Signal(Due)
         m.submodules.ahead = ahead = OldestAhead()
         m.submodules.sink = sink = SinkAsk(config=self._config)
         follows = Signal()
         events, counted = Signal(Events), Signal(Events)  # now; since the last ``pending``
         packet, jobless = Signal(), Signal()
-        left = Signal(3)  # ``pending``, ``wake`` and ``repoke`` that are not taken in this cycle
+        left = Signal(5)  # ``pending`` and what follows it, if not taken in this cycle
         response_now = response_facts(m, self.i.payload)
         entry_now = entry_facts(m, s.work, s.oldest, s.ack)
         decision = self._decision(m, s)
@@ -134,7 +128,7 @@ class Completer(wiring.Component):
                 m.d.comb += sink.wanted.eq(s.oldest.valid & s.oldest.entry.data & is_data(s))
                 m.d.sync += s.facts.eq(entry_now)
                 m.next = "DECIDE"
-            self._act(m, s, decision, events, sink)
+            self._act(m, s, due, decision, events, sink)
             self._place(m, s, events, sink, follows)
             self._hand_over(m, s, due, sink, counted, jobless, left)
         with m.If(self.hold):
@@ -148,6 +142,9 @@ class Completer(wiring.Component):
                 (due.pending, due.pending, self.pending),
                 (due.wake, handing & due.wake & ~s.more, self.wake),
                 (s.poke, handing & (s.poke != 0), self.repoke),
+                # With the row or behind it: the requester reads it.
+                (due.restart, handing & due.restart, self.restart),
+                (due.timer, handing & due.timer, self.timer),
             )
         ):
             m.d.comb += [port.valid.eq(valid), left[n].eq(valid & ~port.ready)]
@@ -173,8 +170,6 @@ class Completer(wiring.Component):
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        with m.If(self.sequence_nak.valid & self.sequence_nak.ready):
-            m.d.sync += self.sequence_nak.valid.eq(0)
         going_on = self._look_ahead(m, s, due, fsm, ahead, sink, follows)
         # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
         joins = s.placed & ~s.more & going_on & ahead.free
@@ -238,7 +233,7 @@ class Completer(wiring.Component):
             with m.If(own):
                 m.next = "COMPARE"
 
-    def _act(self, m, s, decision, events, sink):
+    def _act(self, m, s, due, decision, events, sink):
         """The decision about the oldest WQE becomes true."""
         # DECIDE: does what ``completer_outcome`` says; ends by itself.
         with m.State("DECIDE"):
@@ -247,19 +242,16 @@ class Completer(wiring.Component):
                 s.finish.eq(decision.finish),
                 s.status.eq(decision.status),
                 s.more.eq(decision.more),
-                s.changed.eq(decision.moved | decision.stops),
+                s.changed.eq(decision.moved | decision.stops | decision.again),
                 s.poke.eq(decision.poke),
             ]
             with m.If(decision.moved):
                 m.d.sync += s.ack.psn.eq(decision.psn)
+                progress(m, s, due)
             with m.If(decision.stops):
                 m.d.sync += [s.ack.error.eq(1), s.ack.status.eq(decision.status)]
-            with m.If(decision.retry & ~self.sequence_nak.valid):
-                m.d.sync += [
-                    self.sequence_nak.valid.eq(1),
-                    self.sequence_nak.payload.qp.eq(s.work.qp),
-                    self.sequence_nak.payload.psn.eq(decision.from_psn),
-                ]
+            with m.If(decision.again):
+                go_back(m, s, due, decision)
             m.next = "END"
             with m.If(decision.finish):
                 m.next = "JOB"
@@ -280,7 +272,8 @@ class Completer(wiring.Component):
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
-            with m.If((said.first == s.ack.read_begun) | ~(owes_last | owes_more)):
+            in_order = (said.first != s.ack.read_begun) | s.ack.resent
+            with m.If(~in_order | ~(owes_last | owes_more)):
                 m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
                 m.next = "JOB"
@@ -339,9 +332,7 @@ class Completer(wiring.Component):
             with m.If(self.job.valid & self.job.ready):
                 m.d.sync += [due.pending.eq(1), jobless.eq(0)]
                 with m.If(s.finish):
-                    self._finish(m, s)
-                    m.d.sync += [s.changed.eq(1), due.pop.eq(1), due.wake.eq(1)]
-                    m.d.sync += s.pop.qp.eq(s.work.qp)
+                    finish(m, s, due)
                     with m.If(~is_data(s)):
                         m.d.sync += s.job_pending.eq(0)
                 with m.Elif(s.placed):
@@ -350,6 +341,7 @@ class Completer(wiring.Component):
                         s.ack.read_begun.eq(1),
                         s.changed.eq(1),
                     ]
+                    progress(m, s, due)
                 m.next = "HAND-OVER"
         # HAND-OVER: writes the row and hands over what is due; ends when all of it is taken. The
         # pop shows the next WQE if there is one to look at.
@@ -371,24 +363,6 @@ class Completer(wiring.Component):
                     m.d.comb += self.ending.eq(1)
                     m.next = "IDLE"
             m.d.comb += sink.next.eq(~s.more & ~s.job_pending)
-
-    @staticmethod
-    def _finish(m, s):
-        """The row behind the oldest WQE, and what must happen next."""
-        m.d.sync += [
-            s.ack.wakes.eq(s.ack.wakes + 1),
-            s.ack.reads.eq(s.ack.reads + s.oldest.entry.data),
-            s.ack.read_begun.eq(0),
-            s.ack.status.eq(0),
-        ]
-        with m.If(s.work.finish):
-            m.d.sync += s.poke.eq(ReceiveFlags.FINISH)  # one WQE for each poke
-        with m.If(s.status != WcStatus.SUCCESS):
-            m.d.sync += [s.ack.error.eq(1), s.poke.eq(ReceiveFlags.FINISH)]
-            with m.If(~s.work.ack.error):
-                m.d.sync += s.poke.eq(FINISH_AND_FLUSH)
-        with m.Elif(~s.facts.acknowledged):
-            m.d.sync += s.ack.psn.eq(s.facts.next_psn)
 
     def _look_ahead(self, m, s, due, fsm, ahead, sink, follows):
         """Connects what looks ahead; its look and this one's are never made at the same time.
@@ -439,6 +413,9 @@ class Completer(wiring.Component):
             self.ack_write.index.eq(s.work.qp),
             self.ack_write.row.eq(s.ack),
             self.pop.payload.eq(s.pop),
+            self.restart.payload.eq(s.work.qp),
+            self.timer.payload.eq(s.timer),
+            self.timer.payload.qp.eq(s.work.qp),
             pending.qp.eq(s.work.qp),
             pending.part.eq(Part.COMPLETER),
             pending.line.eq(s.kind == ScatterKind.LINE),

@@ -69,10 +69,7 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
             with m.Case("000-----"):
                 m.d.comb += facts.response.eq(Response.ACK)
             with m.Case("001-----"):
-                m.d.comb += [
-                    facts.response.eq(Response.RNR),
-                    facts.status.eq(WcStatus.RNR_RETRY_EXC_ERR),
-                ]
+                m.d.comb += facts.response.eq(Response.RNR)
             with m.Case(Syndrome.PSN_SEQUENCE):
                 m.d.comb += facts.response.eq(Response.SEQUENCE)
             for code, status in (

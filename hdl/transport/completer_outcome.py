@@ -12,6 +12,7 @@ from hdl.ports.rows import QpAck
 
 from .completer_check import EntryFacts, Response, ResponseFacts
 from .outstanding_types import Pop
+from .qp_timers import TimerSet
 from .receive_types import FINISH_AND_FLUSH, CompleterWork, Events, ReceiveFlags
 
 __all__ = [
@@ -23,6 +24,10 @@ __all__ = [
     "drive_job",
     "is_data",
 ]
+
+
+#: A QP with this ``rnr_retry`` waits for its peer as often as the peer asks.
+RNR_FOREVER = 7
 
 
 class CompleterState(data.Struct):
@@ -43,6 +48,7 @@ class CompleterState(data.Struct):
     fetched: RecvFetched  # the sink
     poke: 4  # ReceiveFlags to ask for
     pop: Pop
+    timer: TimerSet  # what the QP waits for next
 
 
 class Decision(data.Struct):
@@ -56,8 +62,11 @@ class Decision(data.Struct):
     psn: 24
     stops: 1  # the QP stops; ``status`` is that of the WQE, which the requester still sends
     poke: 4  # ReceiveFlags to ask for
-    retry: 1  # the peer, or this side, misses packets from ``from_psn`` on
-    from_psn: 24
+    again: 1  # the QP goes back to the oldest unacknowledged packet,
+    pause: 1  # when the time is over that the peer asks for;
+    resume: 1  # that time is over
+    retries: 3  # then ...
+    rnr_retries: 3
     events: Events
 
 
@@ -67,10 +76,20 @@ def is_data(s: CompleterState):
 
 
 def decide_poke(m: Module, decision: Decision, s: CompleterState) -> None:
-    """A poke finishes the oldest WQE if that needs no packet: it failed, or its QP is in error."""
+    """A poke finishes the oldest WQE if that needs no packet: it failed, or its QP is in error. Or
+    it says that the QP's timer has run out."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
     acknowledged = facts.acknowledged & ~entry.data
-    with m.If(oldest.valid & entry.complete):
+    with m.If(work.timeout):
+        with m.If(work.in_error | (ack.status != 0)):
+            pass  # what is outstanding is flushed
+        with m.Elif(ack.waiting):
+            m.d.comb += [decision.resume.eq(1), decision.rnr_retries.eq(ack.rnr_retries)]
+            _go_back(m, decision, ack.retries)
+        with m.Elif(oldest.valid & (entry.status == 0) & ~acknowledged):
+            m.d.comb += decision.events.local_ack_timeout_err.eq(1)
+            _retry(m, decision, s, ack.retries, ack.rnr_retries)
+    with m.Elif(oldest.valid & entry.complete):
         m.d.comb += decision.finish.eq(1)
         with m.If(ack.status != 0):
             m.d.comb += decision.status.eq(ack.status)
@@ -92,12 +111,10 @@ def decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
     reached = facts.past | (facts.at_last & is_ack)  # everything of the WQE is acknowledged
 
     def lost():
-        """READ responses are missing; the retry logic may ask for them again."""
-        m.d.comb += [
-            events.implied_nak_seq_err.eq(1),
-            decision.retry.eq(1),
-            decision.from_psn.eq(ack.psn),
-        ]
+        """READ responses are missing: they are asked for again, once for each gap."""
+        with m.If(~ack.recovering & ~ack.waiting):
+            m.d.comb += events.implied_nak_seq_err.eq(1)
+            _retry(m, decision, s, ack.retries, ack.rnr_retries)
 
     with m.If(said.response == Response.INVALID):
         m.d.comb += events.unexpected_response.eq(1)
@@ -136,27 +153,57 @@ def _decide_nak(m, decision, s):
     header, events, data_due = work.header, decision.events, oldest.entry.data
     fatal = said.response == Response.FATAL
     rnr = said.response == Response.RNR
-    with m.If(~data_due):
+    moves = ~data_due & ~s.facts.expected  # packets before this one are acknowledged
+    # A second NAK for the packet that the QP has gone back to is older than that.
+    news = moves | (~ack.recovering & ~ack.waiting)
+    with m.If(moves):
         m.d.comb += [decision.moved.eq(1), decision.psn.eq(header.psn)]
     with m.If(said.response == Response.SEQUENCE):
-        m.d.comb += [
-            events.packet_seq_err.eq(1),
-            decision.retry.eq(1),
-            decision.from_psn.eq(Mux(data_due, ack.psn, header.psn)),
-        ]
+        m.d.comb += events.packet_seq_err.eq(1)
+        with m.If(news):
+            _retry(m, decision, s, Mux(moves, 0, ack.retries), Mux(moves, 0, ack.rnr_retries))
+    with m.If(rnr & (moves | ~ack.waiting)):
+        used = Mux(moves, 0, ack.rnr_retries)
+        with m.If((work.cfg.rnr_retry != RNR_FOREVER) & (used == work.cfg.rnr_retry)):
+            m.d.comb += events.req_rnr_retries_exceeded.eq(1)
+            _fail(m, decision, s, WcStatus.RNR_RETRY_EXC_ERR)
+        with m.Else():
+            _go_back(m, decision, Mux(moves, 0, ack.retries))
+            m.d.comb += [decision.pause.eq(1), decision.rnr_retries.eq(used + (used != 7))]
     m.d.comb += [
         events.rnr_nak.eq(rnr),
         events.req_remote_invalid_request.eq(fatal & (said.status == WcStatus.REM_INV_REQ_ERR)),
         events.req_remote_access_errors.eq(fatal & (said.status == WcStatus.REM_ACCESS_ERR)),
         events.req_remote_operational_errors.eq(fatal & (said.status == WcStatus.REM_OP_ERR)),
     ]
-    with m.If(fatal | (rnr & (work.cfg.rnr_retry == 0))):
-        m.d.comb += decision.status.eq(said.status)
-        with m.If(oldest.entry.complete):
-            m.d.comb += decision.finish.eq(1)
-        with m.Else():
-            # It finishes with a FINISH poke once it is complete.
-            m.d.comb += [decision.stops.eq(1), decision.poke.eq(FINISH_AND_FLUSH)]
+    with m.If(fatal):
+        _fail(m, decision, s, said.status)
+
+
+def _fail(m, decision, s, status):
+    """The oldest WQE ends in error."""
+    m.d.comb += decision.status.eq(status)
+    with m.If(s.oldest.entry.complete):
+        m.d.comb += decision.finish.eq(1)
+    with m.Else():
+        # It finishes with a FINISH poke once it is complete.
+        m.d.comb += [decision.stops.eq(1), decision.poke.eq(FINISH_AND_FLUSH)]
+
+
+def _go_back(m, decision, retries):
+    """The QP goes back to its oldest unacknowledged packet."""
+    m.d.comb += [decision.again.eq(1), decision.retries.eq(retries)]
+
+
+def _retry(m, decision, s, used, rnr_used):
+    """The QP goes back, unless it has done so ``used`` times for the same packet, and may not any
+    more: then its oldest WQE ends (IBTA vol 1, 9.9.2.1.1)."""
+    with m.If(used == s.work.cfg.retry_count):
+        m.d.comb += decision.events.req_transport_retries_exceeded.eq(1)
+        _fail(m, decision, s, WcStatus.RETRY_EXC_ERR)
+    with m.Else():
+        _go_back(m, decision, used + 1)
+        m.d.comb += decision.rnr_retries.eq(rnr_used)
 
 
 def drive_job(m: Module, s: CompleterState, job: ScatterJob) -> None:

@@ -18,7 +18,7 @@ class AnswerFacts(data.Struct):
     """An answer, compared with the row that it is for."""
 
     good: 1  # there is a WQE, valid or not,
-    fresh: 1  # at the position that is expected next
+    fresh: 1  # at the position that is expected next, which has been asked for
     empty: 1  # there is none at its position,
     inside: 1  # which has been asked for and not answered
     poll: 1  # only the avail index was asked for
@@ -63,7 +63,7 @@ class FetchAnswer(wiring.Component):
         # Distances from the row's position: the index it tells, the known one, its own position.
         answered, known, place = Signal(16), Signal(16), Signal(16)
         under_way = Signal(8)  # never as many as this can count
-        expected, all_asked, told_before = Signal(4), Signal(4), Signal(4)
+        expected, all_asked, told_before, none = Signal(4), Signal(4), Signal(4), Signal(4)
         serves, reads_left = Signal(), Signal()  # some of the QP's READs have not finished
         m.d.sync += [
             facts.good.eq(
@@ -79,13 +79,15 @@ class FetchAnswer(wiring.Component):
             serves.eq(self.may_fetch & ~fetch.blocked),
             expected.eq(_alike(answer.position, fetch.position)),
             all_asked.eq(_alike(fetch.available, fetch.asked)),
+            none.eq(_alike(fetch.position, fetch.asked)),
             told_before.eq(_alike(answer.available, fetch.available)),
             reads_left.eq(self.tx.reads != self.ack.reads),
         ]
         m.d.comb += [
             facts.newer.eq(is_newer(self._config, answered, known)),
             facts.serves.eq(serves),
-            facts.fresh.eq(serves & expected.all()),
+            # An answer from before a rewind may have the right position, but nobody expects it.
+            facts.fresh.eq(serves & expected.all() & ~none.all()),
             facts.same.eq(told_before.all()),
             facts.inside.eq(~place[8:].any() & (place[:8] < under_way)),
             # Half of what may be under way is asked for at a time.

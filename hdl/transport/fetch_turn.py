@@ -33,7 +33,8 @@ class _Distances(data.Struct):
     notified_unasked: 16  # WQEs up to these that have not been asked for
     known_unasked: 16
     under_way: 16  # WQEs asked for and not answered,
-    unsent: 16  # asked for and not sent,
+    unbegun: 16  # asked for and not begun; negative: some that have begun are to be sent again,
+    begun: 16  # and so many
     pending: 16  # answered and not sent
 
 
@@ -54,15 +55,14 @@ class FetchTurn(wiring.Component):
     once, until there is news.
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
-    ``sent``: the last one, and the position of ``tx``, a cycle later. ``may_fetch``: by its state.
-    Steps, each for a cycle, the next one in the next cycle: ``take``, with the ``flags`` and the
-    avail index ``notified`` of the activation; ``weigh``; ``decide``.
-    With ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``:
-    ``notified_row``, the row with what the activation tells; ``serves``, the turn goes on. From the
-    cycle after ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail
-    index ``known``; ``poll``: the index is polled behind them; ``more``: the QP gets another turn;
-    ``asked_row``: its row then.
-    ``half``: of what may be prefetched, a cycle after the rows.
+    ``sent`` and ``high``: the last one, and the positions of ``tx``, a cycle later. ``may_fetch``:
+    by its state. Steps, each for a cycle, the next one in the next cycle: ``take``, with the
+    ``flags`` and the avail index ``notified`` of the activation; ``weigh``; ``decide``. With
+    ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``: ``notified_row``,
+    the row with what the activation tells; ``serves``, the turn goes on. From the cycle after
+    ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail index ``known``;
+    ``poll``: the index is polled behind them; ``more``: the QP gets another turn; ``asked_row``:
+    its row then. ``half``: of what may be prefetched, a cycle after the rows.
 
     Latency: 3 cycles. Throughput: one turn at a time. Errors: an index that cannot be true is left
     out. Reset: none needed.
@@ -78,6 +78,7 @@ class FetchTurn(wiring.Component):
                 "fetch": In(QpFetch),
                 "row": In(QpFetch),
                 "sent": In(16),
+                "high": In(16),
                 "may_fetch": In(1),
                 "flags": In(SendFlags),
                 "notified": In(16),
@@ -126,7 +127,8 @@ class FetchTurn(wiring.Component):
                 distances.notified_unasked.eq(self.notified - row.asked),
                 distances.known_unasked.eq(row.available - row.asked),
                 distances.under_way.eq(row.asked - row.position),
-                distances.unsent.eq(row.asked - self.sent),
+                distances.unbegun.eq(row.asked - self.high),
+                distances.begun.eq(self.high - row.asked),
                 distances.pending.eq(row.position - self.sent),
                 reads.eq(self.tx.reads - self.ack.reads),
             ]
@@ -156,17 +158,21 @@ class FetchTurn(wiring.Component):
         ]
         room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
         few = (row.ahead == AHEAD) | (distances.pending <= limit)
-        m.d.comb += spare.eq(most_reads - distances.unsent[:8] - reads)
+        # READs that have begun count already, and may be sent again whatever the limit is.
+        again = distances.unbegun[15]
+        m.d.comb += spare.eq(most_reads - distances.unbegun[:8] - reads)
         with m.If(self.weigh):
             m.d.sync += [
                 room.eq(Mux((distances.under_way < limit) & few, limit - distances.under_way, 0)),
                 startable.eq(0),
             ]
-            with m.If(~distances.unsent[8:].any() & (spare >= 0)):
+            with m.If(again):
+                m.d.sync += startable.eq(Mux(distances.begun[3:].any(), BATCH, distances.begun[:3]))
+            with m.Elif(~distances.unbegun[8:].any() & (spare >= 0)):
                 m.d.sync += startable.eq(spare)
             # Without a READ that would wake the QP one is always asked for: the requester gives
             # back what it cannot start.
-            with m.If((distances.unsent == 0) & (reads == 0) & (most_reads == 0)):
+            with m.If((distances.unbegun == 0) & (reads == 0) & (most_reads == 0)):
                 m.d.sync += startable.eq(1)
             with m.If(~row.reading):
                 m.d.sync += startable.eq(BATCH)

@@ -17,6 +17,7 @@ from hdl.wire.opcodes import Kind
 from .completer_ahead import Coming
 from .dropper import DropWork
 from .intake_check import drop_cause, supersedes
+from .qp_timers import TimerKind, TimerRow
 from .receive_types import (
     FINISH_AND_FLUSH,
     CompleterWork,
@@ -66,6 +67,7 @@ class Intake(wiring.Component):
                 "reply": Out(TableRead(14, QpReply)),
                 "ahead_read": Out(TableRead(14, QpRx)),
                 "ack_read": Out(TableRead(14, QpAck)),
+                "running": Out(TableRead(14, TimerRow)),
                 "responder": Out(stream.Signature(ResponderWork)),
                 "completer": Out(stream.Signature(CompleterWork)),
                 "dropper": Out(stream.Signature(DropWork)),
@@ -91,7 +93,8 @@ class Intake(wiring.Component):
         work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
         ack = Signal(QpAck, reset_less=True)
         cause = Signal(Events)  # why the packet is dropped, one bit
-        poke = Signal(4)  # ReceiveFlags: what is left to do of a poke
+        # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
+        poke, timers = Signal(4), Signal(2)
         stop = Signal()  # the QP must stop
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet
@@ -102,9 +105,7 @@ class Intake(wiring.Component):
         with m.If(self.header.ready):
             m.d.sync += responds.eq(arriving.kind == Kind.READ_RESPONSE)
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
-        config, header = self._config, self.header.payload
-        owner = ordinal_of(config, header.function)
-        pair = card_number(config, "qps", owner, header.dest_qp)
+        pair = self._pair()
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later
         # ones replace what has been read.
         index, waits = Signal(14), Signal()
@@ -149,6 +150,7 @@ class Intake(wiring.Component):
             # ROWS: keeps the rows; ends by itself.
             with m.State("ROWS"):
                 self._load_rows(m, work, ack)
+                m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
                 m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~poked)
                 m.next = "CHECK"
             # CHECK: decides which part works on it; ends when the completer can take work. Until
@@ -166,7 +168,7 @@ class Intake(wiring.Component):
                     other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
                     m.d.sync += self.part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
                 with m.Else():
-                    self._choose_half(m, poke, stop, in_error)
+                    self._choose_half(m, poke, timers, stop, in_error)
             # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
             # dropper have done with it. Then the next packet is taken at once if its rows are here.
             with m.State("HAND-OVER"):
@@ -203,7 +205,7 @@ class Intake(wiring.Component):
             m.d.sync += ack.eq(self.ack_written.row)
         m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(~self.idle & data)]
         m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
-        self._offer(m, work, ack, in_error)
+        self._offer(m, work, ack, in_error, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
 
@@ -214,7 +216,12 @@ class Intake(wiring.Component):
         free = ~self.completer_busy | (self.completer_ending & ends)
         return free & (data | ~self.completer_fetching)
 
-    def _choose_half(self, m, poke, stop, in_error):
+    def _pair(self):
+        """The pair index that the packet which arrives asks for."""
+        config, header = self._config, self.header.payload
+        return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
+
+    def _choose_half(self, m, poke, timers, stop, in_error):
         """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
         with m.If((poke & ReceiveFlags.FAIL.value) != 0):
             m.d.sync += [
@@ -223,7 +230,11 @@ class Intake(wiring.Component):
                 poke.eq((poke | FINISH_AND_FLUSH) & ~ReceiveFlags.FAIL.value),
             ]
         with m.Elif((poke & ReceiveFlags.FINISH.value) != 0):
+            m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ~ReceiveFlags.FINISH.value)]
+            m.d.sync += timers[1].eq(0)
+        with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
             m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
+            m.d.sync += timers[1].eq(1)
         with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & in_error):
             m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
         with m.Else():
@@ -239,7 +250,7 @@ class Intake(wiring.Component):
         ]
 
     def _read_rows(self, m, index):
-        for table in (self.cfg, self.reply, self.ahead_read, self.ack_read):
+        for table in (self.cfg, self.reply, self.ahead_read, self.ack_read, self.running):
             m.d.comb += [table.index.eq(index), table.enable.eq(1)]
 
     def _load_rows(self, m, work, ack):
@@ -253,12 +264,13 @@ class Intake(wiring.Component):
     def _take_packet(self, m, work, operation):
         m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]
 
-    def _offer(self, m, work, ack, in_error):
+    def _offer(self, m, work, ack, in_error, timers):
         """The work at hand in the form of each part."""
         completer, dropper = self.completer.payload, self.dropper.payload
         m.d.comb += [
             self.responder.payload.eq(work),
             completer.finish.eq(work.flush),
+            completer.timeout.eq(work.flush & timers[1]),
             completer.in_error.eq(in_error),
             completer.ack.eq(ack),
             dropper.length.eq(work.header.length),

@@ -12,6 +12,7 @@ from hdl.ports.jobs import Activation, DropList, Oldest
 
 from .outstanding_pool import OutstandingPool
 from .outstanding_types import Append, Fail, Finish, Look, Pop
+from .qp_timers import TimerKind, TimerSet
 from .receive_types import ReceiveFlags
 
 __all__ = ["OutstandingTable"]
@@ -35,7 +36,8 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "number": entry_bits,  # the entry that was read last
             "used": 1,  # ... is one of the list
             "stopped": 1,  # see ``Look``
-            "following": 1,  # see ``Pop.look``
+            "following": 1,  # see ``Pop.look``,
+            "timeout": 5,  # and ``Pop.timeout``
         }
     )
 
@@ -78,6 +80,8 @@ class OutstandingTable(wiring.Component):
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
     every append, finish, fail and pop of such a list gives a poke.
+    ``timer`` Out: the QP has an answer to wait for from now on, another one, or none. It says so
+    in the order of the operations, the cycle behind each, and must be taken at once.
     The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
     is, and nothing that it does waits for what it asks.
 
@@ -103,6 +107,7 @@ class OutstandingTable(wiring.Component):
                 "head_rsp": Out(stream.Signature(Oldest)),
                 "pop": In(stream.Signature(Pop)),
                 "drop": In(stream.Signature(DropList)),
+                "timer": Out(stream.Signature(TimerSet, always_ready=True)),
                 "poke": Out(stream.Signature(Activation)),
                 "room": Out(1),
                 "ready": Out(1),
@@ -130,6 +135,7 @@ class OutstandingTable(wiring.Component):
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
+        m.d.sync += self.timer.valid.eq(0)
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
         with m.FSM(name="operation") as operation:
@@ -172,9 +178,13 @@ class OutstandingTable(wiring.Component):
                 pass  # each of these may have one to give
             with m.Elif(self.pop.valid):
                 self._read_list(m, now, pop.qp)
-                m.d.sync += [shown.valid.eq(0), now.following.eq(pop.look)]
+                m.d.sync += [
+                    shown.valid.eq(0),
+                    now.following.eq(pop.look),
+                    now.timeout.eq(pop.timeout),
+                ]
                 with m.If(shown.valid & (shown.qp == pop.qp)):
-                    self._unlink(m, now, head, shown.qp, shown.behind)
+                    self._unlink(m, now, head, (shown.qp, shown.behind, pop.timeout))
                     with m.If(pop.look):
                         self._show_behind(m, now, shown)
                 with m.Else():
@@ -243,7 +253,13 @@ class OutstandingTable(wiring.Component):
                 lists.write.row.tail.eq(free.number),
                 lists.write.enable.eq(1),
             ]
-            m.d.sync += [self.appended.payload.eq(free.number), self.appended.valid.eq(1)]
+            m.d.sync += [
+                self.appended.payload.eq(free.number),
+                self.appended.valid.eq(1),
+            ]
+            timeout = self.append.payload.timeout
+            waits = ~row.used & (entry.status == 0) & (timeout != 0)
+            self._time(m, now.qp, timeout, start=1, when=waits)
             with m.If(shown.valid & (now.qp == shown.qp)):
                 m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
                 with m.If(~now.list.used):
@@ -288,7 +304,7 @@ class OutstandingTable(wiring.Component):
             m.next = "UNLINK"
         # UNLINK: takes it off the list; one cycle.
         with m.State("UNLINK"):
-            self._unlink(m, now, head, now.qp, pool.behind)
+            self._unlink(m, now, head, (now.qp, pool.behind, now.timeout))
             m.d.sync += [shown.qp.eq(now.qp), shown.behind.eq(pool.behind)]
             m.next = "IDLE"
             with m.If(now.following):
@@ -317,6 +333,7 @@ class OutstandingTable(wiring.Component):
                     lists.write.row.tail.eq(row.tail),
                 ]
             self._poke_if(m, walk.failing, now.qp)
+            self._time(m, now.qp, 0, start=0, when=~walk.failing)
             self._read_entry(m, now, row.head)
             m.next = "IDLE"
             with m.If(row.used):
@@ -371,8 +388,20 @@ class OutstandingTable(wiring.Component):
         with m.If(watched):
             m.d.sync += self.poke.valid.eq(1)
 
-    def _unlink(self, m: Module, now: Signal, head: Signal, qp: Value, behind: Value) -> None:
-        """Take the entry that was read last off the head of its list, if there is one."""
+    def _time(self, m: Module, qp: Value, timeout: Value | int, *, start, when: Value) -> None:
+        """Start the timer of ``qp`` anew, or stop it."""
+        m.d.sync += [
+            self.timer.valid.eq(when),
+            self.timer.payload.qp.eq(qp),
+            self.timer.payload.kind.eq(Mux(start, TimerKind.ANSWER, TimerKind.OFF)),
+            self.timer.payload.code.eq(timeout),
+        ]
+
+    def _unlink(self, m: Module, now: Signal, head: Signal, what) -> None:
+        """Take the entry that was read last off the head of its list, if there is one.
+
+        ``what``: the QP, the entry behind it, and ``Pop.timeout``."""
+        qp, behind, timeout = what
         write, more = m.submodules.lists.write, now.list.head != now.list.tail
         with m.If(now.list.used):
             self._give_back(m, now)
@@ -386,6 +415,7 @@ class OutstandingTable(wiring.Component):
                 head.behind.eq(behind),
             ]
             self._poke_if(m, now.list.watched & more, qp)
+            self._time(m, qp, timeout, start=more, when=timeout != 0)
 
     def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
         """Show the entry behind the one that is taken off the list."""

@@ -8,10 +8,14 @@ __all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
 
 
 class Append(data.Struct):
-    """Append ``entry`` to the list of ``qp``; answered with its number in the pool."""
+    """Append ``entry`` to the list of ``qp``; answered with its number in the pool.
+
+    ``timeout``: code of the QP's timer (``QpTimers``), which starts if the list was empty; 0: none.
+    """
 
     qp: 14
     entry: Outstanding
+    timeout: 5
 
 
 class Finish(data.Struct):
@@ -40,7 +44,12 @@ class Look(data.Struct):
 
 
 class Pop(data.Struct):
-    """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``."""
+    """Take the oldest entry of ``qp`` away; ``look``: and show the next one, as for a ``Look``.
+
+    ``timeout``: code of the QP's timer, which starts anew, or stops with the last entry; 0: it is
+    left alone.
+    """
 
     qp: 14
     look: 1
+    timeout: 5

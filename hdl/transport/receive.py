@@ -29,11 +29,11 @@ from .completer import Completer
 from .dropper import Dropper
 from .intake import Intake
 from .outstanding_types import Look, Pop
+from .qp_timers import TimerRow, TimerSet
 from .receive_types import (
     Counted,
     Counters,
     Part,
-    SequenceNak,
 )
 from .responder import Responder
 
@@ -58,14 +58,14 @@ class Receive(wiring.Component):
     sinks of READs, which are not asked for while a receive WQE is, nor the other way round;
     ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
-    has finished, with or after ``ack_write`` (``QpAck.wakes``). ``sequence_nak`` Out: where a retry
-    should begin. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``, ``ahead_write``: the
-    responder's speculative rows; ``rx_read``, ``rx_write``: the committed ones, which all others
-    see; ``ack_write``: the completer's; ``resource_read``, ``resource_write``:
-    the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing
-    is taken before the completer has ended. ``idle``: nothing taken is unfinished here.
-    ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``counters``:
-    see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    has finished, with or after ``ack_write`` (``QpAck.wakes``). ``restart`` Out: a QP goes back;
+    ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``,
+    ``ahead_write``: the responder's speculative rows; ``rx_read``, ``rx_write``: the committed
+    ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
+    ``resource_write``: the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is
+    waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
+    unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
+    restored. ``counters``: see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
@@ -105,7 +105,9 @@ class Receive(wiring.Component):
                 "scatter_checked": In(stream.Signature(ScatterChecked)),
                 "effects": Out(stream.Signature(Effects)),
                 "wake": Out(stream.Signature(14)),
-                "sequence_nak": Out(stream.Signature(SequenceNak)),
+                "restart": Out(stream.Signature(14)),
+                "timer": Out(stream.Signature(TimerSet)),
+                "running": Out(TableRead(14, TimerRow)),
                 "turned": Out(1),
                 "hold": In(1),
                 "idle": Out(1),
@@ -133,10 +135,10 @@ class Receive(wiring.Component):
         ):
             wiring.connect(m, one, other)
         for part, names in (
-            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming")),
+            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming", "running")),
             (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp")),
             (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
-            (completer, ("wake", "sequence_nak")),
+            (completer, ("wake", "restart", "timer")),
             (commit, ("effects", "rx_read", "rx_write", "counted")),
         ):
             for name in names:

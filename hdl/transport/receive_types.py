@@ -22,7 +22,6 @@ __all__ = [
     "Syndrome",
     "Part",
     "Pending",
-    "SequenceNak",
     "is_plain_ack",
 ]
 
@@ -33,6 +32,7 @@ class ReceiveFlags(enum.IntFlag, shape=4):
     FINISH = 1  # the oldest outstanding WQE may be one to finish without a packet
     FLUSH = 2  # the QP is, or may be, in error: flush its receive queue
     FAIL = 4  # the QP must stop: a completion of it was lost (VR-4.11)
+    TIMEOUT = 8  # its timer has run out
 
 
 FINISH_AND_FLUSH = (ReceiveFlags.FINISH | ReceiveFlags.FLUSH).value
@@ -65,6 +65,7 @@ class CompleterWork(data.Struct):
     """One response packet with the rows of its QP, or (``finish``) a look at the oldest WQE."""
 
     finish: 1
+    timeout: 1  # ... because the QP's timer has run out
     qp: 14
     in_error: 1  # by firmware, or either side of the QP has stopped
     header: RxHeader
@@ -79,13 +80,6 @@ class Part(enum.Enum, shape=2):
     FRONT = 0  # Receive itself: drops it
     RESPONDER = 1
     COMPLETER = 2
-
-
-class SequenceNak(data.Struct):
-    """The peer misses packets from ``psn`` on, or this side misses responses from there on."""
-
-    qp: 14
-    psn: 24
 
 
 #: Counter -> what it counts. Names as in rdma-core where it has one.
@@ -120,6 +114,9 @@ COUNTERS = {
     "implied_nak_seq_err": "responses that show an earlier READ response to be lost",
     "unexpected_response": "responses that answer nothing outstanding: dropped",
     "bad_response": "READ responses of a wrong length or opcode order",
+    "local_ack_timeout_err": "answers that did not come in time",
+    "req_transport_retries_exceeded": "WQEs that ended because they were sent again too often",
+    "req_rnr_retries_exceeded": "WQEs that ended because the peer was not ready too often",
     "req_cqe_error": "send CQEs with an error, flushed ones too",
     "req_cqe_flush_error": "of these, flushed ones",
 }

@@ -40,17 +40,19 @@ class RequestAdmission(wiring.Component):
 
     Members: ``start``: the rows of the WQE's QP have been asked for, and ``wqe`` is valid from the
     next cycle on. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the tables show them; ``row``,
-    ``newer``, ``begun``: see ``RequestRow``. ``room``: the outstanding table has an entry free;
-    ``free``: see ``RequestEntry``. ``urgent``: something comes before a WQE that waits.
-    ``load``: the working copy is loaded. Then one of these, for a cycle: ``go``, the WQE is cut
-    into packets from its row's place on; or ``end``, with the ``way`` it ends. ``enter``, with
-    either of them: it gets an outstanding entry. ``fails``: no packet of it may be sent.
+    ``newer``, ``begun``: see ``RequestRow``; ``oldest``: ``ack.position``, a cycle later.
+    ``room``: the outstanding table has an entry free; ``free``: see ``RequestEntry``. ``urgent``:
+    something comes before a WQE that waits. ``load``: the working copy is loaded. Then one of
+    these, for a cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``,
+    with the ``way`` it ends. ``enter``, with either of them: it gets an outstanding entry.
+    ``fails``: no packet of it may be sent.
     ``status`` is valid from the next cycle on: the WC status of its entry.
     ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid
-    2 cycles after they were asked for. ``started``: a QP's long message begins (``pace``); no other
-    ``start`` comes while it is valid.
+    2 cycles after they were asked for. ``started``: a QP's long message begins (``pace``); no
+    other ``start`` comes while it is valid.
 
-    Latency: 2 cycles from ``start`` to the decision; at most ``PATIENCE`` more for room.
+    Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
+    ``PATIENCE`` more for room.
     Errors: a WQE that breaks a rule, or is malformed, or whose QP is in error, ``fails``.
     Reset: idle.
     """
@@ -69,6 +71,7 @@ class RequestAdmission(wiring.Component):
                 "row": In(QpTx),
                 "newer": In(1),
                 "begun": In(1),
+                "oldest": In(16),
                 "room": In(1),
                 "free": In(1),
                 "urgent": In(1),
@@ -90,6 +93,8 @@ class RequestAdmission(wiring.Component):
         at_rows, ended = Signal(), Signal()
         waited = Signal(range(PATIENCE + 1))
         idle, stale, blocked, cause = self._facts(m, at_rows)
+        finished = Signal()  # its WQE has ended since the QP went back to it
+        m.d.sync += finished.eq((self.wqe.position - self.oldest)[15] & ~self.reset)
         self._announce(m, at_rows)
 
         def end(way: Recovery) -> None:
@@ -106,18 +111,16 @@ class RequestAdmission(wiring.Component):
             with m.State("ROWS"):
                 m.d.comb += at_rows.eq(1)
                 m.next = "DECIDE"
-            # DECIDE: the decision is told. Ends with it: at once, unless the WQE must wait for
-            # its entry in the outstanding table.
+            # DECIDE: the decision is told. Ends with it: at once, unless the WQE has its entry,
+            # or must wait for one in the outstanding table.
             with m.State("DECIDE"):
                 m.d.sync += self.status.eq(cause)
                 with m.If(stale):
                     end(Recovery.DROP)
                 with m.Elif(idle & ~self.stopped):
                     end(Recovery.BLOCK)
-                with m.Elif(self.begun & ~self.fails):
-                    m.d.comb += [ended.eq(1), self.go.eq(1)]
                 with m.Elif(self.begun):
-                    end(Recovery.FAILED)
+                    m.next = "BEGUN"
                 with m.Elif(blocked & ~self.fails):
                     end(Recovery.BLOCK)
                 with m.Elif(~self.room):
@@ -132,12 +135,21 @@ class RequestAdmission(wiring.Component):
                         m.d.comb += [ended.eq(1), self.go.eq(1)]
                 with m.If(ended):
                     m.next = "IDLE"
+            # BEGUN: the WQE has its entry, so it goes on, unless it has ended meanwhile; one cycle.
+            with m.State("BEGUN"):
+                m.next = "IDLE"
+                with m.If(finished):
+                    end(Recovery.SKIP)
+                with m.Elif(self.fails):
+                    end(Recovery.FAILED)
+                with m.Else():
+                    m.d.comb += self.go.eq(1)
         return m
 
     def _facts(self, m: Module, at_rows: Signal) -> tuple[Signal, Value, Signal, Signal]:
         """What the rows say of the WQE, a cycle later, because they are late in the cycle.
 
-        Returns whether the QP does not send, whether the WQE is stale (the scheduler has been
+        Returns whether the QP does not send (now), whether the WQE is stale (the scheduler has been
         rewound since it was fetched), whether it must wait for READs, and its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         idle, bad = Signal(), Signal(4)  # bad: it breaks a rule
@@ -156,7 +168,7 @@ class RequestAdmission(wiring.Component):
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
-            idle.eq(cfg.state != QpState.RTS),
+            idle.eq((cfg.state != QpState.RTS) | ack.waiting),
             bad.eq(broken_rules(wqe, cfg)),
             most_reads.eq(cfg.max_rd_atomic),
         ]

@@ -67,6 +67,7 @@ class RequestEntry(wiring.Component):
         done = self.appended.valid & self.busy
         m.d.comb += [
             port.i.payload.qp.eq(self.qp),
+            port.i.payload.timeout.eq(self.cfg.timeout),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),

@@ -37,9 +37,9 @@ class RequestPackets(wiring.Component):
     row; with ``done`` that was the last one, otherwise with ``again``: the QP's rows must be read
     now, as they say whether it may go on: ``stopped``, ``reset`` (``RequestAdmission``).
     ``urgent``: something else must be done before the next packet. ``contended``: the next WQE is
-    another QP's, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the ``way``
-    in which the WQE ends otherwise. ``end`` and ``done`` come before the first packet or between
-    two, never while a job is offered.
+    another QP's, or one goes back, so the turn ends after ``quantum`` packets. ``end``, for a
+    cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the
+    first packet or between two, never while a job is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.

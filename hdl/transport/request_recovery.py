@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.common.skid import Register
-from hdl.ports.jobs import FetchStatus, Restart, Rewind, SendFetched
+from hdl.ports.jobs import FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import QpTx
 
 from .outstanding_types import Fail
@@ -14,7 +14,7 @@ from .outstanding_types import Fail
 __all__ = ["Recovery", "RequestRecovery"]
 
 
-class Recovery(enum.Enum, shape=3):
+class Recovery(enum.Enum, shape=4):
     """Why the requester leaves the straight way, and how it comes back."""
 
     RESTART = 0  # the QP sends again from another place: its row moves, the scheduler rewinds
@@ -25,6 +25,7 @@ class Recovery(enum.Enum, shape=3):
     YIELD = 5  # the WQE is given back and fetched again, to go on where its row is
     BLOCK = 6  # it is given back until the completer wakes the QP; its row has not changed
     DROP = 7  # only its line is given back
+    SKIP = 8  # the WQE has ended since the QP went back to it: on to the oldest that has not
 
 
 #: Those that stop the QP at the WQE at hand.
@@ -47,12 +48,13 @@ class RequestRecovery(wiring.Component):
     REFUSED), or is in the working copy. ``wqe`` the one at hand (not with RESTART, REFUSED);
     ``status`` why it failed; ``wakes``: of ``QpAck`` as the decision saw it; ``entering``: its
     outstanding entry is being made, so ``fail`` and the rewind must wait. ``refused`` from
-    ``RequestChecks``; ``restart``. To ``RequestRow``: ``load``, ``move``, ``skip``, ``error``,
-    ``save``. ``fail`` to the outstanding table, ``rewind`` to the scheduler. ``release``: the
-    WQE's line is given back behind its packets; ``released``: there is room for that. ``done``:
-    pulse in the last cycle.
+    ``RequestChecks``; ``restart``: a QP that goes back. ``waiting``: of its ``QpAck``: it sends
+    nothing before its time. ``ended``: the refused packet is of a WQE that has ended. To
+    ``RequestRow``: ``load``, ``move``, ``skip``, ``error``, ``save``. ``fail`` to the outstanding
+    table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind its
+    packets; ``released``: there is room for that. ``done``: pulse in the last cycle.
 
-    Latency: REFUSED 4 cycles, RESTART 3, the others 1 to 3; more while ``fail``, ``rewind`` or
+    Latency: REFUSED 4 cycles, RESTART 6, the others 1 to 3; more while ``fail``, ``rewind`` or
     ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
     """
 
@@ -66,9 +68,11 @@ class RequestRecovery(wiring.Component):
                 "row": In(QpTx),
                 "status": In(8),
                 "wakes": In(8),
+                "waiting": In(1),
+                "ended": In(1),
                 "entering": In(1),
                 "refused": In(stream.Signature(Fail)),
-                "restart": In(stream.Signature(Restart)),
+                "restart": In(stream.Signature(14)),
                 "load": Out(1),
                 "move": Out(1),
                 "skip": Out(1),
@@ -89,6 +93,7 @@ class RequestRecovery(wiring.Component):
         wiring.connect(m, fails.o, wiring.flipped(self.fail))
         fail, refused = fails.i, self.refused
         marks, stopped, refusing = Signal(), Signal(), Signal()  # FAILED or STOPPED; that; REFUSED
+        skips = Signal()  # SKIP
         m.d.comb += [
             fail.payload.qp.eq(self.qp),
             fail.payload.position.eq(self.wqe.position),
@@ -115,18 +120,38 @@ class RequestRecovery(wiring.Component):
                         with m.Case(one):
                             m.next = state
 
-            # RESTART: the row moves to where the QP is to send from; lasts one cycle.
+            # RESTART: the row is loaded; lasts one cycle.
             with m.State("RESTART"):
-                m.d.comb += [self.restart.ready.eq(1), self.load.eq(1), self.move.eq(1)]
+                m.d.comb += [self.restart.ready.eq(1), self.load.eq(1)]
+                m.next = "RESTART-PLACE"
+            # RESTART-PLACE: how much of the WQE is acknowledged is worked out; lasts one cycle.
+            with m.State("RESTART-PLACE"):
+                m.next = "RESTART-OFFSET"
+            # RESTART-OFFSET: and how many bytes these are; lasts one cycle.
+            with m.State("RESTART-OFFSET"):
+                m.next = "RESTART-MOVE"
+            # RESTART-MOVE: the row moves there; lasts one cycle.
+            with m.State("RESTART-MOVE"):
+                m.d.comb += self.move.eq(1)
                 m.next = "RESTART-WRITE"
+            # SKIP: the row is to move to the oldest WQE that has not ended; ends when the entry
+            # that is being made is in the outstanding table.
+            with m.State("SKIP"):
+                m.d.sync += skips.eq(1)
+                with m.If(~self.entering):
+                    m.next = "RESTART-OFFSET"
             # RESTART-WRITE: the row is written; lasts one cycle.
             with m.State("RESTART-WRITE"):
                 m.d.comb += self.save.eq(1)
                 m.next = "RESTART-REWIND"
-            # RESTART-REWIND: the scheduler fetches from there; ends when it knows.
+            # RESTART-REWIND: the scheduler fetches from there, when the QP need not wait; ends when
+            # it knows.
             with m.State("RESTART-REWIND"):
-                m.d.comb += self.rewind.valid.eq(1)
-                with m.If(self.rewind.ready):
+                m.d.comb += [self.rewind.valid.eq(1), self.rewind.payload.blocked.eq(self.waiting)]
+                with m.If(self.rewind.ready & skips):
+                    m.d.sync += skips.eq(0)
+                    m.next = "RELEASE"
+                with m.Elif(self.rewind.ready):
                     m.d.comb += self.done.eq(1)
                     m.next = "IDLE"
 
@@ -135,9 +160,9 @@ class RequestRecovery(wiring.Component):
                 m.d.comb += self.load.eq(1)
                 m.next = "REFUSED-ROW"
             # REFUSED-ROW: the QP stops, and leaves the WQE if it had not been sent to its end;
-            # lasts one cycle.
+            # nothing stops for a WQE that has ended; lasts one cycle.
             with m.State("REFUSED-ROW"):
-                m.d.comb += self.error.eq(1)
+                m.d.comb += self.error.eq(~self.ended)
                 m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
                 m.next = "FAILED"
             # FAILED: the row is written; lasts one cycle.

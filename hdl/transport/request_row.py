@@ -4,11 +4,18 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports.jobs import Restart
 from hdl.ports.rows import QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
-__all__ = ["RequestRow", "Step"]
+__all__ = ["Origin", "RequestRow", "Step"]
+
+
+class Origin(data.Struct):
+    """Where a QP that goes back sends from: its oldest unacknowledged packet."""
+
+    position: 16
+    offset: 32
+    psn: 24
 
 
 class Step(data.Struct):
@@ -29,8 +36,8 @@ class RequestRow(wiring.Component):
     from the working copy (``newer``).
 
     Members: ``read`` with ``index``: the row of that QP is read, which is ``qp`` from the next
-    cycle on; ``load``, in that cycle: it becomes the working copy ``row``, with ``move`` from the
-    position, offset and PSN of ``restart`` on. Pulses that change the working copy: ``begin``, its
+    cycle on; ``load``, in that cycle: it becomes the working copy ``row``; ``move``: it goes back
+    to ``origin``. Pulses that change the working copy: ``begin``, its
     WQE gets an outstanding entry, with ``data`` as a READ; ``numbered``, the entry's ``number`` in
     the pool; ``advance`` by ``step``; ``skip``, the next WQE follows; ``fail``, later WQEs are
     flushed. ``save``: ``row`` is written. ``begun``: the WQE at ``row.position`` has its entry, as
@@ -51,7 +58,7 @@ class RequestRow(wiring.Component):
                 "index": In(14),
                 "load": In(1),
                 "move": In(1),
-                "restart": In(Restart),
+                "origin": In(Origin),
                 "begin": In(1),
                 "data": In(1),
                 "numbered": In(1),
@@ -94,22 +101,25 @@ class RequestRow(wiring.Component):
             m.d.sync += self.qp.eq(self.index)
         with m.If(self.numbered):
             m.d.sync += row.entry.eq(self.number)
-        with m.If(self.load):
-            m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.row.as_value()))
         with m.If(self.move):
             m.d.sync += [
-                row.position.eq(self.restart.position),
-                row.offset.eq(self.restart.offset),
-                row.psn.eq(self.restart.psn),
+                row.position.eq(self.origin.position),
+                row.offset.eq(self.origin.offset),
+                row.psn.eq(self.origin.psn),
             ]
+        with m.If(self.load):
+            m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.row.as_value()))
         with m.If(self.begin):
             m.d.sync += [row.high.eq(row.high + 1), row.reads.eq(row.reads + self.data)]
+            m.d.sync += row.whole.eq(0)
         with m.If(self.advance):
             m.d.sync += [
                 row.psn.eq(row.psn + step.packets),
                 row.offset[8:].eq(row.offset[8:] + step.payload[8:]),
                 row.unasked.eq(Mux(step.asks, 0, row.unasked + 1)),
             ]
+        with m.If(self.advance & step.last & self.newest):
+            m.d.sync += row.whole.eq(1)
         with m.If(self.skip | (self.advance & step.last)):
             m.d.sync += [row.position.eq(row.position + 1), row.offset.eq(0)]
         with m.If(self.fail):

@@ -5,8 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
+from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
-from hdl.ports.jobs import Restart, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.jobs import Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -17,6 +18,7 @@ from .request_entry import RequestEntry
 from .request_packets import RequestPackets
 from .request_recovery import Recovery, RequestRecovery
 from .request_row import RequestRow
+from .segment import PSN_BLOCK, message_offset
 
 __all__ = ["Requester"]
 
@@ -35,9 +37,10 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
     ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
-    (from the retry logic) moves a QP back; ``turned``: see ``Quiesce``; ``drain_start``,
-    ``drain_done``: see ``RequestChecks``, which also has ``packets``. After ``quantum`` packets
-    the QP's turn ends if the next WQE is another QP's.
+    (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
+    of its message; ``timer``: its answers are waited for; ``turned``: see ``Quiesce``;
+    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. After
+    ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry's number
@@ -53,7 +56,7 @@ class Requester(wiring.Component):
         super().__init__(
             {
                 "wqe": In(stream.Signature(SendFetched)),
-                "restart": In(stream.Signature(Restart)),
+                "restart": In(stream.Signature(14)),
                 "cfg": Out(TableRead(14, QpCfg)),
                 "row": Out(TableRead(14, QpTx)),
                 "row_write": Out(TableWrite(14, QpTx)),
@@ -112,6 +115,7 @@ class Requester(wiring.Component):
             m.d.comb += [part.qp.eq(row.qp), part.wqe.eq(packets.held)]
         self._turns(m)
         self._decisions(m)
+        self._origin(m)
         self._changes(m)
         self._pending(m)
         return m
@@ -144,7 +148,7 @@ class Requester(wiring.Component):
                     m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.REFUSED)]
                     m.next = "BUSY"
                 with m.Elif(self.restart.valid):
-                    m.d.comb += [row.read.eq(1), row.index.eq(self.restart.payload.qp)]
+                    m.d.comb += [row.read.eq(1), row.index.eq(self.restart.payload)]
                     m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.RESTART)]
                     m.next = "BUSY"
                 with m.Elif(self.wqe.valid & first):
@@ -175,11 +179,38 @@ class Requester(wiring.Component):
             packets.entering.eq(entry.busy),
             packets.stopped.eq(admission.stopped),
             packets.reset.eq(admission.reset),
-            packets.urgent.eq(refused.valid),
-            packets.contended.eq(self.wqe.valid & (self.wqe.payload.qp != row.qp)),
+            # A QP that goes back does so at once; another one when this one's turn is over.
+            packets.urgent.eq(
+                refused.valid | (self.restart.valid & (self.restart.payload == row.qp))
+            ),
+            packets.contended.eq(
+                (self.wqe.valid & (self.wqe.payload.qp != row.qp))
+                | (self.restart.valid & (self.restart.payload != row.qp))
+            ),
             parts.recovery.status.eq(admission.status),
             parts.recovery.wakes.eq(self.ack.row.wakes),
             parts.recovery.entering.eq(entry.busy),
+        ]
+
+    def _origin(self, m: Module) -> None:
+        """Where a QP that goes back sends from, 4 cycles after its rows were asked for; and whether
+        the WQE of a refused packet has ended. Rows come late, so they are kept first."""
+        parts, ack, origin = m.submodules, self.ack.row, m.submodules.row.origin
+        start, sent = [Signal(24, reset_less=True) for _ in range(2)]
+        code = Signal(3, reset_less=True)
+        m.d.sync += [
+            start.eq(ack.start),
+            sent.eq(wide_difference(m, origin.psn, start, block=PSN_BLOCK)[:24]),
+            code.eq(self.cfg.row.path_mtu),
+            origin.position.eq(ack.position),
+            origin.offset.eq(message_offset(m, code, sent)),
+            origin.psn.eq(ack.psn),
+            parts.recovery.waiting.eq(ack.waiting),
+        ]
+        refused = parts.checks.refused.payload
+        m.d.comb += [
+            parts.recovery.ended.eq((refused.position - origin.position)[15]),
+            parts.admission.oldest.eq(origin.position),
         ]
 
     def _changes(self, m: Module) -> None:
@@ -190,7 +221,6 @@ class Requester(wiring.Component):
         m.d.comb += [
             row.load.eq(admission.load | recovery.load),
             row.move.eq(recovery.move),
-            row.restart.eq(self.restart.payload),
             row.begin.eq(admission.enter),
             row.data.eq(operation.data & ~admission.fails),
             row.numbered.eq(entry.numbered),
@@ -217,7 +247,9 @@ class Requester(wiring.Component):
             handed.job.eq(packets.handed),
             handed.begins.eq(entry.entered),
             handed.release.eq(packets.last | ~packets.handed),
-            handed.finish.eq(packets.handed & packets.last & row.newest & ~packets.single),
+            handed.finish.eq(
+                packets.handed & packets.last & row.newest & ~row.row.whole & ~packets.single
+            ),
             handed.qp.eq(row.qp),
             handed.position.eq(packets.held.position),
             handed.number.eq(row.row.entry),

@@ -167,11 +167,13 @@ class Scheduler(wiring.Component):
 
         Returns the row, and whether there has been no wake since the rewind was asked for."""
         cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
-        row, sent, runs = Signal(QpFetch, reset_less=True), Signal(16, reset_less=True), Signal()
+        row, runs = Signal(QpFetch, reset_less=True), Signal()
+        sent, high = Signal(16, reset_less=True), Signal(16, reset_less=True)
         unwoken = Signal(3)
         m.d.sync += [
             row.eq(self.row.row),
             sent.eq(tx.position),
+            high.eq(tx.high),
             unwoken.eq(~unequal(self.rewind.payload.wakes, ack.wakes)),
         ]
         m.d.comb += [
@@ -179,6 +181,7 @@ class Scheduler(wiring.Component):
             self.row_write.row.eq(row),
             turn.cfg.eq(cfg),
             turn.sent.eq(sent),
+            turn.high.eq(high),
             answer.answer.eq(self.fetch_rsp.payload),
             answer.half.eq(turn.half),
         ]

@@ -19,6 +19,7 @@ from hdl.ports.tables import TableProgram
 
 from .outstanding import OutstandingTable
 from .qp_counters import QpCounters
+from .qp_timers import QpTimers
 from .receive import Receive
 from .receive_types import COUNTERS as RECEIVE_COUNTERS
 from .receive_types import ReceiveFlags
@@ -38,7 +39,7 @@ COUNTS = {
     "merged_acks": ("receive", "merged_acks"),
 }
 #: The streams whose activations the receive side serves.
-POKES = ("doorbell", "outstanding", "repoke", "firmware", "lost")
+POKES = ("doorbell", "outstanding", "repoke", "firmware", "lost", "timers")
 
 
 class Transport(wiring.Component):
@@ -88,15 +89,20 @@ class Transport(wiring.Component):
         m.submodules.receive = receive = Receive(config=config)
         m.submodules.qp_counters = counters = QpCounters(config=config)
         m.submodules.pokes = pokes = ActivationList(qps=config.qps, sets=len(POKES), held=True)
+        m.submodules.timers = timers = QpTimers(config=config)
         self._send(m, scheduler, requester, outstanding, replier)
+        self._retry(m, requester, outstanding, receive, timers)
         self._receive(m, receive, outstanding, scheduler, replier, pokes)
+        connect(m, timers.poke, pokes.set5)
         self._drain(m, requester, replier, receive)
         self._tables(m, scheduler, requester, replier, receive)
         connect(m, receive.counted, counters.counted)
         connect(m, flipped(self.guest_counters), counters.guest)
         connect(m, flipped(self.qp_counters), counters.program)
         connect(m, flipped(self.command.clear_counters), counters.clear)
-        m.d.comb += self.ready.eq(outstanding.ready & pokes.ready & counters.ready)
+        m.d.comb += self.ready.eq(
+            outstanding.ready & pokes.ready & counters.ready & timers.ready & self._restarts.ready
+        )
         parts = {"requester": requester, "replier": replier, "receive": receive}
         for name, (part, member) in COUNTS.items():
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))
@@ -128,8 +134,6 @@ class Transport(wiring.Component):
         connect(m, arbiter.checked1, replier.checked)
         connect(m, arbiter.job, flipped(self.tx.job))
         connect(m, flipped(self.tx.checked), arbiter.checked)
-        connect(m, flipped(command.restart), requester.restart)
-        connect(m, flipped(command.drop), outstanding.drop)
         activate, asked = scheduler.activate, command.activate_send
         m.d.comb += [
             requester.room.eq(outstanding.room),
@@ -137,6 +141,24 @@ class Transport(wiring.Component):
             activate.payload.qp.eq(asked.payload.qp),
             activate.payload.flags.eq(asked.payload.flags),
             asked.ready.eq(activate.ready),
+        ]
+
+    def _retry(self, m, requester, outstanding, receive, timers) -> None:
+        """What makes a QP go back: no report of it is lost, as the list has room for each QP."""
+        m.submodules.restarts = self._restarts = restarts = ActivationList(qps=self._config.qps)
+        connect(m, outstanding.timer, timers.set0)
+        connect(m, receive.timer, timers.set1)
+        connect(m, receive.running, timers.running)
+        connect(m, flipped(self.command.drop), outstanding.drop)
+        m.d.comb += [
+            timers.tick.eq(self.command.timer_tick),
+            restarts.set0.valid.eq(receive.restart.valid),
+            restarts.set0.payload.qp.eq(receive.restart.payload),
+            restarts.set0.payload.flags.eq(1),
+            receive.restart.ready.eq(restarts.set0.ready),
+            requester.restart.valid.eq(restarts.o.valid),
+            requester.restart.payload.eq(restarts.o.payload.qp),
+            restarts.o.ready.eq(requester.restart.ready),
         ]
 
     def _receive(self, m, receive, outstanding, scheduler, replier, pokes) -> None:
@@ -174,7 +196,6 @@ class Transport(wiring.Component):
             poke["lost"].payload.qp.eq(self.lost.payload),
             poke["lost"].payload.flags.eq(ReceiveFlags.FAIL.value),
             self.lost.ready.eq(poke["lost"].ready),
-            receive.sequence_nak.ready.eq(1),
         ]
 
     def _drain(self, m, requester, replier, receive) -> None:

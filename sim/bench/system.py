@@ -124,7 +124,10 @@ class QpOptions:
     max_rd_atomic: int = 4
     access: Access = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
     traffic_class: int = 0
+    timeout: int = 14  # 4.096 us x 2^timeout
+    retry_cnt: int = 7
     rnr_retry: int = 7
+    min_rnr_timer: int = 12  # code of the ABI
     gid: int = 0  # index of the address that both ends use
     priority: int = 0
 
@@ -160,7 +163,10 @@ async def connect(
             max_rd_atomic=o.max_rd_atomic,
             max_dest_rd_atomic=o.max_rd_atomic,
             qp_access_flags=o.access,
+            timeout=o.timeout,
+            retry_cnt=o.retry_cnt,
             rnr_retry=o.rnr_retry,
+            min_rnr_timer=o.min_rnr_timer,
             ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
         )
 

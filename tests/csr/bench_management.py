@@ -24,7 +24,6 @@ STREAMS = (
     "activate_send",
     "activate_receive",
     "activate_reply",
-    "restart",
     "drop",
     "drop_queue",
 )
@@ -446,16 +445,10 @@ async def commands(dut):
         "activate_send": ({"qp": 9, "flags": 3}, 9 | 3 << 14),
         "activate_receive": ({"qp": 1, "flags": 8}, 1 | 8 << 14),
         "activate_reply": ({"qp": 0x3FFF, "flags": 1}, 0x3FFF | 1 << 14),
-        "restart": (
-            {"qp": 7, "position": 0xFFFE},
-            7 | 0xFFFE << 14 | 0x8000_0001 << 30 | 0xABCDEF << 62,
-        ),
         "drop": ({"qp": 0x1234}, 0x1234),
         "drop_queue": ({"queue": 0x8765}, 0x8765 | 1 << 16),
     }
     assert set(streams) == set(STREAMS)
-    await bus.write("command.restart_offset", 0x8000_0001)
-    await bus.write("command.restart_psn", 0xABCDEF)
     for name, (fields, payload) in streams.items():
         valid = getattr(dut, f"command__{name}__valid")
         assert not int(valid.value)

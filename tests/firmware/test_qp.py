@@ -249,7 +249,7 @@ def test_way_to_rts():
 
     bench.go(S.RTS)
     assert bench.row("qp_tx") == {"position": 0x11, "high": 0x11, "psn": 0xFEDCBA}
-    assert bench.row("qp_ack") == {"psn": 0xFEDCBA}
+    assert bench.row("qp_ack") == {"position": 0x11, "psn": 0xFEDCBA, "start": 0xFEDCBA}
     written = [entry[1] for entry in bench.hardware.log]
     assert written.index("qp_tx") < written.index("qp_cfg") and written.index("qp_ack") < (
         written.index("qp_cfg")

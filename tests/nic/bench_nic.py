@@ -15,7 +15,7 @@ from sim.bench.system import QpOptions, System, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.virtqueue import RingPolicy
 from sim.guest.verbs import CQ, MR, SGE, QPAttr, QPCap, RecvWR, SendWR
-from sim.wire.packets import dissect
+from sim.wire.packets import build, dissect
 from sim.wire.pcap import read_pcap
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
@@ -553,17 +553,23 @@ async def reset_at_any_moment(dut):
 
 @cocotb.test()
 async def restart_at_every_packet(dut):
-    """The requester starts again at each packet of a 32-SGE message and sends the same bytes."""
+    """A NAK makes the requester go back to any packet of a 32-SGE message: the same bytes again."""
     p = await Pair.up(dut, connect=False, qp=QpOptions(mtu=Mtu.MTU_1024))
-    a, wire, count = p.nodes[0], p.system.testbench.wires[0], 9
+    wire, count = p.system.testbench.wires[0], 9
     sges = pieces(random.Random(4), p.mrs[0], count * 1024 - 77, 32)
     await p.qps[0].post_send(p.request(WrOpcode.RDMA_WRITE, sges, offset=3))
     first = [(await wire.receive(WAIT_NS))[0] for _ in range(count)]
     sent = b"".join(dissect(frame).payload for frame in first)
     assert sent == gathered(p.mrs[0], sges).tobytes()
-    psn, pair = dissect(first[0]).fields["psn"], p.qps[0].qp_num % CONFIG.qps
-    for at in [*range(count), *random.Random(5).sample(range(count), count)]:
-        await a.registers.restart(pair, position=0, offset=1024 * at, psn=psn + at)
+    request = dissect(first[0])
+    psn = request.fields["psn"]
+    way = {"src_gid": request.path["dst_gid"], "src_mac": request.path["dst_mac"]}
+    way |= {"dst_gid": request.fields["src_gid"], "dst_mac": first[0][6:12]}
+    for at in range(count):
+        nak = build(
+            0x11, **way, psn=psn + at, dest_qp=p.qps[0].qp_num, pkey=0xFFFF, syndrome=0x60, msn=0
+        )
+        wire.inject(nak)
         again = [(await wire.receive(WAIT_NS))[0] for _ in range(count - at)]
         assert again == first[at:], f"from packet {at}"
 

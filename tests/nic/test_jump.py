@@ -21,4 +21,5 @@ def test_same_traces(seed, tmp_path):
     assert jumped.trace == every.trace and len(every.trace) > 40
     assert jumped.capture == every.capture and len(every.capture) > 10_000
     assert jumped.clock["cycles"] == every.clock["cycles"] and every.clock["skipped"] == 0
-    assert jumped.clock["skipped"] > 0.8 * every.clock["cycles"] and jumped.clock["jumps"] > 50
+    # While a card's timers are in use, a jump ends at each tick of theirs: every 256 cycles.
+    assert jumped.clock["skipped"] > 0.7 * every.clock["cycles"] and jumped.clock["jumps"] > 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Iterator
 
 import cocotb
@@ -11,8 +12,9 @@ import cocotb
 from hdl.ports.jobs import LINE_USES
 from hdl.transport.ack_coalescer import RUN
 from hdl.transport.commit import LINES, PENDING
+from hdl.transport.qp_timers import TimerKind
 
-from .model_receive import FLUSH, FLUSHED, READ, SINK, Row
+from .model_receive import FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
 from .receive_traffic import BUFFER, KEY_ALL, KEY_READ_ONLY, PEER_GID, Peer, Traffic, make_qp
@@ -587,16 +589,19 @@ async def lost_read_responses(dut):
     peer.post_send(4, 600)
     peer.post_send(2, 1)
     h.sync()
-    for one in (
-        peer.answer(0x0E, ahead=1, length=256),
-        peer.answer(ahead=3),
-        peer.answer(ahead=0),
-        peer.answer(ahead=3, syndrome=0x61),
-        peer.answer(0x10, ahead=3, length=1),
+    for asked, one in enumerate(
+        (
+            peer.answer(0x0E, ahead=1, length=256),
+            peer.answer(ahead=3),
+            peer.answer(ahead=0),
+            peer.answer(ahead=3, syndrome=0x61),
+            peer.answer(0x10, ahead=3, length=1),
+        )
     ):
         seen = await h.packet(one)
-        assert seen.naks == [0x200] and not seen.pops
-    assert h.counters()["implied_nak_seq_err"] == 5
+        # The QP goes back once for a gap.
+        assert seen.naks == [QP] * (not asked) and not seen.pops
+    assert h.counters()["implied_nak_seq_err"] == 1
     assert h.ack[QP]["psn"] == 0x200
 
 
@@ -655,12 +660,14 @@ async def naks(dut):
     peer.post_send(0, 300)
     h.sync()
     seen = await h.packet(peer.answer(ahead=3, syndrome=0x60))
-    assert seen.naks == [0x203] and [d["status"] for d in completions(seen)] == [0]
+    assert seen.naks == [QP] and [d["status"] for d in completions(seen)] == [0]
     assert h.ack[QP]["psn"] == 0x203 and not h.ack[QP]["error"]
-    # RNR: left to the retry logic, unless no retry is allowed.
+    # RNR: the QP waits and goes back, unless no retry is allowed.
     seen = await h.packet(peer.answer(syndrome=0x2C))
-    assert not seen.pops
-    h.world.cfg[QP]["rnr_retry"] = 0
+    assert not seen.pops and h.ack[QP]["waiting"]
+    make_qp(h.world, QP, rnr_retry=0)
+    peer.post_send(0, 300)
+    h.sync()
     seen = await h.packet(peer.answer(syndrome=0x2C))
     assert [d["status"] for d in completions(seen)] == [13]
     # Reserved syndromes, an ACK with payload, an atomic's answer: not for us.
@@ -676,6 +683,93 @@ async def naks(dut):
     assert (count["packet_seq_err"], count["rnr_nak"]) == (1, 2)
     assert count["req_remote_invalid_request"] == count["req_remote_access_errors"] == 1
     assert count["req_remote_operational_errors"] == 1
+
+
+@cocotb.test()
+async def time_outs(dut):
+    """The QP goes back as often as it may, then its oldest WQE ends; progress forgives."""
+    h, peer = await start(dut, qp={"retry_count": 2, "timeout": 9})
+    h.poke(QP, TIMEOUT)
+    (seen,) = await h.drain()
+    assert not seen.naks and not seen.timers, "nothing is outstanding"
+    for opcode in (0, 4, 0):
+        peer.post_send(opcode, 600)
+    h.sync()
+    h.running[QP] = {"kind": TimerKind.ANSWER.value}
+    h.poke(QP, TIMEOUT)
+    (seen,) = await h.drain()
+    assert not seen.naks, "the timer has been started again: this one is old"
+    h.running[QP] = {}
+
+    async def expire(times):
+        for number in range(times):
+            h.poke(QP, TIMEOUT)
+            *_, seen = await h.drain()
+            assert seen.naks == [QP] and seen.timers == [("ANSWER", 9)]
+            assert (h.ack[QP]["recovering"], h.ack[QP]["retries"]) == (1, number + 1)
+
+    await expire(2)
+    seen = await h.packet(peer.answer(ahead=1))  # two of three packets
+    assert not h.ack[QP]["retries"] and seen.timers == [("ANSWER", 9)]
+    await expire(2)
+    seen = await h.packet(peer.answer())
+    assert [d["status"] for d in completions(seen)] == [0] and seen.timeouts == [9]
+    # In the middle of a READ: the missing responses come as if it began there.
+    await h.packet(peer.answer(0x0D, length=256))
+    await expire(1)
+    await h.packet(peer.answer(0x0D, length=256))
+    assert h.ack[QP]["psn"] == (0x200 + 5) % PSN
+    await expire(2)
+    first = len(h.done)
+    h.poke(QP, TIMEOUT)
+    await h.drain()
+    got = [d["status"] for one in h.done[first:] for d in completions(one)]
+    assert got == [12, 5] and h.ack[QP]["error"]
+    h.poke(QP, TIMEOUT)
+    (seen,) = await h.drain()
+    assert not seen.naks and not seen.timers, "a QP in error does not go back"
+    count = h.counters()
+    assert (count["local_ack_timeout_err"], count["req_transport_retries_exceeded"]) == (8, 1)
+
+
+@cocotb.test()
+async def receiver_that_is_not_ready(dut):
+    """The QP waits for the peer's time; only that ends the wait; retries are counted by kind."""
+    h, peer = await start(dut, qp={"retry_count": 1, "rnr_retry": 2, "timeout": 9})
+    for _ in range(2):
+        peer.post_send(0, 600)
+    h.sync()
+    seen = await h.packet(peer.answer(syndrome=0x2E))
+    assert seen.naks == [QP] and seen.timers == [("PAUSE", 14)] and h.ack[QP]["waiting"]
+    for syndrome in (0x23, 0x60):
+        seen = await h.packet(peer.answer(syndrome=syndrome))
+        assert not seen.naks and not seen.timers, "it waits already"
+    seen = await h.packet(peer.answer(ahead=2))  # of a copy that was late
+    assert seen.timeouts == [0] and not seen.timers and h.ack[QP]["waiting"]
+    h.poke(QP, TIMEOUT)
+    *_, seen = await h.drain()
+    assert seen.naks == [QP] and seen.timers == [("ANSWER", 9)] and not h.ack[QP]["waiting"]
+    # Time-outs and RNR NAKs in turn, each with a count of its own.
+    first = len(h.done)
+    for number in range(3):
+        await h.packet(peer.answer(syndrome=0x21))
+        if number < 2:
+            assert h.ack[QP]["rnr_retries"] == number + 1
+            h.poke(QP, TIMEOUT)
+            await h.drain()
+            assert (h.ack[QP]["waiting"], h.ack[QP]["retries"]) == (0, 0)
+    got = [d["status"] for one in h.done[first:] for d in completions(one)]
+    assert got == [13]
+    # 7: as often as the peer asks.
+    make_qp(h.world, QP, rnr_retry=7)
+    peer.post_send(0, 600)
+    h.sync()
+    for _ in range(9):
+        await h.packet(peer.answer(syndrome=0x21))
+        h.poke(QP, TIMEOUT)
+        await h.drain()
+    assert h.ack[QP]["rnr_retries"] == 7 and not h.ack[QP]["error"]
+    assert h.counters()["req_rnr_retries_exceeded"] == 1
 
 
 @cocotb.test()
@@ -885,7 +979,14 @@ async def random_traffic(dut):
         traffic = Traffic(h.world, [2, 3, 6], seed=seed * 100 + round_, left=1500, errors=errors)
         h.sync()
         await h.start(clock=round_ == 0)
-        await h.feed(traffic)
+        rng = random.Random(seed)
+
+        def packet_or_timeout(h=h, traffic=traffic, rng=rng):
+            if rng.random() < 0.03:
+                h.poke(rng.choice((2, 3, 6)), TIMEOUT)
+            return traffic()
+
+        await h.feed(packet_or_timeout)
         count = h.counters()
         packets = [seen.cycles for seen in h.done if seen.what == "packet"]
         assert len(packets) == 1500

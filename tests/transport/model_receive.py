@@ -24,9 +24,9 @@ RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 NONE, DISCARD, LINE, KEY, CHECK_READ = range(5)
 FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
 SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 4, 5, 7
-REM_INV_REQ, REM_ACCESS, REM_OP, RNR_EXCEEDED = 9, 10, 11, 13
+REM_INV_REQ, REM_ACCESS, REM_OP, RETRY_EXCEEDED, RNR_EXCEEDED = 9, 10, 11, 12, 13
 FINISH, FLUSH = 1, 2
-FAIL = 4
+FAIL, TIMEOUT = 4, 8
 NEXT, AGAIN, SINK = range(3)
 IN_SEND = 1
 
@@ -70,7 +70,9 @@ class Result:
     pops: int = 0
     wakes: int = 0
     repoke: int = 0
-    naks: list[int] = field(default_factory=list)  # sequence_nak PSNs
+    naks: list[int] = field(default_factory=list)  # QPs that go back
+    timers: list[tuple[str, int]] = field(default_factory=list)  # kind and code
+    timeouts: list[int] = field(default_factory=list)  # codes, with the pops
 
 
 class World:
@@ -436,10 +438,14 @@ class World:
         )
         out.effects.append({"complete": done})
         out.pops += 1
+        out.timeouts.append(0 if ack["waiting"] else cfg["timeout"])
         out.wakes = 1  # for all that the packet finishes
         ack["wakes"] = (ack["wakes"] + 1) % 256
         ack["reads"] = (ack["reads"] + (entry["opcode"] == 4)) % 256
-        ack["read_begun"] = ack["status"] = 0
+        ack["read_begun"] = ack["resent"] = ack["status"] = 0
+        ack["position"] = (ack["position"] + 1) % 65536
+        ack["start"] = (entry["last_psn"] + 1) % PSN
+        self._forget(qp)
         if status:
             out.repoke |= FINISH if ack["error"] else FINISH | FLUSH
             ack["error"] = 1
@@ -504,35 +510,75 @@ class World:
                 self._lost(qp, out)
             else:
                 ack["psn"] = (psn + 1) % PSN
+                self._progress(qp, out)
         else:
             self._nak(qp, h, entry, out)
 
     def _lost(self, qp: int, out: Result) -> None:
-        self.counters["implied_nak_seq_err"] += 1
-        out.naks.append(self.ack[qp]["psn"])
+        ack = self.ack[qp]
+        if not (ack["recovering"] or ack["waiting"]):
+            self.counters["implied_nak_seq_err"] += 1
+            self._retry(qp, out)
+
+    def _retry(self, qp: int, out: Result) -> None:
+        """The QP goes back, if it may."""
+        ack = self.ack[qp]
+        if ack["retries"] == self.cfg[qp]["retry_count"]:
+            self.counters["req_transport_retries_exceeded"] += 1
+            self._give_up(qp, RETRY_EXCEEDED, out)
+        else:
+            ack.update(recovering=1, resent=1, retries=ack["retries"] + 1)
+            out.naks.append(qp)
+            self._time(qp, out)
+
+    def _give_up(self, qp: int, status: int, out: Result) -> None:
+        if self.outstanding[qp][0]["complete"]:
+            self._finish(qp, status, out, job=None)
+        else:
+            self.ack[qp].update(error=1, status=status)
+            out.repoke = FINISH | FLUSH
+
+    def _forget(self, qp: int) -> None:
+        self.ack[qp].update(recovering=0, retries=0, rnr_retries=0)
+
+    def _progress(self, qp: int, out: Result) -> None:
+        self._forget(qp)
+        self._time(qp, out)
+
+    def _time(self, qp: int, out: Result) -> None:
+        """The QP waits for an answer from now on, unless it waits for its peer."""
+        if self.cfg[qp]["timeout"] and not self.ack[qp]["waiting"]:
+            out.timers = [("ANSWER", self.cfg[qp]["timeout"])]
 
     def _nak(self, qp: int, h: Row, entry: Row, out: Result) -> None:
         ack, syndrome = self.ack[qp], h["syndrome"]
-        if entry["opcode"] != 4:
+        moves = entry["opcode"] != 4 and ack["psn"] != h["psn"]
+        if moves:
             ack["psn"] = h["psn"]
+            self._progress(qp, out)
         if syndrome == 0x60:
             self.counters["packet_seq_err"] += 1
-            out.naks.append(ack["psn"])
+            if moves or not (ack["recovering"] or ack["waiting"]):
+                self._retry(qp, out)
             return
         if syndrome >> 5 == 1:
             self.counters["rnr_nak"] += 1
-            if self.cfg[qp]["rnr_retry"]:
+            if ack["waiting"] and not moves:
                 return
-            status = RNR_EXCEEDED
+            if self.cfg[qp]["rnr_retry"] == ack["rnr_retries"] != 7:
+                self.counters["req_rnr_retries_exceeded"] += 1
+                self._give_up(qp, RNR_EXCEEDED, out)
+                return
+            ack.update(recovering=1, resent=1, waiting=1)
+            ack["rnr_retries"] = min(7, ack["rnr_retries"] + 1)
+            out.naks.append(qp)
+            out.timers = [("PAUSE", syndrome & 31)]
+            return
         else:
             name = {1: "invalid_request", 2: "access_errors", 3: "operational_errors"}
             self.counters[f"req_remote_{name[syndrome & 31]}"] += 1
             status = {1: REM_INV_REQ, 2: REM_ACCESS, 3: REM_OP}[syndrome & 31]
-        if entry["complete"]:
-            self._finish(qp, status, out, job=None)
-        else:
-            ack.update(error=1, status=status)
-            out.repoke = FINISH | FLUSH
+        self._give_up(qp, status, out)
 
     def _read_data(self, qp: int, h: Row, entry: Row, out: Result) -> None:
         cfg, ack, op = self.cfg[qp], self.ack[qp], h["opcode"] & 31
@@ -542,7 +588,8 @@ class World:
         expected = {(0, 0): 0x0E, (0, 1): 0x0F, (1, 0): 0x0D, (1, 1): 0x10}
         length = entry["length"] - offset if final else mtu
         drop = {"kind": DISCARD if h["length"] else NONE, "length": h["length"], "own": 1}
-        if op != expected[not ack["read_begun"], final] or h["length"] != length:
+        begins = {not ack["read_begun"], ack["resent"] or not ack["read_begun"]}
+        if op not in {expected[first, final] for first in begins} or h["length"] != length:
             self.counters["bad_response"] += 1
             self._finish(qp, BAD_RESP, out, job=drop)
             return
@@ -569,6 +616,7 @@ class World:
         out.jobs.append(job)
         out.effects.append({})
         ack.update(psn=(h["psn"] + 1) % PSN, read_begun=1)
+        self._progress(qp, out)
         if refused:  # the WQE ends with a poke
             out.effects[-1]["discard"] = 1
             ack.update(error=1, status=status)
@@ -585,6 +633,9 @@ class World:
         if flags & FINISH:
             results.append(Result())
             self._poke_finish(qp, results[-1])
+        if flags & TIMEOUT:
+            results.append(Result())
+            self._poke_timeout(qp, results[-1])
         if flags & FLUSH and self.in_error(qp):
             results.append(Result())
             self._poke_flush(qp, results[-1])
@@ -606,6 +657,21 @@ class World:
             status = FLUSHED
         self._finish(qp, status, out, job=None)
         out.repoke |= FINISH
+
+    def _poke_timeout(self, qp: int, out: Result) -> None:
+        ack = self.ack[qp]
+        entry = self.outstanding[qp][0] if self.outstanding[qp] else None
+        if self.in_error(qp):
+            return
+        if ack["waiting"]:
+            ack.update(waiting=0, recovering=1, resent=1)
+            out.naks.append(qp)
+            self._time(qp, out)
+        elif entry and not entry["status"]:
+            done = sub(entry["last_psn"], ack["psn"]) < 0
+            if entry["opcode"] == 4 or not done:
+                self.counters["local_ack_timeout_err"] += 1
+                self._retry(qp, out)
 
     def _poke_flush(self, qp: int, out: Result) -> None:
         shared = self.cfg[qp]["source"]["kind"] != 0

@@ -28,10 +28,11 @@ from hdl.ports.jobs import (
     SinkRequest,
 )
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
-from hdl.transport.receive_types import Counters, SequenceNak
+from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
+from hdl.transport.receive_types import Counters
 from tests.operations import request_row
 
-from .model_receive import AGAIN, IN_SEND, NEXT, SINK, Element, Result, Row, World
+from .model_receive import AGAIN, IN_SEND, NEXT, SINK, TIMEOUT, Element, Result, Row, World
 from .receive_side import CONFIG, INPUTS, OUTPUTS, TABLES, WRITES
 from .rows import pack, unpack, zero
 
@@ -43,7 +44,7 @@ _SHAPES = {
     "sink_req": SinkRequest,
     "scatter_job": ScatterJob,
     "effects": Effects,
-    "sequence_nak": SequenceNak,
+    "timer": TimerSet,
     "ahead_write": QpRx,
     "rx_write": QpRx,
     "ack_write": QpAck,
@@ -67,6 +68,8 @@ class Seen:
     wakes: int = 0
     repokes: list[int] = field(default_factory=list)
     naks: list[int] = field(default_factory=list)
+    timers: list[tuple[str, int]] = field(default_factory=list)
+    timeouts: list[int] = field(default_factory=list)  # with the pops
     cycles: int = 0
     expected: list[Result] = field(default_factory=list)
 
@@ -86,6 +89,7 @@ class Harness:
         self.next = self.world.next.copy()
         self.outstanding: dict[int, list[Row]] = {i: [] for i in range(CONFIG.qps)}
         self.pokes: OrderedDict[int, int] = OrderedDict()
+        self.running: dict[int, Row] = {i: {} for i in range(CONFIG.qps)}  # timers
         self.auto_poke = True  # repokes come back, as through the activation list
         self.cycle = 0
         self._header: tuple[Row, Mutation | None] | None = None
@@ -200,7 +204,7 @@ class Harness:
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             may = name != "effects" or self._answered > self._released
-            flags |= (may and (name == "sequence_nak" or self._chance())) << bit
+            flags |= (may and (name in ("restart", "timer") or self._chance())) << bit
         self.dut.flags_in.value = flags
         return flags
 
@@ -271,6 +275,8 @@ class Harness:
             assert self._offered is not None
             qp, flags = self._offered
             self._offered = None
+            if self.running[qp]:
+                flags &= ~TIMEOUT  # the timer has been started again
             self._seen = Seen("poke", qp, stopped=self.world.in_error(qp))
             self._seen.expected = self.world.poke(qp, flags)
         self._started = self.cycle
@@ -289,6 +295,7 @@ class Harness:
             "ahead_read": (QpRx, self.ahead),
             "rx_read": (QpRx, self.rx),
             "ack_read": (QpAck, self.ack),
+            "running": (TimerRow, self.running),
         }
         shape, rows = tables[name]
         self._rows[name] = pack(shape, rows[index] if before is None else before)
@@ -339,10 +346,14 @@ class Harness:
         elif name == "effects":
             self._released += 1
             seen.effects.append(self._read(name))
-        elif name == "sequence_nak":
+        elif name == "restart":
+            qp = int(getattr(self.dut, name).value)
+            self._about(qp)
+            seen.naks.append(qp)
+        elif name == "timer":
             row = self._read(name)
             self._about(row["qp"])
-            seen.naks.append(row["psn"])
+            seen.timers.append((TimerKind(row["kind"]).name, row["code"]))
         else:
             value = int(getattr(self.dut, name).value)
             qp = value & 0x3FFF
@@ -356,7 +367,8 @@ class Harness:
             elif name == "pop":
                 self.outstanding[qp].pop(0)
                 seen.pops += 1
-                if value >> 14:
+                seen.timeouts.append(value >> 15)
+                if value >> 14 & 1:
                     self._show_oldest(qp)
             else:
                 seen.wakes += 1
@@ -394,6 +406,9 @@ class Harness:
             self._compare_effect(got, effect, seen)
         for name in ("pops", "wakes"):
             assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
+        for name in ("timers", "timeouts"):
+            expected = [one for result in results for one in getattr(result, name)]
+            assert getattr(seen, name) == expected, (name, expected, seen)
         self._compare_fetches(seen, [fetch for r in results for fetch in r.fetches])
         assert seen.naks == [nak for r in results for nak in r.naks], seen
         assert seen.repokes == [r.repoke for r in results if r.repoke], seen

@@ -24,10 +24,11 @@ OUTPUTS = (
     "scatter_job",
     "effects",
     "wake",
-    "sequence_nak",
+    "restart",
+    "timer",
 )
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
-TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read")
+TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read", "running")
 WRITES = ("ahead_write", "rx_write", "ack_write", "resource_write")
 
 
@@ -68,7 +69,7 @@ class ReceiveSide(wiring.Component):
         m.submodules.receive = receive = self.receive
         m.d.comb += [
             self.counters.eq(receive.counters),
-            self.settled.eq(receive.idle),
+            self.settled.eq(receive.idle & receive.turned),
             self.merged_acks.eq(receive.merged_acks),
         ]
         flags = []

@@ -51,6 +51,8 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
         "read_base": 8 * qp,
         "min_rnr_timer": 12,
         "rnr_retry": 7,
+        "retry_count": 7,
+        "timeout": 14,
     }
     psn = fields.pop("psn", 0x100)
     sq_psn = fields.pop("sq_psn", 0x200)
@@ -61,7 +63,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.cfg[qp]["source"] = {"kind": 0, "number": qp} | fields.get("source", {})
     world.next[world.cfg[qp]["source"]["number"]] = position
     world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn}
-    world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn}
+    world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn, "start": sq_psn}
     world.reply[qp] = _zero(world.reply[qp])
     world.recv[qp].clear()
     world.send[qp].clear()
@@ -169,7 +171,9 @@ class Traffic:
             psn=near,
             sq_psn=near,
             position=65536 - rng.randrange(1, 6),
-            rnr_retry=rng.choice((0, 7)),
+            rnr_retry=rng.choice((0, 1, 7)),
+            retry_count=rng.choice((1, 7)),
+            timeout=rng.choice((0, 14)),
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
             path_mtu=rng.choice((1, 1, 2)),
         )

@@ -244,13 +244,25 @@ class World:
         await ctx.tick().until(port.ready)
         ctx.set(port.valid, 0)
 
-    async def wake(self, ctx, qp, **row):
+    async def restart(self, ctx, qp):
+        """The QP goes back to its oldest unacknowledged packet."""
+        port = self.dut.requester.restart
+        ctx.set(port.payload, qp)
+        ctx.set(port.valid, 1)
+        await ctx.tick().until(port.ready)
+        ctx.set(port.valid, 0)
+
+    async def acknowledge(self, ctx, qp, **row):
+        """The completer writes its row."""
         ack = self.dut.ack
         ctx.set(ack.write.index, qp)
         ctx.set(ack.write.row, row)
         ctx.set(ack.write.enable, 1)
         await ctx.tick()
         ctx.set(ack.write.enable, 0)
+
+    async def wake(self, ctx, qp, **row):
+        await self.acknowledge(ctx, qp, **row)
         port = self.dut.scheduler.wake
         ctx.set(port.payload, qp)
         ctx.set(port.valid, 1)

@@ -7,6 +7,7 @@ import pytest
 
 from hdl.config import NicConfig
 from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.qp_timers import TimerKind
 from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=4, cqs=2, mrs=2, gids=1, outstanding=8)
@@ -25,6 +26,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
     lists = {qp: deque() for qp in range(CONFIG.qps)}  # (entry, number in the pool)
     complete, fullest = {}, 0
     watched, pokes, poked = set(), [], []
+    timers, timed = [], []
 
     async def count_pokes(ctx):
         while True:
@@ -34,6 +36,12 @@ def test_lists_of_all_qps_in_one_pool(seed):
             )
             if valid and ready:
                 poked.append(poke.qp)
+
+    async def note_timers(ctx):
+        while True:
+            *_, valid, timer = await ctx.tick().sample(table.timer.valid, table.timer.payload)
+            if valid:
+                timed.append((timer.qp, TimerKind(timer.kind), timer.code))
 
     async def shows_oldest(ctx, qp):
         *_, answer = await ctx.tick().sample(table.head_rsp.payload).until(table.head_rsp.valid)
@@ -57,9 +65,10 @@ def test_lists_of_all_qps_in_one_pool(seed):
             # Fills up and drains in turn.
             what = rng.random() + (0.3 if step // 40 % 2 else -0.2)
             if what < 0.4 and used < CONFIG.outstanding:
-                await hand_over(
-                    ctx, table.append, {"qp": qp, "entry": {"position": step, "wr_id": step}}
-                )
+                entry, timeout = {"position": step, "wr_id": step}, rng.choice((0, 3, 17))
+                await hand_over(ctx, table.append, {"qp": qp, "entry": entry, "timeout": timeout})
+                if timeout and not lists[qp]:
+                    timers.append((qp, TimerKind.ANSWER, timeout))
                 while not ctx.get(table.appended.valid):
                     await ctx.tick()
                 number = ctx.get(table.appended.payload)
@@ -90,10 +99,12 @@ def test_lists_of_all_qps_in_one_pool(seed):
                     watched.add(qp)
                 await shows_oldest(ctx, qp)
             elif what < 1.2:
-                look = rng.random() < 0.7
-                await hand_over(ctx, table.pop, {"qp": qp, "look": look})
+                look, timeout = rng.random() < 0.7, rng.choice((0, 3, 17))
+                await hand_over(ctx, table.pop, {"qp": qp, "look": look, "timeout": timeout})
                 if lists[qp]:
                     lists[qp].popleft()
+                    kind = TimerKind.ANSWER if lists[qp] else TimerKind.OFF
+                    timers.extend([(qp, kind, timeout)] * (timeout != 0))
                     if lists[qp] and qp in watched:
                         pokes.append(qp)
                 if look:
@@ -101,13 +112,15 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 await ctx.tick().repeat(3)  # ``room`` is looked at above
             elif rng.random() < 0.1:
                 await hand_over(ctx, table.drop, {"qp": qp})
+                timers.append((qp, TimerKind.OFF, 0))
                 lists[qp].clear()
                 watched.discard(qp)
                 await ctx.tick().repeat(2 * CONFIG.outstanding + 4)
         await ctx.tick().repeat(100)
         assert fullest == CONFIG.outstanding and poked == pokes and pokes
+        assert timed == timers and {kind for _, kind, _ in timed} > {TimerKind.OFF}
 
-    simulate(table, bench, deadline=30_000, background=(count_pokes,))
+    simulate(table, bench, deadline=30_000, background=(count_pokes, note_timers))
 
 
 def test_pops_that_look_take_two_cycles_each():

@@ -89,7 +89,8 @@ def test_each_change():
         assert bench.shown(ctx) == want, "what was saved"
         await bench.pulse(ctx, "read", index=1)
         restart = {"position": 9, "offset": 512, "psn": 0xFFFFFF}
-        await bench.pulse(ctx, "load", "move", restart=restart)
+        await bench.pulse(ctx, "load")
+        await bench.pulse(ctx, "move", origin=restart)
         assert bench.shown(ctx) == want | restart
 
     run(scenario)
@@ -99,7 +100,8 @@ def test_numbers_wrap():
     async def scenario(ctx, bench):
         await bench.pulse(ctx, "read", index=0)
         restart = {"position": 0xFFFF, "psn": 0xFFFFFE}
-        await bench.pulse(ctx, "load", "move", restart=restart)
+        await bench.pulse(ctx, "load")
+        await bench.pulse(ctx, "move", origin=restart)
         await bench.pulse(ctx, "advance", step={"last": 1, "packets": 3})
         row = bench.shown(ctx)
         assert (row["position"], row["psn"], row["offset"]) == (0, 1, 0)

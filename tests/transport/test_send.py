@@ -142,11 +142,8 @@ def test_restart_at_any_packet(at):
         await ctx.tick().repeat(100)
         before = packets(world)
         world.jobs.clear()
-        restart = world.dut.requester.restart
-        ctx.set(restart.payload, {"qp": 5, "position": 0, "offset": at * MTU, "psn": 0x100 + at})
-        ctx.set(restart.valid, 1)
-        await ctx.tick().until(restart.ready)
-        ctx.set(restart.valid, 0)
+        await world.acknowledge(ctx, 5, psn=0x100 + at, start=0x100)
+        await world.restart(ctx, 5)
         await world.until(ctx, lambda: len(world.jobs) == 6 - at)
         await ctx.tick().repeat(200)
         assert packets(world) == before[at:]

@@ -1,0 +1,36 @@
+"""Two whole cards on a bad network: ``bench_loss.py`` and ``bench_matrix.py`` beside this file."""
+
+import pytest
+
+from sim.rtl.build import run
+from tests.nic.test_nic import model
+
+#: What a beat's width can change; the rest at the width that simulates sooner.
+WIDE = {
+    "bench_loss": ["bad_networks/bad=1", "bad_networks/bad=7"],
+    "bench_matrix": ["network/network=0", "network/network=8", "each_role", "receiver_not_ready"],
+}
+
+
+def play(bench: str, width: int, cases: list[str] | None) -> None:
+    run(
+        model(width),
+        test_module=f"tests.nic.{bench}",
+        testcase=cases,
+        extra_env={"ROCINANTE_WIDTH": str(width)},
+        timeout_s=1800,
+    )
+
+
+@pytest.mark.parametrize("bench", WIDE)
+@pytest.mark.parametrize("width", [64, 512])
+def test_loss(width: int, bench: str) -> None:
+    """Random traffic over bad networks; each operation with each fault."""
+    play(bench, width, WIDE[bench] if width == 512 else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bench", WIDE)
+def test_loss_at_full_width(bench: str) -> None:
+    """All of it at 512 bits."""
+    play(bench, 512, None)

@@ -1,0 +1,265 @@
+"""Scheduler, requester and outstanding table with a peer that answers late, or never."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from hdl.abi.enums import WrOpcode
+from hdl.config import NicConfig
+from tests.simulate import simulate
+from tests.transport.send_side import CONFIG, SendSide, World, wqe
+
+MTU = 256
+FIRST = 0xFFFFF0  # PSNs wrap
+
+
+def run(scenario, deadline=40_000, config: NicConfig = CONFIG):
+    world = World(SendSide(config))
+
+    async def bench(ctx):
+        await world.start(ctx)
+        await scenario(ctx, world)
+
+    simulate(world.dut, bench, deadline=deadline, background=world.models)
+
+
+def packets(world, qp):
+    return [job for job in world.jobs if job.header.dest_qp == 0x4000 + qp]
+
+
+def psns(world):
+    return [job.header.psn for job in world.jobs]
+
+
+def test_a_pause_holds_up_what_the_qp_sends_again():
+    """As after an RNR NAK: nothing before its end, whatever the driver posts meanwhile, and though
+    a wake comes late of a WQE that ended before."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        await world.connect(ctx, 3)
+        world.queues[2] = [wqe(length=3 * MTU), wqe(length=9)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 4)
+        await ctx.tick().repeat(100)
+        world.jobs.clear()
+        await world.acknowledge(ctx, 2, psn=0x101, start=0x100, waiting=1)
+        await world.restart(ctx, 2)
+        world.queues[2].append(wqe(length=5))
+        await world.ring(ctx, 2)
+        world.queues[3] = [wqe(length=1)]
+        await world.ring(ctx, 3)
+        await ctx.tick().repeat(500)
+        await world.wake(ctx, 2, psn=0x101, start=0x100, wakes=1, waiting=1)
+        await ctx.tick().repeat(500)
+        assert [job.header.dest_qp for job in world.jobs] == [0x4003], "the other QP only"
+        world.jobs.clear()
+        await world.wake(ctx, 2, psn=0x101, start=0x100, wakes=2)
+        await world.until(ctx, lambda: len(world.jobs) == 4)
+        await ctx.tick().repeat(200)
+        assert psns(world) == [0x101, 0x102, 0x103, 0x104]
+
+    run(scenario)
+
+
+def test_a_wqe_that_ends_meanwhile_is_not_sent_again():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=2 * MTU), wqe(length=9), wqe(length=7)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 4)
+        await ctx.tick().repeat(100)
+        world.jobs.clear()
+        await world.acknowledge(ctx, 2, psn=0x100, start=0x100)
+        await world.restart(ctx, 2)
+        # Before the WQE has been fetched again.
+        await world.acknowledge(ctx, 2, psn=0x103, start=0x103, position=2, wakes=2)
+        await world.until(ctx, lambda: len(world.jobs) == 1)
+        await ctx.tick().repeat(300)
+        assert psns(world) == [0x103]
+
+    run(scenario)
+
+
+def test_a_message_on_its_way_goes_back_at_its_next_packet():
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=40 * MTU)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.handed) == 10)
+        await world.acknowledge(ctx, 2, psn=0x103, start=0x100)
+        await world.restart(ctx, 2)
+        sent = len(world.handed)
+        assert sent <= 13
+        await world.until(ctx, lambda: len(world.jobs) == sent + 37)
+        await ctx.tick().repeat(200)
+        assert psns(world)[sent:] == list(range(0x103, 0x128))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("first", range(1, 64, 21))
+def test_it_goes_back_again_while_wqes_are_fetched_for_it(first):
+    """Answers to what was asked for before the last restart come behind it."""
+
+    async def scenario(ctx, world):
+        for gap in range(first, first + 21, 3):
+            qp = 1 + (gap - first) // 3
+            await world.connect(ctx, qp)
+            world.queues[qp] = [wqe(length=9) for _ in range(4)]
+            await world.ring(ctx, qp)
+            await world.until(ctx, lambda qp=qp: len(packets(world, qp)) == 4)
+            await ctx.tick().repeat(150)
+            world.jobs.clear()
+            await world.acknowledge(ctx, qp, psn=0x100, start=0x100)
+            await world.restart(ctx, qp)
+            await ctx.tick().repeat(gap)
+            await world.restart(ctx, qp)
+            await world.until(ctx, lambda: world.jobs and psns(world)[-1] == 0x103)
+            await ctx.tick().repeat(150)
+            world.queues[qp].append(wqe(length=5))
+            await world.ring(ctx, qp)
+            await world.until(ctx, lambda: psns(world)[-1] == 0x104)
+            await ctx.tick().repeat(50)
+            for _ in range(5):
+                await world.pop(ctx, qp)
+
+    run(scenario)
+
+
+@dataclass
+class Wqe:
+    """Where a posted WQE is: the first PSN and the one behind its last, from 0."""
+
+    begin: int
+    end: int
+    read: bool
+
+
+class Peer:
+    """A peer, the network to it and the completer, for one QP; PSNs count from 0 and never wrap."""
+
+    def __init__(self, world, qp, rng, bad):
+        self.world, self.qp, self.rng, self.bad = world, qp, rng, bad
+        self.wqes: list[Wqe] = []
+        self.expected = 0  # by the peer
+        self.acknowledged = 0  # the oldest PSN that is not
+        self.position = self.reads = self.wakes = 0
+        self.sent = 0  # the next PSN, unless the QP goes back
+        self.places: set[int] = set()  # where it may go on instead
+        self.quiet = 0
+
+    def post(self, opcode, length):
+        begin = self.wqes[-1].end if self.wqes else 0
+        count = max(1, -(-length // MTU))
+        self.wqes.append(Wqe(begin, begin + count, opcode == WrOpcode.RDMA_READ))
+        self.world.queues[self.qp].append(wqe(opcode, length))
+
+    def _at(self, psn):
+        return next(one for one in self.wqes if one.begin <= psn < one.end)
+
+    def take(self, job):
+        """A packet is sent. Returns what the completer gets of it: upper end, or None."""
+        near = self.sent if not self.places else min(self.places)
+        psn = near + ((job.header.psn - FIRST - near + (1 << 23)) % (1 << 24)) - (1 << 23)
+        assert psn == self.sent or psn in self.places, (self.qp, psn, self.sent, self.places)
+        if psn != self.sent:
+            self.places = {self.acknowledged}
+        one = self._at(psn)
+        self.sent = one.end if one.read else psn + 1
+        if self.rng.random() < self.bad:
+            return None
+        if psn > self.expected:
+            return ("lost", self.expected)
+        self.expected = max(self.expected, self.sent)
+        if not one.read:
+            return ("ack", self.expected)
+        return ("data", psn, self.rng.randint(psn, one.end) if self.bad else one.end)
+
+    async def answer(self, ctx, kind, *where):
+        """The completer takes an answer; the QP goes back if it shows that something is lost."""
+        first = next((w for w in self.wqes[self.position :] if w.read), None)
+        before, again = self.acknowledged, kind == "lost"
+        if kind == "data":
+            begin, end = where
+            again = begin > self.acknowledged
+            if begin <= self.acknowledged and self._at(begin) is self._oldest():
+                self.acknowledged = max(self.acknowledged, end)
+        elif first is None or where[0] <= first.begin:
+            self.acknowledged = max(self.acknowledged, where[0])
+        else:
+            self.acknowledged = max(self.acknowledged, first.begin)
+            again = True
+        ended = 0
+        while (one := self._oldest()) and one.end <= self.acknowledged:
+            entry = await self.world.oldest(ctx, self.qp)
+            if entry is None or not entry.complete:
+                self.acknowledged = max(before, one.begin)  # as if the answer had been lost
+                break
+            assert entry.head == (100 + self.position) & 0xFFFF
+            await self.world.pop(ctx, self.qp)
+            self.position, self.reads, ended = self.position + 1, self.reads + one.read, 1
+        self.places.add(self.acknowledged)
+        if self.acknowledged != before:
+            self.quiet = 0
+        await self._write(ctx, ended)
+        if again:
+            await self.restart(ctx)
+
+    async def _write(self, ctx, ended):
+        self.wakes += ended
+        one = self._oldest()
+        begin = one.begin if one else self.acknowledged
+        row = {
+            "psn": (FIRST + self.acknowledged) % (1 << 24),
+            "start": (FIRST + begin) % (1 << 24),
+            "position": self.position,
+            "reads": self.reads & 0xFF,
+            "wakes": self.wakes & 0xFF,
+        }
+        await (self.world.wake if ended else self.world.acknowledge)(ctx, self.qp, **row)
+
+    async def restart(self, ctx):
+        self.quiet = 0
+        self.places.add(self.acknowledged)
+        await self.world.restart(ctx, self.qp)
+
+    def _oldest(self):
+        return self.wqes[self.position] if self.position < len(self.wqes) else None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_everything_is_sent_whatever_is_lost(seed):
+    """Random WQEs of three QPs; packets and answers are lost, time runs out at any moment."""
+    rng = random.Random(seed)
+    bad = (0.02, 0.1, 0.3)[seed % 3]
+
+    async def scenario(ctx, world):
+        peers = {qp: Peer(world, qp, rng, bad) for qp in (1, 2, 3)}
+        for qp, peer in peers.items():
+            await world.connect(ctx, qp, psn=FIRST)
+            await peer._write(ctx, 0)
+        seen = 0
+        while not all(peer.position == 16 for peer in peers.values()):
+            for qp, peer in peers.items():
+                if len(peer.wqes) < 16 and rng.random() < 0.02:
+                    for _ in range(min(rng.randint(1, 6), 16 - len(peer.wqes))):
+                        opcode = rng.choice([WrOpcode.SEND, WrOpcode.RDMA_READ])
+                        peer.post(opcode, rng.choice([0, 7, MTU, 3 * MTU, rng.randrange(2000)]))
+                    await world.ring(ctx, qp)
+                peer.quiet += 1
+                if peer._oldest() and peer.quiet > 1500:
+                    await peer.restart(ctx)
+            while seen < len(world.jobs):
+                job, seen = world.jobs[seen], seen + 1
+                peer = peers[job.header.dest_qp - 0x4000]
+                found = peer.take(job)
+                if found and rng.random() > bad:
+                    await peer.answer(ctx, *found)
+            await ctx.tick()
+        await ctx.tick().repeat(300)
+        for qp in peers:
+            assert await world.oldest(ctx, qp) is None
+
+    run(scenario, deadline=400_000)
