@@ -13,6 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
 
 out = Console()
@@ -45,6 +46,24 @@ json_option = click.option(
     metavar="FILE",
     callback=writable,
     help="Write the same figures as JSON; - is standard output.",
+)
+
+
+def _impairments(_context: Any, _option: Any, text: str) -> str:
+    """A callback for options: refuses what is no description of a bad network."""
+    try:
+        Impairments.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+impair_option = click.option(
+    "--impair",
+    metavar="WHAT",
+    default="",
+    callback=_impairments,
+    help="A bad network, as in 'loss=1%,reorder=16,seed=7' (docs/simulation.md).",
 )
 waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
 

@@ -7,7 +7,7 @@ import cocotb
 import pytest
 
 from sim.bench.system import System
-from sim.tools.perf import traffic
+from sim.tools.perf import plan as plans
 from sim.tools.perf.bandwidth import bandwidth
 from sim.tools.perf.latency import latency
 from sim.tools.perf.plan import Plan
@@ -29,10 +29,10 @@ async def stall(dut):
     """The host answers no more reads: where everything stands is in the failure."""
     ends = await ends_of(dut, "write_bw")
     ends.sides[0].node.host.set(read_latency_ns=1e9)
-    usual, traffic.PATIENCE_US = traffic.PATIENCE_US, 30
+    usual, plans.PATIENCE_US = plans.PATIENCE_US, 30
     with pytest.raises(AssertionError) as caught:
         await bandwidth(ends, 64, Path("stall.pcap"))
-    traffic.PATIENCE_US = usual
+    plans.PATIENCE_US = usual
     text = str(caught.value)
     assert text.startswith("Nothing has come to node a for 80 us\nCard 0\n")
     assert "16 sends and 0 receives outstanding, oldest send: wr_id 0x0 RDMA_WRITE" in text

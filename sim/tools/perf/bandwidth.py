@@ -26,6 +26,7 @@ class Window:
     def __init__(self, ends: Ends, pcap: Path):
         self._hosts = [side.node.host for side in ends.sides]
         self._system = ends.system
+        self._wires = ends.system.testbench.wires
         self._pcap = pcap
         self._before: dict[str, float] = {}
         self.open = self.over = False
@@ -50,6 +51,9 @@ class Window:
             "host_reads": sum(host.stats.reads for host in self._hosts),
             "host_writes": sum(host.stats.writes for host in self._hosts),
             "cycles": self._hosts[0].stats.cycles,
+            "ns": self._hosts[0].now(),
+            "frames": sum(wire.outward.frames for wire in self._wires),
+            "gone": sum(wire.outward.gone for wire in self._wires),
             "skipped": self._system.testbench.clock.skipped,
             "seconds": time.monotonic(),
         }

@@ -71,6 +71,15 @@ Say = Callable[[str], None]
     "--tlp-headers", is_flag=True, help="Headers of PCIe's packets count in --host-gbps too."
 )
 @click.option("--line-gbps", type=float, default=100, show_default=True, help="Rate of the line.")
+@console.impair_option
+@click.option(
+    "-u",
+    "--qp-timeout",
+    type=int,
+    default=14,
+    show_default=True,
+    help="An answer is waited for 4.096 us x 2^this; 0: for ever.",
+)
 @click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
 @click.option("--places", type=int, help="Of a message in each QP's memory.  [default: by depth]")

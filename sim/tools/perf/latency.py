@@ -127,7 +127,7 @@ async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
         window.end(shape.timed * len(flows))
         await pair.settle()
     verified = sum(flow.verified for flow in flows)
-    stages = pair.stages if plan.verb == "write" else []
+    stages = pair.stages if plan.verb == "write" and not plan.impair else []
     delay = ends.system.testbench.wires[0].settings.delay_ps / 1000
     facts = {"size": size, "bytes_verified": verified, "stages": stages, "line_delay_ns": delay}
     return window.result | facts

@@ -9,6 +9,7 @@ from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import MTUS, NicConfig
 from sim.guest.driver.device import ALL_FEATURES
+from sim.models.impairments import Impairments
 
 __all__ = [
     "IN_FLIGHT",
@@ -61,6 +62,9 @@ LAT_CQ = 256
 #: PCIe's packets with ``tlp_headers``: largest payload of one, largest read of one request, bytes.
 TLP_PAYLOAD, TLP_READ = 256, 512
 LAT_SLOTS = 8
+#: How long nothing may happen before a run counts as stalled, us of simulated time; and how often a
+#: packet may be sent (1 + retry_cnt), each time for up to twice the time-out.
+PATIENCE_US, TRIES = 500, 8
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ class Plan:
     ``without`` virtio features that the driver does not ask for, ``places`` of a message in each
     QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
     next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
-    never in the card's cache.
+    never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
+    ``qp_timeout``: code of the QPs' time-out.
     """
 
     op: str
@@ -123,6 +128,8 @@ class Plan:
     places: int | None = None
     place_step: int | None = None
     miss_qps: int = 0
+    impair: str = ""
+    qp_timeout: int = 14
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -150,6 +157,8 @@ class Plan:
         _within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
         _within("--host-gbps", self.host_gbps, 0, 10_000)
         _within("--line-gbps", self.line_gbps, 0.1, 1000)
+        _within("--qp-timeout", self.qp_timeout, 0, 31)
+        Impairments.parse(self.impair)
         for name in self.without:
             if name not in OPTIONAL:
                 raise ValueError(f"--without must be one of {', '.join(OPTIONAL)}, not {name!r}")
@@ -203,6 +212,12 @@ class Plan:
     def features(self) -> int:
         """What the driver asks for."""
         return ALL_FEATURES & ~sum(Feature[name.upper()].mask for name in self.without)
+
+    @property
+    def patience_us(self) -> float:
+        """How long nothing may happen before a run counts as stalled."""
+        lost = TRIES * 2 * 4.096 * 2**self.qp_timeout if self.impair else 0
+        return PATIENCE_US + self.host_latency_ns // 10 + lost
 
     @property
     def verb(self) -> str:

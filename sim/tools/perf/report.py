@@ -84,6 +84,9 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
     """The figures of what ``bench`` found for one size; rates come from its capture alone."""
     packets = data_packets(found["pcap"])
     seen = _both(packets, plan.line)
+    average = seen.average
+    if plan.impair:  # packets that are sent again are no gain
+        average = found["messages"] * found["size"] * 8 / found["ns"]
     latency = Latency.of(found["samples"])
     size, parts = found["size"], _stages(plan, found)
     return Row(
@@ -92,10 +95,10 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "size": size,
             "mtu": plan.mtu,
             "qps": plan.qps,
-            "gbps": seen.average,
+            "gbps": average,
             "wire_limit_gbps": seen.limit,
-            "ratio": seen.average / seen.limit,
-            "mmsg_s": seen.average * 1000 / (8 * size),
+            "ratio": average / seen.limit,
+            "mmsg_s": average * 1000 / (8 * size),
             "quarters_gbps": [] if plan.latency else quarters(packets),
             "latency_ns": _spread(latency),
             "cycles": found["cycles"],
@@ -105,7 +108,8 @@ def make_row(plan: Plan, found: Mapping[str, Any]) -> Row:
             "sim_cycles_per_s": (found["cycles"] - found["skipped"]) / found["seconds"],
         }
         | {f"{name}_ns": _spread(one) for name, one in parts.items()}
-        | ({"mmsg_s_each": _each(plan, found, packets)} if plan.miss_qps else {}),
+        | ({"mmsg_s_each": _each(plan, found, packets)} if plan.miss_qps else {})
+        | ({"frames": found["frames"], "lost": found["gone"]} if plan.impair else {}),
         found["messages"],
         seen.peak,
         latency,
@@ -158,7 +162,7 @@ def header(plan: Plan) -> Iterator[str]:
     rows += [
         ("Data path", f"{plan.width}[bit] at {plan.clock_mhz:g}[MHz]"),
         ("Host", f"{plan.host_latency_ns:g}[nsec] read latency, {limit} each way"),
-        ("Line", f"{plan.line:g}[Gb/s]"),
+        ("Line", f"{plan.line:g}[Gb/s]" + (f", {plan.impair}" if plan.impair else "")),
         ("Data ex. method", "driver's memory"),
         ("Seed", plan.seed),
     ]
@@ -207,6 +211,11 @@ def footer(plan: Plan, rows: Iterable[Row]) -> Iterator[str]:
             yield (
                 f" {facts['size']} B, {_STAGES[name]}: {part.typical:.0f} ns, {cycles:.0f} cycles "
                 f"({part.min:.0f} to {part.max:.0f} ns)"
+            )
+        if "lost" in facts:
+            yield (
+                f" {facts['size']} B: {facts['lost']:,} of {facts['frames']:,} frames were lost; "
+                f"the average counts each message once"
             )
         for name, each in facts.get("mmsg_s_each", {}).items():
             yield f" {facts['size']} B, a QP whose translations are {name}: {each:.4f} million/s"

@@ -21,14 +21,13 @@ from sim.bench.bulk.loader import bulk
 from sim.bench.system import Node, QpOptions, System, connect
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import CQ, MR, QP, RecvWR, SendWR
+from sim.models.impairments import Impairments
 from sim.tools.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan, Shape
 
 __all__ = ["OPEN", "Ends", "Flow", "Side", "filled", "good"]
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND, "read": WrOpcode.RDMA_READ}
-#: How long nothing may happen before a run counts as stalled, us of simulated time.
-PATIENCE_US = 500
 #: Bits of a work request's id that number the message; the QP's number is above them.
 _SEQUENCE = 32
 #: More messages than any flow has: it goes on until it is told to stop.
@@ -54,7 +53,7 @@ class Side:
 
         Clear ``wake`` before the last look at what is awaited.
         """
-        patience = PATIENCE_US + ends.plan.host_latency_ns // 10
+        patience = ends.plan.patience_us
         try:
             await with_timeout(self.wake.wait(), patience, "us")
         except SimTimeoutError:
@@ -98,6 +97,7 @@ class Ends:
             )
         for wire in self.system.testbench.wires:
             wire.set(gbps=plan.line_gbps)
+            wire.impair(Impairments.parse(plan.impair))
 
     async def _objects(self, say: Callable[[str], None]) -> None:
         """CQs, regions and connected QPs."""
@@ -110,7 +110,11 @@ class Ends:
             mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
             self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event()))
         most = plan.config.queue_size
-        options = QpOptions(mtu=Mtu[f"MTU_{plan.mtu}"], max_rd_atomic=plan.max_rd_atomic)
+        options = QpOptions(
+            mtu=Mtu[f"MTU_{plan.mtu}"],
+            max_rd_atomic=plan.max_rd_atomic,
+            timeout=plan.qp_timeout,
+        )
         options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
         options.cap.max_send_sge = options.cap.max_recv_sge = 1

@@ -58,6 +58,8 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"miss_qps": 2}, "--miss-qps must be 0 to 1, not 2"),
         ({"qps": 64, "miss_qps": 26}, "--miss-qps must be 0 to 25, not 26"),
         ({"size": 40000, "miss_qps": 1}, "--size with --miss-qps must be 1 to 32768, not 40000"),
+        ({"qp_timeout": 32}, "--qp-timeout must be 0 to 31, not 32"),
+        ({"impair": "luck=1%"}, "No impairment 'luck=1%'"),
         ({"without": ("version_1",)}, "--without must be one of notification_data"),
     ],
 )

@@ -237,3 +237,14 @@ def test_all_is_a_list_and_draws(canned: list[Plan], tmp_path: Path) -> None:
     assert status == 0 and len(json.loads((tmp_path / "x.json").read_text())) == 20
     assert (tmp_path / "perf-send_lat-size.png").exists()
     assert not (tmp_path / "perf-send_lat-qps.png").exists()
+
+
+def test_messages_count_once_on_a_bad_network(tmp_path: Path) -> None:
+    """The capture has 101 packets in 10,100 ns; 50 messages came of them, in 12,800 ns."""
+    plan = replace(PLAN, impair="loss=50%")
+    path = capture(tmp_path / "x.pcap")
+    row = make_row(plan, found(path, messages=50, ns=12_800, frames=150, gone=60))
+    assert row.json["gbps"] == pytest.approx(2) and row.json["mmsg_s"] == pytest.approx(3.90625)
+    assert (row.json["frames"], row.json["lost"]) == (150, 60)
+    assert any("60 of 150 frames were lost" in line for line in footer(plan, [row]))
+    assert any("loss=50%" in line for line in header(plan))
