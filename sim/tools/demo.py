@@ -23,6 +23,7 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
 @console.width_option
 @console.json_option
 @console.waves_option
+@console.impair_option
 @click.option(
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -31,7 +32,7 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
     callback=console.writable,
     help="Where the packets between the two cards are written.",
 )
-def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
+def demo(width: int, json_file: Path | None, waves: bool, impair: str, pcap: Path) -> None:
     """Generate the NIC, build it, run two of them against each other, show the result."""
     from hdl.config import NicConfig
     from sim.bench import testbench
@@ -46,16 +47,18 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
             model = testbench.build(config=NicConfig(width=width))
         built = time.monotonic() - began
         with console.progress("Running") as say:
-            facts, _ = _run(model, width, pcap.resolve(), say, ["traffic", "replays"])
+            spec = {"width": width, "pcap": str(pcap.resolve()), "impair": impair}
+            facts, _ = _run(model, spec, say, ["traffic", "replays"])
         if waves:
             with console.progress("Building the same to record every signal"):
                 model = testbench.build(config=NicConfig(width=width), waves=True)
             with console.progress("Recording a few messages of each operation") as say:
-                _, recorded = _run(model, width, pcap.resolve(), say, ["recording"])
+                _, recorded = _run(model, spec, say, ["recording"])
             facts["waves"] = str(shutil.copyfile(recorded, pcap.with_suffix(".fst")))
     except (env.BuildError, AssertionError) as error:
         raise click.ClickException(str(error)) from None
     facts["build_seconds"] = built
+    facts["impair"] = impair
     _figures(facts, pcap)
     console.write_json(json_file, facts)
     if str(json_file) != "-":
@@ -65,17 +68,17 @@ def demo(width: int, json_file: Path | None, waves: bool, pcap: Path) -> None:
 
 
 def _run(
-    model: Any, width: int, pcap: Path, say: Any, benches: list[str]
+    model: Any, spec: dict[str, Any], say: Any, benches: list[str]
 ) -> tuple[dict[str, Any], Any]:
     """Run the benches: what they found, and the waves. Progress goes to ``say``."""
     from sim.bench.job import run_job
 
     captures = [str(path) for path in sorted(CAPTURES.glob("*.pcap"))]
-    spec = {"width": width, "pcap": str(pcap), "captures": captures}
+    spec = spec | {"captures": captures}
     facts, results = run_job(
         model, "sim.tools.demo_bench", spec, say, timeout_s=1200, testcase=benches
     )
-    return {"width": width} | facts, results.waves
+    return {"width": spec["width"]} | facts, results.waves
 
 
 def _figures(facts: dict[str, Any], pcap: Path) -> None:
@@ -92,13 +95,19 @@ def _figures(facts: dict[str, Any], pcap: Path) -> None:
         sender = carrying.of(row.pop("sender") + 1)
         found = rates(sender.between(row["begin_ns"], row["end_ns"]), LINE_GBPS)
         row["gbps"] = found.average
+        if facts["impair"]:  # what is sent again is no gain
+            row["gbps"] = 8 * row["bytes_verified"] / (row["end_ns"] - row["begin_ns"])
         row["wire_limit_gbps"] = found.limit
-        row["ratio"] = found.average / found.limit
+        row["ratio"] = row["gbps"] / found.limit
 
 
 def _speed(facts: dict[str, Any]) -> float:
     """Cycles simulated for each second; those that were left out do not count."""
     return float((facts["cycles"] - facts["skipped"]) / facts["seconds"])
+
+
+def _time(ns: int) -> str:
+    return f"{ns:,} ns" if ns < 100_000 else f"{ns / 1000:,.0f} us"
 
 
 def _show(facts: dict[str, Any], pcap: Path) -> None:
@@ -117,7 +126,7 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
             f"{row['bytes_verified']:,}",
             f"{row['gbps']:.2f}",
             f"{100 * row['ratio']:.1f} %",
-            f"{row['latency_ns']:,} ns",
+            _time(row["latency_ns"]),
         )
     console.out.print(table)
     many = facts["many"]
@@ -126,6 +135,10 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         f"{many['qps']} QPs on {many['cqs']} CQs, host completions out of order: "
         f"{many['messages']} messages, {many['bytes_verified']:,} bytes verified in {took:,} ns"
     )
+    if facts["impair"]:
+        console.out.print(
+            f"Network: {facts['impair']}; {facts['lost']:,} of {facts['frames']:,} frames were lost"
+        )
     replays = facts["replays"]
     agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
     console.out.print(

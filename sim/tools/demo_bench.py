@@ -1,6 +1,7 @@
 """The demonstration, inside the simulation: ``sim.tools.demo`` starts it and shows what it found.
 
-It is asked for ``width``, ``pcap`` (where to) and ``captures`` (list of files to replay).
+It is asked for ``width``, ``pcap`` (where to), ``impair`` (the network between two cards) and
+``captures`` (list of files to replay).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hdl.config import NicConfig
 from sim.bench.job import Job
 from sim.bench.system import VISIBLE_NS, Node, QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
+from sim.models.impairments import Impairments
 from sim.models.platform import Wire
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.plan import Plan
@@ -49,6 +51,9 @@ class Demo(Job):
     def __init__(self) -> None:
         super().__init__()
         self.config = NicConfig(width=self.spec["width"])
+        self.impair = Impairments.parse(self.spec["impair"])
+        # Of a QP: 262 us on a bad network, which is longer than anything takes here.
+        self.timeout = 6 if self.spec["impair"] else QpOptions.timeout
 
 
 async def _ends(nodes: list[Node], size: int) -> tuple[list[PD], list[CQ], list[MR]]:
@@ -114,9 +119,18 @@ async def traffic(dut: Any) -> None:
     Wire.capture(demo.spec["pcap"])
     started = time.monotonic()
     system = await System.start(dut, demo.config, deadline_cycles=10_000_000)
+    wires = system.testbench.wires
+    for wire in wires:
+        wire.impair(demo.impair)
     demo.keep(rows=await _operations(demo, system, SIZES))
     await _many(demo, system)
     Wire.end_capture()
+    demo.keep(
+        frames=sum(wire.outward.frames for wire in wires),
+        lost=sum(wire.outward.gone for wire in wires),
+    )
+    for wire in wires:
+        wire.impair()
     cycles = system.nodes[0].host.now() * demo.config.clock_hz // 10**9
     skipped = system.testbench.clock.skipped
     demo.keep(cycles=cycles, skipped=skipped, seconds=time.monotonic() - started)
@@ -135,7 +149,8 @@ async def _operations(demo: Demo, system: System, sizes: dict[int, int]) -> list
     rng = np.random.default_rng(1)
     nodes = system.nodes
     pds, cqs, mrs = await _ends(nodes, max(size * count for size, count in sizes.items()) + 512)
-    qps = await connect(nodes, pds, cqs, QpOptions(mtu=Mtu.MTU_4096))
+    options = QpOptions(mtu=Mtu.MTU_4096, timeout=demo.timeout)
+    qps = await connect(nodes, pds, cqs, options)
     system.stop_firmware()  # from here on the hardware is alone
     rows = []
     for name, opcode in OPERATIONS.items():
@@ -194,7 +209,7 @@ class _Crowd:
     wanted: list[list[int]] = field(default_factory=lambda: [[0] * CQS, [0] * CQS])
 
     @classmethod
-    async def create(cls, system: System) -> _Crowd:
+    async def create(cls, demo: Demo, system: System) -> _Crowd:
         """Set all up; register accesses take no time meanwhile."""
         nodes = system.nodes
         for node in nodes:
@@ -206,6 +221,7 @@ class _Crowd:
         options = QpOptions(
             cap=QPCap(max_send_wr=16, max_recv_wr=16, max_send_sge=8, max_recv_sge=8),
             mtu=Mtu.MTU_1024,
+            timeout=demo.timeout,
         )
         qps = [
             await connect(nodes, pds, [cqs[n][i % CQS] for n in (0, 1)], options)
@@ -254,7 +270,7 @@ async def _many(demo: Demo, system: System) -> None:
     nodes = system.nodes
     rng = random.Random(2)
     demo.say(f"{QPS} QPs on {CQS} CQs: setting up")
-    crowd = await _Crowd.create(system)
+    crowd = await _Crowd.create(demo, system)
     for node in nodes:
         node.host.set(read_jitter_ns=400, chunk_bytes=64, reorder=True, seed=5)
     demo.say(f"{QPS} QPs on {CQS} CQs: traffic in both directions")
