@@ -54,8 +54,8 @@ class RequestRecovery(wiring.Component):
     table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind its
     packets; ``released``: there is room for that. ``done``: pulse in the last cycle.
 
-    Latency: REFUSED 4 cycles, RESTART 6, the others 1 to 3; more while ``fail``, ``rewind`` or
-    ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
+    Latency: REFUSED 4 cycles, RESTART and SKIP 6, the others 1 to 3; more while ``fail``,
+    ``rewind`` or ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
     """
 
     def __init__(self):
@@ -134,8 +134,8 @@ class RequestRecovery(wiring.Component):
             with m.State("RESTART-MOVE"):
                 m.d.comb += self.move.eq(1)
                 m.next = "RESTART-WRITE"
-            # SKIP: the row is to move to the oldest WQE that has not ended; ends when the entry
-            # that is being made is in the outstanding table.
+            # SKIP: the row is to move to the oldest WQE that has not ended, as for a restart; ends
+            # when the entry that is being made is in the outstanding table.
             with m.State("SKIP"):
                 m.d.sync += skips.eq(1)
                 with m.If(~self.entering):

@@ -129,8 +129,6 @@ async def traffic(dut: Any) -> None:
         frames=sum(wire.outward.frames for wire in wires),
         lost=sum(wire.outward.gone for wire in wires),
     )
-    for wire in wires:
-        wire.impair()
     cycles = system.nodes[0].host.now() * demo.config.clock_hz // 10**9
     skipped = system.testbench.clock.skipped
     demo.keep(cycles=cycles, skipped=skipped, seconds=time.monotonic() - started)

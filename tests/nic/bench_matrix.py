@@ -39,15 +39,16 @@ ROLES = {
     ),
     WrOpcode.RDMA_READ: (["read_request"], [f"read_resp_{place}" for place in _PLACES]),
 }
+#: First PSNs of a QP's two ways, which wrap on the way.
+PSNS = (0xFFFFFF - random.Random(SEED).randrange(12), 0xFFFFFC)
 #: Lengths with all places of a packet at an MTU of 1024.
 LENGTHS = (3000, 700, 5000, 1)
 
 
 def options(**more):
-    """QPs that find out soon, with PSNs that wrap on the way."""
-    psns = (0xFFFFFF - random.Random(SEED).randrange(12), 0xFFFFFC)
+    """QPs that find out soon."""
     return QpOptions(
-        **({"mtu": Mtu.MTU_1024, "timeout": 3, "min_rnr_timer": 1, "psns": psns} | more)
+        **({"mtu": Mtu.MTU_1024, "timeout": 3, "min_rnr_timer": 1, "psns": PSNS} | more)
     )
 
 

@@ -3,12 +3,11 @@
 import random
 
 import pytest
-from amaranth.hdl import Module
-from amaranth.sim import Simulator
 
 from hdl.config import NicConfig
 from hdl.transport.qp_timers import QpTimers, TimerKind, duration_ticks
 from hdl.transport.receive_types import ReceiveFlags
+from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=16, gids=2)
 TICK = 16
@@ -16,12 +15,8 @@ TICK = 16
 SWEEPS = 2 * (4 * CONFIG.qps + 4) + TICK
 
 
-def run(scenario, cycles=200_000):
-    m = Module()
-    m.submodules.dut = dut = QpTimers(config=CONFIG)
-    simulator = Simulator(m)
-    simulator.add_clock(1e-6)
-    fired = []
+def run(scenario):
+    dut, fired = QpTimers(config=CONFIG), []
 
     async def watch(ctx):
         ctx.set(dut.tick, TICK)
@@ -41,9 +36,7 @@ def run(scenario, cycles=200_000):
         await scenario(ctx, dut, lambda: watch.cycle, fired)
 
     watch.cycle = 0
-    simulator.add_testbench(watch, background=True)
-    simulator.add_testbench(main)
-    simulator.run_until(cycles * 1e-6)
+    simulate(dut, main, deadline=200_000, background=(watch,))
 
 
 async def start(ctx, port, qp, kind=TimerKind.ANSWER, code=0):
@@ -68,7 +61,6 @@ KINDS += [(TimerKind.PAUSE, code) for code in (1, 2, 3, 6)]
 @pytest.mark.parametrize("kind,code", KINDS, ids=lambda v: getattr(v, "name", str(v)))
 def test_bounds(kind, code):
     """A timer runs out once, neither early nor late, wherever in a tick it begins."""
-    done = []
 
     async def scenario(ctx, dut, now, fired):
         rng = random.Random(code)
@@ -82,15 +74,12 @@ def test_bounds(kind, code):
             took = fired[0][0] - begun
             assert low <= took <= high + 8, (took, low, high)
             fired.clear()
-        done.append(1)
 
     run(scenario)
-    assert done
 
 
 def test_all_at_random():
     """Sets, stops and expiries of all QPs at once: each fires once, unless it is stopped."""
-    done = []
 
     async def scenario(ctx, dut, now, fired):
         rng, due = random.Random(1), {}
@@ -111,15 +100,11 @@ def test_all_at_random():
             fired.clear()
             for one, timer in due.items():
                 assert timer is None or now() - timer[0] <= timer[2] + 300, one
-        done.append(1)
 
     run(scenario)
-    assert done
 
 
 def test_running_shows_the_row():
-    done = []
-
     async def scenario(ctx, dut, now, fired):
         async def kind(qp):
             ctx.set(dut.running.index, qp)
@@ -136,7 +121,5 @@ def test_running_shows_the_row():
         assert await kind(2) is TimerKind.OFF
         await ctx.tick().repeat(3000)
         assert not fired
-        done.append(1)
 
     run(scenario)
-    assert done
