@@ -78,6 +78,8 @@ GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py",)
+DRAINED = ("tests/transport/test_drained_qp.py",)
+WINDOW = ("tests/memory/test_read_window.py",)
 RESEND = ("tests/transport/test_resend.py",)
 TIMERS = ("tests/transport/test_qp_timers.py",)
 OUTSTANDING = ("tests/transport/test_outstanding.py",)
@@ -584,6 +586,42 @@ FAULTS = (
         what="a QP that pauses as its peer has asked sends what the driver posts meanwhile",
         force=Force("hdl.transport.request_admission:RequestAdmission", "ack.waiting", stuck(0)),
         tests=RESEND,
+    ),
+    Fault(
+        name="stale-packets-sent",
+        what="what a QP had handed over before it went back goes out",
+        force=Force("hdl.memory.gate:PacketGate", "stale", stuck(0)),
+        tests=GATHER,
+    ),
+    Fault(
+        name="packets-of-every-era-dropped",
+        what="a QP that has gone back drops the packets of the others too",
+        force=Force("hdl.memory.gate:PacketGate", "era.index", stuck(1)),
+        tests=GATHER,
+    ),
+    Fault(
+        name="no-new-era",
+        what="what is handed over after a restart cannot be told from what was before",
+        force=Force("hdl.transport.requester:Requester", "advance", stuck(0)),
+        tests=RESEND,
+    ),
+    Fault(
+        name="window-stays-closed",
+        what="a host that becomes slow is not asked for more ahead",
+        force=Force("hdl.memory.window:ReadWindow", "dry", stuck(0)),
+        tests=WINDOW,
+    ),
+    Fault(
+        name="drained-qp-begins",
+        what="a QP whose send queue drains begins another WQE",
+        force=Force("hdl.transport.request_admission:RequestAdmission", "drains", stuck(0)),
+        tests=DRAINED,
+    ),
+    Fault(
+        name="drained-qp-stops",
+        what="a QP whose send queue drains leaves a message in its middle",
+        force=Force("hdl.transport.scheduler:Scheduler", "drains", stuck(0)),
+        tests=DRAINED,
     ),
     # Ahead of the checks.
     Fault(

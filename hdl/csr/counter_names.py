@@ -88,6 +88,7 @@ COUNTERS: tuple[str, ...] = (
     "gather_misses",
     "gather_key_errors",
     "gather_read_errors",
+    "gather_stale",
     "scatter_hits",
     "scatter_misses",
     "scatter_key_errors",

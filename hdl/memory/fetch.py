@@ -1,6 +1,6 @@
 """Fetches the payload of packets and packs it."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -8,42 +8,32 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
-from hdl.common.skid import Stage
-from hdl.common.sums import at_most
+from hdl.common.skid import Register, Stage
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.packet import packet_stream
 
-from .types import Chunk
+from .types import Chunk, PayloadPacket
+from .window import ReadWindow
 
-__all__ = ["PayloadFetch", "PayloadPacket"]
+__all__ = ["PayloadFetch"]
 
-#: Packets, and host reads, in flight.
-PACKETS = 64
+#: Packets whose payload is asked for, and host reads in flight.
+PACKETS, READS = 64, 128
 #: Lanes that hold inline bytes: all of a slot.
 INLINE_BITS = 128
-READS = 128
-
-
-class PayloadPacket(data.Struct):
-    """A packet with payload: from the inline stream, or of the next chunks up to ``end``."""
-
-    inline: 1
-    good: 1  # else its chunks are thrown away
-    function: 8
-    epoch: 1
 
 
 class PayloadFetch(wiring.Component):
     """Reads each packet's chunks from the host and joins them into a packet.
 
     Room for every beat of a read is reserved in the payload buffer before the read is issued; it
-    comes free as the beats leave towards egress.
+    comes free as the beats leave towards egress (ReadWindow).
     Members: ``packet`` stream of PayloadPacket, ``chunks``, ``inline``, ``o`` packet stream;
     ``finished`` with ``finished_epoch``: all host reads of a good packet (not of an inline one)
     have returned; ``read_errors``: reads that failed (``COUNT`` bits, wraps).
     Responses are in address lanes: bytes of the first beat in front of the chunk are skipped.
-    Latency: from packet to the read 2 cycles, from chunk 2; from response to output Packer
+    Latency: from packet to the read 1 cycle, from chunk 2; from response to output Packer
     and 5.
     Throughput: one beat of response per cycle, so a read is issued as many cycles after another as
     that one has beats. Reads that are issued faster would only wait for each other at the host, and
@@ -53,7 +43,7 @@ class PayloadFetch(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._width = config.width
+        self._config, self._width = config, config.width
         self._beats = config.gather_bytes // config.bytes_per_beat
         super().__init__(
             {
@@ -70,29 +60,59 @@ class PayloadFetch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width, lanes = self._width, self._width // 8
-        bits = ceil_log2(lanes)
+        width = self._width
+        bits = ceil_log2(width // 8)
         # ``start``: lane of the chunk's first byte; ``stop``: of its last.
         sent = data.StructLayout({"end": 1, "epoch": 1, "start": bits, "stop": bits})
-        m.submodules.packets = packets = StreamFifo(shape=PayloadPacket, depth=PACKETS)
+        # One packet: the others wait where they can still be dropped.
+        m.submodules.packets = packets = Register(shape=PayloadPacket)
         m.submodules.sources = sources = StreamFifo(shape=1, depth=PACKETS)
         m.submodules.reads = reads = StreamFifo(shape=sent, depth=READS)
         m.submodules.buffer = buffer = StreamFifo(shape=chunk_beat(width), depth=self._beats)
         m.submodules.packer = packer = Packer(width=width)
         m.submodules.next = chunks = Stage(shape=Chunk)
+        m.submodules.window = window = ReadWindow(config=self._config)
         connect(m, packer.o, flipped(self.o))
         connect(m, flipped(self.chunks), chunks.i)
-
-        # Both lists of packets take a packet together (the reads do not list inline packets).
-        new, space = self.packet.payload, Signal()
-        # a cycle behind the levels: two may have come since
-        m.d.sync += space.eq((packets.level < PACKETS - 1) & (sources.level < PACKETS - 1))
+        waits = self._ask(m, packets, sources, chunks, reads, window)
+        self._answers(m, reads, buffer)
+        held, held_valid, held_ready = (
+            Signal(chunk_beat(width), reset_less=True),
+            Signal(),
+            Signal(),
+        )
+        # A register behind the buffer, as a RAM's output is late.
         m.d.comb += [
-            self.packet.ready.eq(space),
-            packets.i.valid.eq(self.packet.valid & self.packet.ready & ~new.inline),
-            packets.i.payload.eq(new),
-            sources.i.valid.eq(self.packet.valid & self.packet.ready & new.good),
-            sources.i.payload.eq(new.inline),
+            buffer.o.ready.eq(~held_valid | held_ready),
+            window.level.eq(buffer.level),
+        ]
+        m.d.sync += [
+            window.freed.eq(buffer.o.valid & buffer.o.ready),
+            window.dry.eq(waits & ~buffer.o.valid & ~held_valid),
+        ]
+        with m.If(buffer.o.ready):
+            m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
+        m.d.comb += packer.i.payload.eq(held)
+        self._join(m, sources, packer, held_valid, held_ready)
+        return m
+
+    def _ask(self, m: Module, packets, sources, chunks, reads, window) -> Value:
+        """The packet at hand: its chunks are read, or thrown away. Returns whether a read is held
+        back for want of room."""
+        bits = ceil_log2(self._width // 8)
+        # With its first cycle it is listed for the join. ``space`` is some cycles behind the list's
+        # level, and two packets may have come since.
+        packet, listed, space = packets.o.payload, Signal(), Signal()
+        m.d.sync += [
+            space.eq(sources.level < PACKETS - 2),
+            listed.eq(packets.o.valid & ~packets.o.ready),
+        ]
+        m.d.comb += [
+            packets.i.valid.eq(self.packet.valid & space),
+            packets.i.payload.eq(self.packet.payload),
+            self.packet.ready.eq(packets.i.ready & space),
+            sources.i.valid.eq(packets.o.valid & packet.good & ~listed),
+            sources.i.payload.eq(packet.inline),
         ]
 
         # The next chunk and its beats, as they lie: they come before the packet, which is the
@@ -107,23 +127,22 @@ class PayloadFetch(wiring.Component):
             ]
 
         # Ask for it when its beats have room.
-        packet, request = packets.o.payload, self.read_client.req
-        room = Signal(range(self._beats + 1), init=self._beats)
+        request = self.read_client.req
         asked, taken = Signal(), Signal()
-        popped = Signal()  # a beat left the buffer in the cycle before
-        present = packets.o.valid & chunk_valid
+        present = packets.o.valid & ~packet.inline & chunk_valid
         more = until[bits:]  # beats, less one
-        fits = ~at_most(room, Cat(more, Const(0, len(room) - len(more))), block=4)
         paced = Signal.like(more)  # cycles until the beats of the read before would have come
         m.d.comb += [
-            request.valid.eq(present & packet.good & reads.i.ready & fits & (paced == 0)),
+            window.beats.eq(more),
+            window.asked.eq(asked),
+            request.valid.eq(present & packet.good & reads.i.ready & window.fits & (paced == 0)),
             request.payload.function.eq(packet.function),
             request.payload.addr.eq(chunk.addr),
             request.payload.length.eq(chunk.length),
             asked.eq(request.valid & request.ready),
             taken.eq(asked | (present & ~packet.good)),
             chunks.o.ready.eq(~chunk_valid | taken),
-            packets.o.ready.eq(taken & chunk.end),
+            packets.o.ready.eq(packet.inline | (taken & chunk.end)),
             reads.i.valid.eq(asked),
             reads.i.payload.end.eq(chunk.end),
             reads.i.payload.epoch.eq(packet.epoch),
@@ -131,11 +150,15 @@ class PayloadFetch(wiring.Component):
             reads.i.payload.stop.eq(until),
         ]
         with m.If(asked):
-            m.d.sync += [room.eq(room - more - ~popped), paced.eq(more)]
+            m.d.sync += paced.eq(more)
         with m.Else():
-            m.d.sync += [room.eq(room + popped), paced.eq(paced - (paced != 0))]
+            m.d.sync += paced.eq(paced - (paced != 0))
+        return present & packet.good & ~window.fits
 
-        # Responses.
+    def _answers(self, m: Module, reads, buffer) -> None:
+        """What the host answers goes into the buffer, where there is room for it."""
+        lanes = self._width // 8
+        bits = ceil_log2(lanes)
         beat, beat_valid = Signal(self.read_client.rsp.payload.shape(), reset_less=True), Signal()
         ends = beat_valid & beat.last
         start = reads.o.payload.start & beat.first.replicate(bits)
@@ -157,20 +180,10 @@ class PayloadFetch(wiring.Component):
         with m.If(ends & beat.error):
             increment(m, self.read_errors)
 
-        # A register behind the buffer, as a RAM's output is late.
-        held, held_valid, held_ready = (
-            Signal(chunk_beat(width), reset_less=True),
-            Signal(),
-            Signal(),
-        )
-        m.d.comb += buffer.o.ready.eq(~held_valid | held_ready)
-        m.d.sync += popped.eq(buffer.o.valid & buffer.o.ready)
-        with m.If(buffer.o.ready):
-            m.d.sync += [held_valid.eq(buffer.o.valid), held.eq(buffer.o.payload)]
-
-        # Join, packet by packet. Inline bytes have few lanes: the others need no multiplexer.
-        few = min(INLINE_BITS, width)
-        m.d.comb += packer.i.payload.eq(held)
+    def _join(self, m: Module, sources, packer, held_valid, held_ready) -> None:
+        """Packet by packet, from the buffer or the inline bytes. These have few lanes: the others
+        need no multiplexer."""
+        few = min(INLINE_BITS, self._width)
         with m.If(sources.o.payload):
             m.d.comb += [
                 packer.i.payload.data[:few].eq(self.inline.payload.data),
@@ -187,4 +200,3 @@ class PayloadFetch(wiring.Component):
                 held_ready.eq(packer.i.ready & sources.o.valid),
             ]
         m.d.comb += sources.o.ready.eq(packer.i.valid & packer.i.ready & packer.i.payload.end)
-        return m

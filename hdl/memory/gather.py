@@ -7,23 +7,26 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.ram import BLOCK_ROWS
-from hdl.common.skid import Register, Stage
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import TxChecked, TxJob, TxSource, WqeRead
+from hdl.ports.jobs import ERA_BITS, TxChecked, TxJob, TxSource, WqeRead
 from hdl.ports.packet import packet_stream
+from hdl.ports.tables import TableRead
 
 from .check import Checker, named_bytes, pass_translate, translate_members
 from .fetch import PayloadFetch
+from .gate import HeaderGate, PacketGate
 from .inline import InlineReader
 from .types import ACCESS_REMOTE_READ, CheckSource
 
 __all__ = ["Gather"]
 
-#: Jobs that have not been answered; those whose headers have not gone to egress: BLOCK_ROWS.
+#: Jobs that have not been answered.
 JOBS = 32
+#: What the gate wants to know of a job.
+CARRIED = ("request", "qp", "era", "function")
 
 
 class _Taken(data.Struct):
@@ -32,40 +35,11 @@ class _Taken(data.Struct):
 
     check: 1
     copy: 1
+    request: 1
+    qp: 14
+    era: ERA_BITS
     function: 8
     epoch: 1
-
-
-class HeaderGate(wiring.Component):
-    """Keeps headers until their packets are decided; those of good packets go on, in order.
-
-    Members: ``i``, ``o`` streams of TxHeader; ``decided`` In pulse, with ``good``: the oldest
-    header without a verdict gets one. There is always room for it, as its header waits in a list
-    that is no longer than the verdicts'.
-    Latency: 2 cycles behind the verdict. Throughput: one per cycle, those of bad packets too.
-    Reset: empty.
-    """
-
-    def __init__(self):
-        headers = stream.Signature(TxHeader)
-        super().__init__({"i": In(headers), "o": Out(headers), "decided": In(1), "good": In(1)})
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=BLOCK_ROWS)
-        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=BLOCK_ROWS)
-        m.submodules.output = output = Stage(shape=TxHeader)
-        connect(m, flipped(self.i), headers.i)
-        connect(m, output.o, flipped(self.o))
-        m.d.comb += [
-            verdicts.i.valid.eq(self.decided),
-            verdicts.i.payload.eq(self.good),
-            output.i.payload.eq(headers.o.payload),
-            output.i.valid.eq(headers.o.valid & verdicts.o.valid & verdicts.o.payload),
-            headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
-            verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
-        ]
-        return m
 
 
 class Gather(wiring.Component):
@@ -78,7 +52,8 @@ class Gather(wiring.Component):
     (latency 1); ``read_client`` payload; ``table_client`` page lists; ``mr`` regions;
     ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): all host
     reads of jobs taken before are finished; counters (``COUNT`` bits, wrap) ``hits``, ``misses``,
-    ``key_errors``, ``read_errors`` (payload reads that failed).
+    ``key_errors``, ``read_errors`` (payload reads that failed), ``stale``; ``stale`` and ``era``:
+    see PacketGate.
     Latency, with cached pages: ``checked`` 14 cycles after a job with one SGE, 12 with KEY, one
     more per further page and per SGE passed over; INLINE 3 and one per 16 bytes; NONE 3. Payload
     reads begin 3 cycles later.
@@ -107,7 +82,9 @@ class Gather(wiring.Component):
                 **translate_members(config.width),
                 "drain_start": In(1),
                 "drain_done": Out(1),
+                "era": Out(TableRead(14, ERA_BITS)),
                 "read_errors": Out(COUNT),
+                "stale": Out(COUNT),
             }
         )
 
@@ -118,6 +95,7 @@ class Gather(wiring.Component):
         m.submodules.inline = inline = InlineReader(width=width)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=JOBS)
         m.submodules.headers = headers = HeaderGate()
+        m.submodules.gate = gate = PacketGate()
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
         m.submodules.drain = drain = Drain()
         pass_translate(m, self, checker)
@@ -127,12 +105,19 @@ class Gather(wiring.Component):
         connect(m, fetch.read_client, flipped(self.read_client))
         connect(m, fetch.o, flipped(self.payload))
         connect(m, headers.o, flipped(self.header))
+        connect(m, gate.o, fetch.packet)
+        connect(m, gate.era, flipped(self.era))
         m.d.comb += [
+            headers.decided.eq(gate.decided),
+            headers.good.eq(gate.good),
+            self.stale.eq(gate.stale),
             self.read_errors.eq(fetch.read_errors),
             checker.slot_data.eq(self.slot_data),
             inline.slot_data.eq(self.slot_data),
             drain.start.eq(self.drain_start),
             self.drain_done.eq(drain.done),
+            drain.leave0.eq(gate.finished),
+            drain.epoch0.eq(gate.epoch),
             drain.leave1.eq(fetch.finished),
             drain.epoch1.eq(fetch.finished_epoch),
         ]
@@ -184,39 +169,31 @@ class Gather(wiring.Component):
             jobs.i.valid.eq(taken),
             jobs.i.payload.check.eq(check),
             jobs.i.payload.copy.eq(copy),
-            jobs.i.payload.function.eq(job.function),
+            *(jobs.i.payload[name].eq(job[name]) for name in CARRIED),
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
 
-        # Answer: payload order, the header's fate, and the answer leave in one cycle.
-        oldest, result = jobs.o.payload, checker.result.payload
+        # Answer: the checked packet goes on to the gate, which decides whether it is sent.
+        oldest, result, decided = jobs.o.payload, checker.result.payload, gate.i.payload
         copied = Signal(range(JOBS + 1))  # inline packets copied, not answered
-        good, reads, answered = Signal(), Signal(), Signal()
+        answered = Signal()
         m.d.comb += [
-            good.eq(~oldest.check | (result.status == 0)),
-            reads.eq(oldest.check & result.listed),
             self.checked.valid.eq(
                 jobs.o.valid
                 & (~oldest.check | checker.result.valid)
                 & (~oldest.copy | (copied != 0))
-                & fetch.packet.ready
+                & gate.i.ready
             ),
             self.checked.payload.status.eq(Mux(oldest.check, result.status, 0)),
             answered.eq(self.checked.valid & self.checked.ready),
             jobs.o.ready.eq(answered),
             checker.result.ready.eq(answered & oldest.check),
-            headers.decided.eq(answered),
-            headers.good.eq(good),
-            fetch.packet.valid.eq(answered & (reads | oldest.copy)),
-            fetch.packet.payload.inline.eq(oldest.copy),
-            fetch.packet.payload.good.eq(good),
-            fetch.packet.payload.function.eq(oldest.function),
-            fetch.packet.payload.epoch.eq(oldest.epoch),
+            gate.i.valid.eq(answered),
+            decided.good.eq(~oldest.check | (result.status == 0)),
+            decided.reads.eq(oldest.check & result.listed),
+            decided.inline.eq(oldest.copy),
+            *(decided[name].eq(oldest[name]) for name in (*CARRIED, "epoch")),
         ]
         with m.If(inline.done != (answered & oldest.copy)):
             m.d.sync += copied.eq(Mux(inline.done, copied + 1, copied - 1))
-        m.d.sync += [
-            drain.leave0.eq(answered & ~(reads & good)),
-            drain.epoch0.eq(oldest.epoch),
-        ]
         return m

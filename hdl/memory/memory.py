@@ -20,7 +20,7 @@ __all__ = ["Memory"]
 
 #: Counters (``hdl/csr/counter_names.py``): ``<part>_<member>``.
 COUNTS = {
-    "gather": ("hits", "misses", "key_errors", "read_errors"),
+    "gather": ("hits", "misses", "key_errors", "read_errors", "stale"),
     "scatter": ("hits", "misses", "key_errors"),
 }
 
@@ -66,6 +66,7 @@ class Memory(wiring.Component):
         m.submodules.invalidate = invalidate = Quiesce(fronts=0, parts=2)
         connect(m, flipped(self.tx.job), gather.job)
         connect(m, gather.checked, flipped(self.tx.checked))
+        connect(m, gather.era, flipped(self.tx.era))
         connect(m, gather.header, flipped(self.header))
         connect(m, gather.payload, flipped(self.payload))
         connect(m, flipped(self.rx.job), scatter.job)

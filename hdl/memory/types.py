@@ -2,7 +2,7 @@
 
 from amaranth.lib import data, enum
 
-from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
     "ACCESS_LOCAL_WRITE",
@@ -11,10 +11,12 @@ __all__ = [
     "CheckJob",
     "CheckResult",
     "CheckSource",
+    "CheckedPacket",
     "Chunk",
     "LINE_BITS",
     "Lookup",
     "PAGE_BITS",
+    "PayloadPacket",
     "Region",
     "TranslateChunk",
     "TranslateRequest",
@@ -129,3 +131,25 @@ class Chunk(data.Struct):
     addr: 64
     length: 13
     end: 1
+
+
+class CheckedPacket(data.Struct):
+    """A packet whose check has been answered; ``request``, ``qp``, ``era`` as in TxJob."""
+
+    good: 1
+    reads: 1  # it has chunks to read, or to throw away
+    inline: 1
+    request: 1
+    qp: 14
+    era: ERA_BITS
+    function: 8
+    epoch: 1
+
+
+class PayloadPacket(data.Struct):
+    """A packet with payload: from the inline stream, or of the next chunks up to ``end``."""
+
+    inline: 1
+    good: 1  # else its chunks are thrown away
+    function: 8
+    epoch: 1

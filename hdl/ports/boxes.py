@@ -14,6 +14,7 @@ from hdl.config import NicConfig
 
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
+    ERA_BITS,
     Effects,
     FetchRequest,
     Interrupt,
@@ -191,13 +192,15 @@ class LinesPort(Signature):
 
 
 class TxPort(Signature):
-    """Packets to send, seen from the transport: a job, and an answer to each in order."""
+    """Packets to send, seen from the transport: a job, and an answer to each in order; ``era``: the
+    latest era of a QP, for those that wait."""
 
     def __init__(self):
         super().__init__(
             {
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
+                "era": In(TableRead(QP_INDEX, ERA_BITS)),
             }
         )
 

@@ -8,6 +8,7 @@ from .operations import RequestOperation
 from .rows import Outstanding, ReceiveSource
 
 __all__ = [
+    "ERA_BITS",
     "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
@@ -46,6 +47,9 @@ __all__ = [
 ]
 
 
+#: Bits of a QP's era: how often it has gone back, modulo 4. A packet that waits while its QP goes
+#: back four times is taken for a new one and goes out, which is no more than a repeated packet.
+ERA_BITS = 2
 #: Width of the number of a line of RecvFetch; those of SendFetch are shorter.
 WQE_LINE_BITS = 14
 #: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
@@ -227,11 +231,15 @@ class TxJob(data.Struct):
     ``resume`` (with LINE): ``offset`` is where the last LINE or INLINE job ended, and it was of the
     same WQE in the same line: go on there instead of walking the SGEs from the first. 0 is always
     right and costs a cycle per SGE passed over.
+    ``request``: the requester's; it is dropped when ``qp`` has gone back since ``era``.
     """
 
     header: TxHeader
     source: TxSource
     check_sink: 1
+    request: 1
+    qp: 14
+    era: ERA_BITS
     function: 8
     pd: 16
     line: 8

@@ -56,13 +56,14 @@ class FetchTurn(wiring.Component):
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
     ``sent`` and ``high``: the last one, and the positions of ``tx``, a cycle later. ``may_fetch``:
-    by its state. Steps, each for a cycle, the next one in the next cycle: ``take``, with the
-    ``flags`` and the avail index ``notified`` of the activation; ``weigh``; ``decide``. With
-    ``take``: ``needless``, a wake that means nothing to the QP. With ``weigh``: ``notified_row``,
-    the row with what the activation tells; ``serves``, the turn goes on. From the cycle after
-    ``decide`` on: ``count`` WQEs are asked for, from ``position`` on, by the avail index ``known``;
-    ``poll``: the index is polled behind them; ``more``: the QP gets another turn; ``asked_row``:
-    its row then. ``half``: of what may be prefetched, a cycle after the rows.
+    by its state, and with ``drains`` only WQEs that have begun. Steps, each for a cycle, the next
+    one in the next cycle: ``take``, with the ``flags`` and the avail index ``notified`` of the
+    activation; ``weigh``; ``decide``. With ``take``: ``needless``, a wake that means nothing to the
+    QP. With ``weigh``: ``notified_row``, the row with what the activation tells; ``serves``, the
+    turn goes on. From the cycle after ``decide`` on: ``count`` WQEs are asked for, from
+    ``position`` on, by the avail index ``known``; ``poll``: the index is polled behind them;
+    ``more``: the QP gets another turn; ``asked_row``: its row then. ``half``: of what may be
+    prefetched, a cycle after the rows.
 
     Latency: 3 cycles. Throughput: one turn at a time. Errors: an index that cannot be true is left
     out. Reset: none needed.
@@ -80,6 +81,7 @@ class FetchTurn(wiring.Component):
                 "sent": In(16),
                 "high": In(16),
                 "may_fetch": In(1),
+                "drains": In(1),
                 "flags": In(SendFlags),
                 "notified": In(16),
                 "take": In(1),
@@ -150,11 +152,12 @@ class FetchTurn(wiring.Component):
         """How many may be asked for: by what is under way, and by the READs that may start."""
         row, config = self.row, self._config
         limits = Array([min(1 << n, config.send_lines) for n in range(AHEAD + 1)])
-        limit, most_reads = Signal(8), Signal(8)
+        limit, most_reads, drains = Signal(8), Signal(8), Signal()
         m.d.sync += [
             limit.eq(limits[self.fetch.ahead]),
             self.half.eq(Array(n // 2 + 1 for n in limits)[self.fetch.ahead]),
             most_reads.eq(self.cfg.max_rd_atomic),
+            drains.eq(self.drains),
         ]
         room, startable, spare = Signal(8), Signal(9), Signal(signed(10))
         few = (row.ahead == AHEAD) | (distances.pending <= limit)
@@ -174,8 +177,10 @@ class FetchTurn(wiring.Component):
             # back what it cannot start.
             with m.If((distances.unbegun == 0) & (reads == 0) & (most_reads == 0)):
                 m.d.sync += startable.eq(1)
-            with m.If(~row.reading):
+            with m.If(~row.reading & ~drains):
                 m.d.sync += startable.eq(BATCH)
+            with m.If(drains & ~again):
+                m.d.sync += startable.eq(0)
         return room, startable
 
     def _count(

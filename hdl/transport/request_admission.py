@@ -93,6 +93,8 @@ class RequestAdmission(wiring.Component):
         at_rows, ended = Signal(), Signal()
         waited = Signal(range(PATIENCE + 1))
         idle, stale, blocked, cause = self._facts(m, at_rows)
+        drains = Signal()  # no WQE may begin
+        m.d.sync += drains.eq(self.cfg.state == QpState.SQD)
         finished = Signal()  # its WQE has ended since the QP went back to it
         m.d.sync += finished.eq((self.wqe.position - self.oldest)[15] & ~self.reset)
         self._announce(m, at_rows)
@@ -121,7 +123,7 @@ class RequestAdmission(wiring.Component):
                     end(Recovery.BLOCK)
                 with m.Elif(self.begun):
                     m.next = "BEGUN"
-                with m.Elif(blocked & ~self.fails):
+                with m.Elif((blocked & ~self.fails) | (drains & ~self.stopped)):
                     end(Recovery.BLOCK)
                 with m.Elif(~self.room):
                     m.d.sync += waited.eq(waited + 1)
@@ -168,7 +170,7 @@ class RequestAdmission(wiring.Component):
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
-            idle.eq((cfg.state != QpState.RTS) | ack.waiting),
+            idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
             bad.eq(broken_rules(wqe, cfg)),
             most_reads.eq(cfg.max_rd_atomic),
         ]

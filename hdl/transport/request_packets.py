@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
 from hdl.config import NicConfig
-from hdl.ports.jobs import SendFetched, TxJob, TxSource
+from hdl.ports.jobs import ERA_BITS, SendFetched, TxJob, TxSource
 from hdl.ports.rows import QpCfg, QpTx
 
 from .request_headers import Place, request_headers
@@ -54,6 +54,8 @@ class RequestPackets(wiring.Component):
                 "held": Out(SendFetched),
                 "cfg": In(QpCfg),
                 "row": In(QpTx),
+                "qp": In(14),
+                "era": In(ERA_BITS),
                 "start": In(1),
                 "single": Out(1),
                 "psns": Out(24),
@@ -197,6 +199,9 @@ class RequestPackets(wiring.Component):
             job.header.length.eq(Mux(operation.data, 0, payload)),
             job.source.eq(TxSource.LINE),
             job.check_sink.eq(operation.data),
+            job.request.eq(1),
+            job.qp.eq(self.qp),
+            job.era.eq(self.era),
             job.function.eq(cfg.function),
             job.pd.eq(cfg.pd),
             job.line.eq(self.held.line),

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
-from hdl.ports.jobs import Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.jobs import ERA_BITS, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -38,7 +38,7 @@ class Requester(wiring.Component):
     ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
     ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
     (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
-    of its message; ``timer``: its answers are waited for; ``turned``: see ``Quiesce``;
+    of its message, and ``advance`` to a new ``era`` (``RequestEras``); ``turned``: see ``Quiesce``;
     ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. After
     ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
 
@@ -62,6 +62,8 @@ class Requester(wiring.Component):
                 "row_write": Out(TableWrite(14, QpTx)),
                 "ack": Out(TableRead(14, QpAck)),
                 "rx": Out(TableRead(14, QpRx)),
+                "era": Out(TableRead(14, ERA_BITS)),
+                "advance": Out(1),
                 "append": Out(stream.Signature(Append)),
                 "appended": In(stream.Signature(16)),
                 "finish": Out(stream.Signature(Finish)),
@@ -105,7 +107,7 @@ class Requester(wiring.Component):
         connect(m, checks.refused, recovery.refused)
 
         # All look at the same WQE and the same rows, which are read together.
-        for table in (self.cfg, self.ack, self.rx):
+        for table in (self.cfg, self.ack, self.rx, self.era):
             m.d.comb += [table.index.eq(row.index), table.enable.eq(row.read)]
         for part in (admission, packets, entry, recovery):
             m.d.comb += part.row.eq(row.row)
@@ -179,6 +181,8 @@ class Requester(wiring.Component):
             packets.entering.eq(entry.busy),
             packets.stopped.eq(admission.stopped),
             packets.reset.eq(admission.reset),
+            packets.qp.eq(row.qp),
+            packets.era.eq(self.era.row),
             # A QP that goes back does so at once; another one when this one's turn is over.
             packets.urgent.eq(
                 refused.valid | (self.restart.valid & (self.restart.payload == row.qp))
@@ -230,6 +234,7 @@ class Requester(wiring.Component):
             row.skip.eq(recovery.skip),
             row.fail.eq(recovery.error),
             row.save.eq(recovery.save),
+            self.advance.eq(self.restart.valid & self.restart.ready),
             entry.start.eq(admission.enter),
             entry.fails.eq(admission.fails),
             entry.status.eq(admission.status),

@@ -167,7 +167,7 @@ class Scheduler(wiring.Component):
 
         Returns the row, and whether there has been no wake since the rewind was asked for."""
         cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
-        row, runs = Signal(QpFetch, reset_less=True), Signal()
+        row, runs, drains = Signal(QpFetch, reset_less=True), Signal(), Signal()
         sent, high = Signal(16, reset_less=True), Signal(16, reset_less=True)
         unwoken = Signal(3)
         m.d.sync += [
@@ -177,7 +177,9 @@ class Scheduler(wiring.Component):
             unwoken.eq(~unequal(self.rewind.payload.wakes, ack.wakes)),
         ]
         m.d.comb += [
-            runs.eq((cfg.state == QpState.RTS) | (cfg.state == QpState.ERR)),  # or it flushes
+            drains.eq(cfg.state == QpState.SQD),  # what has begun goes on
+            runs.eq(drains | (cfg.state == QpState.RTS) | (cfg.state == QpState.ERR)),  # or flushes
+            turn.drains.eq(drains),
             self.row_write.row.eq(row),
             turn.cfg.eq(cfg),
             turn.sent.eq(sent),

@@ -24,6 +24,7 @@ from .receive import Receive
 from .receive_types import COUNTERS as RECEIVE_COUNTERS
 from .receive_types import ReceiveFlags
 from .replier import Replier
+from .request_eras import RequestEras
 from .requester import Requester
 from .scheduler import Scheduler
 from .tx_arbiter import TxArbiter
@@ -146,11 +147,15 @@ class Transport(wiring.Component):
     def _retry(self, m, requester, outstanding, receive, timers) -> None:
         """What makes a QP go back: no report of it is lost, as the list has room for each QP."""
         m.submodules.restarts = self._restarts = restarts = ActivationList(qps=self._config.qps)
+        m.submodules.eras = eras = RequestEras(config=self._config)
+        connect(m, requester.era, eras.requester)
+        connect(m, flipped(self.tx.era), eras.gather)
         connect(m, outstanding.timer, timers.set0)
         connect(m, receive.timer, timers.set1)
         connect(m, receive.running, timers.running)
         connect(m, flipped(self.command.drop), outstanding.drop)
         m.d.comb += [
+            eras.advance.eq(requester.advance),
             timers.tick.eq(self.command.timer_tick),
             restarts.set0.valid.eq(receive.restart.valid),
             restarts.set0.payload.qp.eq(receive.restart.payload),

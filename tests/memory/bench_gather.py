@@ -10,13 +10,14 @@ import cocotb
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, unpack
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.model import LOC_LEN_ERR, LOCAL_WRITE, OK, PAGE, REMOTE_READ
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
 LANES = WIDTH // 8
+QPS = 4  # whose eras change
 
 
 class Bench:
@@ -29,13 +30,15 @@ class Bench:
         self.dut, self.bus = dut, Bus(dut, deadline)
         self.settings = (idle, stall, latency)
         self.expected: list[tuple[int, dict, bytes | None, bool]] = []
+        self.eras = [0] * QPS
         self.serial = 0
         self.notes: list[dict] = []
 
     async def start(self):
         idle, stall, latency = self.settings
         bus, rng, name = self.bus, self.rng, "gather__"
-        self.table = Table(bus, f"{name}mr", self.model)
+        self.table = Table(bus, f"{name}mr", regions(self.model))
+        self.era_table = Table(bus, f"{name}era", lambda qp: self.eras[qp])
         self.lines = Lines(bus, f"{name}slot")
         self.job = Source(bus, f"{name}job", rng, idle)
         self.checked = Sink(bus, f"{name}checked", rng, stall)
@@ -119,23 +122,12 @@ class Bench:
     def send_none(self):
         self.expect(self.send(TxSource.NONE, 0), OK, [])
 
-    async def finish(self):
-        """Run until all is out, and compare."""
-        good = [one for one in self.expected if one[0] == OK]
+    async def finish(self, dropped=frozenset()):
+        """Run until all is out, and compare. ``dropped``: PSNs of packets that may not come."""
+        await self.answered()
+        good = [one for one in self.expected if one[0] == OK and one[1]["psn"] not in dropped]
         packets = sum(one[2] is not None for one in good)
-
-        def done():
-            return (
-                len(self.checked.items) == len(self.expected)
-                and len(self.header.items) == len(good)
-                and self.ends() == packets
-            )
-
-        await self.bus.until(lambda: len(self.checked.items) == len(self.expected))
-        for n, (item, one) in enumerate(zip(self.checked.items, self.expected, strict=True)):
-            status = unpack(TxChecked, item)["status"]
-            assert status == one[0], f"job {n}: status {status}, not {one[0]}: {self.notes[n]}"
-        await self.bus.until(done)
+        await self.bus.until(lambda: len(self.header.items) == len(good) and self.ends() == packets)
         for _ in range(30):
             await self.bus.cycle()
         for item, (_, header, _, _) in zip(self.header.items, good, strict=True):
@@ -147,6 +139,20 @@ class Bench:
             assert error == bad, f"packet {n}: error {error}"
             assert bad or data == content, f"packet {n} of {len(content)} bytes differs"
             assert len(data) == len(content)
+
+    async def answered(self):
+        """Run until each job has its answer, and compare."""
+        await self.bus.until(lambda: len(self.checked.items) == len(self.expected))
+        for n, (item, one) in enumerate(zip(self.checked.items, self.expected, strict=True)):
+            status = unpack(TxChecked, item)["status"]
+            assert status == one[0], f"job {n}: status {status}, not {one[0]}: {self.notes[n]}"
+
+    async def drain(self):
+        """Run until all that was taken before is finished."""
+        self.dut.gather__drain_start.value = 1
+        await self.bus.cycle()
+        self.dut.gather__drain_start.value = 0
+        await self.bus.until(lambda: self.count("drain_done"))
 
     def ends(self):
         last = 1 << packet_beat(WIDTH)["last"].offset
@@ -376,6 +382,100 @@ async def drain_waits_for_data(dut):
         await bench.bus.cycle()
     assert bench.bus.now >= bench.reader.sink.times[-1] + 200
     await bench.finish()
+
+
+class Eras:
+    """Packets of requesters whose eras change, and what may become of each."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.latest: dict[int, int] = {}  # PSN -> QP, while the packet's era is the QP's
+        self.never: set[int] = set()  # PSNs of packets whose era was over when they were answered
+        self.either: set[int] = set()  # ... or was over before they were out
+
+    def send(self, qp, *, request=1):
+        """Queue a packet of one of the kinds that wait for the payload of others."""
+        bench, rng = self.bench, self.bench.rng
+        kind, region = rng.randrange(4), bench.world.large[0]
+        if kind == 0:
+            bench.send_none()
+        elif kind == 1:
+            bench.send_inline(bench.serial % 256, rng.randbytes(40), 0, 40)
+        else:
+            length = rng.choice([1, LANES, 1000, 4096])
+            bench.send_key(region.key, region.va + rng.randrange(region.length - length), length)
+        job, offer = bench.notes[-1], bench.job.items[-1]
+        job |= {"qp": qp, "request": request}
+
+        def offered():
+            job["era"] = bench.eras[qp]
+            if request and kind != 1:
+                self.latest[job["header"]["psn"]] = qp
+            return offer()
+
+        bench.job.items[-1] = offered
+
+    def sent(self):
+        return {unpack(TxHeader, item)["psn"] for item in self.bench.header.items}
+
+    def advance(self, qp):
+        """The QP goes back: what it has handed over is stale from the next cycle on."""
+        bench, sent = self.bench, self.sent()
+        bench.eras[qp] = (bench.eras[qp] + 1) % 4
+        order = [header["psn"] for _, header, _, _ in bench.expected]
+        answered = set(order[: len(bench.checked.items)])
+        for psn in [psn for psn, one in self.latest.items() if one == qp]:
+            del self.latest[psn]
+            if psn not in sent:
+                (self.either if psn in answered else self.never).add(psn)
+
+    async def check(self):
+        """What has to be out is out, nothing else is, and each packet is accounted for."""
+        bench = self.bench
+        await bench.answered()
+        await bench.drain()
+        before = -1
+        while before != len(bench.payload.items) + len(bench.header.items):
+            before = len(bench.payload.items) + len(bench.header.items)
+            for _ in range(200):
+                await bench.bus.cycle()
+        dropped = {header["psn"] for _, header, _, _ in bench.expected} - self.sent()
+        assert self.never <= dropped, f"stale and sent: {sorted(self.never - dropped)}"
+        assert dropped <= self.never | self.either, "dropped and not stale"
+        assert bench.count("stale") == len(dropped)
+        await bench.finish(dropped)
+        return dropped
+
+
+@cocotb.test()
+async def stale_requests(dut):
+    """A QP goes back while its packets wait: they are dropped, and nobody else's are."""
+    bench = await Bench(dut, seed=31, latency=100).start()
+    eras = Eras(bench)
+    for n in range(40):
+        eras.send(n % 2)
+    await bench.bus.until(lambda: len(bench.checked.items) > 20)
+    eras.advance(1)
+    for n in range(20):
+        eras.send(n % 2, request=n % 4 != 3)
+    dropped = await eras.check()
+    assert len(dropped) > 5
+
+
+@cocotb.test()
+async def eras_at_random(dut):
+    bench = await Bench(dut, seed=32, latency=200, stall=0.7).start()
+    eras, dropped = Eras(bench), set()
+    for _ in range(3):
+        # No packet waits here, so none of these is taken for one of four eras later.
+        for qp in bench.rng.sample(3 * list(range(QPS)), 3 * QPS):
+            for _ in range(bench.rng.randrange(24)):
+                eras.send(bench.rng.randrange(QPS))
+            for _ in range(bench.rng.randrange(200)):
+                await bench.bus.cycle()
+            eras.advance(qp)
+        dropped |= await eras.check()
+    assert len(dropped) > 20
 
 
 @cocotb.test()

@@ -17,7 +17,7 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.packet import packet_beat
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, unpack
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_READ, REMOTE_WRITE
 
@@ -57,7 +57,7 @@ class Bench:
     async def start(self):
         idle, stall, latency = self.settings
         bus, rng, name = self.bus, self.rng, "scatter__"
-        self.table = Table(bus, f"{name}mr", self.model)
+        self.table = Table(bus, f"{name}mr", regions(self.model))
         self.lines = Lines(bus, f"{name}slot")
         self.job = Source(bus, f"{name}job", rng, idle)
         self.payload = Source(bus, f"{name}payload", rng, idle)

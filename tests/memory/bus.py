@@ -207,10 +207,11 @@ class Reader:
 
 
 class Table:
-    """The table of regions on a read port: the row comes a cycle later and stays."""
+    """A table on a read port: ``rows`` tells the row of an index, which comes a cycle later and
+    stays."""
 
-    def __init__(self, bus: Bus, name: str, model: Model):
-        self.model = model
+    def __init__(self, bus: Bus, name: str, rows: Callable[[int], int]):
+        self.rows = rows
         self.index = getattr(bus.dut, f"{name}__index")
         self.enable = getattr(bus.dut, f"{name}__enable")
         self.row = getattr(bus.dut, f"{name}__row")
@@ -225,9 +226,18 @@ class Table:
 
     def sample(self) -> None:
         if self.enable.value:
-            # beyond the table there is no memory: what comes is some row
-            region = self.model.regions.get(int(self.index.value) % self.model.mrs)
-            self.next = pack(MrRow, region.row()) if region else 0
+            self.next = self.rows(int(self.index.value))
+
+
+def regions(model: Model) -> Callable[[int], int]:
+    """Return the rows of a table of regions."""
+
+    def row(index: int) -> int:
+        # beyond the table there is no memory: what comes is some row
+        region = model.regions.get(index % model.mrs)
+        return pack(MrRow, region.row()) if region else 0
+
+    return row
 
 
 class Lines:

@@ -13,9 +13,11 @@ from hdl.ports.jobs import FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
 from hdl.transport.outstanding import OutstandingTable
 from hdl.transport.receive_types import ReceiveFlags
+from hdl.transport.request_eras import RequestEras
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 from tests.operations import request_row
+from tests.simulate import simulate
 
 CONFIG = NicConfig(
     width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
@@ -30,6 +32,7 @@ class SendSide(Elaboratable):
         self.scheduler = Scheduler(config=config)
         self.requester = Requester(config=config)
         self.outstanding = OutstandingTable(config=config)
+        self.eras = RequestEras(config=config)
         self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
         self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
         self.tx = Table(row=QpTx, depth=config.qps, index_width=14, reads=2)
@@ -38,8 +41,8 @@ class SendSide(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        names = ("scheduler", "requester", "outstanding", "cfg", "fetch", "tx", "ack", "rx")
-        for name in names:
+        parts = ("scheduler", "requester", "outstanding", "eras")
+        for name in (*parts, "cfg", "fetch", "tx", "ack", "rx"):
             setattr(m.submodules, name, getattr(self, name))
         s, r, o = self.scheduler, self.requester, self.outstanding
         for a, b in (
@@ -60,9 +63,10 @@ class SendSide(Elaboratable):
             (s.ack, self.ack.read0),
             (r.ack, self.ack.read1),
             (r.rx, self.rx.read0),
+            (r.era, self.eras.requester),
         ):
             wiring.connect(m, a, b)
-        m.d.comb += r.room.eq(o.room)
+        m.d.comb += [r.room.eq(o.room), self.eras.advance.eq(r.advance)]
         return m
 
 
@@ -221,7 +225,8 @@ class World:
         await ctx.tick().until(table.program.done)
         ctx.set(table.program.write, 0)
 
-    async def connect(self, ctx, qp, *, psn=0x100, **cfg):
+    async def configure(self, ctx, qp, **cfg):
+        """The firmware writes the QP's configuration."""
         defaults = {
             "state": QpState.RTS,
             "type": QpType.RC,
@@ -234,6 +239,9 @@ class World:
             "signal_all": 0,
         }
         await self.program(ctx, self.dut.cfg, qp, **(defaults | cfg))
+
+    async def connect(self, ctx, qp, *, psn=0x100, **cfg):
+        await self.configure(ctx, qp, **cfg)
         await self.program(ctx, self.dut.tx, qp, psn=psn)
 
     async def ring(self, ctx, qp, next_index=None):
@@ -294,3 +302,14 @@ class World:
                 return
             await ctx.tick()
         raise AssertionError(f"not reached; {len(self.jobs)} jobs, pokes {self.pokes}")
+
+
+def run(scenario, deadline=40_000, config: NicConfig = CONFIG):
+    """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
+    world = World(SendSide(config))
+
+    async def bench(ctx):
+        await world.start(ctx)
+        await scenario(ctx, world)
+
+    simulate(world.dut, bench, deadline=deadline, background=world.models)

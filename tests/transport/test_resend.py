@@ -6,22 +6,10 @@ from dataclasses import dataclass
 import pytest
 
 from hdl.abi.enums import WrOpcode
-from hdl.config import NicConfig
-from tests.simulate import simulate
-from tests.transport.send_side import CONFIG, SendSide, World, wqe
+from tests.transport.send_side import run, wqe
 
 MTU = 256
 FIRST = 0xFFFFF0  # PSNs wrap
-
-
-def run(scenario, deadline=40_000, config: NicConfig = CONFIG):
-    world = World(SendSide(config))
-
-    async def bench(ctx):
-        await world.start(ctx)
-        await scenario(ctx, world)
-
-    simulate(world.dut, bench, deadline=deadline, background=world.models)
 
 
 def packets(world, qp):
@@ -95,6 +83,28 @@ def test_a_message_on_its_way_goes_back_at_its_next_packet():
         await world.until(ctx, lambda: len(world.jobs) == sent + 37)
         await ctx.tick().repeat(200)
         assert psns(world)[sent:] == list(range(0x103, 0x128))
+
+    run(scenario)
+
+
+def test_each_restart_begins_an_era_of_the_qp():
+    """What was handed over before can be told from what comes after; other QPs stay as they are."""
+
+    async def scenario(ctx, world):
+        for qp in (2, 3):
+            await world.connect(ctx, qp)
+            world.queues[qp] = [wqe(length=4 * MTU)]
+        for era in range(6):
+            world.handed.clear()
+            for qp in (2, 3):
+                await world.ring(ctx, qp, len(world.queues[qp]))
+            await world.until(ctx, lambda: len(world.handed) == 8)
+            found = {(job.qp, job.era, job.request) for job in world.handed}
+            assert found == {(2, era % 4, 1), (3, 0, 1)}
+            await ctx.tick().repeat(100)
+            world.queues[3].append(wqe(length=4 * MTU))
+            await world.acknowledge(ctx, 2, psn=0x100, start=0x100)
+            await world.restart(ctx, 2)
 
     run(scenario)
 

@@ -10,20 +10,9 @@ from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.config import NicConfig
 from hdl.ports.rows import QpState
 from hdl.wire.opcodes import Operation
-from tests.simulate import simulate
-from tests.transport.send_side import CONFIG, SendSide, World, wqe
+from tests.transport.send_side import run, wqe
 
 MTU = 256
-
-
-def run(scenario, deadline=40_000, config=CONFIG):
-    world = World(SendSide(config))
-
-    async def bench(ctx):
-        await world.start(ctx)
-        await scenario(ctx, world)
-
-    simulate(world.dut, bench, deadline=deadline, background=world.models)
 
 
 def packets(world, qp=None):

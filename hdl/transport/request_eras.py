@@ -1,0 +1,50 @@
+"""How often each QP has gone back, so that what it had handed over before can be dropped."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from hdl.common.ram import Ram
+from hdl.config import NicConfig
+from hdl.ports.jobs import ERA_BITS
+from hdl.ports.tables import TableRead
+
+__all__ = ["RequestEras"]
+
+
+class RequestEras(wiring.Component):
+    """An era for each QP; it changes when the QP goes back.
+
+    The requester writes the era that it has read into each of its jobs. The gather reads it again
+    when the packet's turn comes, and drops a packet of an older era (``PacketGate``). Only the
+    comparison counts, so nobody clears the eras, neither at reset nor with a new QP.
+
+    Members: ``requester``, ``gather``: readers; ``advance``: pulse, in the cycle behind the
+    requester's read: the QP that was read is in a new era.
+    Latency: a read 1 cycle. Errors: none. Reset: the eras stay.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._qps = config.qps
+        reader = TableRead(14, ERA_BITS)
+        super().__init__({"requester": In(reader), "gather": In(reader), "advance": In(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        # A packet whose era is read in the cycle of the write goes out, as one before it does.
+        m.submodules.eras = eras = Ram(shape=ERA_BITS, depth=self._qps, reads=2, earlier=range(2))
+        for port, copy in ((self.requester, eras.read0), (self.gather, eras.read1)):
+            m.d.comb += [
+                copy.index.eq(port.index),
+                copy.enable.eq(port.enable),
+                port.row.eq(copy.row),
+            ]
+        qp = Signal(14, reset_less=True)
+        with m.If(self.requester.enable):
+            m.d.sync += qp.eq(self.requester.index)
+        m.d.comb += [
+            eras.write.enable.eq(self.advance),
+            eras.write.index.eq(qp),
+            eras.write.row.eq(eras.read0.row + 1),
+        ]
+        return m
