@@ -189,10 +189,12 @@ class QpCommands:
         if qp.state in _LIVE:
             attr["rq_psn"] = (await self._hardware.read_row("qp_rx", qp.number))["psn"]
         if qp.state in _SENDING:
-            sent = (await self._hardware.read_row("qp_tx", qp.number))["psn"]
-            acknowledged = (await self._hardware.read_row("qp_ack", qp.number))["psn"]
-            attr["sq_psn"] = sent
-            attr["sq_draining"] = int(state == QpState.SQD and sent != acknowledged)
+            sent = await self._hardware.read_row("qp_tx", qp.number)
+            ended = await self._hardware.read_row("qp_ack", qp.number)
+            attr["sq_psn"] = sent["psn"]
+            # By WQEs, as the PSN moves back when something is sent again.
+            begun = sent["high"] != ended["position"]
+            attr["sq_draining"] = int(state == QpState.SQD and begun)
         return {"attr": attr}
 
     async def destroy(self, v: Values) -> None:

@@ -304,13 +304,15 @@ def test_error_of_the_hardware(table):
 
 
 def test_live_numbers():
-    """QUERY_QP tells the next PSNs, and whether a QP in SQD still waits for acknowledgements."""
+    """QUERY_QP tells the next PSNs, and whether a WQE of a QP in SQD has begun and not ended."""
     bench = QpBench(state=S.SQD)
-    bench.hardware.rows["qp_tx"][2] = row_map("qp_tx").pack(psn=9)
+    bench.hardware.rows["qp_tx"][2] = row_map("qp_tx").pack(psn=9, high=5)
     bench.hardware.rows["qp_rx"][2] = row_map("qp_rx").pack(psn=77)
     attr = bench.query()
     assert (attr.sq_psn, attr.rq_psn, attr.sq_draining) == (9, 77, 1)
-    bench.hardware.rows["qp_ack"][2] = row_map("qp_ack").pack(psn=9)
+    bench.hardware.rows["qp_ack"][2] = row_map("qp_ack").pack(psn=9, position=4)
+    assert bench.query().sq_draining == 1  # it has gone back, or waits for the data of a READ
+    bench.hardware.rows["qp_ack"][2] = row_map("qp_ack").pack(psn=9, position=5)
     assert bench.query().sq_draining == 0
 
 

@@ -122,3 +122,32 @@ async def reset_while_going_back(dut):
                 pass
         await p.traffic([pair], messages=3)
     await p.well()
+
+
+@cocotb.test()
+@cocotb.parametrize(bad=["loss=0", "loss=10%", "loss=3%,reorder=4,overtaken=5%,duplicate=5%"])
+async def drains(dut, bad):
+    """SQD at any moment: what has begun ends, though it is lost, and the rest goes on in RTS."""
+    p = await Lossy.up(dut)
+    pair = await p.connect()
+    for turn in range(6):
+        for n, wire in enumerate(p.wires):
+            wire.impair(Impairments.parse(f"{bad},seed={SEED + 2 * turn + n}"))
+        messages = [(p.rng.choice(OPCODES), n, p.rng.randrange(1, 6000)) for n in range(16)]
+        sent = await p.send(pair, 0, messages)
+        await Timer(p.rng.randrange(100, 12_000), "ns")
+        await pair[0].modify(QPAttr(qp_state=QpState.SQD), QpAttrMask.STATE)
+        for _ in range(400):
+            if not (await pair[0].query()).sq_draining:
+                break
+            await Timer(1, "us")
+        else:
+            raise AssertionError("the QP drains without end")
+        before = await p.counters()
+        await Timer(40, "us")
+        after = await p.counters()
+        for name in ("tx_packets", "requests_sent"):
+            assert after[0][name] == before[0][name], "something is sent while nothing has begun"
+        await pair[0].modify(QPAttr(qp_state=QpState.RTS), QpAttrMask.STATE)
+        await p.completions(sent)
+    await p.well()
