@@ -1,16 +1,19 @@
-"""The send side: how many WQEs may be asked for ahead."""
+"""The send side: how many WQEs may be asked for ahead, and the lists of outstanding ones."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from amaranth.asserts import AnyConst
-from amaranth.hdl import Assert, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Assert, Assume, Module, Mux, Signal, Value
 
 from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
 from hdl.transport.fetch_turn import FetchTurn
-from tests.force import Force, plus
+from hdl.transport.outstanding import OutstandingTable
+from tests.force import Force, plus, stuck
 
-from .harness import Proof
+from .harness import Proof, any_signal
 
 __all__ = ["PROOFS"]
 
@@ -48,7 +51,73 @@ def _window(m: Module) -> None:
     ]
 
 
+#: What the table looks at of a configuration: a list each for two QPs, and two entries for both.
+FEW = SimpleNamespace(qps=2, outstanding=2)
+
+
+def _ask(m: Module, port, name: str) -> tuple[Value, Value]:
+    """Ask for an operation at any time, and until it is taken; returns the QP, and when it is."""
+    valid, qp = any_signal(m, 1, f"{name}_valid"), any_signal(m, 1, f"{name}_qp")
+    waits, before = Signal(name=f"{name}_waits"), Signal(name=f"{name}_before")
+    m.d.sync += [waits.eq(port.valid & ~port.ready), before.eq(qp)]
+    m.d.comb += [port.valid.eq(valid), port.payload.qp.eq(qp)]
+    m.d.comb += Assume(~waits | (valid & (qp == before)))
+    return qp, port.valid & port.ready
+
+
+def _lists(m: Module) -> None:
+    """WQEs of each QP have the positions 0, 1, 2 ...; so two numbers for each QP say which of them
+    are in its list: the next that is appended, and the oldest."""
+    m.submodules.dut = dut = OutstandingTable(config=FEW)
+    newest, oldest = (Array(Signal(2, name=f"{end}{qp}") for qp in range(2)) for end in ("n", "o"))
+    shown, busy = Signal(), Signal()  # the QP that was looked at, and is not shown yet
+    append_qp, appended = _ask(m, dut.append, "append")
+    look_qp, looked = _ask(m, dut.head_req, "look")
+    pop_qp, popped = _ask(m, dut.pop, "pop")
+    drop_qp, dropped = _ask(m, dut.drop, "drop")
+    again, waits, before = any_signal(m, 1, "again"), Signal(), Signal()
+    m.d.sync += [waits.eq(dut.pop.valid & ~dut.pop.ready), before.eq(again)]
+    m.d.comb += [
+        dut.append.payload.entry.position.eq(newest[append_qp]),
+        dut.appended.ready.eq(1),
+        dut.pop.payload.look.eq(again),
+        dut.poke.ready.eq(any_signal(m, 1, "poke_ready")),
+        dut.head_rsp.ready.eq(any_signal(m, 1, "rsp_ready")),
+        # The completer: one operation at a time, and it takes off what is there.
+        Assume(~waits | (again == before)),
+        Assume(~(dut.head_req.valid & dut.pop.valid)),
+        Assume(~(busy & (dut.head_req.valid | dut.pop.valid))),
+        Assume(~dut.pop.valid | (newest[pop_qp] != oldest[pop_qp])),
+        # The firmware drops the list of a QP that nobody works for any more.
+        Assume(~(dut.drop.valid & busy & (shown == drop_qp))),
+        Assume(~(dut.drop.valid & dut.append.valid & (append_qp == drop_qp))),
+        Assume(~(dut.drop.valid & dut.head_req.valid & (look_qp == drop_qp))),
+        Assume(~(dut.drop.valid & dut.pop.valid & (pop_qp == drop_qp))),
+    ]
+    with m.If(dut.head_rsp.valid & dut.head_rsp.ready):
+        m.d.sync += busy.eq(0)
+    with m.If(looked | (popped & again)):
+        m.d.sync += [busy.eq(1), shown.eq(Mux(looked, look_qp, pop_qp))]
+    with m.If(appended):
+        m.d.sync += newest[append_qp].eq(newest[append_qp] + 1)
+    with m.If(popped):
+        m.d.sync += oldest[pop_qp].eq(oldest[pop_qp] + 1)
+    with m.If(dropped):
+        m.d.sync += oldest[drop_qp].eq(newest[drop_qp])
+    answer = dut.head_rsp.payload
+    m.d.comb += [
+        Assert(~dut.head_rsp.valid | (answer.valid == (newest[shown] != oldest[shown]))),
+        Assert(~(dut.head_rsp.valid & answer.valid) | (answer.entry.position[:2] == oldest[shown])),
+    ]
+
+
 PROOFS = (
+    Proof(
+        "outstanding-lists",
+        "A look shows the oldest WQE of its QP, whatever was appended, taken off and dropped.",
+        _lists,
+        Force("hdl.transport.outstanding:OutstandingTable", "shown.behind", stuck(0)),
+    ),
     Proof(
         "fetch-window",
         "No turn asks for more WQEs than may be under way, nor for one that is not known.",
