@@ -568,6 +568,18 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="stale-ack-believed",
+        what="an ACK for what was acknowledged long ago moves the QP back to there",
+        force=Force("hdl.transport.completer:Completer", "entry_now.behind", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="duplicate-executed-twice",
+        what="a request that comes a second time is executed a second time",
+        force=Force("hdl.transport.responder:Responder", "facts_now.behind", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
         name="resumed-at-the-beginning",
         what="a QP goes back to the first byte of a message, not to that of its packet",
         force=Force("hdl.transport.request_row:RequestRow", "origin.offset", stuck(0)),

@@ -16,7 +16,7 @@ from typing import Any
 
 from sim.rtl.build import BuiltModel, Results, run
 
-__all__ = ["Job", "run_job"]
+__all__ = ["Job", "job_settings", "run_job"]
 
 _ENV = "ROCINANTE_JOB"
 
@@ -40,6 +40,17 @@ class Job:
         self._result.write_text(json.dumps(known | facts))
 
 
+def job_settings(folder: Path, spec: dict[str, Any]) -> dict[str, str]:
+    """Write a job into ``folder``, with empty ``result`` and ``progress``; returns what the
+    simulation's environment must say."""
+    result, progress, job = (folder / part for part in ("result", "progress", "job"))
+    files = {"result": str(result), "progress": str(progress)}
+    job.write_text(json.dumps({"spec": spec, **files}))
+    result.write_text("{}")
+    progress.touch()
+    return {_ENV: str(job)}
+
+
 def run_job(
     model: BuiltModel,
     test_module: str,
@@ -55,11 +66,8 @@ def run_job(
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result, progress, job = (folder / part for part in ("result", "progress", "job"))
-        files = {"result": str(result), "progress": str(progress)}
-        job.write_text(json.dumps({"spec": spec, **files}))
-        result.write_text("{}")
-        progress.touch()
+        settings = job_settings(folder, spec)
+        result, progress = (folder / part for part in ("result", "progress"))
         over = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, say, over))
         follower.start()
@@ -68,7 +76,7 @@ def run_job(
                 model,
                 test_module=test_module,
                 testcase=testcase,
-                extra_env={_ENV: str(job)},
+                extra_env=settings,
                 seed=seed,
                 timeout_s=timeout_s,
             )
