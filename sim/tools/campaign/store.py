@@ -73,6 +73,11 @@ class Store:
         found = (Result(*row) for row in rows)
         return {result.seed: result for result in found}
 
+    def all(self) -> list[Result]:
+        """Return all results by campaign and seed."""
+        rows = self._connection.execute(f"select {_COLUMNS} from results order by name, seed")
+        return [Result(*row) for row in rows]
+
     def close(self) -> None:
         """End the use of the file."""
         self._connection.close()
