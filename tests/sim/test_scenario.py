@@ -1,4 +1,4 @@
-"""Random scenarios are the same for the same seed; the rules of their outcome notice each breach."""
+"""A seed gives the same scenario each time; the rules of its outcome notice each breach."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_signalled_requests_complete_once_and_in_order() -> None:
 
 
 def test_failures_need_a_reason() -> None:
+    one = book(message())
     with pytest.raises(AssertionError, match="fails with RETRY_EXC_ERR; there are reasons for"):
-        one = book(message())
         one.completed(one.sends[0], wc(WcStatus.RETRY_EXC_ERR), 0)
     one = book(message(), message(), reasons={"network": WcStatus.RETRY_EXC_ERR})
     one.completed(one.sends[0], wc(WcStatus.RETRY_EXC_ERR), 0)

@@ -12,6 +12,7 @@ from hdl.abi.enums import Mtu, SendFlags, WrOpcode
 from sim.bench import broken_rings
 from sim.bench.scenario import strangers
 from sim.bench.scenario.plan import (
+    DONE,
     RNR_NS,
     SENDS,
     Attributes,
@@ -71,7 +72,7 @@ class _Draw:
             if self._chance(good)
             else (self._network(), self._network())
         )
-        pairs = tuple(self._lives(networks) for _ in range(rng.choice((1, 1, 2, 2, 3, 4))))
+        pairs = tuple(self._lives(networks) for _ in range(rng.choice((1, 1, 1, 2, 2, 2, 3, 4))))
         found = Scenario(name, kind, seed, networks, pairs)
         if kind == "peers":
             return self._with_strangers(found)
@@ -109,10 +110,11 @@ class _Draw:
     def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
         """The connections of one pair."""
         rng = self._rng
-        endings = [Ending.FINISH]
+        last = Ending.FINISH if self._kind == "guests" or self._chance(0.6) else Ending.LEAVE
+        endings = [last]
         if self._kind == "lifecycle":
             ways = [Ending.RESET, Ending.RESET, Ending.DESTROY, Ending.ERROR, Ending.GONE]
-            endings = [*rng.choices(ways, k=rng.choice((1, 1, 2))), Ending.FINISH]
+            endings = [*rng.choices(ways, k=rng.choice((1, 1, 2))), last]
         elif self._kind == "errors" and self._chance(0.5):
             endings = [rng.choice((Ending.GONE, Ending.ERROR))]
         lives: list[Life] = []
@@ -126,7 +128,7 @@ class _Draw:
                 psns = ((before[0] + step) & 0xFFFFFF, (before[1] + step) & 0xFFFFFF)
                 attributes = replace(attributes, psns=psns)
             sides = (self._way(attributes), self._way(attributes))
-            if self._kind == "errors" and ending == Ending.FINISH:
+            if self._kind == "errors" and ending in DONE:
                 sides = self._spoil(sides)
             at = rng.randrange(200, rng.choice((3000, 10_000, 40_000)))
             lives.append(Life(attributes, sides, ending, at, rng.randrange(2)))

@@ -12,6 +12,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import QpAttrMask, QpState, WcStatus, WrOpcode
 from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import (
+    DONE,
     SENDS,
     Attributes,
     Ending,
@@ -52,8 +53,7 @@ def is_hard(network: Impairments) -> bool:
 class Connection:
     """Both ends of a connection between ``sides``, in the life ``life`` of pair ``number``.
 
-    ``dubious``: strangers may break it. ``kept``: at its end its QPs stay, as a device that needs a
-    reset destroys none. ``up``: it has begun.
+    ``dubious``: strangers may break it. ``up``: it has begun.
     """
 
     def __init__(
@@ -64,10 +64,9 @@ class Connection:
         number: int,
         *,
         dubious: bool = False,
-        kept: bool = False,
     ):
         self.sides, self.networks, self.life = sides, networks, life
-        self.number, self.kept, self.up = number, kept, False
+        self.number, self.up = number, False
         self.rng = random.Random(f"{number} {life}")
         self.settle_ns = sum(map(delay_ns, networks))
         self.books = [
@@ -215,7 +214,7 @@ class Connection:
         """Live it; returns the QPs if they are in RESET, to be used again."""
         await self.begin(qps)
         ending, side = self.life.ending, self.life.side
-        if ending == Ending.FINISH:
+        if ending in DONE:
             await self._finished()
             await self.check()
         else:
@@ -228,7 +227,7 @@ class Connection:
             await self.check()
         elif ending == Ending.GONE:
             await self._gone(side)
-        if self.kept:
+        if ending == Ending.FINISH:
             return None
         order = [0, 1] if self.rng.random() < 0.5 else [1, 0]
         for one in order:

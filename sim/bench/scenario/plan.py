@@ -14,6 +14,7 @@ from hdl.abi.enums import Mtu, SendFlags, WrOpcode
 from sim.models.impairments import Impairments
 
 __all__ = [
+    "DONE",
     "RNR_NS",
     "SENDS",
     "TAKERS",
@@ -105,11 +106,16 @@ class Way:
 class Ending(Enum):
     """How a connection ends."""
 
-    FINISH = "all is done, then both ends are destroyed"
+    FINISH = "all is done, and both ends stay"
+    LEAVE = "all is done, then both ends are destroyed"
     RESET = "both ends go to RESET and are connected again"
     DESTROY = "both ends are destroyed in mid-run"
     ERROR = "one end goes to ERR"
     GONE = "one end is destroyed: the other's peer is dead"
+
+
+#: Endings that come when nothing is left to do.
+DONE = (Ending.FINISH, Ending.LEAVE)
 
 
 @dataclass(frozen=True)
@@ -215,9 +221,7 @@ class Scenario:
                         f"    +{batch.pause} ns: {'; '.join(map(str, batch.messages))}"
                         for batch in way.batches
                     ]
-                where = (
-                    "" if life.ending == Ending.FINISH else f" ({'ab'[life.side]}, {life.at} ns)"
-                )
+                where = "" if life.ending in DONE else f" ({'ab'[life.side]}, {life.at} ns)"
                 lines.append(f"  end: {life.ending.value}{where}")
         lines += [
             f"stranger at {one.at} ns to {'ab'[one.side]}, pair {one.pair}: {one.kind}"

@@ -104,8 +104,7 @@ class _Play:
         dubious = number == self.scenario.victim
         fresh = number == len(self.scenario.pairs)
         networks = (Impairments(), Impairments()) if fresh else self.scenario.networks
-        kept = self.scenario.guest is not None
-        connection = Connection(self.sides, networks, life, number, dubious=dubious, kept=kept)
+        connection = Connection(self.sides, networks, life, number, dubious=dubious)
         if not fresh:
             self.connections[number] = connection
         for side in self.sides:
