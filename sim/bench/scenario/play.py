@@ -26,8 +26,8 @@ __all__ = ["CONFIG", "play"]
 
 #: The card of all scenarios: at this width it simulates soonest.
 CONFIG = NicConfig(width=64)
-#: Of one scenario: 40 ms. What is idle takes no time.
-DEADLINE_CYCLES = 10_000_000
+#: Of one scenario: 12 ms, some times what the longest one takes.
+DEADLINE_CYCLES = 3_000_000
 #: A firmware that looks seldom lets an idle simulation skip more.
 FIRMWARE_POLL_NS = 2000
 #: Bytes at the beginning of each sink that hostile WRITEs aim at.
