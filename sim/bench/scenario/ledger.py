@@ -16,8 +16,10 @@ from sim.bench.scenario.plan import Attributes, Message, Wrong
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import MR, SGE, WC
 
-__all__ = ["Book", "Place", "Receive", "Sent", "State", "immediate"]
+__all__ = ["LOCAL", "Book", "Place", "Receive", "Sent", "State", "immediate"]
 
+#: What the sender's own card refuses.
+LOCAL = (Wrong.LKEY, Wrong.OPCODE)
 #: How a request that is wrong ends at its sender, unless something else ends it before.
 _ENDS = {
     Wrong.LKEY: (WcStatus.LOC_PROT_ERR,),
@@ -157,7 +159,9 @@ class Book:
             self._explained(sent, wc.status, now)
             self.failed = sent.status = wc.status
         else:
-            assert wc.status == WcStatus.WR_FLUSH_ERR, f"{what} behind a failure: {wc.status.name}"
+            own = sent.message.wrong in LOCAL and wc.status in _ENDS[sent.message.wrong]
+            flushed = wc.status == WcStatus.WR_FLUSH_ERR
+            assert flushed or own, f"{what} behind a failure: {wc.status.name}"
             sent.status = wc.status
         self._sent = index + 1
 

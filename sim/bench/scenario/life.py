@@ -10,7 +10,7 @@ from cocotb.task import Task
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import QpAttrMask, QpState, WcStatus, WrOpcode
-from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
+from sim.bench.scenario.ledger import LOCAL, Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import (
     DONE,
     SENDS,
@@ -96,6 +96,9 @@ class Connection:
                 if message.wrong in (Wrong.RKEY, Wrong.RANGE, Wrong.SHORT):
                     other.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
                     book.reasons["peer"] = WcStatus.RETRY_EXC_ERR
+                if message.wrong in LOCAL and not (book.quiet and not self.life.ways[side].late):
+                    # The QP stops: what was lost, or refused, in front is not sent again.
+                    book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
     # What is posted -----------------------------------------------------------------------------
 
