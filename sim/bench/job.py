@@ -22,11 +22,12 @@ _ENV = "ROCINANTE_JOB"
 
 
 class Job:
-    """The command's side of a bench. ``spec`` is what it wants."""
+    """The command's side of a bench. ``spec`` is what it wants, ``folder`` where its files are."""
 
     def __init__(self) -> None:
         found = json.loads(Path(os.environ[_ENV]).read_text())
         self.spec: dict[str, Any] = found["spec"]
+        self.folder = Path(os.environ[_ENV]).parent
         self._result, self._progress = Path(found["result"]), Path(found["progress"])
 
     def say(self, text: str) -> None:

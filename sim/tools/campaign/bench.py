@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 import cocotb
@@ -26,6 +27,7 @@ async def scenario(dut: Any, seed: int) -> None:
         await play(dut, draw(JOB.spec["name"], seed))
     finally:
         Wire.end_capture()
+        _give_up_alone()
 
 
 def _give_up_alone() -> None:
@@ -33,4 +35,5 @@ def _give_up_alone() -> None:
     try:
         os.kill(JOB.spec["owner"], 0)
     except ProcessLookupError:
+        shutil.rmtree(JOB.folder, ignore_errors=True)
         os._exit(1)
