@@ -38,7 +38,7 @@ class State(Enum):
     ANYTHING = "whatever strangers wrote"
 
 
-@dataclass
+@dataclass(eq=False)
 class Place:
     """Bytes of a region: the SGEs, and what they hold before (``empty``) and behind a message."""
 
@@ -84,7 +84,7 @@ class Place:
         assert good.all(), f"{what}: {int((~good).sum())} bytes are neither old nor new data"
 
 
-@dataclass
+@dataclass(eq=False)
 class Sent:
     """A posted request. ``sink``: where its data goes, on either side; ``at``: when it was posted,
     ns. ``status``: how it has ended."""
@@ -101,7 +101,7 @@ class Sent:
         return f"request {self.wr_id} ({self.message})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Receive:
     """A receive for a request of the peer. ``at``: when it was posted, ns; None: not yet."""
 
@@ -114,7 +114,7 @@ class Receive:
         return f"receive {self.wr_id} for {self.sent}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Book:
     """One end of a connection. ``where`` names it in failures.
 

@@ -30,7 +30,7 @@ CONFIG = NicConfig(width=64)
 DEADLINE_CYCLES = 3_000_000
 #: A firmware that looks seldom lets an idle simulation skip more.
 FIRMWARE_POLL_NS = 2000
-#: Bytes at the beginning of each sink that hostile WRITEs aim at.
+#: Bytes of each sink that hostile WRITEs aim at.
 SCRATCH = 4096
 #: How long a card may take to stop a broken ring, ns.
 BROKEN_NS = 100_000
@@ -50,8 +50,11 @@ class _Play:
         self.rng = random.Random(scenario.seed)
         self.wires = system.testbench.wires
         self.sides = [Side(node, self.rng) for node in system.nodes]
+        for side in self.sides:
+            side.on_completion = self._completed
         self.connections: list[Connection | None] = [None] * len(scenario.pairs)
         self.injected = [0, 0]
+        self._of: dict[Book, Connection] = {}
 
     async def run(self) -> None:
         """All of it."""
@@ -91,7 +94,7 @@ class _Play:
         messages = [message for way in (*ways, *_fresh().ways) for message in way.messages]
         room = sum(m.length + GAP * (len(m.pieces) + len(m.landing) + 1) for m in messages)
         await side.up(SCRATCH + GAP + room)
-        side.take((SCRATCH,), sink=True)
+        side.scratch = side.take((SCRATCH,), sink=True)
 
     # Pairs --------------------------------------------------------------------------------------
 
@@ -107,26 +110,19 @@ class _Play:
         connection = Connection(self.sides, networks, life, number, dubious=dubious)
         if not fresh:
             self.connections[number] = connection
-        for side in self.sides:
-            side.on_completion = self._completed
-        self._of = {
-            **getattr(self, "_of", {}),
-            **{id(book): connection for book in connection.books},
-        }
+        self._of |= dict.fromkeys(connection.books, connection)
         return await connection.run(qps)
 
     def _completed(self, book: Book, what: Sent | Receive) -> None:
-        self._of[id(book)].completed(book, what)
+        self._of[book].completed(book, what)
 
     # Bad peers ----------------------------------------------------------------------------------
 
     async def _strangers(self) -> None:
         if self.scenario.victim is not None:
             for side in self.sides:
-                length = SCRATCH
-                side.places.append(
-                    Place(side.sink, ((0, length + GAP),), side.before, side.before, State.ANYTHING)
-                )
+                anything = Place(side.sink, side.scratch, side.before, side.before, State.ANYTHING)
+                side.places.append(anything)
         now = 0
         for one in self.scenario.strangers:
             await Timer(max(1, one.at - now), "ns")
@@ -149,7 +145,7 @@ class _Play:
             sent=psns[one.side],
             mtu=connection.life.attributes.mtu.octets,
             rkey=here.sink.rkey,
-            va=here.sink.iova,
+            va=here.sink.iova + here.scratch[0][0],
             route={
                 "src_gid": there.node.context.query_gid(1, 0),
                 "dst_gid": here.node.context.query_gid(1, 0),

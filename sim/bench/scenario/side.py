@@ -25,12 +25,16 @@ SOON_NS, LATER_NS = 500, 16_000
 
 
 class Side:
-    """A node with what it sends (``source``), where messages end (``sink``) and its completions."""
+    """A node with what it sends (``source``), where messages end (``sink``) and its completions.
+
+    ``scratch``: pieces of the sink that no message uses.
+    """
 
     pd: PD
     cq: CQ
     source: MR
     sink: MR
+    scratch: tuple[tuple[int, int], ...]
 
     def __init__(self, node: Node, rng: random.Random):
         self.node, self.rng = node, rng

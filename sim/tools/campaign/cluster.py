@@ -29,9 +29,7 @@ def connected(address: str | None, workers: int | None = None) -> Iterator[Clien
 
     Raises ValueError when nobody answers at the address.
     """
-    # Nothing is listened to but what workers of this machine need.
-    settings = {"distributed.worker.daemon": False, "distributed.comm.timeouts.connect": "30s"}
-    with dask.config.set(settings):
+    with dask.config.set({"distributed.comm.timeouts.connect": "30s"}):  # a busy machine
         if address is not None:
             try:
                 client = Client(address)
