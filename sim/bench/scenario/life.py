@@ -10,22 +10,20 @@ from cocotb.task import Task
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import QpAttrMask, QpState, WcStatus, WrOpcode
-from sim.bench.scenario.ledger import LOCAL, Book, Receive, Sent, State, immediate
+from sim.bench.scenario.ledger import LOCAL, Book, Receive, Sent
 from sim.bench.scenario.plan import (
     DONE,
-    SENDS,
     Attributes,
     Ending,
     Life,
-    Message,
-    Way,
     Wrong,
     delay_ns,
     loses,
 )
+from sim.bench.scenario.posts import Posts
 from sim.bench.scenario.side import Side
 from sim.bench.system import VISIBLE_NS, QpOptions, connect, join
-from sim.guest.verbs import QP, SGE, QPAttr, RecvWR, SendWR
+from sim.guest.verbs import QP, QPAttr
 from sim.models.impairments import Impairments
 from sim.models.platform import now_ns
 
@@ -33,8 +31,6 @@ __all__ = ["Connection"]
 
 #: How often somebody looks whether a connection has come to its end, ns.
 LOOK_NS = 4000
-#: An opcode that no device knows.
-NO_OPCODE = 99
 #: What good networks and cards take at most until an answer has come, ns.
 ROUND_NS = 100_000
 
@@ -76,10 +72,7 @@ class Connection:
         self._posters: tuple[list[Task[None]], list[Task[None]]] = ([], [])  # by whose QP it is
         self._begun = 0
         self._counted: list[dict[str, int]] = [{}, {}]  # before this life
-        self._batches: list[list[list[tuple[SendWR, Sent]]]] = []
-        self._receives: list[list[tuple[RecvWR, Receive]]] = [[], []]
-        for side, way in enumerate(life.ways):
-            self._batches.append(self._prepare(side, way))
+        self._posts = [Posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
         self._give_reasons()
 
     def _give_reasons(self) -> None:
@@ -100,81 +93,6 @@ class Connection:
                     # The QP stops: what was lost, or refused, in front is not sent again.
                     book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
-    # What is posted -----------------------------------------------------------------------------
-
-    def _prepare(self, side: int, way: Way) -> list[list[tuple[SendWR, Sent]]]:
-        """The requests of ``side`` with their places, and the receives for them."""
-        return [[self._request(side, message) for message in b.messages] for b in way.batches]
-
-    def _request(self, side: int, message: Message) -> tuple[SendWR, Sent]:
-        mine, theirs, book = self.sides[side], self.sides[1 - side], self.books[side]
-        wr_id = mine.number()
-        reads = message.opcode == WrOpcode.RDMA_READ
-        if reads:
-            ((at, length),) = theirs.take((message.length,), sink=False)
-            place = mine.place(mine.take(message.pieces, sink=True), theirs.data[at : at + length])
-            local, remote = place.sges(), theirs.source.iova + at
-        else:
-            pieces = mine.take(message.pieces, sink=False)
-            local = [mine.source.sge(at, length) for at, length in pieces]
-            landing = message.landing if message.opcode in SENDS else (message.length,)
-            place = theirs.place(theirs.take(landing, sink=True), mine.gathered(pieces))
-            remote = theirs.sink.iova + (place.pieces[0][0] if place.pieces else 0)
-        if book.dubious:
-            place.state = State.ANYTHING
-        sent = Sent(wr_id, message, place)
-        opcode: WrOpcode | int = message.opcode
-        rkey = theirs.source.rkey if reads else theirs.sink.rkey
-        if message.wrong == Wrong.OPCODE:
-            opcode = NO_OPCODE
-        elif message.wrong == Wrong.LKEY:
-            local = [SGE(one.addr, one.length, one.lkey ^ 3) for one in local]
-        elif message.wrong == Wrong.RKEY:
-            rkey ^= 1
-        elif message.wrong == Wrong.RANGE:
-            remote = theirs.sink.iova + theirs.sink.length - 1
-        wr = SendWR(wr_id, opcode, local, message.flags)
-        if message.marked:
-            wr.imm_data = immediate(wr_id)
-        if message.opcode not in SENDS:
-            wr.set_wr_rdma(rkey, remote)
-        book.sends.append(sent)
-        mine.known[wr_id] = (book, sent)
-        if message.taker:
-            self._receive(1 - side, sent)
-        return wr, sent
-
-    def _receive(self, side: int, sent: Sent) -> None:
-        mine, book = self.sides[side], self.books[side]
-        receive = sent.receive = Receive(mine.number(), sent)
-        sges = sent.sink.sges() if sent.message.opcode in SENDS else []
-        if sent.message.wrong == Wrong.SHORT:
-            sges[-1].length -= 1
-        book.receives.append(receive)
-        mine.known[receive.wr_id] = (book, receive)
-        self._receives[side].append((RecvWR(receive.wr_id, sges), receive))
-
-    async def _post_receives(self, side: int) -> None:
-        for wr, receive in self._receives[side]:
-            receive.at = now_ns()
-            await self.qps[side].post_recv(wr)
-
-    async def _post(self, side: int) -> None:
-        """Post the batches of ``side``, and the peer's receives for them when they are due."""
-        for batch, plan in zip(self._batches[side], self.life.ways[side].batches, strict=True):
-            if plan.pause:
-                await Timer(plan.pause, "ns")
-            for _, sent in batch:
-                sent.at = now_ns()
-                right = sent.message.wrong in (Wrong.NOTHING, Wrong.SHORT)
-                if right and sent.sink.state == State.EMPTY:
-                    sent.sink.state = State.OPEN
-            await self.qps[side].post_send([wr for wr, _ in batch])
-
-    async def _post_late(self, side: int) -> None:
-        await Timer(self.life.ways[1 - side].late, "ns")
-        await self._post_receives(side)
-
     # The life -----------------------------------------------------------------------------------
 
     async def begin(self, qps: tuple[QP, QP] | None) -> None:
@@ -190,13 +108,13 @@ class Connection:
             await join(nodes, qps, options)
             self._counted = [await self._counters(side) for side in (0, 1)]
         self._begun, self.up = now_ns(), True
-        for side, way in enumerate(self.life.ways):
-            if not way.late:
-                await self._post_receives(1 - side)
-        for side, way in enumerate(self.life.ways):
-            self._posters[side].append(cocotb.start_soon(self._post(side)))
-            if way.late:
-                self._posters[1 - side].append(cocotb.start_soon(self._post_late(1 - side)))
+        for posts in self._posts:
+            if not posts.way.late:
+                await posts.receives(self.qps)
+        for side, posts in enumerate(self._posts):
+            self._posters[side].append(cocotb.start_soon(posts.sends(self.qps)))
+            if posts.way.late:
+                self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
 
     def completed(self, book: Book, what: Sent | Receive) -> None:
         """A request has ended, well or not."""
