@@ -15,7 +15,8 @@ __all__ = ["FAULTS", "INTEROP", "Fault", "install"]
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """One fault: each of ``tests`` must fail with it. ``live``: so must an exchange with the Linux
-    guest (``rocinante faults --interop``).
+    guest (``rocinante faults --interop``). ``campaign``: random scenarios must find it too
+    (``rocinante faults --campaign``).
 
     It is told by its meaning: ``force`` names a component, a signal and what becomes of that
     (tests/force.py). What cannot be told so is told by its text: ``old``, which occurs once in
@@ -31,6 +32,7 @@ class Fault:
     because: str = ""
     tests: tuple[str, ...]
     live: bool = False
+    campaign: bool = False
 
     @property
     def place(self) -> str:
@@ -522,6 +524,7 @@ FAULTS = (
         what="an answer that does not come is waited for without end",
         force=Force("hdl.transport.qp_timers:QpTimers", "over", stuck(0)),
         tests=TIMERS,
+        campaign=True,
     ),
     Fault(
         name="timer-too-short",
@@ -553,15 +556,17 @@ FAULTS = (
         force=Force(
             "hdl.transport.completer:Completer",
             "decision.retries",
-            of(lambda true, see: Mux(true == 1, 0, true)),
+            of(lambda true, see: Mux((true == 1) & ~see("s.ack.recovering"), 0, true)),
         ),
         tests=RECEIVE,
+        campaign=True,
     ),
     Fault(
         name="rnr-timer-ignored",
         what="a QP whose peer has no receive WQE goes back at once",
         force=Force("hdl.transport.completer:Completer", "decision.pause", stuck(0)),
         tests=RECEIVE,
+        campaign=True,
     ),
     Fault(
         name="second-nak-believed",
@@ -570,10 +575,25 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="stale-ack-believed",
+        what="an ACK for what was acknowledged long ago moves the QP back to there",
+        force=Force("hdl.transport.completer:Completer", "entry_now.behind", stuck(0)),
+        tests=RECEIVE,
+        campaign=True,
+    ),
+    Fault(
+        name="duplicate-executed-twice",
+        what="a request that comes a second time is executed a second time",
+        force=Force("hdl.transport.responder:Responder", "facts_now.behind", stuck(0)),
+        tests=RECEIVE,
+        campaign=True,
+    ),
+    Fault(
         name="resumed-at-the-beginning",
         what="a QP goes back to the first byte of a message, not to that of its packet",
         force=Force("hdl.transport.request_row:RequestRow", "origin.offset", stuck(0)),
         tests=SEND,
+        campaign=True,
     ),
     Fault(
         name="ended-wqe-sent-again",

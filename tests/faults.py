@@ -29,8 +29,9 @@ from rich.text import Text
 from sim.rtl import env
 from sim.tools import console
 from sim.tools.interop.guest import require_qemu
+from tests import mutants as mutation
 from tests.fault_list import FAULTS, INTEROP, Fault
-from tests.mutants import ROOMS, TARGET, campaign, print_report, share
+from tests.mutants import ROOMS, TARGET, print_report, share
 
 __all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "live", "markdown"]
 
@@ -122,6 +123,14 @@ class Workshop:
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
         command += [f"--junitxml={report}", test]
+        status, text, seconds = self.execute(command)
+        by = _failed(report) if status == 1 and report.exists() else ()
+        return Outcome(status == 0, by, seconds, text)
+
+    def execute(
+        self, command: Sequence[str], limit_s: float = TIME_LIMIT
+    ) -> tuple[int, str, float]:
+        """Run a command in the copy: its status (-1 after ``limit_s``), output and seconds."""
         started = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
@@ -133,7 +142,7 @@ class Workshop:
                 start_new_session=True,
             )
             try:
-                status = process.wait(TIME_LIMIT)
+                status = process.wait(limit_s)
             except BaseException as stopped:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -142,8 +151,7 @@ class Workshop:
                 status = -1
             output.seek(0)
             text = output.read()
-        by = _failed(report) if status == 1 and report.exists() else ()
-        return Outcome(status == 0, by, time.monotonic() - started, text)
+        return status, text, time.monotonic() - started
 
     def _environment(self) -> dict[str, str]:
         kept = {
@@ -192,7 +200,8 @@ def markdown() -> str:
     """Return the list as the table of docs/testing.md."""
     lines = ["| fault | what is wrong | where | tests that fail |", "|---|---|---|---|"]
     for one in FAULTS:
-        tests = [f"`{test}`" for test in one.tests] + ["`--interop`"] * one.live
+        tests = [f"`{test}`" for test in one.tests]
+        tests += ["`--interop`"] * one.live + ["`--campaign`"] * one.campaign
         lines.append(f"| `{one.name}` | {one.what} | `{one.where}` | {', '.join(tests)} |")
     return "\n".join(lines) + "\n"
 
@@ -203,6 +212,7 @@ def markdown() -> str:
 @click.option(
     "--interop", is_flag=True, help="Faults that an exchange with the Linux guest must notice."
 )
+@click.option("--campaign", is_flag=True, help="Faults that random scenarios must find.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the output of the failing tests.")
 @click.option(
     "--mutants",
@@ -219,6 +229,7 @@ def faults(
     names: Sequence[str],
     only_list: bool,
     interop: bool,
+    campaign: bool,
     verbose: bool,
     mutants: int | None,
     room: str | None,
@@ -236,7 +247,7 @@ def faults(
         with console.stops():
             env.require_compiler()
         with console.progress("Mutants") as show:
-            tried = campaign(
+            tried = mutation.campaign(
                 rooms=rooms, count=mutants, seed=seed, record=record, limit=limit, show=show
             )
         print_report(tried, seed)
@@ -244,15 +255,17 @@ def faults(
     if only_list:
         click.echo(markdown(), nl=False)
         return
-    known = {one.name: one for one in (live() if interop else FAULTS)}
+    known = {one.name: one for one in _known(interop, campaign)}
     if unknown := [name for name in names if name not in known]:
-        which = " that --interop tries" if interop else ""
+        which = " that --interop tries" if interop else " that --campaign tries" * campaign
         raise console.UsageStop(f"No fault{which} is called {unknown[0]!r}; --list shows all")
     chosen = [known[name] for name in names] or list(known.values())
     with console.stops():
         env.require_compiler()
         if interop:
             require_qemu()
+    if campaign:
+        sys.exit(0 if _search(chosen) else 1)
     table = Table(title="Deliberate faults", title_justify="left")
     for column in ("fault", "result", "by"):
         table.add_column(column, overflow="fold")
@@ -278,6 +291,30 @@ def faults(
             table.add_row(fault.name, result, Text(by), seconds)
     console.out.print(table)
     sys.exit(1 if bad else 0)
+
+
+def _known(interop: bool, campaign: bool) -> Sequence[Fault]:
+    """The faults that can be named."""
+    if campaign:
+        return [one for one in FAULTS if one.campaign]
+    return live() if interop else FAULTS
+
+
+def _search(chosen: Sequence[Fault]) -> bool:
+    """Whether a campaign finds each of the faults."""
+    from tests.fault_campaign import print_findings, search
+
+    findings, good = [], True
+    with console.progress("Faults") as show, workshop() as shop:
+        for fault in chosen:
+            try:
+                findings.append(search(shop, fault, show=show))
+                good &= findings[-1].seed is not None
+            except FaultError as error:
+                console.err.print(str(error), markup=False, highlight=False)
+                good = False
+    print_findings(findings)
+    return good
 
 
 def _show_at(show: Callable[[str], None], place: str, text: str) -> None:

@@ -16,17 +16,18 @@ from typing import Any
 
 from sim.rtl.build import BuiltModel, Results, run
 
-__all__ = ["Job", "run_job"]
+__all__ = ["Job", "job_settings", "run_job"]
 
 _ENV = "ROCINANTE_JOB"
 
 
 class Job:
-    """The command's side of a bench. ``spec`` is what it wants."""
+    """The command's side of a bench. ``spec`` is what it wants, ``folder`` where its files are."""
 
     def __init__(self) -> None:
         found = json.loads(Path(os.environ[_ENV]).read_text())
         self.spec: dict[str, Any] = found["spec"]
+        self.folder = Path(os.environ[_ENV]).parent
         self._result, self._progress = Path(found["result"]), Path(found["progress"])
 
     def say(self, text: str) -> None:
@@ -38,6 +39,17 @@ class Job:
         """Add to the results."""
         known = json.loads(self._result.read_text())
         self._result.write_text(json.dumps(known | facts))
+
+
+def job_settings(folder: Path, spec: dict[str, Any]) -> dict[str, str]:
+    """Write a job into ``folder``, with empty ``result`` and ``progress``; returns what the
+    simulation's environment must say."""
+    result, progress, job = (folder / part for part in ("result", "progress", "job"))
+    files = {"result": str(result), "progress": str(progress)}
+    job.write_text(json.dumps({"spec": spec, **files}))
+    result.write_text("{}")
+    progress.touch()
+    return {_ENV: str(job)}
 
 
 def run_job(
@@ -55,11 +67,8 @@ def run_job(
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result, progress, job = (folder / part for part in ("result", "progress", "job"))
-        files = {"result": str(result), "progress": str(progress)}
-        job.write_text(json.dumps({"spec": spec, **files}))
-        result.write_text("{}")
-        progress.touch()
+        settings = job_settings(folder, spec)
+        result, progress = (folder / part for part in ("result", "progress"))
         over = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, say, over))
         follower.start()
@@ -68,7 +77,7 @@ def run_job(
                 model,
                 test_module=test_module,
                 testcase=testcase,
-                extra_env={_ENV: str(job)},
+                extra_env=settings,
                 seed=seed,
                 timeout_s=timeout_s,
             )

@@ -21,7 +21,7 @@ from sim.bench.testbench import Testbench
 from sim.guest.driver.device import DriverOptions
 from sim.guest.verbs import CQ, PD, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
 
-__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect"]
+__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect", "join"]
 
 #: How often the firmware looks at its mailbox, ns of simulated time.
 FIRMWARE_POLL_NS = 500
@@ -36,7 +36,8 @@ class Node:
 
     ``name`` is a or b; ``address`` the IP address of GID 0, ``vlan`` the tag of its packets (None:
     no tag); ``mac`` 6 bytes. ``beside`` is a node on the same card, which has been started: this
-    one is the card's next function then, whose ordinal is ``ordinal``.
+    one is the card's next function then, whose ordinal is ``ordinal``. ``firmware_poll_ns``: how
+    often the firmware looks at its mailbox; it may be changed at any time.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Node:
         self.address = address or f"10.0.{self.ordinal}.{index + 1}"
         self.mac = mac or bytes((2, 0, 0, 0, 0, index + 1))
         self.vlan = vlan
+        self.firmware_poll_ns = FIRMWARE_POLL_NS
         self.context: Context
         self._task: Any = None
 
@@ -94,7 +96,7 @@ class Node:
         """Run the firmware from now on."""
 
         async def idle() -> None:
-            await Timer(FIRMWARE_POLL_NS, "ns")
+            await Timer(self.firmware_poll_ns, "ns")
 
         self._task = cocotb.start_soon(self.firmware.run(idle))
 
@@ -149,6 +151,13 @@ async def connect(
             for pd, cq in zip(pds, cqs, strict=True)
         )
     )
+    await join(nodes, (qps[0], qps[1]), o)
+    return qps[0], qps[1]
+
+
+async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) -> None:
+    """Bring two QPs that are in RESET to RTS, each as the other's peer."""
+    o = options
 
     def attr(i: int) -> QPAttr:
         other = nodes[1 - i]
@@ -171,7 +180,6 @@ async def connect(
         )
 
     await _together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
-    return qps[0], qps[1]
 
 
 class System:

@@ -26,10 +26,10 @@ from sim import models
 from sim.bench.probes import probes
 from sim.models import native
 from sim.models.platform import Deadline, Host, Management, Wire
-from sim.rtl.build import BuiltModel, Reach, Rtl, Visible, build_model, verilog
+from sim.rtl.build import BuiltModel, ModelSources, Reach, Rtl, Visible, model_sources, verilog
 from sim.rtl.env import build_root
 
-__all__ = ["Testbench", "build", "top_source"]
+__all__ = ["Testbench", "build", "sources", "top_source"]
 
 _RESET_CYCLES = 4
 
@@ -136,7 +136,12 @@ def _instance(module: str, name: str, pins: Iterable[str]) -> str:
     return f"    {module} {name} (\n        " + ",\n        ".join(pins) + "\n    );"
 
 
-def build(
+def build(rtl: Rtl | None = None, **details: Any) -> BuiltModel:
+    """Build the simulation that ``sources``, with the same arguments, describes."""
+    return sources(rtl, **details).build()
+
+
+def sources(
     rtl: Rtl | None = None,
     *,
     config: NicConfig,
@@ -145,8 +150,8 @@ def build(
     visible: Visible = "ports",
     with_models: bool = True,
     fast: bool = False,
-) -> BuiltModel:
-    """Build the simulation of ``nics`` (1 to 4) cards; without ``rtl`` they are the whole NIC.
+) -> ModelSources:
+    """All of the simulation of ``nics`` (1 to 4) cards; without ``rtl`` they are the whole NIC.
 
     Of two cards the second can be switched off: the model of one card is this one.
 
@@ -174,7 +179,7 @@ def build(
         extra |= set(models.CLOCK)
         extra |= set(models.HOST if "host__rd_req__payload" in ports else ())
         extra |= set(models.LINK if "mac_tx__payload" in ports else ())
-    return build_model(
+    return model_sources(
         rtl,
         top="testbench",
         extra_sources=sorted(extra),

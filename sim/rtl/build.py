@@ -20,10 +20,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
-from xml.etree import ElementTree
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -32,19 +31,25 @@ from sim.rtl import env, runner
 from sim.rtl.env import BuildError, build_root
 from sim.rtl.readable import FILE as PROBES
 from sim.rtl.readable import MODEL, Probe, rules, save
+from sim.rtl.results import Attempt, CaseResult, read_cases
 from sim.rtl.simulate import Call, simulate
 from sim.rtl.verilog import Rtl, digest, sources, verilog
 
 __all__ = [
+    "Attempt",
     "BuildError",
     "BuiltModel",
+    "Call",
     "CaseResult",
+    "ModelSources",
     "Reach",
     "Results",
     "Rtl",
+    "attempt",
     "bench",
     "build_model",
     "lint",
+    "model_sources",
     "read_cases",
     "run",
     "sources",
@@ -107,17 +112,6 @@ class BuiltModel:
 
 
 @dataclass(frozen=True)
-class CaseResult:
-    """One cocotb test: simulated time in ns, real time in s, failure text (empty if passed)."""
-
-    name: str
-    passed: bool
-    sim_ns: float
-    wall_s: float
-    message: str = ""
-
-
-@dataclass(frozen=True)
 class Results:
     """What a finished run left: its cases, its folder with ``sim.log``, its seed."""
 
@@ -132,7 +126,48 @@ class Results:
         return self.folder / "sim.log"
 
 
-def build_model(
+@dataclass(frozen=True)
+class ModelSources:
+    """All that a model is compiled from: another machine needs nothing else.
+
+    ``files``: name -> contents of sources and headers. ``readable``: probes inside the gateware.
+    """
+
+    files: Mapping[str, bytes]
+    control: str
+    options: runner.Options
+    readable: tuple[Probe, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Hash of all of it, on whatever machine."""
+        contents = [part for name in sorted(self.files) for part in (name, self.files[name])]
+        return digest(repr((self.options, self.readable)), self.control, *contents)
+
+    def build(self) -> BuiltModel:
+        """Compile them, or return the model compiled before on this machine.
+
+        Raises BuildError with the end of the log, ToolError when a system tool is missing.
+        """
+        env.require_compiler()
+        if self.options.waves:
+            env.require_waves()
+        top = self.options.top
+        contents = [part for name in sorted(self.files) for part in (name, self.files[name])]
+        key = digest(repr(self.options), runner.fingerprint(), self.control, *contents)
+        folder = build_root() / "models" / f"{top}-{key}"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # The second lock is for the folder to compile in, which other checkouts may share.
+        with FileLock(folder.with_suffix(".lock")):
+            if not (folder / top).exists():
+                with FileLock(env.work_root() / f"{key}.lock"):
+                    _compile(folder, key, self)
+            if self.readable and not (folder / PROBES).exists():
+                save(self.readable, folder / PROBES)
+        return BuiltModel(top=top, folder=folder, waves=self.options.waves)
+
+
+def model_sources(
     rtl: Rtl | Sequence[Rtl],
     *,
     top: str | None = None,
@@ -140,27 +175,16 @@ def build_model(
     waves: bool = False,
     fast: bool = True,
     reach: Reach = Reach(),
-) -> BuiltModel:
-    """Compile gateware and models into one simulation, or return the one compiled before.
+) -> ModelSources:
+    """Generate the gateware and return all that ``build_model`` compiles, which explains the rest.
 
-    top: the top module; without it the name of the only (or last) ``rtl``.
-    extra_sources: SystemVerilog, C++ (DPI functions) and the headers both include. The files land
-    in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
-    exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
-    waves: able to record FST waves (slower; needs zlib and lz4 headers).
-    fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
-    less speed.
-
-    Raises BuildError with the end of the log, ToolError when a system tool is missing.
+    Raises BuildError when the gateware does not elaborate.
     """
     rtls = [rtl] if isinstance(rtl, Rtl) else list(rtl)
     extra_sources = [*extra_sources, *([models.MEMORIES] if reach.memories else [])]
     names = [piece.name for piece in rtls]
     if len(set(names)) != len(names):
         raise ValueError(f"Gateware names must differ, not {names!r}")
-    env.require_compiler()
-    if waves:
-        env.require_waves()
     files: dict[str, Path] = {}
     for piece in rtls:
         generated, *written = _sources_logged(piece)
@@ -178,19 +202,42 @@ def build_model(
         optimise="-O2" if fast else "-O1",
         cxx=any(Path(name).suffix in _CXX for name in files),
     )
-    control = _control(top, [f"{name}.sv" for name in names], reach=reach)
-    contents = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
-    key = digest(repr(options), runner.fingerprint(), control, *contents)
-    folder = build_root() / "models" / f"{top}-{key}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # The second lock is for the folder to compile in, which other checkouts may share.
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / top).exists():
-            with FileLock(env.work_root() / f"{key}.lock"):
-                _compile(folder, key, files, control, options)
-        if reach.readable and not (folder / PROBES).exists():
-            save((probe for found in reach.readable.values() for probe in found), folder / PROBES)
-    return BuiltModel(top=top, folder=folder, waves=waves)
+    return ModelSources(
+        files={name: path.read_bytes() for name, path in files.items()},
+        control=_control(top, [f"{name}.sv" for name in names], reach=reach),
+        options=options,
+        readable=tuple(probe for found in reach.readable.values() for probe in found),
+    )
+
+
+def build_model(rtl: Rtl | Sequence[Rtl], **details: Any) -> BuiltModel:
+    """Compile gateware and models into one simulation, or return the one compiled before.
+
+    ``details`` are those of ``model_sources``:
+    top: the top module; without it the name of the only (or last) ``rtl``.
+    extra_sources: SystemVerilog, C++ (DPI functions) and the headers both include. The files land
+    in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
+    exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
+    waves: able to record FST waves (slower; needs zlib and lz4 headers).
+    fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
+    less speed.
+
+    Raises BuildError with the end of the log, ToolError when a system tool is missing.
+    """
+    env.require_compiler()
+    if details.get("waves"):
+        env.require_waves()
+    return model_sources(rtl, **details).build()
+
+
+def attempt(model: BuiltModel, call: Call, folder: Path) -> Attempt:
+    """Run cocotb tests on ``model`` in ``folder``; returns how they ended, well or not."""
+    call = replace(call, extra_env={**call.extra_env, MODEL: str(model.folder)})
+    problem = simulate(model.folder, model.top, call, folder)
+    cases = read_cases(folder / "results.xml")
+    if not problem and not cases:
+        problem = "no test was found"
+    return Attempt(problem, cases)
 
 
 def run(
@@ -223,20 +270,16 @@ def run(
     call = Call(
         test_module=test_module,
         testcase=case,
-        extra_env={**(extra_env or {}), MODEL: str(model.folder)},
+        extra_env=extra_env or {},
         waves=waves,
         seed=seed,
         timeout_s=timeout_s,
     )
     with _own_folder(f"{label}-{model.top}-{case or 'all'}") as folder:
-        problem = simulate(model.folder, model.top, call, folder)
-        cases = read_cases(folder / "results.xml")
-        failed = [one for one in cases if not one.passed]
-        if not problem and not cases:
-            problem = "no test was found"
-        if problem or failed:
-            raise AssertionError(_report(problem, cases, folder, seed, label))
-        return Results(cases, folder, seed, folder / "dump.fst" if waves else None)
+        tried = attempt(model, call, folder)
+        if not tried.passed:
+            raise AssertionError(_report(tried.problem, tried.cases, folder, seed, label))
+        return Results(tried.cases, folder, seed, folder / "dump.fst" if waves else None)
 
 
 def bench(
@@ -313,34 +356,33 @@ def _control(
     return "\n".join([*lines, ""])
 
 
-def _compile(
-    folder: Path, key: str, files: Mapping[str, Path], control: str, options: runner.Options
-) -> None:
+def _compile(folder: Path, key: str, sources: ModelSources) -> None:
     """Compile in a plain-named folder; keep the executable, the log and nothing else."""
-    log.info("Compiling model %s (%s)", options.top, folder.name)
+    top = sources.options.top
+    log.info("Compiling model %s (%s)", top, folder.name)
     started = time.monotonic()
     work = env.work_root() / key
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    for name, path in files.items():
-        shutil.copyfile(path, work / name)
-    (work / "control.vlt").write_text(control)
-    inputs = [work / name for name in files if Path(name).suffix not in _HEADERS]
+    for name, contents in sources.files.items():
+        (work / name).write_bytes(contents)
+    (work / "control.vlt").write_text(sources.control)
+    inputs = [work / name for name in sources.files if Path(name).suffix not in _HEADERS]
     inputs.insert(0, work / "control.vlt")
     try:
-        executable = runner.compile_model(work, inputs, options, build_root() / "runtime")
+        executable = runner.compile_model(work, inputs, sources.options, build_root() / "runtime")
     except RuntimeError as error:
         text = (work / "build.log").read_text(errors="replace")
-        raise BuildError(f"Building {options.top} failed ({error}):\n{_relevant(text)}") from None
+        raise BuildError(f"Building {top} failed ({error}):\n{_relevant(text)}") from None
     done = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
-    shutil.copy2(executable, done / options.top)
+    shutil.copy2(executable, done / top)
     shutil.copy2(work / "build.log", done)
     shutil.rmtree(folder, ignore_errors=True)
     done.rename(folder)
     shutil.rmtree(work, ignore_errors=True)
-    log.info("Model %s compiled in %.1f s", options.top, time.monotonic() - started)
+    log.info("Model %s compiled in %.1f s", top, time.monotonic() - started)
 
 
 def _relevant(text: str) -> str:
@@ -374,34 +416,6 @@ def _own_folder(label: str) -> Iterator[Path]:
             return
         finally:
             lock.release()
-
-
-def read_cases(results: Path) -> tuple[CaseResult, ...]:
-    """Read cocotb's result file; empty when the simulation ended without one."""
-    if not results.exists():
-        return ()
-    cases = []
-    for case in ElementTree.parse(results).getroot().iter("testcase"):
-        if case.find("skipped") is not None:
-            continue
-        trouble = [found for tag in ("failure", "error") for found in case.findall(tag)]
-        message = "; ".join(
-            " ".join(
-                filter(None, (one.get("error_type"), one.get("error_msg"), one.get("message")))
-            )
-            for one in trouble
-        )
-        properties = {one.get("name"): one.get("value") for one in case.iter("property")}
-        cases.append(
-            CaseResult(
-                name=case.get("name", "?"),
-                passed=not trouble,
-                sim_ns=float(properties.get("sim_time_duration") or 0),
-                wall_s=float(case.get("time") or 0),
-                message=message,
-            )
-        )
-    return tuple(cases)
 
 
 def _report(problem: str, cases: Sequence[CaseResult], folder: Path, seed: int, label: str) -> str:

@@ -136,6 +136,7 @@ _COMMANDS = (
     ("replay", "sim.tools.replay.command", "Put a card in the place of a machine of a capture."),
     ("perf", "sim.tools.perf.command", "Measure bandwidth, message rate and latency."),
     ("figures", "sim.tools.perf.table", "Measure the recorded figures again and compare."),
+    ("campaign", "sim.tools.campaign.command", "Play thousands of random scenarios, on a cluster."),
     ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
     ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
     ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
@@ -108,6 +109,29 @@ def write_json(target: Path | None, data: Any) -> None:
         click.echo(text)
     else:
         target.write_text(text + "\n")
+
+
+@contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of ``total`` things are done: a bar on a terminal, plain lines elsewhere.
+
+    Yields a function that takes how many more are done, and how many of these failed.
+    """
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    done = failed = said = 0
+    with Progress(*columns, console=err, disable=not err.is_terminal) as shown:
+        task = shown.add_task(title, total=total)
+
+        def step(more: int, bad: int) -> None:
+            nonlocal done, failed, said
+            done, failed = done + more, failed + bad
+            text = f"{title}, {failed} failed" if failed else title
+            shown.update(task, advance=more, description=text)
+            if not err.is_terminal and (20 * done // total > said or bad):
+                said = 20 * done // total
+                err.print(f"{text}: {done} of {total}", markup=False, highlight=False)
+
+        yield step
 
 
 class _Progress(logging.Handler):

@@ -11,6 +11,8 @@ from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, Wc
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
+from sim.bench.broken_rings import KINDS as BROKEN
+from sim.bench.broken_rings import break_ring
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.virtqueue import RingPolicy
@@ -574,41 +576,17 @@ async def restart_at_every_packet(dut):
         assert again == first[at:], f"from packet {at}"
 
 
-def garbage(ring, memory, rng):
-    """Ways to break a split ring: name -> function that writes into guest memory."""
-    octets, base = memory.bytes, memory.base
-
-    def put(addr, value, size):
-        octets[addr - base : addr - base + size] = list(value.to_bytes(size, "little"))
-
-    entry = ring.avail + 4 + 2 * ((ring.next_avail - 1) % ring.size)
-    head = int(octets[entry - base])
-    desc = ring.desc + 16 * head
-    return {
-        "avail index": lambda: put(ring.avail + 2, ring.next_avail + 3 * ring.size & 0xFFFF, 2),
-        "head": lambda: put(entry, ring.size + rng.randrange(1000), 2),
-        "loop": lambda: (put(desc + 12, 1, 2), put(desc + 14, head, 2)),
-        "length 0": lambda: put(desc + 8, 0, 4),
-        "4 GiB chain": lambda: put(desc + 8, 0xFFFFFFFF, 4),
-        "next": lambda: (put(desc + 12, 1, 2), put(desc + 14, 0xFFF0, 2)),
-        "writable": lambda: put(desc + 12, 2, 2),
-        "bad indirect": lambda: put(desc + 12, 5, 2),
-        "address": lambda: put(desc, 1 << 50, 8),
-    }
-
-
 @cocotb.test()
 async def broken_rings(dut):
     """Garbage in a ring: DEVICE_NEEDS_RESET, or the WQE ends in error; the other QP goes on."""
     rng = random.Random(6)
     p = await Pair.up(dut)
-    names = list(garbage(p.qps[0].sq.ring, p.nodes[0].host.memory, rng))
-    for name in names:
+    for name in BROKEN:
         other = await connect(p.nodes, p.pds, p.cqs)
         ring, memory = p.qps[0].sq.ring, p.nodes[0].host.memory
         await p.qps[0].sq.post(p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 9)]).pack(None))
         ring.publish()
-        garbage(ring, memory, rng)[name]()
+        break_ring(name, ring, memory, rng)
         await p.nodes[0].context.device.notify(ring)
         failed = []
         for _ in range(300):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from sim.rtl.build import (
     bench,
     build_model,
     lint,
+    model_sources,
     run,
     sources,
     verilog,
@@ -43,6 +46,19 @@ def test_second_time_is_cached() -> None:
     started = time.monotonic()
     assert build_model(ECHO) == first
     assert time.monotonic() - started < 1
+
+
+def test_sources_are_all_that_another_machine_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = pickle.dumps(model_sources(ECHO))
+    monkeypatch.setenv("ROCINANTE_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setattr(env, "REPO", tmp_path)  # no gateware there
+    received = pickle.loads(sent)
+    assert received.key == pickle.loads(sent).key
+    assert received.key != replace(received, control=received.control + "\n").key
+    assert run(received.build(), test_module=MODULE).cases[0].passed
+    assert [path.name for path in tmp_path.glob("build/models/*/echo")] == ["echo"]
 
 
 def test_seed_repeats_a_run() -> None:

@@ -1,0 +1,1 @@
+"""Random scenarios between two cards: what happens (plan, draw), and what must become of it."""

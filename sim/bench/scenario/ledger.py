@@ -1,0 +1,262 @@
+"""What was posted at one end of a connection, what has come back, and whether that may be.
+
+The rules (docs/campaign.md): each signalled request completes once and in order; what is not
+signalled completes with the next; a failure needs a reason; behind it everything is flushed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from hdl.abi.enums import SendFlags, WcFlags, WcStatus
+from sim.bench.scenario.plan import Attributes, Message, Wrong
+from sim.guest.driver.platform import Octets
+from sim.guest.verbs import MR, SGE, WC
+
+__all__ = ["LOCAL", "Book", "Place", "Receive", "Sent", "State", "immediate"]
+
+#: What the sender's own card refuses.
+LOCAL = (Wrong.LKEY, Wrong.OPCODE)
+#: How a request that is wrong ends at its sender, unless something else ends it before.
+_ENDS = {
+    Wrong.LKEY: (WcStatus.LOC_PROT_ERR,),
+    Wrong.OPCODE: (WcStatus.LOC_QP_OP_ERR,),
+    Wrong.RKEY: (WcStatus.REM_ACCESS_ERR,),
+    Wrong.RANGE: (WcStatus.REM_ACCESS_ERR,),
+    Wrong.SHORT: (WcStatus.REM_OP_ERR, WcStatus.REM_INV_REQ_ERR),
+}
+
+
+class State(Enum):
+    """What may be at a message's place."""
+
+    EMPTY = "what was there before: nobody may write"
+    OPEN = "that, or the message, or a part of it"
+    ANYTHING = "whatever strangers wrote"
+
+
+@dataclass(eq=False)
+class Place:
+    """Bytes of a region: the SGEs, and what they hold before (``empty``) and behind a message."""
+
+    region: MR
+    pieces: tuple[tuple[int, int], ...]  # offset, length
+    empty: Octets
+    full: Octets
+    state: State = State.EMPTY
+
+    def sges(self) -> list[SGE]:
+        """The SGEs of it."""
+        return [self.region.sge(at, length) for at, length in self.pieces]
+
+    def read(self) -> Octets:
+        """What is there now."""
+        parts = [self.region.read(length, at) for at, length in self.pieces]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+    def arrived(self, what: object) -> None:
+        """The message is here whole; from now on these bytes are the application's."""
+        assert np.array_equal(self.read(), self.full), f"wrong data: {what}"
+        at = 0
+        for offset, length in self.pieces:
+            self.region.write(self.empty[at : at + length], offset)
+            at += length
+        self.state = State.EMPTY
+
+    def freeze(self) -> None:
+        """Whoever may write here has gone: what is here now stays."""
+        if self.state == State.OPEN:
+            self.settled("a connection that has gone")
+            self.empty = self.read()
+            self.state = State.EMPTY
+
+    def settled(self, what: object) -> None:
+        """Fail if here is what cannot be here."""
+        if self.state == State.ANYTHING:
+            return
+        found = self.read()
+        good = found == self.empty
+        if self.state == State.OPEN:
+            good |= found == self.full
+        assert good.all(), f"{what}: {int((~good).sum())} bytes are neither old nor new data"
+
+
+@dataclass(eq=False)
+class Sent:
+    """A posted request. ``sink``: where its data goes, on either side; ``at``: when it was posted,
+    ns. ``status``: how it has ended."""
+
+    wr_id: int
+    message: Message
+    sink: Place
+    at: int = 0
+    status: WcStatus | None = None
+    receive: Receive | None = None
+    seen: bool = False  # its data, or somebody waits to see it
+
+    def __str__(self) -> str:
+        return f"request {self.wr_id} ({self.message})"
+
+
+@dataclass(eq=False)
+class Receive:
+    """A receive for a request of the peer. ``at``: when it was posted, ns; None: not yet."""
+
+    wr_id: int
+    sent: Sent
+    at: int | None = None
+    status: WcStatus | None = None
+
+    def __str__(self) -> str:
+        return f"receive {self.wr_id} for {self.sent}"
+
+
+@dataclass(eq=False)
+class Book:
+    """One end of a connection. ``where`` names it in failures.
+
+    ``reasons``: why it may fail -> the status that its first failing request then has.
+    ``quiet``: on this network no answer is missed. ``dubious``: strangers play with it, so
+    anything may fail and nothing need arrive.
+    """
+
+    where: str
+    attributes: Attributes
+    dubious: bool = False
+    quiet: bool = False
+    reasons: dict[str, WcStatus] = field(default_factory=dict)
+    sends: list[Sent] = field(default_factory=list)
+    receives: list[Receive] = field(default_factory=list)
+    failed: WcStatus | None = None
+    closed: bool = False
+    _sent: int = 0  # requests that have ended
+    _received: int = 0
+
+    @property
+    def outstanding(self) -> list[Sent]:
+        """Requests that have not ended."""
+        return [one for one in self.sends if one.status is None]
+
+    def completed(self, sent: Sent, wc: WC, now: int) -> None:
+        """A request of this end has completed."""
+        what = f"{self.where}: {sent}"
+        assert not self.closed, f"{what} completes after its QP was dropped: {wc.status.name}"
+        assert sent.status is None, f"{what} completes twice: {wc.status.name}"
+        index = self.sends.index(sent)
+        passed = self.sends[self._sent : index]
+        for one in passed:
+            signalled = one.message.flags & SendFlags.SIGNALED
+            assert not signalled and self.failed is None, f"{self.where}: {one} has no completion"
+            self._succeeded(one)
+        if wc.status == WcStatus.SUCCESS:
+            assert self.failed is None, f"{what} succeeds behind a failure ({self.failed!r})"
+            assert sent.message.flags & SendFlags.SIGNALED, f"{what} was not signalled"
+            self._succeeded(sent)
+        elif self.failed is None:
+            self._explained(sent, wc.status, now)
+            self.failed = sent.status = wc.status
+        else:
+            own = sent.message.wrong in LOCAL and wc.status in _ENDS[sent.message.wrong]
+            flushed = wc.status == WcStatus.WR_FLUSH_ERR
+            assert flushed or own, f"{what} behind a failure: {wc.status.name}"
+            sent.status = wc.status
+        self._sent = index + 1
+
+    def _succeeded(self, sent: Sent) -> None:
+        wrong = sent.message.wrong
+        assert wrong == Wrong.NOTHING, f"{self.where}: {sent} succeeds"
+        sent.status = WcStatus.SUCCESS
+
+    def _explained(self, sent: Sent, status: WcStatus, now: int) -> None:
+        """Fail unless there is a reason for the first request that does not succeed."""
+        if self.dubious:
+            return
+        said = f"{self.where}: {sent} fails with {status.name}"
+        if status == WcStatus.RNR_RETRY_EXC_ERR:
+            self._not_ready(sent, said, now)
+            return
+        wrong = sent.message.wrong
+        allowed = list(self.reasons.values())
+        if wrong != Wrong.NOTHING:
+            allowed += _ENDS[wrong]
+        assert status in allowed, f"{said}; there are reasons for {[one.name for one in allowed]}"
+        if status == WcStatus.RETRY_EXC_ERR and not {"network", "peer"} & self.reasons.keys():
+            raise AssertionError(f"{said} on a good network")
+
+    def _not_ready(self, sent: Sent, said: str, now: int) -> None:
+        """Each RNR NAK but the last was followed by a pause, and all came before the receive."""
+        a, receive = self.attributes, sent.receive
+        assert receive is not None, f"{said}, but it takes no receive"
+        assert a.rnr_retry < 7, f"{said}, though it waits as often as the peer asks"
+        until = now if receive.at is None else receive.at
+        least = a.rnr_retry * a.rnr_ns
+        waited = until - sent.at
+        assert waited >= least, (
+            f"{said}: its receive came after {waited} ns, {a.rnr_retry} pauses take {least} ns"
+        )
+
+    def received(self, receive: Receive, wc: WC) -> None:
+        """A receive of this end has completed."""
+        what = f"{self.where}: {receive}"
+        assert not self.closed, f"{what} completes after its QP was dropped: {wc.status.name}"
+        assert receive.status is None, f"{what} completes twice"
+        assert self.receives.index(receive) == self._received, f"{what} is out of order"
+        self._received += 1
+        receive.status = wc.status
+        message = receive.sent.message
+        if wc.status != WcStatus.SUCCESS:
+            short = message.wrong == Wrong.SHORT and wc.status == WcStatus.LOC_LEN_ERR
+            flushed = wc.status == WcStatus.WR_FLUSH_ERR and (
+                self.reasons.keys() - {"network", "peer"} or self.failed is not None
+            )
+            assert short or flushed or self.dubious, f"{what} fails with {wc.status.name}"
+            return
+        if self.dubious:
+            return
+        assert message.wrong == Wrong.NOTHING, f"{what} succeeds"
+        assert wc.byte_len == message.length, f"{what} has {wc.byte_len} bytes"
+        marked = bool(wc.wc_flags & WcFlags.WITH_IMM)
+        assert marked == message.marked, f"{what}: immediate {marked}"
+        if marked:
+            assert wc.imm_data == immediate(receive.sent.wr_id), f"{what}: {wc.imm_data:#x}"
+        receive.sent.sink.arrived(what)
+
+    def settled(self) -> None:
+        """Nothing moves any more, and nothing was dropped: everything has ended."""
+        for one in self.sends:
+            assert one.status is not None, f"{self.where}: {one} has no completion"
+            if one.status == WcStatus.SUCCESS and one.receive and not self.dubious:
+                got = one.receive.status
+                assert got == WcStatus.SUCCESS, (
+                    f"{self.where}: {one} succeeded, its receive {got!r}"
+                )
+
+    def counted(self, counters: dict[str, int], lasted_ns: int) -> None:
+        """Nothing moves any more: what the card has counted for this end in that time."""
+        if self.dubious:
+            return
+        a, failed = self.attributes, self.failed
+        for name, status in (
+            ("req_transport_retries_exceeded", WcStatus.RETRY_EXC_ERR),
+            ("req_rnr_retries_exceeded", WcStatus.RNR_RETRY_EXC_ERR),
+        ):
+            assert counters[name] == (failed == status), f"{self.where}: {name} {counters[name]}"
+        times, naks = counters["local_ack_timeout_err"], counters["rnr_nak"]
+        said = f"{self.where}: {times} time-outs of {a.timeout_ns} ns in {lasted_ns} ns"
+        assert times * a.timeout_ns <= lasted_ns, said
+        if self.quiet and not self.reasons and failed is None:
+            assert times == 0, f"{said} on a good network"
+        if failed == WcStatus.RETRY_EXC_ERR and not (
+            counters["packet_seq_err"] or counters["implied_nak_seq_err"]
+        ):
+            assert times > a.retry_cnt, f"{said}, retries {a.retry_cnt}"
+        if failed == WcStatus.RNR_RETRY_EXC_ERR:
+            assert naks > a.rnr_retry, f"{self.where}: {naks} RNR NAKs, retries {a.rnr_retry}"
+
+
+def immediate(wr_id: int) -> int:
+    """Return the immediate of a request."""
+    return (wr_id * 0x9E3779B1) & 0xFFFFFFFF

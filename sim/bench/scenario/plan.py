@@ -1,0 +1,261 @@
+"""What a scenario is: queue pairs, their messages, the network, and what goes wrong on purpose.
+
+Plain data, made by ``sim.bench.scenario.draw`` from a name and a seed, played inside a simulation
+by ``sim.bench.scenario.play``. Times are in ns of simulated time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from hdl.abi.enums import Mtu, SendFlags, WrOpcode
+from sim.models.impairments import Impairments
+
+__all__ = [
+    "DONE",
+    "RNR_NS",
+    "SENDS",
+    "TAKERS",
+    "Attributes",
+    "Batch",
+    "Ending",
+    "Guest",
+    "Life",
+    "Message",
+    "Scenario",
+    "Stranger",
+    "Way",
+    "Wrong",
+    "delay_ns",
+    "loses",
+]
+
+SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)
+#: Operations that take a receive WQE.
+TAKERS = (*SENDS, WrOpcode.RDMA_WRITE_WITH_IMM)
+#: Code of an RNR timer -> ns (IBTA vol 1, table 46), as far as scenarios use them.
+RNR_NS = {1: 10_000, 2: 20_000, 3: 30_000, 4: 40_000, 5: 60_000, 6: 80_000}
+
+
+class Wrong(Enum):
+    """What is wrong with a request."""
+
+    NOTHING = ""
+    LKEY = "bad lkey"
+    RKEY = "bad rkey"
+    RANGE = "beyond the region"
+    OPCODE = "no such opcode"
+    SHORT = "receive too short"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One send request. ``pieces``: lengths of its SGEs; ``landing``: those of the peer's receive.
+
+    Only the last message of a ``Way`` must be signalled.
+    """
+
+    opcode: WrOpcode
+    length: int
+    pieces: tuple[int, ...]
+    landing: tuple[int, ...] = ()
+    flags: SendFlags = SendFlags.SIGNALED
+    wrong: Wrong = Wrong.NOTHING
+
+    @property
+    def taker(self) -> bool:
+        """Whether it takes a receive of the peer."""
+        return self.opcode in TAKERS
+
+    @property
+    def marked(self) -> bool:
+        """Whether it carries an immediate."""
+        return self.opcode.name.endswith("WITH_IMM")
+
+    def __str__(self) -> str:
+        words = [self.opcode.name, str(self.length)]
+        words += [f"in {len(self.pieces)}"] if len(self.pieces) > 1 else []
+        words += [flag.name or "" for flag in SendFlags if flag & self.flags]
+        words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
+        return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Messages that are posted with one doorbell, ``pause`` after the batch before."""
+
+    pause: int
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Way:
+    """What one end of a connection sends. ``late``: when the peer posts the receives; 0: before."""
+
+    batches: tuple[Batch, ...]
+    late: int = 0
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, in order."""
+        return tuple(message for batch in self.batches for message in batch.messages)
+
+
+class Ending(Enum):
+    """How a connection ends."""
+
+    FINISH = "all is done, and both ends stay"
+    LEAVE = "all is done, then both ends are destroyed"
+    RESET = "both ends go to RESET and are connected again"
+    DESTROY = "both ends are destroyed in mid-run"
+    ERROR = "one end goes to ERR"
+    GONE = "one end is destroyed: the other's peer is dead"
+
+
+#: Endings that come when nothing is left to do.
+DONE = (Ending.FINISH, Ending.LEAVE)
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Attributes of both ends, in the units of ``sim.bench.system.QpOptions``."""
+
+    mtu: Mtu
+    psns: tuple[int, int]
+    timeout: int
+    retry_cnt: int
+    rnr_retry: int
+    min_rnr_timer: int
+    max_rd_atomic: int
+
+    @property
+    def timeout_ns(self) -> int:
+        """Time after which a missing answer makes an end go back (nominal)."""
+        return 4096 << self.timeout
+
+    @property
+    def rnr_ns(self) -> int:
+        """How long an end pauses for a peer that is not ready."""
+        return RNR_NS[self.min_rnr_timer]
+
+    def __str__(self) -> str:
+        return (
+            f"MTU {self.mtu.octets}, PSNs {self.psns[0]:#x} {self.psns[1]:#x}, time-out "
+            f"{self.timeout}, retries {self.retry_cnt}, RNR retries {self.rnr_retry}, RNR timer "
+            f"{self.min_rnr_timer}, READs {self.max_rd_atomic}"
+        )
+
+
+@dataclass(frozen=True)
+class Life:
+    """One connection, from RTS to its ``ending``, which comes ``at`` after that by ``side``."""
+
+    attributes: Attributes
+    ways: tuple[Way, Way]
+    ending: Ending = Ending.FINISH
+    at: int = 0
+    side: int = 0
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A hostile frame of a ``kind`` of ``sim.bench.scenario.strangers``, to ``side`` ``at`` a time.
+
+    It looks as if it were for queue pair ``pair``. ``seed``: of its contents.
+    """
+
+    at: int
+    side: int
+    kind: str
+    pair: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A guest of ``side`` that breaks a ring of a QP of its own: ``kind`` of
+    ``sim.bench.broken_rings``, ``at`` a time.
+    """
+
+    at: int
+    side: int
+    kind: str
+    receive: bool
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that happens. ``networks``: what becomes of what each side sends; ``pairs``: the lives of
+    each queue pair, one after the other.
+    """
+
+    name: str
+    kind: str
+    seed: int
+    networks: tuple[Impairments, Impairments]
+    pairs: tuple[tuple[Life, ...], ...]
+    strangers: tuple[Stranger, ...] = ()
+    guest: Guest | None = None
+    #: A pair that strangers may break: all that is asked of it is that it does no harm.
+    victim: int | None = None
+
+    @property
+    def lives(self) -> Iterator[Life]:
+        """Of all pairs."""
+        return (life for pair in self.pairs for life in pair)
+
+    def text(self) -> str:
+        """Return the scenario for a reader."""
+        lines = [f"{self.name} {self.seed} ({self.kind})"]
+        for side, network in enumerate(self.networks):
+            lines.append(f"network from {'ab'[side]}: {_network(network)}")
+        for number, lives in enumerate(self.pairs):
+            for life in lives:
+                lines.append(f"pair {number}: {life.attributes}")
+                for side, way in enumerate(life.ways):
+                    late = f", receives after {way.late} ns" if way.late else ""
+                    lines.append(f"  from {'ab'[side]}{late}:")
+                    lines += [
+                        f"    +{batch.pause} ns: {'; '.join(map(str, batch.messages))}"
+                        for batch in way.batches
+                    ]
+                where = "" if life.ending in DONE else f" ({'ab'[life.side]}, {life.at} ns)"
+                lines.append(f"  end: {life.ending.value}{where}")
+        lines += [
+            f"stranger at {one.at} ns to {'ab'[one.side]}, pair {one.pair}: {one.kind}"
+            for one in self.strangers
+        ]
+        if self.guest:
+            ring = "receive" if self.guest.receive else "send"
+            lines.append(
+                f"guest {'ab'[self.guest.side]} at {self.guest.at} ns: {self.guest.kind} ({ring})"
+            )
+        return "\n".join(lines)
+
+
+def _network(network: Impairments) -> str:
+    plain = Impairments()
+    names = [name for name in vars(network) if getattr(network, name) != getattr(plain, name)]
+    return (
+        ", ".join(f"{name}={getattr(network, name)}" for name in names if name != "seed") or "good"
+    )
+
+
+def loses(network: Impairments) -> bool:
+    """Tell whether packets may be lost, or arrive so that the receiver takes one for lost."""
+    return bool(
+        network.loss
+        or network.every
+        or network.drop
+        or network.corrupt
+        or network.reorder
+        or network.queue
+    )
+
+
+def delay_ns(network: Impairments) -> int:
+    """Return the longest time from a frame's last bit until it has arrived."""
+    queued = network.queue * 8 / network.gbps if network.gbps else 0
+    return round(1000 * (2 + network.delay_us + network.jitter_us + network.reorder) + queued)

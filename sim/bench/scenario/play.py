@@ -1,0 +1,226 @@
+"""Plays a scenario on two cards and fails with what should not have happened."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import cocotb
+from cocotb.task import Task
+from cocotb.triggers import Timer
+
+from hdl.abi.enums import Mtu, SendFlags, WrOpcode
+from hdl.config import NicConfig
+from sim.bench.broken_rings import break_ring
+from sim.bench.scenario import strangers
+from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.scenario.life import Connection
+from sim.bench.scenario.plan import Attributes, Batch, Guest, Life, Message, Scenario, Stranger, Way
+from sim.bench.scenario.side import GAP, Side
+from sim.bench.system import VISIBLE_NS, System, connect
+from sim.guest.verbs import RecvWR, SendWR
+from sim.models.impairments import Impairments
+
+__all__ = ["CONFIG", "play"]
+
+#: The card of all scenarios: at this width it simulates soonest.
+CONFIG = NicConfig(width=64)
+#: Of one scenario: 12 ms, some times what the longest one takes.
+DEADLINE_CYCLES = 3_000_000
+#: A firmware that looks seldom lets an idle simulation skip more.
+FIRMWARE_POLL_NS = 2000
+#: Bytes of each sink that hostile WRITEs aim at.
+SCRATCH = 4096
+#: How long a card may take to stop a broken ring, ns.
+BROKEN_NS = 100_000
+
+
+async def play(dut: Any, scenario: Scenario) -> None:
+    """Play it; raises AssertionError for the first thing that is wrong."""
+    system = await System.start(dut, CONFIG, deadline_cycles=DEADLINE_CYCLES)
+    for node in system.nodes:
+        node.firmware_poll_ns = FIRMWARE_POLL_NS
+    await _Play(system, scenario).run()
+
+
+class _Play:
+    def __init__(self, system: System, scenario: Scenario):
+        self.system, self.scenario = system, scenario
+        self.rng = random.Random(scenario.seed)
+        self.wires = system.testbench.wires
+        self.sides = [Side(node, self.rng) for node in system.nodes]
+        for side in self.sides:
+            side.on_completion = self._completed
+        self.connections: list[Connection | None] = [None] * len(scenario.pairs)
+        self.injected = [0, 0]
+        self._of: dict[Book, Connection] = {}
+
+    async def run(self) -> None:
+        """All of it."""
+        for side in self.sides:
+            await self._up(side)
+        before = [await side.node.counters() for side in self.sides]
+        for wire, network in zip(self.wires, self.scenario.networks, strict=True):
+            wire.impair(network)
+        watchers = [cocotb.start_soon(side.watch()) for side in self.sides]
+        work: list[Coroutine[Any, Any, Any]] = [
+            self._pair(number, lives) for number, lives in enumerate(self.scenario.pairs)
+        ]
+        work.append(self._strangers())
+        guest = self.scenario.guest
+        if guest:
+            work.append(self._guest(guest))
+        for task in [cocotb.start_soon(one) for one in work]:
+            await task
+        settle = sum(connection.settle_ns for connection in self.connections if connection)
+        await Timer(settle + 10_000, "ns")
+        for side in self.sides:
+            side.settled()
+        await self._accounts(before)
+        for wire in self.wires:
+            wire.impair()
+        if guest:
+            await self._again(watchers)
+        await self._connection(len(self.scenario.pairs), _fresh(), None)
+        await Timer(VISIBLE_NS, "ns")
+        for watcher in watchers:
+            watcher.cancel()
+        for side in self.sides:
+            side.settled()
+
+    async def _up(self, side: Side) -> None:
+        ways = [way for life in self.scenario.lives for way in life.ways]
+        messages = [message for way in (*ways, *_fresh().ways) for message in way.messages]
+        room = sum(m.length + GAP * (len(m.pieces) + len(m.landing) + 1) for m in messages)
+        await side.up(SCRATCH + GAP + room)
+        side.scratch = side.take((SCRATCH,), sink=True)
+
+    # Pairs --------------------------------------------------------------------------------------
+
+    async def _pair(self, number: int, lives: tuple[Life, ...]) -> None:
+        qps = None
+        for life in lives:
+            qps = await self._connection(number, life, qps)
+
+    async def _connection(self, number: int, life: Life, qps: Any) -> Any:
+        dubious = number == self.scenario.victim
+        fresh = number == len(self.scenario.pairs)
+        networks = (Impairments(), Impairments()) if fresh else self.scenario.networks
+        connection = Connection(self.sides, networks, life, number, dubious=dubious)
+        if not fresh:
+            self.connections[number] = connection
+        self._of |= dict.fromkeys(connection.books, connection)
+        return await connection.run(qps)
+
+    def _completed(self, book: Book, what: Sent | Receive) -> None:
+        self._of[book].completed(book, what)
+
+    # Bad peers ----------------------------------------------------------------------------------
+
+    async def _strangers(self) -> None:
+        if self.scenario.victim is not None:
+            for side in self.sides:
+                anything = Place(side.sink, side.scratch, side.before, side.before, State.ANYTHING)
+                side.places.append(anything)
+        now = 0
+        for one in self.scenario.strangers:
+            await Timer(max(1, one.at - now), "ns")
+            now = max(now + 1, one.at)
+            target = self._target(one)
+            if target is not None:
+                self.wires[one.side].inject(strangers.frame(one.kind, target, one.seed))
+                self.injected[one.side] += 1
+
+    def _target(self, one: Stranger) -> strangers.Target | None:
+        """The end of a connection that a stranger sends to, if it is up."""
+        connection = self.connections[one.pair]
+        if connection is None or not connection.up:
+            return None
+        here, there = self.sides[one.side], self.sides[1 - one.side]
+        psns = connection.life.attributes.psns
+        return strangers.Target(
+            qpn=connection.qps[one.side].qp_num,
+            expects=psns[1 - one.side],
+            sent=psns[one.side],
+            mtu=connection.life.attributes.mtu.octets,
+            rkey=here.sink.rkey,
+            va=here.sink.iova + here.scratch[0][0],
+            route={
+                "src_gid": there.node.context.query_gid(1, 0),
+                "dst_gid": here.node.context.query_gid(1, 0),
+                "src_mac": there.node.mac,
+                "dst_mac": here.node.mac,
+            },
+        )
+
+    # Bad guests ---------------------------------------------------------------------------------
+
+    async def _guest(self, guest: Guest) -> None:
+        """A QP of its own, of which one ring is broken."""
+        nodes = [side.node for side in self.sides]
+        qps = await connect(nodes, [s.pd for s in self.sides], [s.cq for s in self.sides])
+        side, qp = self.sides[guest.side], qps[guest.side]
+        side.ignored.add(qp.qp_num)
+        while not all(one and one.up for one in self.connections):
+            await Timer(1000, "ns")  # a device that needs a reset connects nobody
+        await Timer(guest.at, "ns")
+        sge = [side.source.sge(0, 9)]
+        queue = qp.rq if guest.receive else qp.sq
+        wr = RecvWR(1 << 40, sge).pack() if guest.receive else SendWR(1 << 40, 2, sge).pack(None)
+        await queue.post(wr)
+        queue.ring.publish()
+        break_ring(guest.kind, queue.ring, side.node.host.memory, self.rng)
+        await side.node.context.device.notify(queue.ring)
+        await Timer(BROKEN_NS, "ns")
+
+    async def _again(self, watchers: list[Task[None]]) -> None:
+        """Both drivers reset their devices and begin anew."""
+        for watcher in watchers:
+            watcher.cancel()
+        for side in self.sides:
+            await side.node.context.close()
+            side.node.stop_firmware()
+            side.node.host.faults.clear()
+        for side in self.sides:
+            await side.node.start()
+            await self._up(side)
+        watchers[:] = [cocotb.start_soon(side.watch()) for side in self.sides]
+
+    # Frames -------------------------------------------------------------------------------------
+
+    async def _accounts(self, before: list[dict[str, int]]) -> None:
+        """What one card has sent, the other has counted or the network has lost."""
+        for number, side in enumerate(self.sides):
+            here = self.wires[1 - number]
+            after = await side.node.counters()
+            since = {name: value - before[number][name] for name, value in after.items()}
+            drops = {n: count for n, count in since.items() if n.startswith("rx_drops") and count}
+            lost = here.outward
+            came = here.stats.tx_frames - lost.gone + lost.duplicated + self.injected[number]
+            counted = since["rx_packets"] + sum(drops.values())
+            assert counted == came, f"{side.node.name}: {came} frames came, {counted} counted"
+            bad = lost.corrupted + (lost.duplicated if lost.corrupted else 0)
+            bad += self.injected[number]
+            assert sum(drops.values()) <= bad, f"{side.node.name}: drops {drops} of {bad} bad ones"
+            if not self.scenario.guest:
+                assert not side.node.host.faults, side.node.host.faults
+
+
+def _fresh() -> Life:
+    """A connection on a good network on which each operation works, both ways."""
+    messages = tuple(
+        Message(opcode, 700, (700,), (700,), SendFlags.SIGNALED)
+        for opcode in (WrOpcode.SEND, WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ)
+    )
+    way = Way((Batch(0, messages),))
+    attributes = Attributes(
+        mtu=Mtu.MTU_512,
+        psns=(0xFFFFFF, 0xFFFFFE),
+        timeout=8,
+        retry_cnt=7,
+        rnr_retry=7,
+        min_rnr_timer=1,
+        max_rd_atomic=4,
+    )
+    return Life(attributes, (way, way))

@@ -1,0 +1,131 @@
+"""One card's side of a scenario: its regions, its completion queue, its requests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from cocotb.triggers import Timer
+
+from hdl.abi.enums import Access
+from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.system import Node
+from sim.guest.driver.platform import Octets
+from sim.guest.verbs import CQ, MR, PD
+from sim.models.platform import now_ns
+
+__all__ = ["Side"]
+
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Bytes between two places at most.
+GAP = 9
+#: How often completion queues are looked at, ns: soon after something has come, later less often.
+SOON_NS, LATER_NS = 500, 16_000
+
+
+class Side:
+    """A node with what it sends (``source``), where messages end (``sink``) and its completions.
+
+    ``scratch``: pieces of the sink that no message uses.
+    """
+
+    pd: PD
+    cq: CQ
+    source: MR
+    sink: MR
+    scratch: tuple[tuple[int, int], ...]
+
+    def __init__(self, node: Node, rng: random.Random):
+        self.node, self.rng = node, rng
+        self.places: list[Place] = []
+        self.known: dict[int, tuple[Book, Sent | Receive]] = {}
+        #: QPs whose completions nobody expects anything of.
+        self.ignored: set[int] = set()
+        self.on_completion: Callable[[Book, Sent | Receive], None] = lambda book, what: None
+        self._numbers = 0
+        self._free = [0, 0]
+
+    async def up(self, size: int) -> None:
+        """Make the objects, with ``size`` bytes for what is sent and for what arrives."""
+        self.node.host.set(mmio_latency_ns=0)
+        self.pd = await self.node.context.alloc_pd()
+        self.cq = await CQ.create(self.node.context, 512)
+        self.source = await MR.create(self.pd, size, RIGHTS, offset=5)
+        self.sink = await MR.create(self.pd, size, RIGHTS, offset=3)
+        self.data, self.before = (self._noise(size) for _ in range(2))
+        self.source.write(self.data)
+        self.sink.write(self.before)
+        self.places.clear()
+        self._free = [0, 0]
+
+    def _noise(self, size: int) -> Octets:
+        return np.frombuffer(self.rng.randbytes(size), np.uint8).copy()
+
+    def number(self) -> int:
+        """A new id for a request."""
+        self._numbers += 1
+        return self._numbers
+
+    def take(self, lengths: tuple[int, ...], *, sink: bool) -> tuple[tuple[int, int], ...]:
+        """Pieces of these lengths that nothing else uses: offset and length."""
+        pieces = []
+        for length in lengths:
+            at = self._free[sink] + self.rng.randrange(GAP)
+            pieces.append((at, length))
+            self._free[sink] = at + length
+        return tuple(pieces)
+
+    def place(self, pieces: tuple[tuple[int, int], ...], full: Octets) -> Place:
+        """A place in the sink for ``full``; every byte there is another one before."""
+        at = 0
+        for offset, length in pieces:
+            self.before[offset : offset + length] = ~full[at : at + length]
+            self.sink.write(self.before[offset : offset + length], offset)
+            at += length
+        place = Place(self.sink, pieces, ~full, full)
+        self.places.append(place)
+        return place
+
+    def gathered(self, pieces: tuple[tuple[int, int], ...]) -> Octets:
+        """What the source holds at ``pieces``."""
+        parts = [self.data[at : at + length] for at, length in pieces]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+    async def watch(self) -> None:
+        """Take completions for ever."""
+        pause = SOON_NS
+        while True:
+            pause = SOON_NS if await self.look() else min(2 * pause, LATER_NS)
+            await Timer(pause, "ns")
+
+    async def look(self) -> bool:
+        """Take the completions that are here; returns whether there were any."""
+        found = await self.cq.poll(64)
+        for wc in found:
+            if wc.wr_id not in self.known:
+                assert wc.qp_num in self.ignored, f"{self.node.name}: nobody posted this: {wc}"
+                continue
+            book, what = self.known[wc.wr_id]
+            if isinstance(what, Sent):
+                book.completed(what, wc, now_ns())
+            else:
+                book.received(what, wc)
+            self.on_completion(book, what)
+        return bool(found)
+
+    def settled(self) -> None:
+        """Nothing moves any more: each byte is what it may be."""
+        assert np.array_equal(self.source.read(self.source.length), self.data), "a source changed"
+        untouched = np.ones(self.sink.length, bool)
+        for place in self.places:
+            place.settled(f"{self.node.name}: {place.pieces}")
+            for at, length in place.pieces:
+                untouched[at : at + length] = False
+        found = self.sink.read(self.sink.length)
+        strayed = np.flatnonzero((found != self.before) & untouched)
+        assert not strayed.size, f"{self.node.name}: written outside of messages at {strayed[:9]}"
+
+    def opened(self) -> Iterator[Place]:
+        """Places that somebody may still write."""
+        return (place for place in self.places if place.state == State.OPEN)

@@ -1,0 +1,1 @@
+"""Campaigns: thousands of random scenarios on a Dask cluster."""

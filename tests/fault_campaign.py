@@ -1,0 +1,97 @@
+"""Deliberate faults that random scenarios must find: ``./rocinante faults --campaign``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from sim.tools import console
+from sim.tools.campaign.store import Result, Store
+from tests.fault_list import FAULTS, Fault
+from tests.faults import FaultError, Workshop
+
+__all__ = ["SEEDS", "Finding", "campaign_faults", "print_findings", "search"]
+
+#: A fault must be found within so many seeds of the campaign ``mixed``.
+SEEDS = 200
+NAME = "mixed"
+#: Real time for the model and the seeds, s.
+LIMIT_S = 3600
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a campaign said of a fault: the first seed that failed, if one did."""
+
+    fault: Fault
+    seed: int | None
+    failure: str
+    seconds: float
+
+
+def campaign_faults() -> list[Fault]:
+    """Return the faults that a campaign must find."""
+    return [one for one in FAULTS if one.campaign]
+
+
+def search(
+    shop: Workshop, fault: Fault, seeds: int = SEEDS, show: Callable[[str], None] = lambda _: None
+) -> Finding:
+    """Run a campaign with the fault, until a seed fails; the same seed must pass without it.
+
+    Raises FaultError when the campaign cannot be run with the fault, or the seed fails without it.
+    """
+    path = shop.folder / fault.place
+    original = path.read_text()
+    show(f"{fault.name}: with the fault")
+    try:
+        path.write_text(fault.apply(original))
+        status, text, seconds, failed = _run(shop, ["--seeds", str(seeds), "--stop"])
+    finally:
+        path.write_text(original)
+    if status not in (0, 1) or (status == 1) != bool(failed):
+        raise FaultError(f"With the fault {fault.name} no campaign can be run:\n{text[-4000:]}")
+    if not failed:
+        return Finding(fault, None, "", seconds)
+    first = failed[0]
+    show(f"{fault.name}: seed {first.seed} without it")
+    status, text, _, _ = _run(shop, ["--first", str(first.seed), "--seeds", "1"])
+    if status:
+        raise FaultError(f"Without any fault seed {first.seed} fails:\n{text[-4000:]}")
+    return Finding(fault, first.seed, first.failure, seconds)
+
+
+def _run(shop: Workshop, options: Sequence[str]) -> tuple[int, str, float, list[Result]]:
+    """Run a campaign in the workshop: status, output, seconds, the seeds that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "campaign.sqlite"
+        command = [sys.executable, "-m", "sim.tools.cli", "campaign", NAME, f"--db={db}", *options]
+        if workers := os.environ.get("ROCINANTE_WORKERS"):
+            command.append(f"--workers={workers}")
+        status, text, seconds = shop.execute(command, LIMIT_S)
+        if not db.exists():
+            return status, text, seconds, []
+        with closing(Store(db)) as store:
+            failed = [result for result in store.all() if not result.passed]
+        return status, text, seconds, failed
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print them as a table."""
+    table = Table(title=f"Faults found by the campaign {NAME}", title_justify="left")
+    for column in ("fault", "seed", "by"):
+        table.add_column(column, overflow="fold")
+    table.add_column("seconds", justify="right")
+    for one in findings:
+        seed = "[bold red]MISSED" if one.seed is None else str(one.seed)
+        failure = one.failure.partition("\n")[0]
+        table.add_row(one.fault.name, seed, Text(failure), f"{one.seconds:.0f}")
+    console.out.print(table)

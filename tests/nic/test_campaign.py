@@ -1,0 +1,135 @@
+"""A campaign on a Dask cluster: a sample of it, lost workers, what the file and the summary say."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sim.bench import testbench
+from sim.bench.scenario.draw import draw
+from sim.bench.scenario.play import CONFIG
+from sim.tools.campaign.cluster import connected, spread
+from sim.tools.campaign.command import campaign
+from sim.tools.campaign.store import Result, Store
+from sim.tools.campaign.work import Batch, simulate, simulate_batch, version
+
+#: Of the whole campaign ``mixed``: what every run of the test suite plays.
+SAMPLE = range(12)
+
+
+def sources():
+    """The model that other tests of two cards at this width use."""
+    return testbench.sources(config=CONFIG)
+
+
+def result(seed: int, **more) -> Result:
+    """A result that nobody has worked for."""
+    plain = Result("mixed", seed, "1", "passed", "", 5e5, 2.5, "here", "text")
+    return replace(plain, **more)
+
+
+def test_sample_while_a_worker_is_killed(tmp_path: Path) -> None:
+    """Each seed passes and is in the file once, though a process is killed in its simulation."""
+    made = sources()
+    killed = 0
+    with closing(Store(tmp_path / "db")) as store, connected(None, workers=2) as client:
+        with closing(spread(client, made, "mixed", SAMPLE)) as batches:
+            for results in batches:
+                store.add(results)
+                if not killed:
+                    killed = client.run(os.getpid).popitem()[1]
+                    os.kill(killed, signal.SIGKILL)
+        found = store.all()
+        assert [one.seed for one in found] == list(SAMPLE)
+    assert killed and not [one.failure for one in found if not one.passed]
+    assert {one.version for one in found} == {version(made)}
+    for one in found:
+        assert one.scenario == draw("mixed", one.seed).text()
+        assert one.simulated_ns > 50_000 and one.wall_seconds > 0 and one.host
+
+
+def test_seed_repeats_alone(tmp_path: Path) -> None:
+    """What others do in the same simulation changes nothing; the packets are kept."""
+    model = sources().build()
+    together = simulate(model, "lifecycle", [5, 6], "1")
+    alone = simulate(model, "lifecycle", [6], "1", keep=tmp_path)
+    assert alone[0].simulated_ns == pytest.approx(together[1].simulated_ns, abs=1)
+    assert (tmp_path / "lifecycle-6.pcap").stat().st_size > 1000
+
+
+def test_simulation_that_ends_before_its_seeds(monkeypatch) -> None:
+    """Seeds without a result are run again alone; one that ends its simulation has failed."""
+    model = replace(sources().build(), top="nothing")
+    found = simulate(model, "mixed", [1, 2], "1")
+    assert [(one.seed, one.outcome) for one in found] == [(1, "failed"), (2, "failed")]
+    assert all("ended without results" in one.failure for one in found)
+
+
+def test_worker_with_other_code_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="is not the same version as the client's"):
+        simulate_batch(Batch("mixed", (1,), "model", "other", "1"))
+
+
+def test_store(tmp_path: Path) -> None:
+    with closing(Store(tmp_path / "db")) as store:
+        store.add([result(3), result(1), result(1, version="2")])
+        store.add([result(3, outcome="failed", failure="why")])
+    with closing(Store(tmp_path / "db")) as store:  # as another run finds it
+        assert list(store.results("mixed", "1")) == [1, 3]
+        assert store.results("mixed", "1")[3] == result(3, outcome="failed", failure="why")
+        assert list(store.results("mixed", "2")) == [1] and not store.results("network", "1")
+        assert len(store.all()) == 3
+    (tmp_path / "text").write_text("no database" * 100)
+    with pytest.raises(ValueError, match="text holds no results of a campaign"):
+        Store(tmp_path / "text")
+
+
+def test_command_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
+    """Only seeds that are not in the file run; a failure prints the one command that repeats it."""
+    ran: list[int] = []
+
+    def played(client, sources, name, seeds):
+        for seed in seeds:
+            ran.append(seed)
+            bad = {"outcome": "failed", "failure": "it broke"} if seed in (4, 6) else {}
+            yield [result(seed, version=version(sources), **bad)]
+
+    monkeypatch.setattr("sim.tools.campaign.cluster.spread", played)
+    db = ["--db", str(tmp_path / "db"), "--workers", "1"]
+    good = CliRunner().invoke(campaign, ["--seeds", "3", *db])
+    assert good.exit_code == 0 and "Repeat" not in good.output and ran == [0, 1, 2]
+    more = CliRunner().invoke(campaign, ["--seeds", "8", *db])
+    assert more.exit_code == 1 and ran == list(range(8))
+    assert "Seed 4: it broke" in more.output and "Seed 6: it broke" in more.output
+    assert re.findall("Repeat: (.*)", more.output) == [
+        "./rocinante campaign mixed --seed 4 --waves"
+    ]
+    again = CliRunner().invoke(campaign, ["--seeds", "8", *db])  # nothing to do, and still failed
+    assert again.exit_code == 1 and ran == list(range(8))
+    first = CliRunner().invoke(campaign, ["--first", "4", "--seeds", "9", "--stop", *db])
+    assert first.exit_code == 1 and ran == list(range(8))
+
+
+def test_command_refuses(tmp_path: Path) -> None:
+    for arguments, said in (
+        (["--waves"], "--waves records one scenario: it needs --seed"),
+        (["nothing"], "'nothing' is not one of 'mixed', 'network'"),
+        (["--db", str(tmp_path / "none" / "db")], "there is no folder"),
+    ):
+        refused = CliRunner().invoke(campaign, arguments)
+        assert refused.exit_code == 2 and said in refused.output
+
+
+def test_command_plays_one_seed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    played = CliRunner().invoke(campaign, ["peers", "--seed", "3"])
+    assert played.exit_code == 0, played.output
+    assert "peers 3 (peers)" in played.output and "passed after" in played.output
+    assert (tmp_path / "peers-3.pcap").exists()
