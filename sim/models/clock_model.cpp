@@ -5,15 +5,18 @@
 // - no model has anything under way before that time (``Timed``), and
 // - the gateware's state is the same as one and two cycles before, except registers called ``age``
 //   (hdl/common/epoch.py), which have grown by one each time and are not near their end. Those of a
-//   card that is switched off stand still.
+//   card that is switched off stand still. The timers' age (``Ticks``) begins anew with each tick,
+//   and ticks without effect are passed over.
 // Big memories are left out of the comparison: their write ports are driven by what is in it, so
 // what they write in the third of three equal cycles they have written in the second.
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "Vtop__Syms.h"
 #include "clock.hpp"
+#include "ticks.hpp"
 #include "verilated_syms.h"
 #include "vpi_user.h"
 
@@ -50,6 +53,8 @@ class State {
         for (const auto &[name, scope] : *scopes) {
             syms_ = static_cast<Vtop__Syms *>(scope->symsp());
             if (!scope->varsp()) continue;
+            Ticks ticks;
+            if (ticks.find(*scope)) ticks_.push_back(ticks);
             for (const auto &[var, entry] : *scope->varsp()) {
                 if (!std::strcmp(var, "age")) {
                     ages_.push_back({static_cast<std::uint16_t *>(entry.datap()), true});
@@ -95,15 +100,27 @@ class State {
         std::uint64_t least = kLongest;
         for (const Age &age : ages_) {
             if (!age.grows) continue;
-            least = std::min<std::uint64_t>(least, *age.now < 0xFFFE ? 0xFFFE - *age.now : 0);
+            std::uint64_t cycles = *age.now < 0xFFFE ? 0xFFFE - *age.now : 0;
+            if (const Ticks *ticks = counts(age); ticks && cycles) cycles += ticks->room();
+            least = std::min(least, cycles);
         }
         return least;
     }
 
     void skip(std::uint64_t cycles) {
         for (const Age &age : ages_) {
-            if (age.grows) *age.now += cycles;
+            if (!age.grows) continue;
+            if (Ticks *ticks = counts(age)) {
+                ticks->skip(cycles);
+            } else {
+                *age.now += cycles;
+            }
         }
+    }
+
+    // Whether a card's timers are in use.
+    bool timers() const {
+        return std::any_of(ticks_.begin(), ticks_.end(), [](const Ticks &t) { return t.used(); });
     }
 
   private:
@@ -113,9 +130,21 @@ class State {
         bool grows;
     };
     std::vector<Age> ages_;
+    std::vector<Ticks> ticks_;
     bool fresh_ = false;  // saved, and no cycle has been compared with that
     std::vector<Piece> pieces_;
     std::vector<std::uint8_t> saved_;
+
+    // The timers whose age this is.
+    const Ticks *counts(const Age &age) const {
+        for (const Ticks &ticks : ticks_) {
+            if (ticks.age() == age.now) return &ticks;
+        }
+        return nullptr;
+    }
+    Ticks *counts(const Age &age) {
+        return const_cast<Ticks *>(std::as_const(*this).counts(age));
+    }
 
     std::size_t at(const void *place) const {
         return static_cast<const std::uint8_t *>(place) - reinterpret_cast<std::uint8_t *>(syms_);
@@ -144,6 +173,12 @@ class Clock {
         jump = standing_ = false;
         state_.find();
         rise();
+    }
+
+    // Whether a card's timers are in use; what has been left out until now is made up for.
+    bool timers() {
+        wake();
+        return state_.timers();
     }
 
     void stop() {
@@ -289,6 +324,7 @@ void clock_start(std::uint64_t period) { rocinante::the_clock().start(period); }
 void clock_stop() { rocinante::the_clock().stop(); }
 void clock_jump(int allowed) { rocinante::the_clock().jump = allowed != 0; }
 void clock_wake() { rocinante::wake(); }
+int clock_timers() { return rocinante::the_clock().timers(); }
 void *clock_stats() { return &rocinante::the_clock().stats; }
 
 }  // extern "C"

@@ -195,6 +195,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "clock_stop": (None, []),
     "clock_jump": (None, [c_int]),
     "clock_wake": (None, []),
+    "clock_timers": (c_int, []),
     "clock_stats": (c_void_p, []),
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),
