@@ -35,8 +35,9 @@ constexpr Piece kArrays[] = {
 
 constexpr std::size_t kBig = 1024;      // bytes of an array that is left out
 constexpr unsigned kDrain = 6;         // quiet cycles before the state is looked at
-constexpr unsigned kPatience = 4096;   // ... at most, after it has been found changing
-constexpr std::uint64_t kLongest = 1 << 16;
+constexpr unsigned kPatience = 64;     // ... at most, after it has been found changing
+constexpr std::uint64_t kLongest = 1ull << 40;
+constexpr unsigned kRest = 10;  // at rest an epoch lasts 2^10 times as long: its end takes cycles
 constexpr std::uint64_t kShortest = 4;  // edges that are worth leaving out
 
 // Read by sim/models/platform.py through ctypes: same fields, same order.
@@ -95,25 +96,30 @@ class State {
         return true;
     }
 
-    // Cycles until an age gets to its end, which is a cycle that has to happen.
-    std::uint64_t room() const {
+    // Cycles until an age gets to its end, which is a cycle that has to happen. ``rest``: epochs
+    // last longer.
+    std::uint64_t room(bool rest) const {
         std::uint64_t least = kLongest;
         for (const Age &age : ages_) {
             if (!age.grows) continue;
             std::uint64_t cycles = *age.now < 0xFFFE ? 0xFFFE - *age.now : 0;
-            if (const Ticks *ticks = counts(age); ticks && cycles) cycles += ticks->room();
+            if (const Ticks *ticks = counts(age)) {
+                cycles += cycles ? ticks->room() : 0;
+            } else if (rest) {
+                cycles <<= kRest;
+            }
             least = std::min(least, cycles);
         }
         return least;
     }
 
-    void skip(std::uint64_t cycles) {
+    void skip(std::uint64_t cycles, bool rest) {
         for (const Age &age : ages_) {
             if (!age.grows) continue;
             if (Ticks *ticks = counts(age)) {
                 ticks->skip(cycles);
             } else {
-                *age.now += cycles;
+                *age.now += rest ? cycles >> kRest : cycles;
             }
         }
     }
@@ -164,13 +170,14 @@ class Clock {
   public:
     ClockStats stats;
     bool jump = false;
+    bool rest = false;  // epochs may last longer while nothing happens
 
     void start(std::uint64_t period) {
         cancel();  // of an earlier test
         signal_ = vpi_handle_by_name(const_cast<char *>("testbench.clk"), nullptr);
         period_ = period;
         stats = {};
-        jump = standing_ = false;
+        jump = rest = standing_ = false;
         state_.find();
         rise();
     }
@@ -274,7 +281,7 @@ class Clock {
             return false;
         }
         if (++equal_ < 2) return false;
-        std::uint64_t cycles = state_.room();
+        std::uint64_t cycles = state_.room(rest);
         if (next != kNever) cycles = std::min(cycles, (next - edge_ - 1) / period_);
         if (cycles < kShortest) return false;
         goes_on_ = edge_ + (cycles + 1) * period_;
@@ -295,7 +302,7 @@ class Clock {
         stats.cycles += cycles;
         stats.skipped += cycles;
         stats.jumps++;
-        state_.skip(cycles);
+        state_.skip(cycles, rest);
         for (Timed *model : Timed::all()) model->skip(edge_, cycles);
     }
 };
@@ -322,7 +329,11 @@ extern "C" {
 
 void clock_start(std::uint64_t period) { rocinante::the_clock().start(period); }
 void clock_stop() { rocinante::the_clock().stop(); }
-void clock_jump(int allowed) { rocinante::the_clock().jump = allowed != 0; }
+// Whether cycles may be left out, and whether epochs may last longer while nothing happens.
+void clock_jump(int allowed, int rest) {
+    rocinante::the_clock().jump = allowed != 0;
+    rocinante::the_clock().rest = rest != 0;
+}
 void clock_wake() { rocinante::wake(); }
 int clock_timers() { return rocinante::the_clock().timers(); }
 void *clock_stats() { return &rocinante::the_clock().stats; }

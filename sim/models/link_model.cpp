@@ -143,10 +143,10 @@ class Port final : public Timed {
 
     bool full() const { return arriving_bytes_ > settings.buffer_bytes; }
 
-    // Bytes of whole frames between the card and the far end, of one direction.
+    // Bytes between the card and the far end, of one direction.
     std::uint64_t under_way(bool to_card) const {
         if (to_card) return arriving_bytes_ + inward.waiting_bytes();
-        std::uint64_t bytes = outward.waiting_bytes();
+        std::uint64_t bytes = outward.waiting_bytes() + (inside_ ? sending_.bytes.size() : 0);
         for (const Frame &frame : leaving_) bytes += frame.bytes.size();
         return bytes;
     }

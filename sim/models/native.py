@@ -193,7 +193,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_event": (c_int, [c_int, POINTER(Event)]),
     "clock_start": (None, [c_uint64]),
     "clock_stop": (None, []),
-    "clock_jump": (None, [c_int]),
+    "clock_jump": (None, [c_int, c_int]),
     "clock_wake": (None, []),
     "clock_timers": (c_int, []),
     "clock_stats": (c_void_p, []),

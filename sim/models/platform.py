@@ -366,6 +366,10 @@ class Wire:
             await First(self._arrived.wait(), Timer(left, "ns"))
         return frame
 
+    def arrival(self) -> Any:
+        """Trigger: the next frame from the card has arrived."""
+        return self._arrived.wait()
+
     @staticmethod
     def capture(path: str) -> None:
         """Record all frames of all wires, until ``end_capture``, as a nanosecond pcap."""

@@ -1,6 +1,7 @@
 """Signals inside the gateware that a model keeps readable, and the list of them beside it.
 
-``rules`` keeps exactly those, all but a few read-only, which costs no speed. ``sim.bench.probes`` finds them.
+``rules`` keeps exactly those, all but a few read-only, which costs no speed.
+``sim.bench.probes`` finds them.
 """
 
 from __future__ import annotations

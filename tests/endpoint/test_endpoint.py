@@ -231,10 +231,10 @@ def test_counters_and_capture(two):
 class Alone:
     """A listening endpoint whose far end is a socket of the test."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *arguments):
         self.path = folder / "wire"
         began = time.monotonic()
-        self.client = start(self.path, "--listen")
+        self.client = start(self.path, "--listen", *arguments)
         self.client.call("info")
         self.took = time.monotonic() - began
         self.worked = busy(self.client.process.pid)
