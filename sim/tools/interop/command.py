@@ -233,22 +233,22 @@ def _network(
     return found
 
 
-def _told(network: dict[str, int] | None) -> list[str]:
-    """Columns of a row: frames lost and doubled both ways, request packets that came again."""
-    if network is None:
-        return [""] * 4
-    lost, doubled = (network[f"{name}_out"] + network[f"{name}_in"] for name in ("lost", "doubled"))
-    return [str(n) for n in (lost, doubled, network["resent_by_nic"], network["resent_by_guest"])]
+def _told(network: dict[str, int]) -> str:
+    """What has happened to the frames of both ways, and what the two sides did about it."""
+    lost, doubled, late = (
+        network[f"{name}_out"] + network[f"{name}_in"] for name in ("lost", "doubled", "late")
+    )
+    return (
+        f"{lost} frames lost, {doubled} doubled, {late} overtaken; sent again: "
+        f"{network['resent_by_nic']} packets by the NIC ({network['local_ack_timeout_err']} "
+        f"time-outs), {network['resent_by_guest']} by Linux"
+    )
 
 
 def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
     table = Table(title=f"Linux and the NIC, {facts['width']} bit", title_justify="left")
     table.add_column("scenario", no_wrap=True)
-    headings = ["messages", "bytes verified", "packets", "s"]
-    bad = any(row.network for row in rows)
-    if bad:
-        headings += ["lost", "doubled", "sent again by NIC", "by Linux"]
-    for heading in headings:
+    for heading in ("messages", "bytes verified", "packets", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows:
@@ -258,10 +258,12 @@ def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
             f"{row.bytes_verified:,}",
             f"{row.packets:,}",
             f"{row.seconds:.1f}",
-            *(_told(row.network) if bad else ()),
             row.verdict,
         )
     console.out.print(table)
+    for row in rows:
+        if row.network is not None:
+            console.out.print(f"{row.name}: {_told(row.network)}", soft_wrap=True)
     kernel = next((name for name in facts["packages"] if name.startswith("linux-image")), "")
     console.out.print(
         f"Guest: {kernel}, up in {facts.get('boot_seconds', 0):.1f} s; all in "
