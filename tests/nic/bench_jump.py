@@ -99,9 +99,18 @@ async def pauses(dut):
             trace.append((number, host.now()))
         if number % 7 == 0:
             bench.wires[0].inject(bytes(100 + number))  # nobody's: it is counted
+    # Nothing but a timer goes on, and most of its ticks change nothing.
+    wire.impair(Impairments(loss=1))
+    await p.qps[0].post_send(p.request(WrOpcode.RDMA_WRITE, sges))
+    await Timer(20, "us")
+    before = bench.clock.jumps
+    await Timer(60, "us")
+    waiting = bench.clock.jumps - before
+    wire.impair()
+    await p.good()
     await Timer(3 * epoch_ns, "ns")
     Wire.end_capture()
     trace += [await node.counters(), facts(host.stats), facts(bench.wires[0].stats)]
     trace += [hashlib.sha256(host.memory.bytes).hexdigest(), host.now()]
     with open(os.environ["TRACE"], "w") as file:
-        json.dump({"trace": trace, "clock": facts(bench.clock)}, file)
+        json.dump({"trace": trace, "clock": facts(bench.clock) | {"waiting": waiting}}, file)

@@ -26,5 +26,5 @@ def test_same_traces(seed, tmp_path):
         item for item in jumped.trace if isinstance(item, dict) and "local_ack_timeout_err" in item
     )
     assert counters["local_ack_timeout_err"] >= 2, counters
-    # Ticks of the timers, 256 cycles, end few jumps, unless one moves a timer's own count on.
-    assert jumped.clock["jumps"] < jumped.clock["skipped"] / 512, jumped.clock
+    # Of the 58 ticks of a timer in 60 us, few end a jump.
+    assert 1 <= jumped.clock["waiting"] < 15, jumped.clock
