@@ -194,12 +194,14 @@ class QpTimers(wiring.Component):
 
         Returns the count of each class, a pulse when that of a class in use has moved on, the
         classes in use, and those that the sweep has seen in use."""
-        used, seen = Signal(32), Signal(32)
+        # Names that sim/models/ticks.hpp looks for: a simulation passes over ticks without effect.
+        used, seen = Signal(32, name="used"), Signal(32)
         # Counts up to the same end as the epoch's, which a simulation never jumps over. No choice
         # and no reset, of which Verilog makes variables that would also change in each cycle.
         age = Signal(range(EPOCH), reset_less=True)
         ends, runs, goes_on = Signal(), Signal(), Signal()
-        now, moved, own = Signal(31 + STAMP), Signal(2), Signal(32)
+        now, own = Signal(31 + STAMP, name="ticks"), Signal(32, name="own")
+        moved = Signal(2, name="moved")
         m.d.comb += [
             ends.eq(age == EPOCH - 1),
             runs.eq(used != 0),

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from sim.rtl.readable import AGE, Probe
+from sim.rtl.readable import AGE, TICKS, Probe
 
 __all__ = ["probes"]
 
@@ -41,6 +41,8 @@ def probes(text: str) -> list[Probe]:
         name, _, ports = head.partition("(")
         path = tuple(name.strip("\\ ").split(".")[1:])
         found += _registers(path, body)
+        if f"reg [35:0] {TICKS[0]} " in body:
+            found += [Probe(path, name) for name in TICKS]
         if 1 <= len(path) <= JOINED:
             found += _streams(path, re.findall(r"[\w$]+", ports))
     return found

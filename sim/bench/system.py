@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Timer
+from cocotb.triggers import Event, Timer
 
 from firmware.registers import Registers
 from firmware.service import Firmware
@@ -66,7 +66,11 @@ class Node:
         self.vlan = vlan
         self.firmware_poll_ns = FIRMWARE_POLL_NS
         self.context: Context
+        #: How many times their nominal duration the card's timers last; set before ``start``.
+        self.timer_scale = 1.0
         self._task: Any = None
+        self._awake = Event()
+        self._awake.set()
 
     async def start(self, options: DriverOptions | None = None) -> None:
         """Set the port up and start the firmware, unless it runs; bring the driver up, set GID 0.
@@ -77,6 +81,8 @@ class Node:
         if self.beside is None and not self.firmware_runs:
             await self.registers.check()
             await self.registers.set_port(self.mac, lossless=True)
+            if self.timer_scale != 1:
+                await self.registers.set_timer_scale(self.timer_scale)
             self.start_firmware()
         self.context = await Context.open(self.host, self.function.number, options=options)
         await self.add_address(0, self.address, self.vlan)
@@ -97,8 +103,16 @@ class Node:
 
         async def idle() -> None:
             await Timer(self.firmware_poll_ns, "ns")
+            await self._awake.wait()
 
         self._task = cocotb.start_soon(self.firmware.run(idle))
+
+    def rest_firmware(self, rests: bool) -> None:
+        """Let the firmware look for work no more, once it has done what there is; or look again."""
+        if rests:
+            self._awake.clear()
+        else:
+            self._awake.set()
 
     def stop_firmware(self) -> None:
         """Stop the firmware: the hardware goes on alone."""
@@ -201,11 +215,14 @@ class System:
         *,
         options: DriverOptions | None = None,
         deadline_cycles: int = 2_000_000,
+        timer_scale: float = 1.0,
         **bench: Any,
     ) -> System:
         """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``."""
         testbench = Testbench(dut, config=config, **{"jump": True, **bench})
-        return await cls.on(testbench, options=options, deadline_cycles=deadline_cycles)
+        return await cls.on(
+            testbench, options=options, deadline_cycles=deadline_cycles, timer_scale=timer_scale
+        )
 
     @classmethod
     async def on(
@@ -214,10 +231,13 @@ class System:
         *,
         options: DriverOptions | None = None,
         deadline_cycles: int = 2_000_000,
+        timer_scale: float = 1.0,
     ) -> System:
         """``start`` on a testbench that has been made, but not started."""
         await testbench.start()
         system = cls(testbench)
+        for node in system.nodes:
+            node.timer_scale = timer_scale
         testbench.deadline(deadline_cycles, system.report)
         await _together(*(node.start(options) for node in system.nodes))
         return system

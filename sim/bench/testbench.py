@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 from cocotb.simtime import get_sim_time
 from cocotb.triggers import RisingEdge, Timer
@@ -198,6 +198,8 @@ class Testbench:
     jump: leave out cycles in which nothing can change; nobody but the clock may notice. Not for a
     bench that drives other inputs than hosts and wires, or waits for edges other than with
     ``cycles``. ``ROCINANTE_JUMP=0`` in the environment forbids it.
+    With "rest" long pauses are cheap: while nothing happens, epochs (hdl/common/epoch.py) last a
+    thousand times as long. What follows a pause may come some cycles earlier or later then.
     Members: ``hosts``, ``wires``, ``management`` (one for each card, as far as it has the port),
     ``period_ps``.
     """
@@ -212,7 +214,7 @@ class Testbench:
         memory: int = 256 << 20,
         shuffle: int | None = 1,
         connect: bool = True,
-        jump: bool = False,
+        jump: bool | Literal["rest"] = False,
         cards: int = 4,
     ):
         self.dut, self.config, self._cards = dut, config, cards
@@ -220,7 +222,8 @@ class Testbench:
         self.hosts: list[Host] = []
         self.wires: list[Wire] = []
         self._memory, self._shuffle, self._connect = memory, shuffle, connect
-        self._jump = jump and os.environ.get("ROCINANTE_JUMP") != "0"
+        self._jump = bool(jump) and os.environ.get("ROCINANTE_JUMP") != "0"
+        self._rest = jump == "rest"
         self._clock = native.structure(native.ClockStats, "clock_stats")
 
     @property
@@ -228,6 +231,11 @@ class Testbench:
         """Edges until now and how many of them were left out (``sim.models.native.ClockStats``)."""
         native.library().clock_wake()
         return self._clock
+
+    @property
+    def timers_run(self) -> bool:
+        """Whether a timer of a QP runs, or has run until a moment ago: at most its class's step."""
+        return bool(native.library().clock_timers())
 
     async def start(self) -> None:
         """Start the clock, reset, create hosts and wires."""
@@ -255,7 +263,7 @@ class Testbench:
         await self.cycles(_RESET_CYCLES)
         self.dut.rst.value = 0
         await self.cycles(1)
-        native.library().clock_jump(self._jump)
+        native.library().clock_jump(self._jump, self._rest)
 
     def stop(self) -> None:
         """Stop the clock, hosts and wires, so that another ``Testbench`` can begin."""

@@ -5,15 +5,18 @@
 // - no model has anything under way before that time (``Timed``), and
 // - the gateware's state is the same as one and two cycles before, except registers called ``age``
 //   (hdl/common/epoch.py), which have grown by one each time and are not near their end. Those of a
-//   card that is switched off stand still.
+//   card that is switched off stand still. The timers' age (``Ticks``) begins anew with each tick,
+//   and ticks without effect are passed over.
 // Big memories are left out of the comparison: their write ports are driven by what is in it, so
 // what they write in the third of three equal cycles they have written in the second.
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "Vtop__Syms.h"
 #include "clock.hpp"
+#include "ticks.hpp"
 #include "verilated_syms.h"
 #include "vpi_user.h"
 
@@ -32,8 +35,9 @@ constexpr Piece kArrays[] = {
 
 constexpr std::size_t kBig = 1024;      // bytes of an array that is left out
 constexpr unsigned kDrain = 6;         // quiet cycles before the state is looked at
-constexpr unsigned kPatience = 4096;   // ... at most, after it has been found changing
-constexpr std::uint64_t kLongest = 1 << 16;
+constexpr unsigned kPatience = 64;     // ... at most, after it has been found changing
+constexpr std::uint64_t kLongest = 1ull << 40;
+constexpr unsigned kRest = 10;  // at rest an epoch lasts 2^10 times as long: its end takes cycles
 constexpr std::uint64_t kShortest = 4;  // edges that are worth leaving out
 
 // Read by sim/models/platform.py through ctypes: same fields, same order.
@@ -50,6 +54,8 @@ class State {
         for (const auto &[name, scope] : *scopes) {
             syms_ = static_cast<Vtop__Syms *>(scope->symsp());
             if (!scope->varsp()) continue;
+            Ticks ticks;
+            if (ticks.find(*scope)) ticks_.push_back(ticks);
             for (const auto &[var, entry] : *scope->varsp()) {
                 if (!std::strcmp(var, "age")) {
                     ages_.push_back({static_cast<std::uint16_t *>(entry.datap()), true});
@@ -90,20 +96,37 @@ class State {
         return true;
     }
 
-    // Cycles until an age gets to its end, which is a cycle that has to happen.
-    std::uint64_t room() const {
+    // Cycles until an age gets to its end, which is a cycle that has to happen. ``rest``: epochs
+    // last longer.
+    std::uint64_t room(bool rest) const {
         std::uint64_t least = kLongest;
         for (const Age &age : ages_) {
             if (!age.grows) continue;
-            least = std::min<std::uint64_t>(least, *age.now < 0xFFFE ? 0xFFFE - *age.now : 0);
+            std::uint64_t cycles = *age.now < 0xFFFE ? 0xFFFE - *age.now : 0;
+            if (const Ticks *ticks = counts(age)) {
+                cycles += cycles ? ticks->room() : 0;
+            } else if (rest) {
+                cycles <<= kRest;
+            }
+            least = std::min(least, cycles);
         }
         return least;
     }
 
-    void skip(std::uint64_t cycles) {
+    void skip(std::uint64_t cycles, bool rest) {
         for (const Age &age : ages_) {
-            if (age.grows) *age.now += cycles;
+            if (!age.grows) continue;
+            if (Ticks *ticks = counts(age)) {
+                ticks->skip(cycles);
+            } else {
+                *age.now += rest ? cycles >> kRest : cycles;
+            }
         }
+    }
+
+    // Whether a card's timers are in use.
+    bool timers() const {
+        return std::any_of(ticks_.begin(), ticks_.end(), [](const Ticks &t) { return t.used(); });
     }
 
   private:
@@ -113,9 +136,21 @@ class State {
         bool grows;
     };
     std::vector<Age> ages_;
+    std::vector<Ticks> ticks_;
     bool fresh_ = false;  // saved, and no cycle has been compared with that
     std::vector<Piece> pieces_;
     std::vector<std::uint8_t> saved_;
+
+    // The timers whose age this is.
+    const Ticks *counts(const Age &age) const {
+        for (const Ticks &ticks : ticks_) {
+            if (ticks.age() == age.now) return &ticks;
+        }
+        return nullptr;
+    }
+    Ticks *counts(const Age &age) {
+        return const_cast<Ticks *>(std::as_const(*this).counts(age));
+    }
 
     std::size_t at(const void *place) const {
         return static_cast<const std::uint8_t *>(place) - reinterpret_cast<std::uint8_t *>(syms_);
@@ -135,15 +170,22 @@ class Clock {
   public:
     ClockStats stats;
     bool jump = false;
+    bool rest = false;  // epochs may last longer while nothing happens
 
     void start(std::uint64_t period) {
         cancel();  // of an earlier test
         signal_ = vpi_handle_by_name(const_cast<char *>("testbench.clk"), nullptr);
         period_ = period;
         stats = {};
-        jump = standing_ = false;
+        jump = rest = standing_ = false;
         state_.find();
         rise();
+    }
+
+    // Whether a card's timers are in use; what has been left out until now is made up for.
+    bool timers() {
+        wake();
+        return state_.timers();
     }
 
     void stop() {
@@ -239,7 +281,7 @@ class Clock {
             return false;
         }
         if (++equal_ < 2) return false;
-        std::uint64_t cycles = state_.room();
+        std::uint64_t cycles = state_.room(rest);
         if (next != kNever) cycles = std::min(cycles, (next - edge_ - 1) / period_);
         if (cycles < kShortest) return false;
         goes_on_ = edge_ + (cycles + 1) * period_;
@@ -260,7 +302,7 @@ class Clock {
         stats.cycles += cycles;
         stats.skipped += cycles;
         stats.jumps++;
-        state_.skip(cycles);
+        state_.skip(cycles, rest);
         for (Timed *model : Timed::all()) model->skip(edge_, cycles);
     }
 };
@@ -287,8 +329,13 @@ extern "C" {
 
 void clock_start(std::uint64_t period) { rocinante::the_clock().start(period); }
 void clock_stop() { rocinante::the_clock().stop(); }
-void clock_jump(int allowed) { rocinante::the_clock().jump = allowed != 0; }
+// Whether cycles may be left out, and whether epochs may last longer while nothing happens.
+void clock_jump(int allowed, int rest) {
+    rocinante::the_clock().jump = allowed != 0;
+    rocinante::the_clock().rest = rest != 0;
+}
 void clock_wake() { rocinante::wake(); }
+int clock_timers() { return rocinante::the_clock().timers(); }
 void *clock_stats() { return &rocinante::the_clock().stats; }
 
 }  // extern "C"

@@ -78,9 +78,14 @@ module host_model #(
         rd_req__ready <= rd_req_ready;
         wr__ready <= wr_ready;
         rd_rsp__valid <= rsp_valid;
-        rd_rsp__payload <= {rsp_error, rsp_last, rsp_data[WIDTH-1:0], rsp_tag};
+        // Without valid the outputs of host_cycle are undefined, and may be others in each cycle.
+        if (rsp_valid) rd_rsp__payload <= {rsp_error, rsp_last, rsp_data[WIDTH-1:0], rsp_tag};
         mmio__req__valid <= mmio_valid;
-        mmio__req__payload <= {mmio_data, mmio_strb[3:0], mmio_write, mmio_addr, mmio_bar[2:0], mmio_function};
+        if (mmio_valid) begin
+            mmio__req__payload <= {
+                mmio_data, mmio_strb[3:0], mmio_write, mmio_addr, mmio_bar[2:0], mmio_function
+            };
+        end
         event_o <= signal;
     end
 endmodule

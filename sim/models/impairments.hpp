@@ -37,6 +37,8 @@ struct ImpairSettings {
     std::uint64_t jitter_ps = 0;  // 0 to this in addition, without a change of order
     std::uint64_t ps_per_byte = 0;  // of the line behind; 0: as the link
     std::uint64_t queue_bytes = 0;  // wait for the line; more are lost. 0: no limit
+    std::uint64_t pause_ps = 0;     // the sender begins no frame for so long,
+    std::uint64_t pause_every_ps = 0;  // once in this time
     std::uint64_t operations = 0;   // packets of a role: bit n is that of the opcode's low 5 bits,
     std::uint64_t answers = 0;      // bit n that of the kind n of an ACKNOWLEDGE's syndrome;
     std::uint64_t skip = 0;         // so many of them pass,
@@ -48,6 +50,7 @@ struct ImpairStats {
     std::uint64_t lost = 0, dropped = 0, overflowed = 0;  // by chance or number, role, full queue
     std::uint64_t duplicated = 0, corrupted = 0, overtaken = 0;
     std::uint64_t sent = 0;  // frames + duplicated - lost - dropped - overflowed - those inside
+    std::uint64_t paused = 0;  // frames that a pause has held back
 };
 
 class Impairments {
@@ -61,6 +64,24 @@ class Impairments {
         random_.seed(settings.seed);
         stats = {};
         burst_ = roles_ = 0;
+        // Apart from the others, whose chances are the same with and without pauses.
+        Random apart;
+        apart.seed(~settings.seed);
+        pause_at_ = apart.below(settings.pause_every_ps);
+    }
+
+    // Bytes of the frames that wait here.
+    std::uint64_t waiting_bytes() const { return waiting_bytes_; }
+
+    // When the sender may begin a frame that it could begin at ``when``: 802.3x (IEEE Std 802.3,
+    // annex 31B) stops it between two frames, so those that follow wait in the sender.
+    std::uint64_t open(std::uint64_t when) {
+        if (!settings.pause_ps) return when;
+        const std::uint64_t every = settings.pause_every_ps;
+        const std::uint64_t since = (when + every - pause_at_) % every;  // the pause began
+        if (since >= settings.pause_ps) return when;
+        stats.paused++;
+        return when + settings.pause_ps - since;
     }
 
     void clear() {
@@ -202,6 +223,7 @@ class Impairments {
     std::uint64_t latest_ = 0;  // time of the last frame in order
     std::uint64_t burst_ = 0;   // frames that are still to be lost
     std::uint64_t roles_ = 0;   // packets of the role that have come
+    std::uint64_t pause_at_ = 0;  // of each interval: where its pause begins
 };
 
 }  // namespace rocinante

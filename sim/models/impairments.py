@@ -66,7 +66,9 @@ class Impairments:
     ``drop``: those of a role; ``reorder``: up to so many later frames pass one, at the rate
     ``overtaken``; ``corrupt``: one bit is changed, the frame's FCS is right; ``delay_us`` and
     ``jitter_us`` come in addition to the link's delay; ``gbps``: rate of the line behind (None: as
-    the link), before which ``queue`` bytes wait: what comes beyond is lost.
+    the link), before which ``queue`` bytes wait: what comes beyond is lost. Once in
+    ``pause_every_us`` the sender begins no frame for ``pause_us``, as after a PAUSE frame of
+    802.3x; nothing is lost by that.
     """
 
     loss: float = 0.0
@@ -81,17 +83,24 @@ class Impairments:
     jitter_us: float = 0.0
     gbps: float | None = None
     queue: int = 0
+    pause_us: float = 0.0
+    pause_every_us: float = 0.0
     seed: int = 1
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "overtaken", "corrupt"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("every", "reorder", "delay_us", "jitter_us", "queue"):
+        for name in ("every", "reorder", "delay_us", "jitter_us", "queue", "pause_us"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
         if self.burst < 1 or (self.gbps is not None and not self.gbps > 0):
             raise ValueError(f"burst and gbps must be more than 0: {self.burst}, {self.gbps}")
+        if (self.pause_us or self.pause_every_us) and not 0 < self.pause_us < self.pause_every_us:
+            raise ValueError(
+                f"pause_us must be less than pause_every_us, and neither be 0: "
+                f"{self.pause_us}, {self.pause_every_us}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Impairments:
@@ -124,6 +133,8 @@ class Impairments:
             "jitter_ps": round(self.jitter_us * 1e6),
             "ps_per_byte": round(8000 / self.gbps) if self.gbps else 0,
             "queue_bytes": self.queue,
+            "pause_ps": round(self.pause_us * 1e6),
+            "pause_every_ps": round(self.pause_every_us * 1e6),
             "operations": operations,
             "answers": answers,
             "skip": self.drop.first - 1 if self.drop else 0,

@@ -143,6 +143,14 @@ class Port final : public Timed {
 
     bool full() const { return arriving_bytes_ > settings.buffer_bytes; }
 
+    // Bytes between the card and the far end, of one direction.
+    std::uint64_t under_way(bool to_card) const {
+        if (to_card) return arriving_bytes_ + inward.waiting_bytes();
+        std::uint64_t bytes = outward.waiting_bytes() + (inside_ ? sending_.bytes.size() : 0);
+        for (const Frame &frame : leaving_) bytes += frame.bytes.size();
+        return bytes;
+    }
+
     void take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep, unsigned beat,
               bool first, bool last, bool error);
 
@@ -164,7 +172,8 @@ class Port final : public Timed {
         frame.error = error;
         frame.bytes.resize(std::max<std::size_t>(size, kShortest));
         const std::uint64_t ps = settings.ps_per_byte;
-        const std::uint64_t begin = std::max({now_, earliest, inject_free_}) + kPreamble * ps;
+        const std::uint64_t free = std::max({now_, earliest, inject_free_});
+        const std::uint64_t begin = inward.open(free) + kPreamble * ps;
         const std::uint64_t end = begin + (frame.bytes.size() + kFcs) * ps;
         inject_free_ = end + kGap * ps;
         frame.arrival = end + settings.delay_ps;
@@ -221,7 +230,7 @@ void Port::take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep
         events.push({EVENT_PROTOCOL, 0, 9, stats.tx_frames, now});
     }
     if (first) {
-        cursor_ = std::max(now, cursor_) + kPreamble * ps;
+        cursor_ = outward.open(std::max(now, cursor_)) + kPreamble * ps;
         begun_ = cursor_;
         sending_ = {};
         inside_ = true;
@@ -332,6 +341,7 @@ void link_impair(int id) {
     rocinante::wake();
     ports[id].impair();
 }
+std::uint64_t link_under_way(int id, int to_card) { return ports[id].under_way(to_card != 0); }
 int link_event(int id, rocinante::Event *event) { return ports[id].events.pop(event); }
 int link_capture(const char *path) { return capture.open(path); }
 void link_capture_end() { capture.close(); }

@@ -49,7 +49,12 @@ module link_model #(
         );
         mac_tx__ready <= tx_ready;
         mac_rx__valid <= rx_valid;
-        mac_rx__payload <= {rx_error, rx_last, rx_first, rx_keep[WIDTH/8-1:0], rx_data[WIDTH-1:0]};
+        // Without valid the outputs of link_cycle are undefined, and may be others in each cycle.
+        if (rx_valid) begin
+            mac_rx__payload <= {
+                rx_error, rx_last, rx_first, rx_keep[WIDTH/8-1:0], rx_data[WIDTH-1:0]
+            };
+        end
         event_o <= signal;
     end
 endmodule

@@ -146,6 +146,8 @@ class ImpairSettings(ctypes.Structure):
         "jitter_ps",
         "ps_per_byte",
         "queue_bytes",
+        "pause_ps",
+        "pause_every_ps",
         "operations",
         "answers",
         "skip",
@@ -165,6 +167,7 @@ class ImpairStats(ctypes.Structure):
         "corrupted",
         "overtaken",
         "sent",
+        "paused",
     )
 
     @property
@@ -190,8 +193,9 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "host_event": (c_int, [c_int, POINTER(Event)]),
     "clock_start": (None, [c_uint64]),
     "clock_stop": (None, []),
-    "clock_jump": (None, [c_int]),
+    "clock_jump": (None, [c_int, c_int]),
     "clock_wake": (None, []),
+    "clock_timers": (c_int, []),
     "clock_stats": (c_void_p, []),
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),
@@ -199,6 +203,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "link_impair_settings": (c_void_p, [c_int, c_int]),
     "link_impair_stats": (c_void_p, [c_int, c_int]),
     "link_impair": (None, [c_int]),
+    "link_under_way": (c_uint64, [c_int, c_int]),
     "link_event": (c_int, [c_int, POINTER(Event)]),
     "link_capture": (c_int, [c_char_p]),
     "link_capture_end": (None, []),

@@ -337,6 +337,11 @@ class Wire:
         native.library().clock_wake()
         self.settings.stall_tx = 256 if held else 0  # of 256 cycles
 
+    def under_way(self, *, to_card: bool) -> int:
+        """Bytes of frames on their way to the card (not taken by it yet), or from it to Python."""
+        native.library().clock_wake()
+        return int(native.library().link_under_way(self.index, to_card))
+
     def inject(self, frame: bytes, *, error: bool = False, earliest_ns: float = 0) -> None:
         """Send a frame (no FCS) to the card, after those before it and not before ``earliest_ns``.
 
@@ -360,6 +365,10 @@ class Wire:
                 raise TimeoutError(f"No frame from card {self.index} within {timeout_ns} ns")
             await First(self._arrived.wait(), Timer(left, "ns"))
         return frame
+
+    def arrival(self) -> Any:
+        """Trigger: the next frame from the card has arrived."""
+        return self._arrived.wait()
 
     @staticmethod
     def capture(path: str) -> None:

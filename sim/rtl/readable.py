@@ -1,6 +1,7 @@
 """Signals inside the gateware that a model keeps readable, and the list of them beside it.
 
-``rules`` keeps exactly those, read-only, which costs no speed. ``sim.bench.probes`` finds them.
+``rules`` keeps exactly those, all but a few read-only, which costs no speed.
+``sim.bench.probes`` finds them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-__all__ = ["AGE", "FILE", "MODEL", "Probe", "load", "rules", "save"]
+__all__ = ["AGE", "FILE", "MODEL", "TICKS", "WRITTEN", "Probe", "load", "rules", "save"]
 
 #: Name of the list in a model's folder, and the variable that names this folder to a simulation.
 FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
 #: The register that counts cycles by itself (hdl/common/epoch.py): the clock model advances it.
 AGE = "age"
+#: What the timers of the QPs count with (hdl/transport/qp_timers.py).
+TICKS = ("ticks", "own", "moved", "used", "tick")
+#: Registers that the clock model advances. Verilator then looks at them before each edge.
+WRITTEN = (AGE, "ticks", "own", "moved")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Probe:
     def describe(self, value: int, ready: int = 1) -> str:
         """What is worth telling about these values, or nothing when it is at rest there."""
         name = self.signal.split("$")[0]
-        if name == AGE:
+        if name in (AGE, *TICKS):
             return ""
         if self.ready:
             return f"{name.removesuffix('__valid')} waits" if value and not ready else ""
@@ -50,15 +55,15 @@ class Probe:
 def rules(found: Iterable[Probe], top: str) -> list[str]:
     """Lines of Verilator's control file for design ``top``."""
     names = [
-        (".".join((top, *probe.path)), signal)
+        (".".join((top, *probe.path)), signal, "rw" if signal in WRITTEN else "rd")
         for probe in found
         for signal in (probe.signal, probe.ready)
         if signal
     ]
     # Names are compared in Verilator's own spelling, in which a dollar is another character.
     return [
-        f'public_flat_rd -module "{module}" -var "{signal}"'.replace("$", "*")
-        for module, signal in names
+        f'public_flat_{access} -module "{module}" -var "{signal}"'.replace("$", "*")
+        for module, signal, access in names
     ]
 
 

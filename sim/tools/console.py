@@ -66,6 +66,14 @@ impair_option = click.option(
     callback=_impairments,
     help="A bad network, as in 'loss=1%,reorder=16,seed=7' (docs/simulation.md).",
 )
+timer_scale_option = click.option(
+    "--timer-scale",
+    type=click.FloatRange(1 / 250, 250),
+    default=1.0,
+    show_default=True,
+    metavar="N",
+    help="The cards' time-outs and RNR pauses last N times as long as their codes say.",
+)
 waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
 
 

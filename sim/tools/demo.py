@@ -24,6 +24,7 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
 @console.json_option
 @console.waves_option
 @console.impair_option
+@console.timer_scale_option
 @click.option(
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -32,7 +33,14 @@ CAPTURES = env.REPO / "tests" / "data" / "golden"
     callback=console.writable,
     help="Where the packets between the two cards are written.",
 )
-def demo(width: int, json_file: Path | None, waves: bool, impair: str, pcap: Path) -> None:
+def demo(
+    width: int,
+    json_file: Path | None,
+    waves: bool,
+    impair: str,
+    timer_scale: float,
+    pcap: Path,
+) -> None:
     """Generate the NIC, build it, run two of them against each other, show the result."""
     from hdl.config import NicConfig
     from sim.bench import testbench
@@ -48,6 +56,7 @@ def demo(width: int, json_file: Path | None, waves: bool, impair: str, pcap: Pat
         built = time.monotonic() - began
         with console.progress("Running") as say:
             spec = {"width": width, "pcap": str(pcap.resolve()), "impair": impair}
+            spec |= {"timer_scale": timer_scale}
             facts, _ = _run(model, spec, say, ["traffic", "replays"])
         if waves:
             with console.progress("Building the same to record every signal"):

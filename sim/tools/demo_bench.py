@@ -1,7 +1,7 @@
 """The demonstration, inside the simulation: ``sim.tools.demo`` starts it and shows what it found.
 
-It is asked for ``width``, ``pcap`` (where to), ``impair`` (the network between two cards) and
-``captures`` (list of files to replay).
+It is asked for ``width``, ``pcap`` (where to), ``impair`` (the network between two cards),
+``timer_scale`` and ``captures`` (list of files to replay).
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ async def traffic(dut: Any) -> None:
     demo = Demo()
     Wire.capture(demo.spec["pcap"])
     started = time.monotonic()
-    system = await System.start(dut, demo.config, deadline_cycles=10_000_000)
+    scale = demo.spec["timer_scale"]
+    system = await System.start(dut, demo.config, deadline_cycles=10_000_000, timer_scale=scale)
     wires = system.testbench.wires
     for wire in wires:
         wire.impair(demo.impair)

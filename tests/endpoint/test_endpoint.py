@@ -231,10 +231,10 @@ def test_counters_and_capture(two):
 class Alone:
     """A listening endpoint whose far end is a socket of the test."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *arguments):
         self.path = folder / "wire"
         began = time.monotonic()
-        self.client = start(self.path, "--listen")
+        self.client = start(self.path, "--listen", *arguments)
         self.client.call("info")
         self.took = time.monotonic() - began
         self.worked = busy(self.client.process.pid)
@@ -348,7 +348,7 @@ def test_without_a_peer_frames_are_lost_and_requests_served(alone):
     before = call("counters")["counters"]["wire_drops"]
     mr = call("reg_mr", length=10_000, access=RIGHTS)["mr"]
     qp = call("create_qp")["qp"]
-    call("connect", qp=qp, dest_qpn=9, dest_gid="10.0.0.9", dest_mac=THEIRS)
+    call("connect", qp=qp, dest_qpn=9, dest_gid="10.0.0.9", dest_mac=THEIRS, timeout=0)
     call("post_send", qp=qp, opcode="RDMA_WRITE", sge=[[mr, 0, 9000]], rkey=5, remote_addr=6)
     began = time.monotonic()
     assert call("poll", n=1, timeout_ms=700)["wc"] == []
@@ -365,7 +365,7 @@ def test_a_peer_that_does_not_read_for_a_while(alone):
     call, size = alone.client.call, 1 << 20
     mr = call("reg_mr", length=size, access=RIGHTS)["mr"]
     qp = call("create_qp")["qp"]
-    there = dict(dest_qpn=9, dest_gid="10.0.0.9", dest_mac=THEIRS, path_mtu=4096)
+    there = dict(dest_qpn=9, dest_gid="10.0.0.9", dest_mac=THEIRS, path_mtu=4096, timeout=0)
     before = call("counters")["counters"]
     with alone.plug() as far:
         call("connect", qp=qp, **there)

@@ -47,6 +47,9 @@ class World:
     def counters(self):
         return {"wire_drops": 3}
 
+    def impair(self, what):
+        self.network = what
+
     def refusal(self):
         return "the reason"
 

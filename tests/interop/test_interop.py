@@ -26,7 +26,7 @@ from sim.tools.interop.guest import require_qemu
 from sim.tools.interop.image import GuestImage
 from sim.tools.interop.parties import Connection, ConnectionOptions
 from sim.tools.interop.relay import Relay
-from sim.tools.interop.scenarios import Scenario
+from sim.tools.interop.scenarios import NETWORKS, Scenario
 from sim.tools.interop.traffic import Message, exchange
 from sim.wire.packets import reseal
 from sim.wire.pcap import read_pcap
@@ -71,6 +71,10 @@ def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
     for row in facts["scenarios"]:
         frames = list(read_pcap(tmp_path / row["pcap"]))
         assert len(frames) >= row["packets"] > 0, row
+        if row["name"] == "loss":
+            for name in ("lost_out", "lost_in", "resent_by_nic", "resent_by_guest"):
+                assert row["network"][name] > 0, row
+        assert (row["network"] is not None) == (row["name"] in NETWORKS)
 
 
 class SpoilingRelay(Relay):

@@ -28,7 +28,7 @@ def test_what_is_right_passes() -> None:
     assert (tally.messages, tally.bytes_verified) == (30, 10 * 301)
 
 
-@pytest.mark.parametrize("name", ["send-imm", "eight-qps-ipv6", "psn-wrap", "read-ipv4"])
+@pytest.mark.parametrize("name", ["send-imm", "eight-qps-ipv6", "psn-wrap", "read-ipv4", "loss"])
 def test_scenarios_are_right_on_a_right_fabric(name: str) -> None:
     tally = Tally()
     for scenario in SCENARIOS.values():

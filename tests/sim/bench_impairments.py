@@ -124,6 +124,53 @@ async def slow_line(dut):
 
 
 @cocotb.test()
+async def pauses(dut):
+    """The sender stops for so long at this interval, between two frames; nothing is lost."""
+    wire, frames = await echoing(dut), numbered(40, 1000)
+    wire.set(gbps=10)  # slower than the card at each width
+    usual_ps, pause_ps, every_ps = 1024 * 800, 3_000_000, 11_000_000
+    paused = {"pause_us": 3, "pause_every_us": 11}
+
+    async def gaps(outward=None, inward=None):
+        """When frames came later behind the one before than usual (ps), and by how much."""
+        wire.impair(outward, inward)
+        for frame in frames:
+            wire.inject(frame)
+        found = [await wire.receive(WAIT_NS) for _ in frames]
+        assert [frame for frame, _ in found] == frames
+        times = [when for _, when in found]
+        steps = [(b, b - a - usual_ps) for a, b in itertools.pairwise(times)]
+        return [step for step in steps if step[1] > usual_ps // 2]
+
+    assert await gaps() == []
+    wheres = []
+    for seed in (1, 2):
+        for direction in ("outward", "inward"):
+            found = await gaps(**{direction: Impairments(**paused, seed=seed)})
+            counted = getattr(wire, direction)
+            assert 3 <= len(found) <= counted.paused <= 5  # in 32.8 us and the pauses
+            # A frame that has begun goes to its end, and takes its time from the pause.
+            assert all(pause_ps - usual_ps <= late <= pause_ps + 10_000 for _, late in found)
+            places = [when % every_ps for when, _ in found]
+            assert max(places) - min(places) < 10_000, "they come at the interval"
+            wheres.append(min(places))
+    assert wheres[:2] != wheres[2:], "the seed decides where"
+    both = Impairments(**paused, every=10, duplicate=0.1)
+    some = await through(wire, frames, both)
+    assert wire.outward.lost == 4 and wire.outward.paused >= 3
+    assert [f for f, _ in itertools.groupby(some)] == [
+        frame for n, frame in enumerate(frames, 1) if n % 10
+    ]
+    before = wire.stats.tx_frames
+    wire.impair(Impairments(pause_us=20, pause_every_us=21))
+    for frame in frames:
+        wire.inject(frame)
+    await Timer(15_000, "ns")
+    assert wire.stats.tx_frames - before <= 3
+    assert wire.under_way(to_card=True) > 20_000, "the card is held, and takes no more"
+
+
+@cocotb.test()
 async def roles(dut):
     """Packets of a role are lost by number; others, and frames of other protocols, pass."""
     wire = await echoing(dut)

@@ -41,9 +41,16 @@ def test_bad_values_are_one_line_and_status_2() -> None:
     assert status == 2 and "'100'" in text
     status, text = call("test", "--seed", "many")
     assert status == 2 and "--seed must be a number or 'random', not 'many'" in text
-    for command in (("demo",), ("perf", "write_bw")):
+    for command in (
+        ("demo",),
+        ("perf", "write_bw"),
+        ("endpoint", "--wire", "unix:w"),
+        ("interop",),
+    ):
         status, text = call(*command, "--impair", "luck=1%")
         assert status == 2 and "No impairment 'luck=1%'; there are loss=" in text
+        status, text = call(*command, "--timer-scale", "0")
+        assert status == 2 and "0.0 is not in the range" in text
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sim.models.impairments import ROLES, Drop, Impairments
         ("drop=read:3-5,gbps=10", Impairments(drop=Drop("read", 3, 3), gbps=10)),
         ("drop=nak:2-", Impairments(drop=Drop("nak", 2, 1 << 32))),
         ("delay_us=1.5,jitter_us=2", Impairments(delay_us=1.5, jitter_us=2)),
+        ("pause_us=5,pause_every_us=50", Impairments(pause_us=5, pause_every_us=50)),
     ],
 )
 def test_text(text, expected):
@@ -37,6 +38,10 @@ def test_text(text, expected):
         ("gbps=0", "burst and gbps must be more than 0"),
         ("every=-1", "every must not be negative"),
         ("burst=1.5", "Not a number: '1.5'"),
+        ("pause_us=5", "pause_us must be less than pause_every_us"),
+        ("pause_us=5,pause_every_us=5", "pause_us must be less than pause_every_us"),
+        ("pause_every_us=5", "pause_us must be less than pause_every_us, and neither be 0"),
+        ("pause_us=-1,pause_every_us=5", "pause_us must not be negative"),
         ("drop=syn", "No role 'syn' of a packet; there are ack, "),
         ("drop=ack:x", "Not packets of a role"),
         ("drop=ack:3-2", "Packets have numbers from 1"),

@@ -1,8 +1,9 @@
 """The endpoint inside the simulation: ``sim.tools.endpoint.command`` starts it and talks with it.
 
 ROCINANTE_ENDPOINT is JSON: ``control`` (path of the socket of the command), ``width``, ``mac``,
-``addresses``, ``wire`` (path), ``pcap`` (path or null). Over ``control`` come first the descriptors
-of standard error and, when it listens, of the wire's socket; then the client's lines.
+``addresses``, ``wire`` (path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both
+ways), ``timer_scale``. Over ``control`` come first the descriptors of standard error and, when it
+listens, of the wire's socket; then the client's lines.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import time
 from typing import Any
 
 import cocotb
-from cocotb.triggers import Event, First, Timer
+from cocotb.triggers import Event, First, NullTrigger, Timer
 
 from hdl.config import NicConfig
 from sim.bench.system import VISIBLE_NS, Node
 from sim.bench.testbench import Testbench
+from sim.models.impairments import Impairments
 from sim.models.platform import Wire
 from sim.tools.endpoint import peer
 from sim.tools.endpoint.fields import mac_bytes
@@ -42,8 +44,9 @@ SLICE_NS = 1_000
 QUIET_NS = 4_000
 #: Bytes from the peer that the card has not taken yet, from which on its socket is not read.
 BEHIND = 1 << 18
-#: Bytes of a frame at least, as the wire counts them.
-SHORTEST_ON_WIRE = 60
+#: While only timers run: how long to sleep before simulated time follows the wall clock, s, and how
+#: far it goes between two looks at the sockets, ns.
+NAP_S, STRIDE_NS = 0.002, 5_000_000
 #: How long the client may take to read its last replies, s.
 FAREWELL_S = 2.0
 
@@ -52,8 +55,9 @@ class Endpoint:
     """A card and its driver, on two sockets; implements ``sim.tools.endpoint.session.World``.
 
     Simulated time goes on while there is work: a request is being answered, a frame is on its way,
-    or host or wire were busy a moment ago. Otherwise it stands still and this process sleeps until
-    a socket has something, or until a poll has waited for its time.
+    or host or wire were busy a moment ago. When the card only waits for an answer, with a timer, it
+    goes on with the wall clock. Otherwise it stands still and this process sleeps until a socket
+    has something, or until a poll has waited for its time.
     """
 
     def __init__(self, spec: dict[str, Any], lines: Lines, wire: Peer):
@@ -64,8 +68,9 @@ class Endpoint:
         self._finished, self._turn = Event(), Event()
         #: When a request that waits wants to look again; None: none waits.
         self._wake_at: float | None = None
-        self._injected = self._injected_bytes = 0
         self._held = False
+        #: Wall clock (s) and simulated time (ns) when the card had nothing left but its timers.
+        self._since: tuple[float, int] | None = None
         self._activity: tuple[int, ...] = ()
         self._active_ns = 0
         self._mac = mac
@@ -73,14 +78,18 @@ class Endpoint:
     async def start(self, dut: Any) -> None:
         """Bring the card up."""
         config = NicConfig(width=self._spec["width"])
-        testbench = Testbench(dut, config=config, memory=MEMORY, jump=True, cards=1)
+        testbench = Testbench(dut, config=config, memory=MEMORY, jump="rest", cards=1)
         await testbench.start()
+        self._testbench = testbench
         addresses = self._spec["addresses"]
         self._node = Node(testbench, 0, address=addresses[0], mac=self._mac)
+        self._node.timer_scale = self._spec["timer_scale"]
         self._host, self._wire = testbench.hosts[0], testbench.wires[0]
         await self._node.start()
         for index, address in enumerate(addresses[1:], 1):
             await self._node.context.add_gid(index, address)
+        self.impair(Impairments.parse(self._spec["impair"]))
+        self._node.rest_firmware(True)
         self._session = Session(self._node.context, self, mac=self._mac, addresses=addresses)
 
     async def run(self) -> None:
@@ -91,13 +100,40 @@ class Endpoint:
             if self._task is None and self._lines.ended:
                 return
             if not self._may_sleep():
-                await First(Timer(SLICE_NS, "ns"), self._finished.wait())
-                self._finished.clear()
-                self._exchange(0)
-                self._turn.set()
-                self._turn.clear()
+                self._since = None
+                await self._go_on(SLICE_NS)
+            elif await self._timer_runs():
+                await self._follow_wall_clock()
             else:
+                self._since = None
                 self._exchange(None)
+
+    async def _go_on(self, ns: int, *until: Any) -> None:
+        """Simulate for a time, or until a request has been answered, and look at the sockets."""
+        await First(Timer(ns, "ns"), self._finished.wait(), *until)
+        self._finished.clear()
+        self._exchange(0)
+        self._turn.set()
+        self._turn.clear()
+        await NullTrigger()  # a poll takes what has completed before anybody sleeps
+
+    async def _timer_runs(self) -> bool:
+        """Whether nothing but time lacks for the card to go on; not while the peer holds it."""
+        if self._held or not self._testbench.timers_run:
+            return False
+        return await self._session.waits_for_answers()
+
+    async def _follow_wall_clock(self) -> None:
+        """Simulate what has passed of the wall clock since nothing else was to do, never more."""
+        now = self._host.now()
+        if self._since is None:
+            self._since = time.monotonic(), now
+        wall, simulated = self._since
+        behind = int(1e9 * (time.monotonic() - wall)) - (now - simulated)
+        if behind < 1e9 * NAP_S:
+            self._exchange(NAP_S)
+        else:
+            await self._go_on(min(behind, STRIDE_NS), self._wire.arrival())
 
     def flush(self, seconds: float) -> None:
         """Let the client have its last replies."""
@@ -110,7 +146,9 @@ class Endpoint:
     async def wait(self, until: float) -> None:
         """Until a slice has passed, or a socket had something, or the time has come."""
         self._wake_at = until
+        self._node.rest_firmware(True)
         await self._turn.wait()
+        self._node.rest_firmware(False)
         self._wake_at = None
 
     async def shown(self) -> None:
@@ -127,8 +165,17 @@ class Endpoint:
         }
 
     def counters(self) -> dict[str, int]:
-        """Those of the socket."""
-        return self._peer.counters
+        """Those of the socket, and of what impairments have done to frames from and to the card."""
+        done = {
+            f"wire_{name}_{way}": int(getattr(stats, name))
+            for way, stats in (("out", self._wire.outward), ("in", self._wire.inward))
+            for name in ("gone", "duplicated", "corrupted", "overtaken")
+        }
+        return self._peer.counters | done
+
+    def impair(self, what: Impairments) -> None:
+        """The same network both ways, with chances of their own."""
+        self._wire.impair(what, what)
 
     def refusal(self) -> str:
         """The firmware's reason."""
@@ -149,7 +196,9 @@ class Endpoint:
             self._task = cocotb.start_soon(self._serve(line))
 
     async def _serve(self, line: bytes) -> None:
+        self._node.rest_firmware(False)
         self._lines.send(await self._session.handle(line))
+        self._node.rest_firmware(True)
         self._task = None
         if self._session.acted:
             self._active_ns = self._host.now()
@@ -162,7 +211,7 @@ class Endpoint:
         while (taken := self._wire.take()) is not None:
             self._peer.send(taken[0])
         self._hold(self._peer.backlog >= peer.HIGH)
-        behind = self._injected_bytes - self._wire.stats.rx_bytes
+        behind = self._wire.under_way(to_card=True)
         # While the peer does not read, this side goes on reading: both might be waiting.
         reading = behind < (peer.MOST if self._held else BEHIND)
         poll = select.poll()
@@ -181,8 +230,6 @@ class Endpoint:
 
     def _inject(self, frame: bytes) -> None:
         self._wire.inject(frame)
-        self._injected += 1
-        self._injected_bytes += max(len(frame), SHORTEST_ON_WIRE)
         self._active_ns = self._host.now()
 
     def _may_sleep(self) -> bool:
@@ -204,8 +251,9 @@ class Endpoint:
         activity = (host.reads, host.writes, wire.tx_frames, wire.rx_frames)
         under_way = host.reads_outstanding or host.writes_pending
         # What the card does not take while it cannot send waits for the peer as well.
-        arriving = self._injected != wire.rx_frames and not self._held
-        if activity != self._activity or under_way or arriving:
+        if not self._held:
+            under_way |= self._wire.under_way(to_card=True) | self._wire.under_way(to_card=False)
+        if activity != self._activity or under_way:
             self._activity, self._active_ns = activity, now
         return bool(now - self._active_ns >= QUIET_NS)
 

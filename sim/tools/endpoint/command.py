@@ -84,14 +84,16 @@ def _wire(_context: Any, _option: Any, value: str) -> str:
     help="Record the frames of the card, in simulated time.",
 )
 @console.waves_option
+@console.impair_option
+@console.timer_scale_option
 def endpoint(
     wire: str,
     listen: bool,
-    mac: str,
     addresses: list[str],
     width: int,
     pcap: Path | None,
     waves: bool,
+    **chosen: Any,
 ) -> None:
     """Put one simulated NIC on a unix socket; its verbs are JSON lines on standard input/output.
 
@@ -122,10 +124,10 @@ def endpoint(
                 model = testbench.build(config=config, waves=waves)
             spec = {
                 "width": width,
-                "mac": mac,
                 "addresses": addresses,
                 "wire": wire,
                 "pcap": None if pcap is None else str(pcap.resolve()),
+                **chosen,  # mac, impair, timer_scale
             }
             result = _run(model, spec, listener)
         except (env.BuildError, AssertionError) as error:

@@ -19,6 +19,7 @@ from hdl.abi.enums import Access, Mtu, QpState, QpType, SendFlags, WrOpcode
 from hdl.abi.virtio_rdma import PSN_BITS, QPN_BITS
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import gid_bytes
+from sim.models.impairments import Impairments
 
 __all__ = ["MOST_DATA", "REQUESTS", "BadRequest", "card_mac", "mac_bytes", "parse"]
 
@@ -162,6 +163,12 @@ def _object(value: Any) -> dict[str, Any]:
     return value
 
 
+def _impairments(value: Any) -> Impairments:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text such as loss=1%, not {_shown(value)}")
+    return Impairments.parse(value)
+
+
 _HANDLE = Field(_bits(32))
 _DATA = Field(_integer(0, MOST_DATA))
 _QPN, _PSN, _WORD, _ADDR = (Field(_bits(bits)) for bits in (QPN_BITS, PSN_BITS, 32, 64))
@@ -227,6 +234,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "ah": Field(_object, None),
     },
     "poll": {"n": Field(_bits(32), 1), "timeout_ms": Field(_milliseconds, 0.0)},
+    "impair": {"what": Field(_impairments, Impairments())},
     "counters": {},
     "quit": {},
 }

@@ -43,6 +43,7 @@ from sim.guest.verbs import (
     gid_bytes,
     gid_text,
 )
+from sim.models.impairments import Impairments
 from sim.tools.endpoint.completions import Completions
 from sim.tools.endpoint.fields import BadRequest, parse
 
@@ -54,7 +55,7 @@ Reply = dict[str, Any]
 #: Inline bytes of a request unless CREATE_QP says otherwise; the device does not tell its limit.
 _INLINE = 256
 #: Requests that leave the device alone, but for what it has done already.
-_PASSIVE = ("info", "write_mem", "read_mem", "poll", "quit")
+_PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
 _ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 _INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 
@@ -77,6 +78,9 @@ class World(Protocol):
 
     def counters(self) -> dict[str, int]:
         """Counters beside those of the device."""
+
+    def impair(self, what: Impairments) -> None:
+        """Let the network do that to frames from now on, both ways."""
 
     def refusal(self) -> str:
         """Why the device refused the last control command; empty when that is not known."""
@@ -104,6 +108,14 @@ class Session:
         self._completions = Completions(context)
         self.over = False
 
+    async def waits_for_answers(self) -> bool:
+        """Whether a queue pair has send requests that have not completed.
+
+        Takes completions from the device, so not while a request is served, except in a wait.
+        """
+        await self._completions.collect()
+        return any(qp.sq.outstanding for qp, *_ in self._qps.values())
+
     async def handle(self, line: bytes) -> bytes:
         """The reply to one line, with its newline; failures are replies too."""
         try:
@@ -129,6 +141,10 @@ class Session:
             "gids": gids,
             **self._world.facts(),
         }
+
+    async def _impair(self, f: Fields) -> Reply:
+        self._world.impair(f.what)
+        return {}
 
     async def _counters(self, f: Fields) -> Reply:
         return {"counters": await self._context.counters() | self._world.counters()}

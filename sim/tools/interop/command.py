@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ class Row:
     seconds: float
     error: str
     pcap: str
+    #: Frames that the network has lost or doubled, and request packets that each side has sent
+    #: again; None where the network was good.
+    network: dict[str, int] | None = None
 
     @property
     def verdict(self) -> str:
@@ -42,6 +45,8 @@ class Row:
 @click.command()
 @console.width_option
 @console.json_option
+@console.impair_option
+@console.timer_scale_option
 @click.option("--list", "listing", is_flag=True, help="Show the scenarios and end.")
 @click.option(
     "--pcap-dir",
@@ -55,18 +60,23 @@ def interop(
     width: int,
     json_file: Path | None,
     listing: bool,
+    impair: str,
+    timer_scale: float,
     pcap_dir: Path,
     scenarios: tuple[str, ...],
 ) -> None:
     """Exchange RDMA traffic between a Linux guest with Soft-RoCE and the simulated NIC.
 
-    SCENARIOs are names or patterns (send-*); without any, all are run. docs/interop.md says more.
+    SCENARIOs are names or patterns (send-*); without any, all but the long ones are run.
+    docs/interop.md says more.
     """
     with console.stops():
         chosen = _choose(scenarios)
+        if impair:
+            chosen = [replace(scenario, network=impair) for scenario in chosen]
     if listing:
         for scenario in chosen:
-            click.echo(f"{scenario.name:26} {scenario.what}")
+            click.echo(f"{scenario.name:26} {scenario.what}{' (long)' if scenario.long else ''}")
         return
     try:
         pcap_dir.mkdir(parents=True, exist_ok=True)
@@ -74,7 +84,7 @@ def interop(
         raise console.UsageStop(f"--pcap-dir {pcap_dir}: {error.strerror}") from None
     image = _prepare(width)
     with console.progress(f"Interoperability at {width} bits") as say:
-        facts, rows = _run(image, width, chosen, pcap_dir, say)
+        facts, rows = _run(image, width, timer_scale, chosen, pcap_dir, say)
     failed = [row for row in rows if row.error]
     facts |= {"scenarios": [asdict(row) | {"verdict": row.verdict} for row in rows]}
     facts |= {"passed": len(rows) - len(failed), "failed": len(failed)}
@@ -95,7 +105,7 @@ def _choose(names: tuple[str, ...]) -> list[Scenario]:
     return [
         one
         for one in SCENARIOS.values()
-        if not names or any(fnmatch.fnmatch(one.name, name) for name in names)
+        if (not names and not one.long) or any(fnmatch.fnmatch(one.name, name) for name in names)
     ]
 
 
@@ -119,7 +129,12 @@ def _prepare(width: int) -> Any:
 
 
 def _run(
-    image: Any, width: int, chosen: list[Scenario], pcap_dir: Path, say: Any
+    image: Any,
+    width: int,
+    timer_scale: float,
+    chosen: list[Scenario],
+    pcap_dir: Path,
+    say: Any,
 ) -> tuple[dict[str, Any], list[Row]]:
     """Run scenarios one after the other; one that fails leaves nothing to the next."""
     from sim.tools.interop.guest import GuestError
@@ -138,7 +153,7 @@ def _run(
                 continue
             if lab is None:
                 say("starting guest and NIC")
-                lab = Lab(image, width)
+                lab = Lab(image, width, timer_scale)
                 facts.setdefault("boot_seconds", round(lab.boot_seconds, 1))
             say(scenario.name)
             rows.append(_try(lab, scenario, pcap))
@@ -163,15 +178,21 @@ def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
 
     tally, error = Tally(), ""
     began = time.monotonic()
-    with lab.relay.capture(pcap) as frames:
+    before = lab.nic_counters()
+    after: dict[str, int] = {}
+    with lab.network(scenario.network), lab.relay.capture(pcap) as frames:
         try:
             scenario.run(lab.parties, tally)
+            if scenario.network:
+                after = lab.nic_counters()
         except (AssertionError, OSError, RuntimeError) as found:
             error = f"{found}\n{lab.report()}"
     seconds = time.monotonic() - began
     seen = [frame for _, frame in frames]
     card = bytes.fromhex(lab.parties[0].mac.replace(":", ""))
-    faults = icrc_faults(seen) + msn_faults(seen, card) + (tshark_faults(pcap) or [])
+    faults = icrc_faults(seen) + (tshark_faults(pcap) or [])
+    if not scenario.network:  # the MSN is counted from requests that have all come, once each
+        faults += msn_faults(seen, card)
     if faults and not error:
         error = f"{len(faults)} faulty frames in {pcap}: {'; '.join(faults[:3])}"
     packets = sum(map(is_roce, seen))
@@ -185,6 +206,42 @@ def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
         round(seconds, 1),
         error,
         str(pcap),
+        _network(before, after, tally, seen, lab.parties[1].mac) if after else None,
+    )
+
+
+def _network(
+    before: dict[str, int], after: dict[str, int], tally: Any, frames: list[bytes], guest: str
+) -> dict[str, int]:
+    """What the network has done, and how many request packets each side has sent again for it.
+
+    The NIC counts its own. Of the guest all are in the capture, since they are lost behind it.
+    """
+    from sim.tools.interop.frames import requests
+
+    found = {
+        f"{name}_{way}": after[f"wire_{counter}_{way}"]
+        for name, counter in (("lost", "gone"), ("doubled", "duplicated"), ("late", "overtaken"))
+        for way in ("out", "in")
+    }
+    sent = after["requests_sent"] - before["requests_sent"]
+    found["resent_by_nic"] = sent - tally.requests[0]
+    own = bytes.fromhex(guest.replace(":", ""))
+    found["resent_by_guest"] = requests(frames, own) - tally.requests[1]
+    for counter in ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"):
+        found[counter] = after[counter] - before[counter]
+    return found
+
+
+def _told(network: dict[str, int]) -> str:
+    """What has happened to the frames of both ways, and what the two sides did about it."""
+    lost, doubled, late = (
+        network[f"{name}_out"] + network[f"{name}_in"] for name in ("lost", "doubled", "late")
+    )
+    return (
+        f"{lost} frames lost, {doubled} doubled, {late} overtaken; sent again: "
+        f"{network['resent_by_nic']} packets by the NIC ({network['local_ack_timeout_err']} "
+        f"time-outs), {network['resent_by_guest']} by Linux"
     )
 
 
@@ -204,6 +261,9 @@ def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
             row.verdict,
         )
     console.out.print(table)
+    for row in rows:
+        if row.network is not None:
+            console.out.print(f"{row.name}: {_told(row.network)}", soft_wrap=True)
     kernel = next((name for name in facts["packages"] if name.startswith("linux-image")), "")
     console.out.print(
         f"Guest: {kernel}, up in {facts.get('boot_seconds', 0):.1f} s; all in "

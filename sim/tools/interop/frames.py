@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.wire.packets import ROCE_PORT, reseal
 
-__all__ = ["icrc_faults", "is_roce", "msn_faults", "tshark_faults"]
+__all__ = ["icrc_faults", "is_roce", "msn_faults", "requests", "tshark_faults"]
 
 _TSHARK_SECONDS = 120
 #: RC opcodes: those that end a message (a READ is one packet), those that are looked at here.
@@ -33,6 +33,19 @@ def is_roce(frame: bytes) -> bool:
     else:
         return False
     return protocol == b"\x11" and port == ROCE_PORT.to_bytes(2, "big")
+
+
+def requests(frames: Iterable[bytes], mac: bytes) -> int:
+    """Request packets of RC that the card ``mac`` has sent. (Untagged frames.)"""
+    return sum(
+        is_roce(frame) and frame[6:12] == mac and _bth(frame)[0] <= _READ_REQUEST
+        for frame in frames
+    )
+
+
+def _bth(frame: bytes) -> bytes:
+    """An untagged RoCE frame from its BTH on."""
+    return frame[42:] if frame[12:14] == b"\x08\x00" else frame[62:]
 
 
 def icrc_faults(frames: Iterable[bytes]) -> list[str]:
@@ -108,7 +121,7 @@ def msn_faults(frames: Iterable[bytes], mac: bytes) -> list[str]:
     for number, frame in enumerate(frames, 1):
         if not is_roce(frame):
             continue
-        bth = frame[42:] if frame[12:14] == b"\x08\x00" else frame[62:]
+        bth = _bth(frame)
         opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
         if frame[6:12] != mac:
             if opcode <= _READ_REQUEST:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,6 +26,8 @@ _NIC_ADDRESSES = ("10.0.0.1", "fd00::1")
 _GUEST_ADDRESSES = ("10.0.0.2/24", "fd00::2/64")
 #: Wall-clock time for an answer of the endpoint, its start included, seconds.
 _ENDPOINT_SECONDS = 60.0
+#: Code of the time-outs of both sides on a network that loses packets: 268 ms.
+TIMEOUT = 16
 #: How long the report of a failure may wait for a side that may be the cause of it, seconds.
 _REPORT_SECONDS = 5.0
 
@@ -36,7 +39,7 @@ class Lab:
     GuestError, with the console's last lines, when the guest does not come up.
     """
 
-    def __init__(self, image: GuestImage, width: int) -> None:
+    def __init__(self, image: GuestImage, width: int, timer_scale: float = 1.0) -> None:
         self._stack = contextlib.ExitStack()
         began = time.monotonic()
         try:
@@ -53,6 +56,7 @@ class Lab:
             self._endpoint = self._stack.enter_context(
                 EndpointClient(
                     *("--wire", f"unix:{path}", "--width", str(width), "--mac", _NIC_MAC),
+                    *("--timer-scale", str(timer_scale)),
                     *(word for address in _NIC_ADDRESSES for word in ("--ip", address)),
                     program=(sys.executable, "-P", "-m", "sim.tools.cli"),
                     timeout=_ENDPOINT_SECONDS,
@@ -84,6 +88,21 @@ class Lab:
     def close(self) -> None:
         """End guest and endpoint."""
         self._stack.close()
+
+    @contextlib.contextmanager
+    def network(self, what: str) -> Iterator[None]:
+        """Let the network do that to frames meanwhile (as ``--impair`` has it), with time-outs."""
+        self._endpoint.call("impair", what=what)
+        for party in self.parties:
+            party.timeout = TIMEOUT if what else 0
+        yield
+        with contextlib.suppress(OSError, RuntimeError):  # what has failed is not used again
+            self._endpoint.call("impair", what="")
+
+    def nic_counters(self) -> dict[str, int]:
+        """Those of the card and its wire."""
+        found: dict[str, int] = self._endpoint.call("counters")["counters"]
+        return found
 
     def report(self) -> str:
         """How both sides and the wire stand, for a scenario that has failed."""

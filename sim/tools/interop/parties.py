@@ -29,8 +29,11 @@ class Client(Protocol):
 class Party:
     """One side: ``name`` for messages, its client, its addresses.
 
-    tells_state: it can be asked for a queue pair's state (``query_qp``).
+    tells_state: it can be asked for a queue pair's state (``query_qp``). ``timeout``: the code of
+    its queue pairs' time-out, 0: they wait for ever.
     """
+
+    timeout = 0
 
     def __init__(self, name: str, client: Client, *, tells_state: bool = False) -> None:
         self.name, self.client, self.tells_state = name, client, tells_state
@@ -88,17 +91,17 @@ class Connection:
     """Two connected queue pairs, one of each party, in the parties' order."""
 
     parties: tuple[Party, Party]
+    mtu: int
     qps: list[int] = field(default_factory=list)
     qpns: list[int] = field(default_factory=list)
 
     @classmethod
     def open(cls, parties: tuple[Party, Party], options: ConnectionOptions) -> Connection:
-        """Both ends in RTS, with timers that never expire.
+        """Both ends in RTS, each with its party's time-out.
 
-        A guest's clock runs in wall time, the NIC's in simulated time: no time-out of the one
-        means anything to the other. What is lost is noticed by a scenario's deadline.
+        Without time-outs what is lost is noticed by a scenario's deadline.
         """
-        made = cls(parties)
+        made = cls(parties, mtu=options.mtu)
         for party in parties:
             found = party.client.call(
                 "create_qp", type="RC", max_send_wr=DEPTH, max_recv_wr=DEPTH, sq_sig_all=True
@@ -116,7 +119,7 @@ class Connection:
                 rq_psn=options.psns[1 - i],
                 sq_psn=options.psns[i],
                 path_mtu=options.mtu,
-                timeout=0,
+                timeout=party.timeout,
                 retry_cnt=7,
                 rnr_retry=7,
                 min_rnr_timer=12,

@@ -21,15 +21,30 @@ _LONG = {False: (256, 4096), True: (1024,)}
 _QPS = 8
 #: Messages of each of several queue pairs, and their bytes at most.
 _MESSAGES, _LONGEST = 10, 20_000
+#: Bytes of a message at most where packets are lost, and rounds of the long scenarios.
+_LONG_ON_BAD, _ROUNDS = 9000, 12
+#: What a network does, by the name of the scenario.
+NETWORKS = {
+    "loss": "loss=2%,seed=1",
+    "duplicates": "duplicate=10%,seed=2",
+    "reorder": "reorder=6,overtaken=4%,seed=3",
+    "bad-network": "loss=1%,reorder=4,overtaken=2%,jitter_us=3,seed=4",
+}
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """``name`` for the command line, ``what`` for its list."""
+    """``name`` for the command line, ``what`` for its list.
+
+    network: what becomes of frames, both ways, as ``--impair`` has it. long: it is run only when it
+    is asked for.
+    """
 
     name: str
     what: str
     run: Callable[[Parties, Tally], None]
+    network: str = ""
+    long: bool = False
 
 
 def sizes(mtu: int, ipv6: bool) -> tuple[int, ...]:
@@ -93,6 +108,40 @@ def _refusals(parties: Parties, tally: Tally, *, refusal: Refusal) -> None:
     connection.close()
 
 
+def _reads(opcode: str, source: int) -> bool:
+    """Whether it is a READ of the guest."""
+    return opcode == "RDMA_READ" and source == 1
+
+
+def _bad_network(parties: Parties, tally: Tally, *, rounds: int, apart: bool = True) -> None:
+    """All operations mixed, both ways at once on three connections, on a network that misbehaves.
+
+    apart: the guest's READs have the third one for themselves (docs/interop.md, Limits).
+    """
+    rng = random.Random(rounds)
+    for number in range(rounds):
+        connections = [
+            # One PSN space passes its end inside the messages.
+            Connection.open(parties, ConnectionOptions(mtu=mtu, psns=psns))
+            for mtu, psns in (
+                (1024, (0x123456, 0x654321)),
+                (256, (0xFFFFF0, 0xFFFFE0)),
+                (512, (0x200000, 0x300000)),
+            )
+        ]
+        messages = [
+            Message(opcode, size, source, 2 if apart and _reads(opcode, source) else qp)
+            for opcode in OPERATIONS
+            for size in (rng.randrange(300), rng.randrange(_LONG_ON_BAD))
+            for source in (0, 1)
+            for qp in (0, 1)
+        ]
+        rng.shuffle(messages)
+        exchange(connections, messages, seed=number, tally=tally)
+        for connection in connections:
+            connection.close()
+
+
 def _all() -> Iterator[Scenario]:
     for ipv6, family in ((False, "ipv4"), (True, "ipv6")):
         for opcode in OPERATIONS:
@@ -102,6 +151,15 @@ def _all() -> Iterator[Scenario]:
         what = f"eight queue pairs over {family}, all operations mixed, both ways at once"
         yield Scenario(f"eight-qps-{family}", what, partial(_eight_qps, ipv6=ipv6))
     yield Scenario("psn-wrap", "all operations both ways across PSN FFFFFFh to 0", _psn_wrap)
+    for name, network in NETWORKS.items():
+        what = f"all operations mixed, both ways, on three queue pairs, with {network}"
+        run = partial(_bad_network, rounds=1)
+        yield Scenario(name, what, run, network)
+        run = partial(_bad_network, rounds=_ROUNDS)
+        yield Scenario(f"{name}-long", f"{what}, {_ROUNDS} times", run, network, long=True)
+    run = partial(_bad_network, rounds=_ROUNDS, apart=False)
+    what = "as loss-long, with the guest's READs among its WRITEs"
+    yield Scenario("loss-mixed-reads", what, run, "loss=4%,seed=1", long=True)
     for refusal in REFUSALS:
         yield Scenario(refusal.name, refusal.what, partial(_refusals, refusal=refusal))
 

@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sim.tools.interop.parties import Connection, Party, Region
@@ -39,6 +39,8 @@ class Tally:
 
     messages: int = 0
     bytes_verified: int = 0
+    #: Request packets that each party needs for its messages when nothing is lost.
+    requests: list[int] = field(default_factory=lambda: [0, 0])
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Message:
     def writer(self) -> int:
         """The party whose data travel."""
         return 1 - self.source if self.opcode == "RDMA_READ" else self.source
+
+    def requests(self, mtu: int) -> int:
+        """Request packets that it takes: of a READ one."""
+        return 1 if self.opcode == "RDMA_READ" else max(1, -(-self.size // mtu))
 
     @property
     def imm(self) -> bool:
@@ -97,6 +103,8 @@ def exchange(
         party.client.call("dereg_mr", mr=region.mr)
     tally.messages += len(messages)
     tally.bytes_verified += sum(message.size for message in messages)
+    for message in messages:
+        tally.requests[message.source] += message.requests(connections[message.qp].mtu)
 
 
 def completions(party: Party, count: int) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ async def measure(dut: Any) -> None:
         plan.config,
         deadline_cycles=DEADLINE_CYCLES,
         memory=MEMORY,
+        timer_scale=plan.timer_scale,
         options=DriverOptions(features=plan.features),
     )
     ends = Ends(system, plan)

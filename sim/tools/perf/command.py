@@ -80,6 +80,7 @@ Say = Callable[[str], None]
     show_default=True,
     help="An answer is waited for 4.096 us x 2^this; 0: for ever.",
 )
+@console.timer_scale_option
 @click.option("--clock-mhz", type=float, default=250, show_default=True, help="Core clock.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of data and host's order.")
 @click.option("--places", type=int, help="Of a message in each QP's memory.  [default: by depth]")

@@ -104,7 +104,7 @@ class Plan:
     QP's memory (None: as many as are outstanding and a few), ``place_step`` bytes from one to the
     next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
     never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
-    ``qp_timeout``: code of the QPs' time-out.
+    ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
     """
 
     op: str
@@ -130,6 +130,7 @@ class Plan:
     miss_qps: int = 0
     impair: str = ""
     qp_timeout: int = 14
+    timer_scale: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -216,7 +217,7 @@ class Plan:
     @property
     def patience_us(self) -> float:
         """How long nothing may happen before a run counts as stalled."""
-        lost = TRIES * 2 * 4.096 * 2**self.qp_timeout if self.impair else 0
+        lost = TRIES * 2 * 4.096 * 2**self.qp_timeout * self.timer_scale if self.impair else 0
         return PATIENCE_US + self.host_latency_ns // 10 + lost
 
     @property
