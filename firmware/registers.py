@@ -199,6 +199,10 @@ class Registers:
             for i, name in enumerate(QP_COUNTERS)
         }
 
+    async def set_timer_tick(self, cycles: int) -> None:
+        """Sets the unit of the QPs' timers, which is 1.024 us after a reset."""
+        await self._write("command.timer_tick", cycles=cycles)
+
     async def drain(self) -> None:
         """Waits for all DMA admitted so far."""
         await self._command("drain", start=1)
