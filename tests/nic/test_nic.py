@@ -35,6 +35,7 @@ NARROW = [
 
 REPLAYS = [
     "golden",
+    "golden_retries",
     "merged_and_tagged",
     "cut_anywhere",
     "requests_ahead_of_responses",
@@ -84,6 +85,16 @@ def test_recorded_here(width):
         test_module="tests.nic.bench_recorded",
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
+    )
+
+
+def test_recorded_on_a_bad_network():
+    """The same with losses, at the width that simulates sooner: it is the inference it tests."""
+    run(
+        model(64),
+        test_module="tests.nic.bench_replay_loss",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=600,
     )
 
 

@@ -34,6 +34,21 @@ REPLAYED = [
     "rc_pingpong_s65536_m1024",
     "rping",
 ]
+#: The same with losses, duplicates, RNR NAKs and errors.
+RETRIED = [
+    "drop2nd_write",
+    "drop_ack_write",
+    "drop_read_req",
+    "dup_all",
+    "err_bad_rkey_write",
+    "err_range_read",
+    "err_recv_too_small",
+    "loss7_rc_pingpong",
+    "rnr_exceeded",
+    "rnr_then_ok",
+]
+#: Takes half a minute at 512 bits: 23 pauses of 10 ms.
+LONG = "rnr_then_ok"
 
 
 def table() -> list[str]:

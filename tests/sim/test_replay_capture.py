@@ -8,15 +8,17 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.utils import RawPcapNgReader
 
+from hdl.abi.enums import Access, WcStatus
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
 from sim.rtl.env import REPO
 from sim.tools.replay.compare import FREE
+from sim.tools.replay.messages import FATAL
 from sim.tools.replay.plan import Plan
 from sim.wire.packets import build
 from sim.wire.pcap import read_capture
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
-from tests.sim.replay_golden import GOLDEN, MERGED, REPLAYED, table
+from tests.sim.replay_golden import GOLDEN, MERGED, REPLAYED, RETRIED, table
 
 CONFIG = NicConfig(width=64)
 DATA = bytes(range(256)) * 20
@@ -112,7 +114,7 @@ def test_messages_regions_and_counts(capture, tmp_path):
     assert connection.reads(0) == 1 and connection.reads(1) == 0
 
 
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", REPLAYED + RETRIED)
 def test_golden_captures_are_taken_part_in(name):
     plan = Plan(GOLDEN / f"{name}.pcap")
     (connection,) = plan.suitable
@@ -161,23 +163,134 @@ def reasons_of(capture, tmp_path):
     return [one.reason for one in plan_of(capture, tmp_path).connections]
 
 
-def test_loss_retry_and_naks_leave_one_connection_out(capture, tmp_path):
-    good, gap, again, nak = (
-        Talk(capture, qpns=(0x20 + i, 0x30 + i), psns=(i << 12, i << 16)) for i in range(1, 5)
+def test_what_is_missing_each_time_leaves_one_connection_out(capture, tmp_path):
+    """Neither a gap that is acknowledged nor a packet that has changed can be replayed."""
+    good, gap, again = (
+        Talk(capture, qpns=(0x20 + i, 0x30 + i), psns=(i << 12, i << 16)) for i in range(1, 4)
     )
-    for talk in (good, gap, again, nak):
+    for talk in (good, gap, again):
         talk.send(0, DATA)
     gap.psns[0] += 1
     gap.send(0, b"after a gap")
     again.psns[0] -= 1
     again.send(0, b"again")
-    nak.send(0, b"x", ack=False)
-    number = nak.ack(1, nak.psns[0] - 1, syndrome=0x62)
     good.send(1, b"y")
     found = reasons_of(capture, tmp_path)
     assert found[0] == ""
-    assert "loss or retry" in found[1] and "loss or retry" in found[2]
-    assert found[3] == f"packet {number}: NAK with syndrome 0x62"
+    assert "an ACK for PSN 0x2006, which is not in the capture" in found[1]
+    assert "PSN 0x3004 again, with something else" in found[2]
+
+
+# What was lost ------------------------------------------------------------------------------------
+
+
+def again(talk, count, psn):
+    """The first ``count`` packets of the SEND that began at ``psn`` are sent again."""
+    for at in range(count):
+        op = Op.SEND_FIRST if not at else Op.SEND_LAST if at == 4 else Op.SEND_MIDDLE
+        part = DATA[1024 * at : 1024 * (at + 1)]
+        talk.packet(0, op, psn + at, part, ack_request=int(at == 4))
+
+
+def test_a_packet_that_is_reported_missing_was_lost(capture, tmp_path):
+    """Seen before it was lost, or not at all: the same is known of the rest."""
+    talk = Talk(capture)
+    talk.send(0, DATA, ack=False)
+    talk.ack(1, 0x1002, msn=0, syndrome=0x60)
+    again(talk, 5, 0x1000)
+    talk.ack(1, 0x1004)
+    one = only(capture, tmp_path)
+    # The requester goes back to the beginning: it has not got the NAK, which acknowledges two.
+    assert (one.lost, one.again, one.broken) == ({3, 6}, {}, 0)
+    assert one.ends[0].messages[0].acknowledged and one.ends[0].messages[0].received
+    del capture.frames[2]
+    one = only(capture, tmp_path)
+    assert one.lost == {5}
+
+
+def test_what_is_sent_again_without_an_answer_was_lost(capture, tmp_path):
+    talk = Talk(capture)
+    talk.send(0, DATA, ack=False)
+    again(talk, 5, 0x1000)
+    talk.ack(1, 0x1004)
+    assert only(capture, tmp_path).lost == {5}  # it asks for an answer; the others need not be
+
+
+def test_an_ack_was_lost_when_its_requester_goes_back(capture, tmp_path):
+    talk = Talk(capture)
+    talk.send(0, DATA)
+    again(talk, 5, 0x1000)
+    talk.ack(1, 0x1004)
+    one = only(capture, tmp_path)
+    assert (one.lost, one.again) == ({6}, {})
+
+
+def test_an_answer_that_is_repeated_is_one_to_a_doubled_request(capture, tmp_path):
+    talk = Talk(capture)
+    talk.send(0, b"x")
+    talk.ack(1, 0x1000)
+    talk.read(0, 0x100, 9, DATA[:2000])
+    talk.responses(1, 0x1001, DATA[:2000])
+    one = only(capture, tmp_path)
+    assert not one.lost
+    assert {at: [p.number for p in copies] for at, copies in one.again.items()} == {3: [1], 7: [4]}
+
+
+def test_how_often_a_requester_tries(capture, tmp_path):
+    """As often as it does when nothing follows; for ever when it has tried as often before."""
+    talk = Talk(capture)
+    for tries, rnr_retry in ((3, 2), (3, 7)):
+        for _ in range(tries):
+            talk.packet(0, Op.SEND_ONLY, talk.psns[0], b"x", ack_request=1)
+            talk.ack(1, talk.psns[0], syndrome=0x2A)
+        one = only(capture, tmp_path)
+        end, message = one.ends[0], one.ends[0].messages[-1]
+        assert message.refusals == tries and end.goes_back and not message.acknowledged
+        gave_up = WcStatus.RNR_RETRY_EXC_ERR if rnr_retry < 7 else None
+        assert (end.rnr_retry, message.failure) == (rnr_retry, gave_up)
+        assert one.ends[1].rnr_timer == 10
+        talk.packet(0, Op.SEND_ONLY, talk.psns[0], b"x", ack_request=1)
+        talk.msns[1] += 1
+        talk.ack(1, talk.psns[0])
+        one = only(capture, tmp_path)
+        assert one.ends[0].rnr_retry == 7 and one.ends[0].messages[-1].acknowledged
+        talk.psns[0] += 1
+
+
+@pytest.mark.parametrize(
+    ("syndrome", "length", "refused"),
+    [(0x62, 9, ""), (0x61, 9, ""), (0x62, 0, "unknown"), (0x63, 9, "unknown"), (0x64, 9, "0x64")],
+)
+def test_why_a_write_is_refused(capture, tmp_path, syndrome, length, refused):
+    """A region that is not there, a right that the QP lacks; nothing else is known to do it."""
+    talk = Talk(capture)
+    talk.send(0, b"x")
+    talk.write(0, bytes(length), 0x1000, 9, ack=False)
+    talk.ack(1, 0x1001, msn=1, syndrome=syndrome)
+    plan = plan_of(capture, tmp_path)
+    runs, why = plan.runs("B", CONFIG)
+    assert refused in (why.get(1) or plan.connections[0].reason)
+    if not refused:
+        (place,) = runs[0].places
+        assert not place.regions() and place.broken()
+        assert bool(place.access() & Access.REMOTE_WRITE) == (syndrome == 0x62)
+        assert place.connection.ends[0].messages[1].failure == FATAL[syndrome]
+
+
+def test_a_region_that_is_written_and_not_read(capture, tmp_path):
+    """The same bytes are refused to a READ: the region lacks that right."""
+    talk = Talk(capture)
+    talk.write(0, DATA, 0x1000, 0x900)
+    talk.read(0, 0x1010, 0x900, b"abc", answer=False)
+    talk.ack(1, talk.psns[0] - 1, msn=1, syndrome=0x62)
+    (run,), _ = plan_of(capture, tmp_path).runs("B", CONFIG)
+    assert run.rights() == {0x900: Access.LOCAL_WRITE | Access.REMOTE_WRITE}
+    talk = Talk(Capture(), psns=(5, 6))
+    talk.write(0, DATA, 0x1000, 0x900)
+    talk.write(0, b"abc", 0x1010, 0x900, ack=False)
+    talk.ack(1, talk.psns[0] - 1, msn=1, syndrome=0x62)
+    runs, why = plan_of(talk.capture, tmp_path).runs("B", CONFIG)
+    assert not runs and "refused now and then" in why[1]
 
 
 def test_frames_that_stand_twice_are_taken_once(capture, tmp_path):

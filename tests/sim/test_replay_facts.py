@@ -291,8 +291,8 @@ def test_files_that_cannot_be_replayed(tmp_path):
     capture = Capture()
     talk = Talk(capture)
     talk.send(0, b"x", ack=False)
-    talk.ack(1, 0x1000, syndrome=0x60)
-    assert "NAK with syndrome 0x60" in refusal(capture.save(path))
+    talk.ack(1, 0x1000, syndrome=0x64)
+    assert "NAK with syndrome 0x64" in refusal(capture.save(path))
     capture = Capture()
     for kind in range(0x4000, 0x4064):
         capture.add(bytes(12) + struct.pack("!H", kind) + bytes(46))

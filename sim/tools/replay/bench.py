@@ -14,6 +14,7 @@ from sim.tools.replay.compare import Report
 from sim.tools.replay.facts import Facts
 from sim.tools.replay.plan import Plan, Run
 from sim.tools.replay.play import memory_of, play
+from sim.tools.replay.waits import Waits
 
 __all__ = ["play_run"]
 
@@ -30,7 +31,8 @@ async def play_run(
     testbench = Testbench(dut, config=config, connect=False, memory=memory, jump=True, cards=1)
     await testbench.start()
     packets = sum(len(place.connection.packets) for place in run.places)
-    deadline = testbench.deadline(CYCLES + CYCLES_EACH * packets)
+    waits = int(Waits(run, config).all_ns * 1000 / testbench.period_ps)
+    deadline = testbench.deadline(CYCLES + CYCLES_EACH * packets + waits)
     report = await play(testbench, name, run, facts)
     deadline.cancel()
     testbench.stop()

@@ -61,6 +61,12 @@ class Packet:
         """PSN of the BTH."""
         return int(self.parts.fields["psn"])
 
+    @property
+    def nak(self) -> int:
+        """Syndrome of a NAK or RNR NAK; 0 for any other packet."""
+        syndrome = int(self.parts.fields.get("syndrome", 0))
+        return syndrome if self.op == Op.ACKNOWLEDGE and syndrome >> 5 else 0
+
 
 @dataclass
 class LeftOut:

@@ -25,6 +25,15 @@ FREE = {
     "ack not asked for": "IBTA vol 1, 9.7.5.1: a responder need not answer a packet without AckReq",
     "ack request": "IBTA vol 1, 9.7.5.1: a requester may ask for more ACKs, and at other packets "
     "inside of a message",
+    "packets behind a loss": "IBTA vol 1, 9.7.5, 9.7.6: how many packets leave before a NAK or a "
+    "time-out is known is a matter of timing; a requester sends them again",
+    "sent again": "IBTA vol 1, 9.7.5.2.8, 9.7.6: a requester that has a reason goes back to its "
+    "oldest packet that is not acknowledged, and on from there",
+    "lost before the capture": "a packet that the network has lost on its way to where the capture "
+    "was taken",
+    "response repeated": "IBTA vol 1, 9.7.5.1.4: a responder answers a duplicate READ again, once "
+    "or each time that it is asked for",
+    "nak repeated": "IBTA vol 1, 9.7.5.1.5: one NAK for each gap is enough",
     "credit code": "IBTA vol 1, 9.7.7.2: credits are the responder's to give, or none",
     "migreq": "IBTA vol 1, 17.2.8: state of path migration, which neither side uses",
     "order of QPs": "IBTA vol 1, 9.5: messages are ordered within a QP only",

@@ -24,7 +24,6 @@ __all__ = ["MachineMemory"]
 PAGE = 4096
 #: Distance between messages in the local region: odd, so that none finds its data aligned.
 _GAP = 5
-_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 
 
 class _Region:
@@ -55,6 +54,10 @@ class _Region:
         self.image[at : at + octets.size] = octets
         self.written[at : at + octets.size] = True
         self.landed[at : at + octets.size] = False
+
+    def accept(self, at: int, size: int) -> None:
+        """Whatever is there now is right."""
+        self.image[at : at + size] = self.mr.read(size, at)
 
     def wrong(self, at: int = 0, size: int | None = None) -> tuple[int, int, int] | None:
         """First byte that is not as it should be: (place, wanted, found)."""
@@ -87,9 +90,10 @@ class MachineMemory:
 
     async def set_up(self, pd: PD, hints: Any) -> None:
         """Register all regions, with the recorded keys and addresses."""
+        rights = self._run.rights()
         for rkey, touched in self._run.regions().items():
             hints.mr_key(rkey)
-            (low, high), access = touched, _RIGHTS
+            (low, high), access = touched, rights[rkey]
             if (facts := self._stated.get(rkey)) is not None:
                 low, high = min(low, facts.base), max(high, facts.base + facts.length)
                 access = facts.access
@@ -124,14 +128,15 @@ class MachineMemory:
 
     async def fed(self, message: Message) -> None:
         """A peer's message begins: what it finds, and what it leaves behind."""
+        data = message.data[: message.taken]
         if message.takes_receive and not message.writes:
-            self._local.expect(message.data, self._places[id(message)])
+            self._local.expect(data, self._places[id(message)])
         if not message.length or message.rkey not in self._regions:
             return
         region = self._regions[message.rkey]
         at = message.va - region.mr.iova
         if message.writes:
-            region.expect(message.data, at)
+            region.expect(data, at)
         elif message.read:
             await self._show(message, region, at)
 
@@ -161,9 +166,9 @@ class MachineMemory:
             at = message.va - region.mr.iova
             region.landed[at : at + message.length] = True
 
-    def read_done(self, message: Message) -> None:
-        """One of the card's own READs has its data."""
-        self._local.expect(message.data, self._places[id(message)])
+    def read_done(self, message: Message, mtu: int) -> None:
+        """One of the card's own READs has its data, or a part of it."""
+        self._local.expect(message.data[: message.known * mtu], self._places[id(message)])
 
     def _verify(self, region: _Region, what: str, at: int = 0, size: int | None = None) -> None:
         if (wrong := region.wrong(at, size)) is not None:
@@ -172,6 +177,11 @@ class MachineMemory:
 
     def verify(self) -> dict[str, int]:
         """Compare all of it; returns what was compared."""
+        for place in self._run.places:
+            message = place.refused()
+            if message is not None and message.takes_receive and not message.writes:
+                end = message.receive_size  # what is behind the packets before it is undefined
+                self._local.accept(self._places[id(message)] + message.taken, end - message.taken)
         for rkey, region in self._regions.items():
             self._verify(region, f"rkey {rkey:#x}")
         self._verify(self._local, "local buffers")

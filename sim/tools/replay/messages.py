@@ -5,12 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
-from hdl.abi.enums import WrOpcode
+from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import Kind
 from sim.tools.replay.capture import Packet
 
-__all__ = ["End", "Message", "Unsuitable", "address"]
+__all__ = ["FATAL", "PSN_SEQUENCE", "End", "Message", "Unsuitable", "address", "is_rnr", "pause"]
+
+#: Syndrome of the NAK for a gap in the PSNs (IBTA vol 1, 9.7.5.2.1).
+PSN_SEQUENCE = 0x60
+#: Syndrome of a NAK that ends a message -> the status that it ends with.
+FATAL = {
+    0x61: WcStatus.REM_INV_REQ_ERR,
+    0x62: WcStatus.REM_ACCESS_ERR,
+    0x63: WcStatus.REM_OP_ERR,
+}
+
+
+def is_rnr(syndrome: int) -> bool:
+    """Whether a syndrome says that the receiver is not ready."""
+    return syndrome >> 5 == 1
+
+
+def pause(syndrome: int) -> tuple[int, int]:
+    """How long an RNR NAK asks its requester to wait (IBTA vol 1, 9.7.5.2.8): (number of steps,
+    exponent of two of a step in us).
+    """
+    code = (syndrome & 0x1F) or 32
+    return 15 if code % 2 and code > 1 else 10, code // 2
 
 
 class Unsuitable(ValueError):
@@ -26,14 +48,19 @@ def address(gid: bytes) -> str:
 
 @dataclass
 class Message:
-    """One work request as its packets show it.
+    """One work request as its packets show it, each of them once.
 
-    ``psn`` counts from its side's first message. ``whole``: all of its data is in the capture;
-    ``acknowledged``: the capture shows that it was completed.
+    ``psn`` counts from its side's first message. ``begins`` is the number of its first packet in
+    the capture. ``whole``: all of its data is in the capture; ``received``: the other side has
+    taken all of it, and ``kept``: how many packets of it; ``refusals``: RNR NAKs that it has met;
+    ``refused``: the syndrome of the NAK that has ended it, 0 for none. ``acknowledged``: its own
+    side has learned that it is complete, or of ``known`` PSNs of it; ``failure``: that it has
+    failed, and how.
     """
 
     opcode: WrOpcode
     psn: int
+    begins: int = 0
     packets: list[Packet] = field(default_factory=list)
     length: int = 0
     data: bytearray = field(default_factory=bytearray)
@@ -42,7 +69,13 @@ class Message:
     imm: bytes = bytes(4)
     solicited: bool = False
     whole: bool = True
+    received: bool = False
+    refusals: int = 0
+    refused: int = 0
+    kept: int = 0
     acknowledged: bool = False
+    known: int = 0
+    failure: WcStatus | None = None
 
     @property
     def read(self) -> bool:
@@ -59,9 +92,29 @@ class Message:
         """Whether it takes a receive WQE."""
         return WORK_REQUESTS[self.opcode].receive
 
+    @property
+    def taken(self) -> int:
+        """Bytes of it that the other side has taken."""
+        return sum(len(packet.parts.payload) for packet in self.packets[: self.kept])
+
+    @property
+    def receive_size(self) -> int:
+        """Bytes of the receive that a SEND took: too few if it was refused for that."""
+        if not self.refused:
+            return self.length
+        return self.taken + len(self.packets[self.kept].parts.payload) - 1
+
     def count(self, mtu: int) -> int:
         """PSNs it takes."""
         return max(1, -(-self.length // mtu))
+
+    def last(self, mtu: int) -> int:
+        """Its last PSN, counted as ``psn``."""
+        return self.psn + self.count(mtu) - 1
+
+    def receives_at(self, mtu: int) -> int:
+        """The PSN of the packet that takes a receive WQE: a SEND's first, a WRITE's last."""
+        return self.last(mtu) if self.writes else self.psn
 
 
 @dataclass
@@ -70,6 +123,8 @@ class End:
 
     ``next_hop``: MAC address that its packets go to: the other end's, or a router's.
     ``first_psn``: PSN of its first message. ``first_msn``: MSN before the first message to it.
+    ``goes_back``: whether it sends anything again; ``retry_cnt``, ``rnr_retry``: how often it does
+    so before it gives up; ``rnr_timers``: the syndromes of its RNR NAKs.
     """
 
     gid: bytes
@@ -84,11 +139,20 @@ class End:
     first_psn: int = 0
     first_msn: int = 0
     messages: list[Message] = field(default_factory=list)
+    goes_back: bool = False
+    retry_cnt: int = 7
+    rnr_retry: int = 7
+    rnr_timers: set[int] = field(default_factory=set)
 
     @property
     def address(self) -> str:
         """IP address as text."""
         return address(self.gid)
+
+    @property
+    def rnr_timer(self) -> int:
+        """The code of its RNR NAKs; some one if it sends none."""
+        return min(self.rnr_timers, default=12) & 0x1F
 
     def __str__(self) -> str:
         return f"{self.address} QP {self.qpn:#x}"

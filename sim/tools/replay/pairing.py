@@ -119,17 +119,19 @@ def _answers(ask: Flow, answer: Flow, mtu: int) -> tuple[int, int, set[int]]:
     base = ask.requests[0].psn
     ends: list[int] = []  # PSNs at which a message counts, ascending
     begins: list[tuple[int, int, int]] = []  # (PSN, PSN behind it, packet number)
-    for packet in ask.requests:
+    for packet in _once(ask.requests, base):
         psn, op = after(packet.psn, base), packet.op
         read = op == Op.READ_REQUEST
         span = max(1, -(-packet.parts.fields["dma_length"] // mtu)) if read else 1
+        if begins and psn < begins[-1][1]:
+            continue  # the tail of a READ, asked for again
         begins.append((psn, psn + span, packet.number))
         if op not in _IN_PARTS or Op(op).name.endswith(_ENDS):
             ends.append(psn)
     bad = good = 0
     values: set[int] = set()
     for packet in answer.responses:
-        psn = after(packet.psn, base)
+        psn = after(packet.psn, base) - bool(packet.nak)  # a NAK acknowledges what is before it
         at = bisect_right(begins, (psn, 1 << 30, 0)) - 1
         if at < 0:
             continue  # from before the capture, perhaps
@@ -140,3 +142,11 @@ def _answers(ask: Flow, answer: Flow, mtu: int) -> tuple[int, int, set[int]]:
         if "msn" in packet.parts.fields:
             values.add(packet.parts.fields["msn"] - bisect_right(ends, psn) & PSN_MASK)
     return bad, good, values
+
+
+def _once(requests: list[Packet], base: int) -> list[Packet]:
+    """The requests in PSN order, each as it was first sent."""
+    first: dict[int, Packet] = {}
+    for packet in requests:
+        first.setdefault(after(packet.psn, base), packet)
+    return [first[psn] for psn in sorted(first)]

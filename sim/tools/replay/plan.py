@@ -11,14 +11,19 @@ from pathlib import Path
 
 from firmware.objects import Hints
 from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import Access
 from hdl.config import NicConfig
 from sim.tools.replay.capture import LeftOut, read_packets
 from sim.tools.replay.facts import Facts
-from sim.tools.replay.messages import End, address
+from sim.tools.replay.messages import FATAL, End, Message, address
 from sim.tools.replay.pairing import Flow, flows, pairs
 from sim.tools.replay.trace import Connection
 
-__all__ = ["Place", "Plan", "Run"]
+__all__ = ["ALL_RIGHTS", "Place", "Plan", "Run"]
+
+ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Syndromes of NAKs, by what a card refuses: a QP's rights, a region, a receive that is too small.
+_NO_RIGHT, _NO_REGION, _TOO_SMALL = FATAL
 
 #: Bytes of one machine's memory that a simulation can hold.
 MOST_MEMORY = 256 << 20
@@ -45,6 +50,8 @@ class Place:
 
     def misfit(self, config: NicConfig) -> str:
         """Why a card cannot have the recorded numbers; empty if it can."""
+        if why := self.connection.refusals[self.side] or self._cause_unknown():
+            return why
         hints = Hints(config)
         try:
             hints.qpn(self.end.qpn)
@@ -60,6 +67,47 @@ class Place:
                 return f"{reads} READs outstanding, a QP has at most {config.max_rd_atomic}"
         return ""
 
+    def refused(self) -> Message | None:
+        """The peer's message that the card must refuse, if any."""
+        return next((message for message in self.peer.messages if message.refused), None)
+
+    def access(self) -> Access:
+        """The rights of the QP: without the one for want of which it refuses a message."""
+        message = self.refused()
+        if message is None or message.refused != _NO_RIGHT:
+            return ALL_RIGHTS
+        return ALL_RIGHTS & ~_right(message)
+
+    def _cause_unknown(self) -> str:
+        """Why nothing is known that would make a card refuse what was refused; empty if it is."""
+        message = self.refused()
+        if message is None:
+            return ""
+        number, syndrome = message.packets[message.kept].number, message.refused
+        alike = [m for m in self.peer.messages if m.kept and _right(m) == _right(message)]
+        if syndrome == _TOO_SMALL:
+            known = not message.read and not message.writes and message.receive_size >= 0
+        else:
+            known = (message.read or message.writes) and not message.kept and message.length > 0
+            known &= syndrome != _NO_RIGHT or not alike
+        return "" if known else f"packet {number}: NAK {syndrome:#04x} for a reason that is unknown"
+
+    def broken(self) -> bool:
+        """Whether the card's QP is in error when the capture has ended."""
+        return self.refused() is not None or any(m.failure for m in self.end.messages)
+
+    def pauses(self) -> list[int]:
+        """The syndromes of the RNR NAKs that the card gets."""
+        return [
+            packet.nak
+            for packet in self.connection.packets
+            if packet.side != self.side and packet.nak in self.peer.rnr_timers
+        ]
+
+    def retries(self) -> int:
+        """How often the card's machine has gone back."""
+        return self.connection.retries[self.side]
+
     def resources(self) -> int:
         """READ requests that the card must be able to hold for the peer, a power of two."""
         return 1 << max(0, self.connection.reads(1 - self.side) - 1).bit_length()
@@ -72,7 +120,7 @@ class Place:
         """What the peer touches: rkey -> (lowest, highest + 1) address."""
         found: dict[int, tuple[int, int]] = {}
         for message in self.peer.messages:
-            if message.length and (message.writes or message.read):
+            if message.length and (message.writes or message.read) and not message.refused:
                 low, high = message.va, message.va + message.length
                 before = found.get(message.rkey, (low, high))
                 found[message.rkey] = (min(before[0], low), max(before[1], high))
@@ -99,6 +147,30 @@ class Run:
                 before = found.get(rkey, (low, high))
                 found[rkey] = (min(before[0], low), max(before[1], high))
         return found
+
+    def rights(self) -> dict[int, Access]:
+        """The rights of the regions: without those for want of which messages are refused."""
+        found = dict.fromkeys(self.regions(), ALL_RIGHTS)
+        for place in self.places:
+            message = place.refused()
+            if message is not None and message.refused == _NO_REGION and self._inside(message):
+                found[message.rkey] &= ~_right(message)
+        return found
+
+    def _inside(self, message: Message) -> bool:
+        """Whether a message stays inside of the region that it names."""
+        low, high = self.regions().get(message.rkey, (0, 0))
+        return low <= message.va and message.va + message.length <= high
+
+    def _contradiction(self) -> str:
+        """Why no region can be accessible to some messages and not to others; empty if it can."""
+        rights = self.rights()
+        for place in self.places:
+            for message in place.peer.messages:
+                needs = _right(message) if message.kept and message.length else Access(0)
+                if needs & ~rights.get(message.rkey, ALL_RIGHTS):
+                    return f"rkey {message.rkey:#x} is refused now and then"
+        return ""
 
     def octets(self) -> int:
         """Bytes of memory that the run needs."""
@@ -129,7 +201,7 @@ class Run:
         ):
             if count > most:
                 return f"{count} {what}, a card has {most}"
-        return ""
+        return together._contradiction()
 
 
 class Plan:
@@ -235,6 +307,13 @@ class Plan:
             else:
                 runs.append(Run(letter, [place]))
         return runs, refused
+
+
+def _right(message: Message) -> Access:
+    """What a message needs to be allowed on the other side; nothing for a SEND."""
+    if message.read:
+        return Access.REMOTE_READ
+    return Access.REMOTE_WRITE if message.writes else Access(0)
 
 
 def _names(connection: Connection, side: int) -> list[bytes]:

@@ -1,44 +1,33 @@
-"""What a capture says of one RC connection: messages, regions, PSNs, MSNs.
+"""What a capture says of one RC connection: messages, regions, PSNs, MSNs, and what was lost.
 
-Only connections without loss, with SEND, WRITE and READ, can be taken part in; ``reason`` says why
-another one cannot. What the capture cuts off at its beginning and end is left out, with a note.
+Only SEND, WRITE and READ can be taken part in; ``reason`` says why another connection cannot. What
+the capture cuts off at its beginning and end is left out, with a note.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from functools import cached_property
-from itertools import takewhile
 
-from hdl.abi.enums import WrOpcode
 from hdl.wire.opcodes import Operation as Op
-from sim.tools.replay.capture import WITH_IMM, LeftOut, Packet
-from sim.tools.replay.messages import End, Message, Unsuitable
+from sim.tools.replay.arrival import MOST_RETRIES, Answers, Event, Requests
+from sim.tools.replay.assembly import FULL, Assembly, at_packet, message_at
+from sim.tools.replay.capture import LeftOut, Packet
+from sim.tools.replay.knowledge import Knowledge
+from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, End, Message, Unsuitable, is_rnr
 from sim.tools.replay.pairing import MTUS, PSN_MASK, RESPONSES, Flow, after
 
 __all__ = ["Connection"]
 
 _SENDS = range(Op.SEND_FIRST, Op.SEND_ONLY_IMM + 1)
 _WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
-_BEGIN = {
-    Op.SEND_FIRST,
-    Op.SEND_ONLY,
-    Op.SEND_ONLY_IMM,
-    Op.WRITE_FIRST,
-    Op.WRITE_ONLY,
-    Op.WRITE_ONLY_IMM,
-    Op.READ_REQUEST,
-}
-_FULL = {Op.SEND_FIRST, Op.SEND_MIDDLE, Op.WRITE_FIRST, Op.WRITE_MIDDLE}
 _READS = range(Op.READ_RESP_FIRST, Op.READ_RESP_ONLY + 1)
 _REPLAYED = {*_SENDS, *_WRITES, Op.READ_REQUEST, *_READS, Op.ACKNOWLEDGE}
-_WITH_IMMEDIATE = {
-    WrOpcode.SEND: WrOpcode.SEND_WITH_IMM,
-    WrOpcode.RDMA_WRITE: WrOpcode.RDMA_WRITE_WITH_IMM,
-}
 #: The one entry of a card's partition key table.
 _PKEY = 0xFFFF
+#: Time in which a bridge hands a frame on, at most.
+_COPY_NS = 100_000
 #: Congestion experienced: the low bits of the traffic class.
 _CE = 3
 
@@ -47,6 +36,10 @@ class Connection:
     """Two flows of a capture as one connection; end 0 sent its first packet.
 
     ``reason`` is empty when a card can take part. ``packets`` are those that are replayed.
+    ``lost``: numbers of those that have not reached the other end; ``again``: packets that have
+    reached it late or once more, by the number of the packet before which they did; ``late``:
+    responses that have reached it behind a request, by its number. ``refusals``: for each end why
+    no card can have its place, empty if one can.
     """
 
     def __init__(self, number: int, one: Flow, other: Flow | None, mtu: int | None = None):
@@ -56,6 +49,15 @@ class Connection:
         self.ends = (End(one.source, other.qpn if other else 0), End(one.destination, one.qpn))
         self.stated_mtu = mtu
         self.packets: list[Packet] = []
+        self.lost: set[int] = set()
+        self.again: dict[int, list[Packet]] = {}
+        self.late: dict[int, list[Packet]] = {}
+        self.refusals = ["", ""]
+        #: How often each end has gone back.
+        self.retries = [0, 0]
+        #: Number of the NAK with which the connection ends, 0 if there is none.
+        self.broken = 0
+        self._data: dict[tuple[int, int], bytes] = {}  # (asker, PSN) -> READ data
         for side, flow in enumerate((one, other)):
             for packet in flow.packets if flow else ():
                 packet.side = side
@@ -77,18 +79,18 @@ class Connection:
         self._without_copies()
         for packet in self.packets:
             if packet.flaw:
-                raise self._fail(packet, packet.flaw)
+                raise at_packet(packet, packet.flaw)
         self._cut_at_other_operations()
         for side in (0, 1):
             self._messages(side)
-        self._responses()
+        for side in (0, 1):
+            self._responses(side)
         if not any(end.messages for end in self.ends):
             raise Unsuitable("no message that begins in the capture")
         for side in (0, 1):
+            self._arrivals(side)
+        for side in (0, 1):
             self._path(side)
-
-    def _fail(self, packet: Packet, why: str) -> Unsuitable:
-        return Unsuitable(f"packet {packet.number}: {why}")
 
     def _leave_out(self, packets: list[Packet], reason: str) -> None:
         """Leave packets out of the replay, with a note."""
@@ -98,23 +100,33 @@ class Connection:
             self.notes.append(LeftOut(reason, sorted(gone)))
 
     def _without_copies(self) -> None:
-        """A capture on a bridge has every frame twice; then the second ones go."""
+        """A capture on a bridge has every frame twice; then the second ones go.
+
+        They come at once, and before anybody answers: so they have not been sent again.
+        """
         counts = Counter(packet.frame for packet in self.packets)
-        if len(self.packets) > 1 and set(counts.values()) == {2}:
-            seen: set[bytes] = set()
-            copies = []
-            for packet in self.packets:
-                if packet.frame in seen:
-                    copies.append(packet)
-                seen.add(packet.frame)
-            self._leave_out(copies, "second copies: every frame was captured twice")
+        if len(self.packets) < 2 or set(counts.values()) != {2}:
+            return
+        first: dict[bytes, Packet] = {}
+        copies = []
+        newest = [0, 0]  # packets of the two sides
+        for packet in self.packets:
+            if packet.frame not in first:
+                first[packet.frame] = packet
+                newest[packet.side] = packet.number
+                continue
+            copies.append(packet)
+            one = first[packet.frame]
+            if newest[1 - one.side] > one.number or packet.time - one.time > _COPY_NS:
+                return
+        self._leave_out(copies, "second copies: every frame was captured twice")
 
     def _cut_at_other_operations(self) -> None:
         """What follows an operation that is not replayed is left out."""
         for at, packet in enumerate(self.packets):
             if packet.op not in _REPLAYED:
                 if at == 0:
-                    raise self._fail(packet, f"{packet.name} is not replayed")
+                    raise at_packet(packet, f"{packet.name} is not replayed")
                 rest = self.packets[at:]
                 self._leave_out(rest, f"from {packet.name} on, which is not replayed")
                 return
@@ -124,7 +136,7 @@ class Connection:
         """Path MTU: the payload of any packet that is neither last nor only; else the smallest that
         holds every payload, at least 1024.
         """
-        full = {*_FULL, Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE}
+        full = {*FULL, Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE}
         sizes = {len(packet.parts.payload) for packet in self.packets if packet.op in full}
         if self.stated_mtu:
             sizes.add(self.stated_mtu)
@@ -137,140 +149,91 @@ class Connection:
             raise Unsuitable(f"payloads of {found} bytes are no path MTU")
         return mtu
 
-    # Requests -----------------------------------------------------------------------------------
+    # Requests and responses ---------------------------------------------------------------------
 
     def _messages(self, side: int) -> None:
         """The requests of one end, in PSN order."""
-        end = self.ends[side]
         requests = [p for p in self.packets if p.side == side and p.op not in RESPONSES]
-        begun = next((i for i, p in enumerate(requests) if p.op in _BEGIN), len(requests))
-        self._leave_out(requests[:begun], "of a message that began before the capture")
-        requests = requests[begun:]
-        if not requests:
-            return
-        end.first_psn = requests[0].psn
-        expected, current = 0, None
-        for packet in requests:
-            psn, op = after(packet.psn, end.first_psn), packet.op
-            if psn != expected:
-                want = end.first_psn + expected & PSN_MASK
-                raise self._fail(packet, f"PSN {packet.psn:#x}, not {want:#x}: loss or retry")
-            if (op in _BEGIN) == (current is not None):
-                raise self._fail(packet, f"{packet.name} out of order")
-            if current is None:
-                current = self._begin(packet, psn)
-                end.messages.append(current)
-            self._extend(current, packet)
-            expected = psn + (current.count(self.mtu) if current.read else 1)
-            if op not in _FULL:
-                self._check_length(current)
-                current = None
-        if current is not None:
-            self._open(current)
+        found = Assembly(self.ends[side], requests, self.mtu)
+        self._leave_out(found.early, "of a message that began before the capture")
+        if found.missing is not None:
+            what = f"behind PSN {found.missing:#x}, which is not in the capture"
+            self._leave_out(found.behind, what)
 
-    def _begin(self, packet: Packet, psn: int) -> Message:
-        fields, op = packet.parts.fields, packet.op
-        kind = WrOpcode.SEND
-        if op in _WRITES:
-            kind = WrOpcode.RDMA_WRITE
-        elif op == Op.READ_REQUEST:
-            kind = WrOpcode.RDMA_READ
-        message = Message(kind, psn)
-        if kind != WrOpcode.SEND:
-            message.va, message.rkey = fields["va"], fields["rkey"]
-            message.length = fields["dma_length"]
-            if message.length > 1 << 31 or message.va + message.length > 1 << 64:
-                raise self._fail(packet, f"{message.length} bytes at {message.va:#x}")
-        return message
+    def offset(self, packet: Packet) -> int:
+        """A packet's PSN, counted from the first one of the end that asks."""
+        asker = packet.side if packet.op not in RESPONSES else 1 - packet.side
+        return after(packet.psn, self.ends[asker].first_psn)
 
-    def _extend(self, message: Message, packet: Packet) -> None:
-        fields = packet.parts.fields
-        message.packets.append(packet)
-        message.solicited |= bool(fields["solicited"])
-        if (packet.op in _WRITES) != message.writes and not message.read:
-            raise self._fail(packet, f"{packet.name} inside of another message")
-        if not message.read:
-            message.data += packet.parts.payload
-        if packet.op in WITH_IMM:
-            message.imm = fields["imm"]
-            message.opcode = _WITH_IMMEDIATE[message.opcode]
-
-    def _check_length(self, message: Message) -> None:
-        if message.read:
-            return
-        if message.writes and message.length != len(message.data):
-            what = f"{len(message.data)} bytes of a WRITE of {message.length}"
-            raise self._fail(message.packets[0], what)
-        message.length = len(message.data)
-
-    def _open(self, message: Message) -> None:
-        """The capture ends inside a message: it goes on, nobody knows how."""
-        message.whole = False
-        if not message.writes:
-            message.length = len(message.data) + 1
-        elif message.length <= len(message.data):
-            raise self._fail(message.packets[-1], f"more than the {message.length} bytes of RETH")
-
-    # Responses ----------------------------------------------------------------------------------
-
-    def _responses(self) -> None:
-        """READ data out of the responses, which messages are complete, initial MSNs."""
-        for side in (0, 1):
-            asker = self.ends[1 - side]
-            found = [p for p in self.packets if p.side == side and p.op in RESPONSES]
-            early = list(takewhile(self._before_capture, found))
-            self._leave_out(early, "responses to what came before the capture")
-            done = -1
-            for packet in found[len(early) :]:
-                if packet.number < asker.messages[0].packets[0].number:
-                    raise self._fail(packet, "a response before its request")
-                done = self._response(packet, side, done)
-            self._finish(asker, done)
-            self._first_msn(side, found[len(early) :])
-
-    def _first_msn(self, side: int, responses: list[Packet]) -> None:
-        """MSN of a side before the first message to it, as most of its responses have it."""
-        found = Counter(
-            packet.parts.fields["msn"] - self.completed(side, self._offset(packet)) & PSN_MASK
-            for packet in responses
+    def _responses(self, side: int) -> None:
+        """READ data out of the responses of one end, its MSN before the first message to it."""
+        asker = self.ends[1 - side]
+        found = [p for p in self.packets if p.side == side and p.op in RESPONSES]
+        early = [p for p in found if not asker.messages or self.offset(p) < 0]
+        self._leave_out(early, "responses to what came before the capture")
+        behind = self._behind(asker)
+        late = [p for p in found if p.nak and p not in early and self.offset(p) >= behind]
+        self._leave_out(late, "NAKs for packets that are not in the capture")
+        newest, gone = -1, {packet.number for packet in (*early, *late)}
+        kept = [packet for packet in found if packet.number not in gone]
+        for packet in kept:
+            newest = self._response(packet, asker, newest)
+        for message in asker.messages:
+            if message.read:
+                self._gather(message, 1 - side)
+        counted = Counter(
+            packet.parts.fields["msn"] - self.completed(side, self.acknowledged(packet)) & PSN_MASK
+            for packet in kept
             if "msn" in packet.parts.fields
         )
-        if found:
-            self.ends[side].first_msn = found.most_common(1)[0][0]
+        if counted:
+            self.ends[side].first_msn = counted.most_common(1)[0][0]
 
-    def _offset(self, packet: Packet) -> int:
-        """A response's place behind the first PSN of what it answers."""
-        return after(packet.psn, self.ends[1 - packet.side].first_psn)
+    def acknowledged(self, packet: Packet) -> int:
+        """The last PSN that a response acknowledges: a NAK what is before its own."""
+        return self.offset(packet) - bool(packet.nak)
 
-    def _before_capture(self, packet: Packet) -> bool:
-        """Whether a response answers something that came before the first whole message."""
-        return not self.ends[1 - packet.side].messages or self._offset(packet) < 0
+    def _response(self, packet: Packet, asker: End, newest: int) -> int:
+        """Look at one response; returns the newest PSN that an ACK or NAK has acknowledged."""
+        psn, done = self.offset(packet), self.acknowledged(packet)
+        if not asker.messages or packet.number < min(m.begins for m in asker.messages):
+            raise at_packet(packet, "a response before its request")
+        if packet.op != Op.ACKNOWLEDGE:
+            self._read_response(packet, asker, psn)
+            return newest
+        if packet.nak and not (
+            packet.nak == PSN_SEQUENCE or packet.nak in FATAL or is_rnr(packet.nak)
+        ):
+            raise at_packet(packet, f"NAK with syndrome {packet.nak:#04x}")
+        if done < newest:
+            raise at_packet(packet, f"an older ACK, for PSN {packet.psn:#x}")
+        if psn >= self._behind(asker):
+            raise at_packet(packet, f"an ACK for PSN {packet.psn:#x}, which is not in the capture")
+        return done
 
-    def _response(self, packet: Packet, side: int, done: int) -> int:
-        """One response; returns the highest PSN that has been answered."""
-        asker, psn = self.ends[1 - side], self._offset(packet)
-        if packet.op == Op.ACKNOWLEDGE:
-            if packet.parts.fields["syndrome"] >> 5:
-                syndrome = packet.parts.fields["syndrome"]
-                raise self._fail(packet, f"NAK with syndrome {syndrome:#04x}")
-            if psn < done:
-                raise self._fail(packet, f"an older ACK, for PSN {packet.psn:#x}: loss or retry")
-            if psn >= self._behind(asker):
-                raise self._fail(packet, f"an ACK for PSN {packet.psn:#x}, which nobody sent")
-            return psn
-        message = self._message_at(asker, psn)
-        if message is None or not message.read:
-            raise self._fail(packet, "a READ response without its request")
-        if (psn - message.psn) * self.mtu != len(message.data) or psn <= done:
-            raise self._fail(packet, "READ responses are missing or doubled")
-        message.data += packet.parts.payload
-        last = psn == message.psn + message.count(self.mtu) - 1
+    def _read_response(self, packet: Packet, asker: End, psn: int) -> None:
+        """READ data of one PSN: the same each time."""
+        message = message_at(asker, psn)
+        if message is None or not message.read or psn > message.last(self.mtu):
+            raise at_packet(packet, "a READ response without its request")
+        last = psn == message.last(self.mtu)
         size = min(self.mtu, message.length - (psn - message.psn) * self.mtu)
         if len(packet.parts.payload) != size or last != (
             packet.op in (Op.READ_RESP_LAST, Op.READ_RESP_ONLY)
         ):
-            raise self._fail(packet, f"{packet.name} with {len(packet.parts.payload)} bytes")
-        return psn
+            raise at_packet(packet, f"{packet.name} with {len(packet.parts.payload)} bytes")
+        known = self._data.setdefault((1 - packet.side, psn), packet.parts.payload)
+        if known != packet.parts.payload:
+            raise at_packet(packet, "READ data that is not what it was the time before")
+
+    def _gather(self, message: Message, asker: int) -> None:
+        """The data of a READ, as far as the capture has it."""
+        for psn in range(message.psn, message.last(self.mtu) + 1):
+            part = self._data.get((asker, psn))
+            if part is None:
+                message.whole = False
+                return
+            message.data += part
 
     def _behind(self, end: End) -> int:
         """The PSN behind the end's last packet, from its first one."""
@@ -279,20 +242,40 @@ class Connection:
         last = end.messages[-1]
         return last.psn + (last.count(self.mtu) if last.read else len(last.packets))
 
-    def _message_at(self, end: End, psn: int) -> Message | None:
-        at = bisect_right(end.messages, psn, key=lambda message: message.psn) - 1
-        return end.messages[at] if at >= 0 else None
+    # What has come ------------------------------------------------------------------------------
 
-    def _finish(self, asker: End, done: int) -> None:
-        """Which messages the capture shows to be complete; READs whose data is cut off."""
-        for message in asker.messages:
-            if message.read and len(message.data) != message.length:
-                message.whole = False
-                later = message.psn + message.count(self.mtu) - 1 < done
-                if later:
-                    raise self._fail(message.packets[0], "its data is not whole in the capture")
-            last = message.psn + message.count(self.mtu) - 1
-            message.acknowledged = message.whole and last <= done
+    def events(self, side: int) -> list[Event]:
+        """The requests of one end and the responses to them, with their PSNs from its first one."""
+        return [
+            (packet, self.offset(packet))
+            for packet in self.packets
+            if (packet.side == side) == (packet.op not in RESPONSES)
+        ]
+
+    def _arrivals(self, side: int) -> None:
+        """What has reached the other end, of the requests of one and of the responses to them."""
+        end, events = self.ends[side], self.events(side)
+        own = [packet.number for packet in self.packets if packet.side == side]
+        requests = Requests(end, self.mtu, events)
+        answers = Answers(end, self.mtu, events, max(own, default=0))
+        self.lost |= requests.lost | answers.lost
+        self.late |= answers.late
+        self.again |= requests.again | answers.again
+        self.broken = self.broken or max(0, requests.broken)
+        self.ends[1 - side].rnr_timers = requests.timers
+        self.retries[side] = answers.retries
+        self._whole_reads(side, answers)
+        if answers.tries > MOST_RETRIES:
+            self.refusals[side] = f"sent again {answers.tries} times without progress"
+        if len(requests.timers) > 1:
+            requests.unexplained = "RNR NAKs with several times"
+        self.refusals[1 - side] = self.refusals[1 - side] or requests.unexplained
+
+    def _whole_reads(self, side: int, answers: Answers) -> None:
+        """A READ whose data is missing is cut off by the capture's end, or asked for again."""
+        for message in self.ends[side].messages:
+            if message.read and not message.whole and answers.newest > message.last(self.mtu):
+                raise at_packet(message.packets[0], "its data is not whole in the capture")
 
     def completed(self, responder: int, psn: int) -> int:
         """Messages to ``responder`` that are complete once everything up to ``psn`` (from the first
@@ -315,17 +298,20 @@ class Connection:
 
     def reads(self, side: int) -> int:
         """Most READs of one end that are outstanding at a time."""
-        asked = {m.packets[0].number: m for m in self.ends[side].messages if m.read}
-        waiting: deque[Message] = deque()
-        most = 0
-        for packet in self.packets:
-            if packet.number in asked:
-                waiting.append(asked[packet.number])
-                most = max(most, len(waiting))
-            elif packet.side != side and packet.op in RESPONSES:
-                psn = self._offset(packet)
-                while waiting and waiting[0].psn + waiting[0].count(self.mtu) - 1 <= psn:
-                    waiting.popleft()
+        end, knowledge = self.ends[side], Knowledge(self.ends[side], self.mtu)
+        reads = [m for m in end.messages if m.read]
+        begun = most = 0
+        done = 0
+        for packet, psn in self.events(side):
+            if packet.op in RESPONSES:
+                if packet.number not in self.lost:
+                    knowledge.take(packet, psn)
+            else:
+                while begun < len(reads) and reads[begun].psn <= psn:
+                    begun += 1
+            while done < begun and reads[done].last(self.mtu) < knowledge.oldest:
+                done += 1
+            most = max(most, begun - done)
         return most
 
     # Path ---------------------------------------------------------------------------------------
@@ -337,10 +323,10 @@ class Connection:
         for packet in own:
             fields, path = packet.parts.fields, packet.parts.path
             if fields["pkey"] != _PKEY:
-                raise self._fail(packet, f"P_Key {fields['pkey']:#06x} is not the default one")
+                raise at_packet(packet, f"P_Key {fields['pkey']:#06x} is not the default one")
             now = (fields["src_mac"], path["dst_mac"], path["vlan"], path["priority"])
             if packet is not own[0] and now != (end.mac, end.next_hop, end.vlan, end.priority):
-                raise self._fail(packet, f"{end.address} has changed its MAC address or VLAN tag")
+                raise at_packet(packet, f"{end.address} has changed its MAC address or VLAN tag")
             end.mac, end.next_hop, end.vlan, end.priority = now
         if own:
             # A packet that no router has marked shows the traffic class that the QP has.
