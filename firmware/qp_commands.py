@@ -156,7 +156,8 @@ class QpCommands:
         await self._write(qp, "qp_reply")
 
     async def _start_receiving(self, qp: Qp) -> None:
-        await self._write(qp, "qp_rx", psn=qp.attrs["rq_psn"])
+        psn = qp.attrs["rq_psn"]
+        await self._write(qp, "qp_rx", psn=psn, ack_psn=(psn - 1) % (1 << abi.PSN_BITS))
 
     async def _start_sending(self, qp: Qp) -> None:
         send = await self._send_position(qp)

@@ -632,6 +632,16 @@ FAULTS = (
         tests=WINDOW,
     ),
     Fault(
+        name="ack-covers-reads",
+        what="an ACK acknowledges the READs behind its request",
+        force=Force(
+            "hdl.transport.reply_turns:ReplyTurns",
+            "rx.row.ack_psn",
+            of(lambda true, see: see("rx.row.psn") - 1),
+        ),
+        tests=REPLY,
+    ),
+    Fault(
         name="drained-qp-begins",
         what="a QP whose send queue drains begins another WQE",
         force=Force("hdl.transport.request_admission:RequestAdmission", "drains", stuck(0)),

@@ -160,6 +160,8 @@ class QpRx(data.Struct):
 
     psn: 24  # expected PSN
     msn: 24  # messages completed
+    ack_psn: 24  # of an ACK: the newest packet that was accepted, unless of a READ,
+    ack_msn: 24  # and the messages completed up to it
     message: RxMessage  # SEND: it holds a receive WQE,
     position: 16  # which the source gave it from this position
     offset: 32  # payload bytes of the current message already placed

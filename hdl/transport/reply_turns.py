@@ -143,14 +143,15 @@ class ReplyTurns(wiring.Component):
                 m.next = "REFUSED"
         # ROWS: keeps what the turn needs of the QP's rows; ends by itself.
         with m.State("ROWS"):
+            nak = turn.flags.nak & (rx.nak_sent | rx.error)
             m.d.sync += [
                 turn.row.eq(self.row.row),
                 turn.mask.eq(cfg.max_dest_rd_atomic - 1),
                 turn.base.eq(cfg.read_base),
                 turn.tail.eq(rx.read_tail),
-                turn.psn.eq(rx.psn),
                 # A gap that has closed while the NAK waited is no longer worth one.
-                turn.nak.eq(turn.flags.nak & (rx.nak_sent | rx.error)),
+                turn.nak.eq(nak),
+                turn.psn.eq(Mux(nak, rx.psn, rx.ack_psn)),
                 turn.answers.eq(turn.flags.nak | turn.flags.ack),
                 turn.replays.eq(turn.flags.replay),
                 turn.fresh.eq(1),
@@ -174,8 +175,6 @@ class ReplyTurns(wiring.Component):
                 self.row_write.enable.eq(turn.replays & ~turn.quiet),
             ]
             m.d.sync += turn.again.eq(again)
-            with m.If(~turn.nak):
-                m.d.sync += turn.psn.eq(turn.psn - 1)  # an ACK's is the last PSN that came
             self._go_on(m, turn, again)
             with m.If(turn.quiet):
                 m.next = "IDLE"
@@ -331,7 +330,7 @@ class ReplyTurns(wiring.Component):
             said.packet.eq(turn.row.packet),
             said.syndrome.eq(SYNDROME_ACK_NO_LIMIT),
             said.psn.eq(turn.psn),
-            said.msn.eq(rx.msn),
+            said.msn.eq(rx.ack_msn),
         ]
         with m.If(said.read):
             m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(resource.msn)]
@@ -342,4 +341,4 @@ class ReplyTurns(wiring.Component):
                 said.msn.eq(self.refused.payload.msn),
             ]
         with m.Elif(turn.nak):
-            m.d.comb += said.syndrome.eq(rx.syndrome)
+            m.d.comb += [said.syndrome.eq(rx.syndrome), said.msn.eq(rx.msn)]

@@ -145,6 +145,9 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
     m.d.comb += [
         row.psn.eq(Mux(accepted, after, rx.psn)),
+        # Only its responses acknowledge a READ: the peer may not have got all of them.
+        row.ack_psn.eq(Mux(accepted & ~operation.data, rx.psn, rx.ack_psn)),
+        row.ack_msn.eq(Mux(accepted & ~operation.data, row.msn, rx.ack_msn)),
         row.msn.eq(Mux(accepted & operation.last, v.facts.msn, rx.msn)),
         row.message.eq(Mux(v.consume, RxMessage.NONE, rx.message)),
         row.position.eq(Mux(v.taken, v.fetched.position, rx.position)),

@@ -204,7 +204,7 @@ def test_hints():
     assert bench.qpn == 0xABCD15
     bench.go(S.INIT)
     bench.go(S.RTR)
-    assert bench.row("qp_rx") == {"psn": 0x123456, "msn": 7}
+    assert bench.row("qp_rx") == {"psn": 0x123456, "ack_psn": 0x123455, "msn": 7}
     bench.function.hints.qpn(0x000015)
     assert "QP pair 5 is in use" in bench.err(C.CREATE_QP, qp_type=2, recv_cqn=1)
     for bad in (0x10, 0x11, 1 << 24, -1):
@@ -224,7 +224,7 @@ def test_way_to_rts():
     assert ("wake", bench.pair) not in bench.hardware.log
 
     bench.go(S.RTR)
-    assert bench.row("qp_rx") == {"psn": 0x123456}
+    assert bench.row("qp_rx") == {"psn": 0x123456, "ack_psn": 0x123455}
     written = [entry[1] for entry in bench.hardware.log]
     assert written.index("qp_rx") < written.index("qp_cfg"), "the row is right before it is used"
     row = bench.row("qp_cfg")

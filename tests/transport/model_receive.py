@@ -362,8 +362,8 @@ class World:
                 fields["imm"] = h["imm"]
             effect["complete"] = self._receive_cqe(qp, element, **fields)
         out.effects.append(effect)
-        rx["psn"] = (rx["psn"] + 1) % PSN
-        rx["msn"] = (rx["msn"] + ends) % PSN
+        rx["ack_psn"], rx["psn"] = rx["psn"], (rx["psn"] + 1) % PSN
+        rx["msn"] = rx["ack_msn"] = (rx["msn"] + ends) % PSN
         rx["nak_sent"] = 0
         rx["offset"] = 0 if ends else total
         rx["message"] = 0 if ends else 1 if op in SENDS else 2

@@ -62,7 +62,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.cfg[qp] |= fields
     world.cfg[qp]["source"] = {"kind": 0, "number": qp} | fields.get("source", {})
     world.next[world.cfg[qp]["source"]["number"]] = position
-    world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn}
+    world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn, "ack_psn": (psn - 1) % PSN}
     world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn, "start": sq_psn}
     world.reply[qp] = _zero(world.reply[qp])
     world.recv[qp].clear()
