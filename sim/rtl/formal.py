@@ -56,9 +56,9 @@ write_aiger -I -B -zinit model.aig
 """
 
 
-#: Assumptions become part of the outputs; registers that are alike in all cycles become one, which
-#: leaves a third of them where much of the data is constant.
-_REDUCE = "fold; strash; scleanup; scorr -F 4; dc2"
+#: Registers that are alike in all cycles become one, which leaves a third of them where much of the
+#: data is constant. ABC refuses circuits without registers.
+_SWEEP = "scleanup; scorr -F 4; dc2;"
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,14 @@ class Verdict:
     text: str
 
 
-def prove(harness: Any, *, depth: int | None = None, seconds: int = 120) -> Verdict:
+def prove(
+    harness: Any, *, depth: int | None = None, sweep: bool = False, seconds: int = 120
+) -> Verdict:
     """Prove that the assertions in ``harness``, an elaboratable without ports, always hold.
 
     Signals of it that nothing drives may have any value in any cycle. ``depth``: look at that many
-    cycles from the start only. Raises ToolError when the tools fail or find no answer in the time.
+    cycles from the start only. ``sweep``: registers that are alike become one first. Raises
+    ToolError when the tools fail or find no answer in the time.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rocinante-proof-") as name:
@@ -88,7 +91,8 @@ def prove(harness: Any, *, depth: int | None = None, seconds: int = 120) -> Verd
         installed = _installed()
         _call([sys.executable, "-P", "-c", _PROGRAM, f"{installed / 'share'}/"], folder, seconds)
         engine = "pdr" if depth is None else f"bmc3 -F {depth}"
-        commands = f"read_aiger model.aig; {_REDUCE}; {engine} -T {seconds}"
+        reduce = _SWEEP if sweep else ""
+        commands = f"read_aiger model.aig; fold; strash; {reduce} {engine} -T {seconds}"
         text = _call([str(installed / "yosys-abc"), "-c", commands], folder, 2 * seconds)
     return _verdict(text, depth, time.monotonic() - started)
 

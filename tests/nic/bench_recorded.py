@@ -94,7 +94,11 @@ async def many_connections(dut):
         assert len(runs) == 1  # all ten QPs at once
         report = await play_run(dut, CONFIG, PATH.name, runs[0])
         assert report.good, (report.error, report.stall, [str(d) for d in report.differences[:5]])
-        assert report.packets + report.fed == sum(len(one.packets) for one in plan.suitable)
+        # An ACK that the card repeats may have answered a copy of a request that is not in the
+        # capture, so a copy may be fed too.
+        packets = sum(len(one.packets) for one in plan.suitable)
+        copies = sum(len(some) for one in plan.suitable for some in one.again.values())
+        assert packets <= report.packets + report.fed <= packets + copies
         free |= report.free
     dut._log.info("free differences: %s", free)
     assert "order of QPs" in free

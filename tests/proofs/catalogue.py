@@ -25,7 +25,7 @@ PROOFS = (*streams.PROOFS, *lists.PROOFS, *arithmetic.PROOFS, *crc.PROOFS, *tran
 def run(proof: Proof) -> Verdict:
     """Return whether the property holds for the component as it is."""
     warnings.simplefilter("ignore", UnusedElaboratable)
-    return prove_harness(proof.harness, depth=proof.depth)
+    return prove_harness(proof.harness, depth=proof.depth, sweep=proof.sweep, seconds=400)
 
 
 def refute(proof: Proof) -> Verdict:

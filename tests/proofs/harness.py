@@ -30,13 +30,14 @@ class Harness(Elaboratable):
 class Proof:
     """A property. ``says``: in a sentence. ``build``: puts the real component into a module and
     asserts. ``broken``: a fault of that component with which the proof must fail. ``depth``: cycles
-    from the start that are looked at, None: all."""
+    from the start that are looked at, None: all. ``sweep``: see ``sim.rtl.formal.prove``."""
 
     name: str
     says: str
     build: Callable[[Module], None]
     broken: Force
     depth: int | None = None
+    sweep: bool = False
 
     @property
     def harness(self) -> Harness:

@@ -117,6 +117,7 @@ PROOFS = (
         "A look shows the oldest WQE of its QP, whatever was appended, taken off and dropped.",
         _lists,
         Force("hdl.transport.outstanding:OutstandingTable", "shown.behind", stuck(0)),
+        sweep=True,
     ),
     Proof(
         "fetch-window",

@@ -33,6 +33,7 @@ class Asked:
         self.mtu = place.connection.mtu
         self.expected = 0
         self.answered = -1
+        self._acknowledged = -1
         self._refusals: Counter[int] = Counter()  # RNR NAKs that are due, by PSN
 
     def feed(self, packet: Packet) -> bool:
@@ -65,11 +66,21 @@ class Asked:
 
     def answer(self, psn: int, number: int, again: bool = False) -> list[Difference]:
         """The card has answered up to a PSN; ``again``: not for the first time."""
+        return self._order(psn, number, -1 if again else self.answered)
+
+    def acknowledge(self, psn: int, number: int) -> list[Difference]:
+        """An ACK of the card: no older than its last one. It may come behind the responses of READs
+        that stand behind its request, which have said the same."""
+        found = self._order(psn, number, self._acknowledged)
+        self._acknowledged = max(self._acknowledged, self.offset(psn))
+        return found
+
+    def _order(self, psn: int, number: int, newest: int) -> list[Difference]:
         at = self.offset(psn)
         found = []
         if at >= self.expected:
             found.append(Difference(number, f"answer to PSN {psn:#x}", "not asked yet", "sent"))
-        if at < self.answered and not again:
+        if at < newest:
             found.append(Difference(number, f"answer to PSN {psn:#x}", "in order", "too late"))
         self.answered = max(self.answered, at)
         return found
@@ -273,7 +284,8 @@ class AckStream:
             return self._take_nak(frame, fields)
         index = min(self._at, len(self._recorded) - 1)
         number = self._recorded[index].number if self._recorded else 0
-        found = self._asked.answer(fields["psn"], number) + self._judge.port(number, frame)
+        found = self._asked.acknowledge(fields["psn"], number)
+        found += self._judge.port(number, frame)
         found += self._asked.count(number, fields["psn"], fields["msn"])
         if self.cover(fields["psn"], frame, found):
             return number
