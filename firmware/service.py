@@ -14,12 +14,16 @@ from firmware.functions import FunctionHardware
 from firmware.objects import Hints, Limits
 from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.wire.opcodes import QP_TRANSPORT, SERVED
+from hdl.wire.opcodes import QP_TRANSPORT, services
 
-#: QP types whose service the hardware serves so far.
-SERVED_TYPES = frozenset(kind for kind, service in QP_TRANSPORT.items() if service in SERVED)
 #: Polls of a device reset before it counts as stuck.
 PATIENCE = 100_000
+
+
+def served_types(config: NicConfig) -> frozenset[QpType]:
+    """The types of QPs that the card has."""
+    served = services(config)
+    return frozenset(kind for kind, service in QP_TRANSPORT.items() if service in served)
 
 
 class GuestFunction:
@@ -61,9 +65,11 @@ class Firmware:
         hardware: Hardware,
         config: NicConfig,
         *,
-        qp_types: frozenset[QpType] = SERVED_TYPES,
+        qp_types: frozenset[QpType] | None = None,
     ):
         self.hardware = hardware
+        if qp_types is None:
+            qp_types = served_types(config)
         limits = Limits.of(config.guest, qp_types)
         self.functions = [
             self._function(ordinal, config, limits) for ordinal in range(config.functions)

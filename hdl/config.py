@@ -1,9 +1,10 @@
 """The configuration of one NIC: what a user chooses, and what follows from it."""
 
 from dataclasses import dataclass, fields, replace
+from enum import Enum
 from functools import cached_property
 
-__all__ = ["NicConfig"]
+__all__ = ["SWITCHES", "CardFeature", "NicConfig"]
 
 WIDTHS = (64, 128, 256, 512)
 MTUS = (256, 512, 1024, 2048, 4096)
@@ -12,6 +13,22 @@ MTUS = (256, 512, 1024, 2048, 4096)
 #: last of these is the management function, which is out of a guest's reach.
 FUNCTION_NET = 0
 FUNCTION_RDMA = 1
+
+
+class CardFeature(Enum):
+    """What a card may have or lack. The value of each but BASE is the switch of ``NicConfig``."""
+
+    BASE = "base"  # RC SEND, WRITE and READ: every card has it
+    UC = "uc"
+    UD = "ud"  # with GSI
+    ATOMICS = "atomics"
+    FAST_REGISTRATION = "fast_registration"  # with operations that invalidate a key
+
+
+#: Features that the hardware is written for. The switch of another one must be off.
+BUILT = frozenset({CardFeature.BASE})
+#: Fields of ``NicConfig`` that are True or False.
+SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
 #: Name -> (lowest, highest, must be a power of two).
 LIMITS: dict[str, tuple[int, int, bool]] = {
@@ -68,6 +85,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
+        uc, ud, atomics, fast_registration: switches of ``CardFeature``. A card without a feature
+            refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -95,12 +114,13 @@ class NicConfig:
     gather_bytes: int = 65536
     receive_bytes: int = 262144
     quantum: int = 16
+    uc: bool = False
+    ud: bool = False
+    atomics: bool = False
+    fast_registration: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ValueError(f"{field.name} must be a whole number, not {value!r}")
+        self._check_types()
         if self.width not in WIDTHS:
             raise ValueError(f"width must be one of {WIDTHS} bits, not {self.width!r}")
         if self.mtu not in MTUS:
@@ -125,6 +145,21 @@ class NicConfig:
             raise ValueError(
                 f"functions {self.functions!r} leave too little to each: {bad}"
             ) from None
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) != (field.name in SWITCHES) or not isinstance(value, int):
+                kind = "True or False" if field.name in SWITCHES else "a whole number"
+                raise ValueError(f"{field.name} must be {kind}, not {value!r}")
+        for feature in self.features - BUILT:
+            raise ValueError(f"{feature.value} must be False, not True: it is not built yet")
+
+    @cached_property
+    def features(self) -> frozenset[CardFeature]:
+        """What the card has."""
+        chosen = (CardFeature(name) for name in SWITCHES if getattr(self, name))
+        return frozenset({CardFeature.BASE, *chosen})
 
     @cached_property
     def bytes_per_beat(self) -> int:

@@ -26,6 +26,8 @@ from hdl.config import LIMITS, NicConfig
         ("receive_bytes", 8192),
         ("clock_hz", "250 MHz"),
         ("quantum", True),
+        ("uc", 1),
+        ("uc", True),
     ],
 )
 def test_bad_value_is_named(field, value):

@@ -51,8 +51,8 @@ A union shows all its members, which share the same bytes.
 _WORK_REQUESTS = """\
 The rows of `WORK_REQUESTS` in `hdl/abi/operations.py`. The packets are those of a message's first,
 middle and last packet and of a message of one packet; a request with one packet goes out as that
-packet whatever its length is. What a packet asks of the other side is in [wire.md](wire.md). Built:
-the NIC executes it; another one completes with LOC_QP_OP_ERR.
+packet whatever its length is. What a packet asks of the other side is in [wire.md](wire.md). A card
+without the feature completes the request with LOC_QP_OP_ERR. So does one without the service.
 """
 
 
@@ -80,15 +80,14 @@ def _enumerations(module: ModuleType) -> Iterator[str]:
 
 
 def _work_requests() -> Iterator[str]:
-    columns = ("code", "opcode", "class", "services", "packets", "completion", "built")
+    columns = ("code", "opcode", "class", "services", "packets", "completion", "feature")
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     for code, request in sorted(WORK_REQUESTS.items()):
         services = " ".join(service.name for service in request.services) or "-"
         packets = " ".join(Operation(low).name for low in request.packets.values()) or "-"
         row = (_number(code), request.name, request.kind.name, services, packets)
-        built = "yes" if request.built else "no"
-        yield f"| {' | '.join((*row, request.completion.name, built))} |"
+        yield f"| {' | '.join((*row, request.completion.name, request.feature.value))} |"
     yield ""
 
 

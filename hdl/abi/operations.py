@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hdl.config import CardFeature
 from hdl.wire.opcodes import NO_RIGHTS, OPCODES, Answer, Kind, Opcode, Position, Psns, Transport
 from hdl.wire.opcodes import Operation as Op
 
@@ -26,7 +27,8 @@ class WorkRequest:
     ``packets``: low five bits of the BTH opcode for each place in the message; a request that has
     ONLY alone goes out as one packet whatever its length is, one without packets is local.
     ``services``: those that know it, the one that serves as its example first. ``completion``:
-    opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``built``: the NIC executes it.
+    opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``feature``: what a card must
+    have to execute it, beside its service.
     """
 
     code: int
@@ -36,7 +38,7 @@ class WorkRequest:
     services: tuple[Transport, ...] = ()
     packets: Mapping[Position, int] = field(default_factory=dict)
     rights: Access = NO_RIGHTS
-    built: bool = False
+    feature: CardFeature = CardFeature.BASE
 
     @property
     def final(self) -> Opcode | None:
@@ -68,54 +70,57 @@ class WorkRequest:
 
 _CONNECTED = (Transport.RC, Transport.XRC, Transport.UC)
 _RELIABLE = (Transport.RC, Transport.XRC)
+_BASE, _KEYS = CardFeature.BASE, CardFeature.FAST_REGISTRATION
 
 
 def _local(opcode: WrOpcode, completion: WcOpcode) -> WorkRequest:
-    return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion)
+    return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion, feature=_KEYS)
 
 
-def _send(opcode: WrOpcode, last: Op, only: Op, *services: Transport, built: bool) -> WorkRequest:
+def _send(
+    opcode: WrOpcode,
+    last: Op,
+    only: Op,
+    *services: Transport,
+    feature: CardFeature = _BASE,
+) -> WorkRequest:
     first = {Position.FIRST: Op.SEND_FIRST, Position.MIDDLE: Op.SEND_MIDDLE}
     packets = {**first, Position.LAST: last, Position.ONLY: only}
     return WorkRequest(
-        opcode, opcode.name, Kind.SEND, WcOpcode.SEND, services, packets, built=built
+        opcode, opcode.name, Kind.SEND, WcOpcode.SEND, services, packets, feature=feature
     )
 
 
 def _write(opcode: WrOpcode, last: Op, only: Op) -> WorkRequest:
     first = {Position.FIRST: Op.WRITE_FIRST, Position.MIDDLE: Op.WRITE_MIDDLE}
     packets = {**first, Position.LAST: last, Position.ONLY: only}
-    return WorkRequest(
-        opcode, opcode.name, Kind.WRITE, WcOpcode.RDMA_WRITE, _CONNECTED, packets, built=True
-    )
+    return WorkRequest(opcode, opcode.name, Kind.WRITE, WcOpcode.RDMA_WRITE, _CONNECTED, packets)
 
 
 def _fetch(
-    opcode: WrOpcode, kind: Kind, only: Op, completion: WcOpcode, *, built: bool
+    opcode: WrOpcode,
+    kind: Kind,
+    only: Op,
+    completion: WcOpcode,
+    feature: CardFeature = _BASE,
 ) -> WorkRequest:
     """A request that brings data back."""
     packets, rights = {Position.ONLY: only}, Access.LOCAL_WRITE
-    return WorkRequest(
-        opcode, opcode.name, kind, completion, _RELIABLE, packets, rights, built=built
-    )
+    return WorkRequest(opcode, opcode.name, kind, completion, _RELIABLE, packets, rights, feature)
 
 
-_UD = Transport.UD
+_UD, _ATOMICS = Transport.UD, CardFeature.ATOMICS
 _ROWS = (
     _write(WrOpcode.RDMA_WRITE, Op.WRITE_LAST, Op.WRITE_ONLY),
     _write(WrOpcode.RDMA_WRITE_WITH_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM),
-    _send(WrOpcode.SEND, Op.SEND_LAST, Op.SEND_ONLY, *_CONNECTED, _UD, built=True),
-    _send(WrOpcode.SEND_WITH_IMM, Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, *_CONNECTED, _UD, built=True),
-    _fetch(WrOpcode.RDMA_READ, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, built=True),
-    _fetch(WrOpcode.ATOMIC_CMP_AND_SWP, Kind.ATOMIC, Op.CMP_SWAP, WcOpcode.COMP_SWAP, built=False),
-    _fetch(
-        WrOpcode.ATOMIC_FETCH_AND_ADD, Kind.ATOMIC, Op.FETCH_ADD, WcOpcode.FETCH_ADD, built=False
-    ),
+    _send(WrOpcode.SEND, Op.SEND_LAST, Op.SEND_ONLY, *_CONNECTED, _UD),
+    _send(WrOpcode.SEND_WITH_IMM, Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, *_CONNECTED, _UD),
+    _fetch(WrOpcode.RDMA_READ, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ),
+    _fetch(WrOpcode.ATOMIC_CMP_AND_SWP, Kind.ATOMIC, Op.CMP_SWAP, WcOpcode.COMP_SWAP, _ATOMICS),
+    _fetch(WrOpcode.ATOMIC_FETCH_AND_ADD, Kind.ATOMIC, Op.FETCH_ADD, WcOpcode.FETCH_ADD, _ATOMICS),
     _local(WrOpcode.LOCAL_INV, WcOpcode.LOCAL_INV),
-    _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, built=False),
-    _fetch(
-        WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, built=False
-    ),
+    _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, feature=_KEYS),
+    _fetch(WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, _KEYS),
     _local(WrOpcode.REG_MR, WcOpcode.REG_MR),
 )
 

@@ -1,9 +1,10 @@
 """Operations in gateware: the rows of the two tables as structures, decoded once where they enter.
 
 ``hdl.wire.opcodes.OPCODES`` and ``hdl.abi.operations.WORK_REQUESTS`` are read when a component is
-elaborated. A packet's opcode is decoded where Receive takes its header, a work request's where its
-WQE is decoded. From there on the structure travels with the packet or the WQE, and nothing behind
-compares opcodes: it asks for the class, or better for the property that decides.
+elaborated, as far as the card's configuration has the features that their rows need. A packet's
+opcode is decoded where Receive takes its header, a work request's where its WQE is decoded. From
+there on the structure travels with the packet or the WQE, and nothing behind compares opcodes: it
+asks for the class, or better for the property that decides.
 """
 
 from collections import defaultdict
@@ -12,16 +13,18 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
+from hdl.config import NicConfig
 from hdl.wire.opcodes import (
     OPCODES,
     QP_TRANSPORT,
-    SERVED,
+    SERVICES,
     Answer,
     Kind,
     Opcode,
     Position,
     Psns,
     Transport,
+    services,
 )
 
 __all__ = [
@@ -38,11 +41,11 @@ __all__ = [
 
 
 class PacketOperation(data.Struct):
-    """A received BTH opcode. All zeros: no opcode of a service that the NIC serves."""
+    """A received BTH opcode. All zeros: no opcode of a service that the card serves."""
 
     served: 1  # an opcode of such a service
     service: Transport
-    built: 1  # the NIC executes it
+    built: 1  # the card executes it
     response: 1
     kind: Kind
     first: 1  # FIRST or ONLY
@@ -67,9 +70,9 @@ class PacketCodes(data.Struct):
 
 
 class RequestOperation(data.Struct):
-    """A send WR opcode. All zeros: the NIC does not execute it."""
+    """A send WR opcode. All zeros: the card does not execute it."""
 
-    services: len(SERVED)  # those that know it, as ordered in SERVED
+    services: len(SERVICES)  # those that know it, as ordered in SERVICES
     kind: Kind
     packets: PacketCodes
     data: 1  # data come back into its SGEs, otherwise what they hold goes out
@@ -78,12 +81,12 @@ class RequestOperation(data.Struct):
     completion: 7  # WC opcode
 
 
-def _packet_fields(opcode: Opcode) -> dict:
+def _packet_fields(opcode: Opcode, config: NicConfig) -> dict:
     place = opcode.position
     return {
         "served": 1,
         "service": opcode.transport,
-        "built": opcode.built,
+        "built": opcode.feature in config.features,
         "response": opcode.response,
         "kind": opcode.kind,
         "first": place in (Position.FIRST, Position.ONLY),
@@ -99,13 +102,14 @@ def _packet_fields(opcode: Opcode) -> dict:
     }
 
 
-def request_fields(request: WorkRequest | None) -> dict:
-    """The fields of its ``RequestOperation``; {} for one that the NIC does not execute."""
-    if request is None or not request.built:
+def request_fields(request: WorkRequest | None, config: NicConfig) -> dict:
+    """The fields of its ``RequestOperation``; {} for one that the card does not execute."""
+    if request is None or request.feature not in config.features:
         return {}
+    served = set(services(config)) & set(request.services)
     only = request.packets.get(Position.ONLY, 0)
     return {
-        "services": sum(1 << n for n, one in enumerate(SERVED) if one in request.services),
+        "services": sum(1 << n for n, one in enumerate(SERVICES) if one in served),
         "kind": request.kind,
         "packets": {
             place.name.lower(): int(request.packets.get(place, only)) for place in Position
@@ -130,15 +134,24 @@ def _decode(m: Module, opcode: Value, shape, rows: dict[int, dict], name: str) -
     return found
 
 
-def decode_packet(m: Module, opcode: Value, *, name: str = "operation") -> data.View:
+def decode_packet(
+    m: Module, config: NicConfig, opcode: Value, *, name: str = "operation"
+) -> data.View:
     """The operation of a BTH opcode (8 bits), as a combinational ``PacketOperation``."""
-    rows = {code: _packet_fields(row) for code, row in OPCODES.items() if row.transport in SERVED}
+    served = services(config)
+    rows = {
+        code: _packet_fields(row, config)
+        for code, row in OPCODES.items()
+        if row.transport in served
+    }
     return _decode(m, opcode, PacketOperation, rows, name)
 
 
-def decode_request(m: Module, opcode: Value, *, name: str = "operation") -> data.View:
+def decode_request(
+    m: Module, config: NicConfig, opcode: Value, *, name: str = "operation"
+) -> data.View:
     """The operation of a WR opcode (8 bits), as a combinational ``RequestOperation``."""
-    rows = {code: request_fields(row) for code, row in WORK_REQUESTS.items() if row.built}
+    rows = {code: request_fields(row, config) for code, row in WORK_REQUESTS.items()}
     return _decode(m, opcode, RequestOperation, rows, name)
 
 
@@ -147,26 +160,30 @@ def _types(service: Transport, qp_type: Value) -> Value:
     return qp_type.matches(*(one.value for one, used in QP_TRANSPORT.items() if used is service))
 
 
-def packet_serves(operation: PacketOperation, qp_type: Value) -> Value:
-    """Whether the packet's service is the QP's, and one that the NIC serves."""
+def packet_serves(config: NicConfig, operation: PacketOperation, qp_type: Value) -> Value:
+    """Whether the packet's service is the QP's, and one that the card serves."""
     hit = Const(0, 1)
-    for service in SERVED:
+    for service in services(config):
         hit |= (operation.service == service) & _types(service, qp_type)
     return operation.served & hit
 
 
-def request_serves(operation: RequestOperation, qp_type: Value) -> Value:
-    """Whether the NIC executes the work request on a QP of this type."""
+def request_serves(config: NicConfig, operation: RequestOperation, qp_type: Value) -> Value:
+    """Whether the card executes the work request on a QP of this type."""
     hit = Const(0, 1)
-    for bit, service in zip(operation.services, SERVED, strict=True):
-        hit |= bit & _types(service, qp_type)
+    served = services(config)
+    for bit, service in zip(operation.services, SERVICES, strict=True):
+        if service in served:
+            hit |= bit & _types(service, qp_type)
     return hit
 
 
-def packet_code(codes: PacketCodes, *, first: Value, last: Value, qp_type: Value) -> Value:
+def packet_code(
+    config: NicConfig, codes: PacketCodes, *, first: Value, last: Value, qp_type: Value
+) -> Value:
     """The BTH opcode (8 bits) of the packet of a message that begins or ends it, or not."""
     low = Mux(last, Mux(first, codes.only, codes.last), Mux(first, codes.first, codes.middle))
     service = Const(0, 3)
-    for one in SERVED:
+    for one in services(config):
         service |= Const(one, 3) & _types(one, qp_type).replicate(3)
     return Cat(low, service)

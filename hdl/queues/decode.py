@@ -62,6 +62,7 @@ class WqeDecode(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
+        self._config = config
         self._max_sge, self._max_inline = config.max_sge, config.max_inline
         # Their largest number is beyond every valid length.
         self._length_bits = (element_limit(config) + 1).bit_length()
@@ -194,7 +195,7 @@ class WqeDecode(wiring.Component):
             num_sge.eq(field(POST_SEND, "num_sge")),
             inline.eq(~self.receive & ((flags & SendFlags.INLINE) != 0)),
             self.o.payload.error.eq(error),
-            wqe.operation.eq(decode_request(m, field(POST_SEND, "opcode")[:8])),
+            wqe.operation.eq(decode_request(m, self._config, field(POST_SEND, "opcode")[:8])),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
             wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
             wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),

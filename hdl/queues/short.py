@@ -197,7 +197,7 @@ class ShortWqes(wiring.Component):
             inline.eq((flags & SendFlags.INLINE) != 0),
             element.fits.eq(Mux(inline, by_bytes, by_sges) & (field("opcode")[8:] == 0)),
             verdict.odd.eq(element.is_odd | (total > MAX_MESSAGE)),
-            wqe.operation.eq(decode_request(m, field("opcode")[:8])),
+            wqe.operation.eq(decode_request(m, config, field("opcode")[:8])),
             wqe.fence.eq((flags & SendFlags.FENCE) != 0),
             wqe.signaled.eq((flags & SendFlags.SIGNALED) != 0),
             wqe.solicited.eq((flags & SendFlags.SOLICITED) != 0),

@@ -100,7 +100,7 @@ class Intake(wiring.Component):
         poked = work.flush  # the work is a poke, not a packet
         in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
         cause_now = drop_cause(m, self._config, work, ack)
-        arriving = decode_packet(m, self.header.payload.opcode, name="arriving")
+        arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
         responds = Signal()  # the packet is a READ response
         with m.If(self.header.ready):
             m.d.sync += responds.eq(arriving.kind == Kind.READ_RESPONSE)

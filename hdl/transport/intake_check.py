@@ -27,7 +27,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) ->
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):
         m.d.comb += cause.wrong_function.eq(1)
-    with m.Elif(~packet_serves(work.operation, cfg.type)):
+    with m.Elif(~packet_serves(config, work.operation, cfg.type)):
         m.d.comb += cause.wrong_transport.eq(1)
     with m.Elif(~ready | rx.error | ack.error):
         m.d.comb += cause.qp_state.eq(1)

@@ -22,11 +22,11 @@ __all__ = ["RequestAdmission", "broken_rules"]
 PATIENCE = 255
 
 
-def broken_rules(wqe: SendWqe, cfg: QpCfg) -> Value:
+def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
     """Return a bit for each rule that the WQE breaks: opcode, SGEs, inline data, READs allowed."""
     operation = wqe.operation
     return Cat(
-        ~request_serves(operation, cfg.type),
+        ~request_serves(config, operation, cfg.type),
         wqe.num_sge > cfg.max_send_sge,
         wqe.inline & (operation.data | ~fit(wqe.length, cfg.max_inline)),
         operation.data & (cfg.max_rd_atomic == 0),
@@ -171,7 +171,7 @@ class RequestAdmission(wiring.Component):
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
-            bad.eq(broken_rules(wqe, cfg)),
+            bad.eq(broken_rules(self._config, wqe, cfg)),
             most_reads.eq(cfg.max_rd_atomic),
         ]
         blocked, cause = Signal(), Signal(8)

@@ -3,6 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib import data
 
+from hdl.config import NicConfig
 from hdl.ports.operations import packet_code
 
 __all__ = ["ACK_AFTER", "Place", "request_headers"]
@@ -20,11 +21,12 @@ class Place(data.Struct):
     left: 32  # bytes of the message from this packet on
 
 
-def request_headers(m: Module, header, wqe, cfg, row, place) -> None:
+def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) -> None:
     """Fields of the packet's headers; absent ones are not looked at by egress."""
     operation, first, last = wqe.operation, place.first, place.last
+    code = packet_code(config, operation.packets, first=first, last=last, qp_type=cfg.type)
     m.d.comb += [
-        header.opcode.eq(packet_code(operation.packets, first=first, last=last, qp_type=cfg.type)),
+        header.opcode.eq(code),
         header.solicited.eq(wqe.solicited & last & operation.receive),
         header.ack_request.eq(last | (row.unasked == ACK_AFTER)),
         header.pkey.eq(cfg.pkey),

@@ -46,7 +46,7 @@ class RequestPackets(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._quantum = config.quantum
+        self._config, self._quantum = config, config.quantum
         super().__init__(
             {
                 "take": In(1),
@@ -194,7 +194,7 @@ class RequestPackets(wiring.Component):
         """The packet at hand."""
         job, wqe, cfg, row = self.job.payload, self.held.wqe, self.cfg, self.row
         operation = wqe.operation
-        request_headers(m, job.header, wqe, cfg, row, place)
+        request_headers(m, self._config, job.header, wqe, cfg, row, place)
         m.d.comb += [
             job.header.length.eq(Mux(operation.data, 0, payload)),
             job.source.eq(TxSource.LINE),

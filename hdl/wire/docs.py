@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import constants
 from .headers import HEADERS
-from .opcodes import OPCODES, ROCE_OPCODES
+from .opcodes import OPCODES, ROCE_OPCODES, Opcode
 
 _INTRODUCTION = """\
 # Packets (room `wire`)
@@ -47,13 +47,18 @@ four bytes of the IP header.
 
 
 _OPCODES = """\
-Delivered: ingress takes the packet and hands it to the receive side. Built: the receive side
-executes it; what is delivered and not built is refused there. Receive WQE: the packet takes one.
+Delivered: ingress takes the packet and hands it to the receive side. Feature: what a card must have
+to execute it; what is delivered and not executed is refused there. Receive WQE: the packet takes
+one.
 """
 
 
 def _yes(flag: bool) -> str:
     return "yes" if flag else "no"
+
+
+def _feature(row: Opcode) -> str:
+    return row.feature.value if row.feature else "-"
 
 
 def page() -> str:
@@ -66,14 +71,14 @@ def page() -> str:
     lines += ["## Opcodes\n"]
     lines += [_OPCODES]
     columns = ("code", "name", "class", "place", "extended headers", "payload", "PSNs", "answer")
-    columns += ("rights", "receive WQE", "delivered", "built")
+    columns += ("rights", "receive WQE", "delivered", "feature")
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for code, opcode in sorted(OPCODES.items()):
         headers = " ".join(header.name for header in opcode.headers) or "-"
         row = (f"{code:02X}", opcode.name, opcode.kind.name, opcode.position.name, headers)
         row += (opcode.payload.value, opcode.psns.value, opcode.answer.value)
         row += (opcode.rights.name or "-", _yes(opcode.receive))
-        row += (_yes(code in ROCE_OPCODES), _yes(opcode.built))
+        row += (_yes(code in ROCE_OPCODES), _feature(opcode))
         lines.append(f"| {' | '.join(row)} |")
     lines += ["\n## Headers\n"]
     for header in HEADERS:

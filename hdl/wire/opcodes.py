@@ -2,8 +2,8 @@
 
 A row holds the service, the class, the place in the message, the extended headers, the payload
 rule, the PSNs that the packet takes, what answers it, which rights its address needs, whether it
-takes a receive WQE, and whether the NIC is built for it. ``hdl.abi.operations`` has the same for
-work requests; ``hdl.ports.operations`` makes gateware of both.
+takes a receive WQE, and which feature a card needs to execute it. ``hdl.abi.operations`` has the
+same for work requests; ``hdl.ports.operations`` makes gateware of both.
 
 Spec: IBTA vol 1, 9.2.1 (table of opcodes), 9.3; CNP: Annex A17, A17.9.3.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from hdl.abi.enums import Access, QpType
+from hdl.config import CardFeature, NicConfig
 
 from .headers import (
     AETH,
@@ -35,7 +36,7 @@ __all__ = [
     "OPCODES",
     "QP_TRANSPORT",
     "ROCE_OPCODES",
-    "SERVED",
+    "SERVICES",
     "Answer",
     "Kind",
     "Opcode",
@@ -44,6 +45,7 @@ __all__ = [
     "Position",
     "Psns",
     "Transport",
+    "services",
 ]
 
 
@@ -150,7 +152,8 @@ class Opcode:
     """One BTH opcode; ``headers`` follow the BTH in this order.
 
     ``rights``: what the key at its address must allow. ``receive``: a receive WQE ends with it
-    (WRITE with immediate) or takes its payload (SEND). ``built``: the NIC executes it.
+    (WRITE with immediate) or takes its payload (SEND). ``feature``: what a card must have to
+    execute it; None: no card does.
     """
 
     code: int
@@ -164,7 +167,7 @@ class Opcode:
     answer: Answer = Answer.NONE
     rights: Access = NO_RIGHTS
     receive: bool = False
-    built: bool = False
+    feature: CardFeature | None = None
 
     @property
     def extended(self) -> int:
@@ -239,8 +242,19 @@ _RIGHTS = {
 }
 _UC = [op for op in Operation if op <= Operation.WRITE_ONLY_IMM]
 _UD = [Operation.SEND_ONLY, Operation.SEND_ONLY_IMM]
-#: What the NIC executes: of RC all but atomics and SEND with invalidate.
-_BUILT = {(Transport.RC, op) for op in Operation if op <= Operation.ACKNOWLEDGE}
+_SERVICE_FEATURES = {
+    Transport.RC: CardFeature.BASE,
+    Transport.UC: CardFeature.UC,
+    Transport.UD: CardFeature.UD,
+}
+
+
+def _feature(transport: Transport, kind: Kind, headers: tuple[Header, ...]) -> CardFeature | None:
+    if kind in (Kind.ATOMIC, Kind.ATOMIC_RESPONSE) and transport is Transport.RC:
+        return CardFeature.ATOMICS
+    if IETH in headers and transport is Transport.RC:
+        return CardFeature.FAST_REGISTRATION
+    return _SERVICE_FEATURES.get(transport)
 
 
 def _position(op: Operation) -> Position:
@@ -277,7 +291,7 @@ def _opcode(transport: Transport, op: Operation) -> Opcode:
         answer=Answer.NONE if response else _answer(transport, kind),
         rights=_RIGHTS.get(kind, NO_RIGHTS),
         receive=kind is Kind.SEND or IMM_DT in headers,
-        built=(transport, op) in _BUILT,
+        feature=_feature(transport, kind, headers),
     )
 
 
@@ -306,9 +320,16 @@ ROCE_OPCODES: dict[int, Opcode] = {
 }
 #: Bytes of the longest extended headers among them.
 MAX_EXTENDED = max(opcode.extended for opcode in ROCE_OPCODES.values())
-#: Services of which the NIC executes something, in the order of their numbers.
-SERVED: tuple[Transport, ...] = tuple(
+#: Services of which some card executes something, in the order of their numbers.
+SERVICES: tuple[Transport, ...] = tuple(
     transport
     for transport in Transport
-    if any(opcode.built and opcode.transport is transport for opcode in OPCODES.values())
+    if any(opcode.feature and opcode.transport is transport for opcode in OPCODES.values())
 )
+
+
+def services(config: NicConfig) -> tuple[Transport, ...]:
+    """The services of which this card executes something, in the order of their numbers."""
+    executed = (opcode for opcode in OPCODES.values() if opcode.feature in config.features)
+    found = {opcode.transport for opcode in executed}
+    return tuple(transport for transport in Transport if transport in found)

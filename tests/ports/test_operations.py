@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from hdl.abi.enums import Access, QpType, WcOpcode
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
-from hdl.config import NicConfig
+from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import FetchStatus, ScatterKind
 from hdl.ports.operations import PacketOperation, decode_packet, decode_request
 from hdl.ports.rows import QpState
@@ -38,10 +38,13 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def decoded(function, code, fields):
+CONFIG = NicConfig()
+
+
+def decoded(function, code, fields, config=CONFIG):
     """The fields of the structure that ``function`` makes of an opcode."""
     m, opcode, found = Module(), Signal(8), {}
-    view = function(m, opcode)
+    view = function(m, config, opcode)
 
     async def bench(ctx):
         for one in code:
@@ -106,8 +109,8 @@ def test_every_packet_of_a_work_request_is_one_of_its_class():
                     assert service is Transport.UD and position is not Position.ONLY
                 else:
                     assert packet.kind is request.kind and packet.position is position
-        if request.built:
-            assert all(OPCODES[low].built for low in request.packets.values())
+        if request.feature is CardFeature.BASE:
+            assert all(OPCODES[low].feature is CardFeature.BASE for low in request.packets.values())
 
 
 #: A WRITE of one packet that tells the other side with a receive WQE, and carries nothing for it.
@@ -124,7 +127,7 @@ PACKET = Opcode(
     answer=Answer.ACK,
     rights=Access.REMOTE_WRITE,
     receive=True,
-    built=True,
+    feature=CardFeature.BASE,
 )
 
 
@@ -139,7 +142,6 @@ def imaginary(monkeypatch):
         WcOpcode.RDMA_WRITE,
         services=(Transport.RC,),
         packets={Position.ONLY: CODE},
-        built=True,
     )
     monkeypatch.setitem(WORK_REQUESTS, REQUEST, row)
     return monkeypatch
@@ -219,8 +221,8 @@ def test_imaginary_operation_needs_its_rights():
     assert seen["scatter_job"].kind == ScatterKind.DISCARD and seen["effects"].flags.nak
 
 
-def test_imaginary_operation_that_is_not_built_is_refused(imaginary):
-    imaginary.setitem(OPCODES, CODE, dataclasses.replace(PACKET, built=False))
+def test_imaginary_operation_of_a_feature_that_is_off_is_refused(imaginary):
+    imaginary.setitem(OPCODES, CODE, dataclasses.replace(PACKET, feature=CardFeature.ATOMICS))
     seen = received()
     assert seen["scatter_job"].kind == ScatterKind.DISCARD and seen["effects"].flags.nak
 

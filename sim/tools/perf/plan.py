@@ -31,7 +31,7 @@ MAX_SIZE = 1 << 23
 #: (virtio-rdma, max_qp). Beyond, the card is another one: ``MANY``.
 USUAL_QPS = NicConfig().qps - 2
 #: The card for more QPs: as many as can be, and what goes with each of them.
-MANY = {
+MANY: dict[str, Any] = {
     "qps": 16384,
     "outstanding": 65536,
     "read_resources": 65536,
@@ -200,7 +200,7 @@ class Plan:
     @property
     def config(self) -> NicConfig:
         """The cards that are measured."""
-        more = MANY if self.qps > USUAL_QPS else {}
+        more: dict[str, Any] = MANY if self.qps > USUAL_QPS else {}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
 
     @property

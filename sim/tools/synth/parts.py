@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hdl.config import NicConfig
+from hdl.config import SWITCHES, NicConfig
 from sim.rtl.verilog import Rtl
 from sim.tools.synth.tool import Cuts
 
@@ -150,12 +150,17 @@ def configuration(width: int, settings: tuple[str, ...] = (), *, size: str = "")
     size: one of ``SIZES``. Raises ValueError for a setting that NicConfig does not have or take.
     """
     names = {field.name for field in fields(NicConfig)} - {"width"}
-    values = dict(SIZES[size])
+    values: dict[str, Any] = dict(SIZES[size])
     for setting in settings:
         key, separator, value = setting.partition("=")
         if key not in names or not separator:
             raise ValueError(f"--config must be KEY=VALUE with a KEY of NicConfig, not {setting!r}")
-        if not value.isdecimal():
+        if key in SWITCHES:
+            if value not in ("true", "false"):
+                raise ValueError(f"--config {key} must be true or false, not {value!r}")
+            values[key] = value == "true"
+        elif value.isdecimal():
+            values[key] = int(value)
+        else:
             raise ValueError(f"--config {key} must be a whole number, not {value!r}")
-        values[key] = int(value)
     return NicConfig(width=width, **values)
