@@ -632,6 +632,25 @@ FAULTS = (
         tests=WINDOW,
     ),
     Fault(
+        name="pause-outlives-its-qp",
+        what="a QP that breaks while it pauses waits for the end of the pause",
+        force=Force(
+            "hdl.transport.requester:Requester",
+            "recovery.waiting",
+            of(lambda true, see: see("pauses")),
+        ),
+        tests=RESEND,
+    ),
+    Fault(
+        name="last-straw-ends-twice",
+        what="a READ response that shows the last loss allowed ends its READ twice",
+        file="hdl/transport/completer.py",
+        old="                    m.d.sync += s.finish.eq(0)\n",
+        new="",
+        because="the signal is right wherever else it is read",
+        tests=RECEIVE,
+    ),
+    Fault(
         name="ack-covers-reads",
         what="an ACK acknowledges the READs behind its request",
         force=Force(

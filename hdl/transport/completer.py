@@ -358,6 +358,7 @@ class Completer(wiring.Component):
                     ]
                     m.next = "HEAD"
                 with m.Elif(s.job_pending):
+                    m.d.sync += s.finish.eq(0)
                     m.next = "END"
                 with m.Else():
                     m.d.comb += self.ending.eq(1)

@@ -201,7 +201,7 @@ class Requester(wiring.Component):
         the WQE of a refused packet has ended. Rows come late, so they are kept first."""
         parts, ack, origin = m.submodules, self.ack.row, m.submodules.row.origin
         start, sent = [Signal(24, reset_less=True) for _ in range(2)]
-        code = Signal(3, reset_less=True)
+        code, pauses = Signal(3, reset_less=True), Signal()
         m.d.sync += [
             start.eq(ack.start),
             sent.eq(wide_difference(m, origin.psn, start, block=PSN_BLOCK)[:24]),
@@ -209,12 +209,14 @@ class Requester(wiring.Component):
             origin.position.eq(ack.position),
             origin.offset.eq(message_offset(m, code, sent)),
             origin.psn.eq(ack.psn),
-            parts.recovery.waiting.eq(ack.waiting),
+            pauses.eq(ack.waiting),
         ]
         refused = parts.checks.refused.payload
         m.d.comb += [
             parts.recovery.ended.eq((refused.position - origin.position)[15]),
             parts.admission.oldest.eq(origin.position),
+            # A QP that has stopped waits for nobody: no wake follows its last flush.
+            parts.recovery.waiting.eq(pauses & ~parts.admission.stopped),
         ]
 
     def _changes(self, m: Module) -> None:

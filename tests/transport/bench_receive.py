@@ -606,6 +606,24 @@ async def lost_read_responses(dut):
 
 
 @cocotb.test()
+async def lost_read_response_is_the_last_straw(dut):
+    """A QP that may not go back: the READ ends once, and what is behind it is flushed."""
+    h, peer = await start(dut, qp={"retry_count": 0})
+    peer.post_send(4, 600)
+    for _ in range(2):
+        peer.post_send(2, 1)
+    h.sync()
+    first = len(h.done)
+    seen = await h.packet(peer.answer(0x0E, ahead=1, length=256))
+    assert [job["kind"] for job in seen.jobs] == [0, 1], "a completion, and payload to throw away"
+    assert seen.pops == 1
+    await h.drain()
+    got = [(d["wr_id"] & 0xFF, d["status"]) for one in h.done[first:] for d in completions(one)]
+    assert got == [(0, 12), (1, 5), (2, 5)]
+    assert h.ack[QP]["position"] == 3
+
+
+@cocotb.test()
 async def bad_read_responses(dut):
     """Wrong order or length at the expected PSN: BAD_RESP_ERR; a bad sink: its own status."""
     h, peer = await start(dut)

@@ -172,7 +172,7 @@ class Traffic:
             sq_psn=near,
             position=65536 - rng.randrange(1, 6),
             rnr_retry=rng.choice((0, 1, 7)),
-            retry_count=rng.choice((1, 7)),
+            retry_count=rng.choice((0, 1, 7)),
             timeout=rng.choice((0, 14)),
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
             path_mtu=rng.choice((1, 1, 2)),

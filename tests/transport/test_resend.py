@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hdl.abi.enums import WrOpcode
+from hdl.abi.enums import WcStatus, WrOpcode
 from tests.transport.send_side import run, wqe
 
 MTU = 256
@@ -47,6 +47,33 @@ def test_a_pause_holds_up_what_the_qp_sends_again():
         await world.until(ctx, lambda: len(world.jobs) == 4)
         await ctx.tick().repeat(200)
         assert psns(world) == [0x101, 0x102, 0x103, 0x104]
+
+    run(scenario)
+
+
+def test_a_qp_that_breaks_in_a_pause_is_flushed_to_its_end():
+    """Its pause keeps nothing back any more: no wake would come for what is behind it."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(), wqe()]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 2)
+        await ctx.tick().repeat(100)
+        await world.acknowledge(ctx, 2, psn=0x100, start=0x100, waiting=1)
+        await world.restart(ctx, 2)
+        world.queues[2] += [wqe(), wqe()]
+        await world.ring(ctx, 2)
+        for ended in (1, 2):  # flushed
+            row = {"psn": 0x100, "start": 0x100 + ended, "position": ended, "wakes": ended}
+            await world.pop(ctx, 2)
+            await world.wake(ctx, 2, waiting=1, error=1, **row)
+        for _ in range(2):
+            await world.until(ctx, lambda: world.pokes)
+            assert (await world.oldest(ctx, 2)).status == WcStatus.WR_FLUSH_ERR
+            world.pokes.clear()
+            await world.pop(ctx, 2)
+        assert len(world.jobs) == 2, "nothing is sent"
 
     run(scenario)
 
