@@ -95,3 +95,12 @@ def test_source_port():
         assert 0xC000 <= port <= 0xFFFF
         assert label or port == udp_source_port(dest, qpn, 0)
     assert udp_source_port(1, 1, 0x12345) == 0xC000 | (0x2345 ^ 0x4)
+
+
+def test_reserved_fields_are_ignored():
+    """The reserved bytes of CREATE_QP, and outputs that a driver writes (VR-3.24, VR-3.29)."""
+    bench = QpBench()
+    bench.qpn = bench.create(reserved=[0xFFFFFFFF] * 8)
+    bench.go(S.INIT, sq_draining=1, alt_port_num=9, alt_timeout=99)
+    attr = bench.query()
+    assert (attr.qp_state, attr.sq_draining, attr.alt_port_num) == (S.INIT, 0, 0)
