@@ -1,7 +1,5 @@
 """Queue pairs: creation, every transition, every value, the rows that follow."""
 
-import asyncio
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from hdl.abi.enums import QpType as T
 from hdl.abi.virtio_rdma import CMD_MODIFY_QP
 from hdl.csr.map import row_map
 from hdl.wire.constants import mapped_gid
-from tests.firmware.fake_hardware import CONFIG, Bench
+from tests.firmware.fake_hardware import CONFIG, Bench, finish
 from tests.firmware.transition_table import TABLE
 
 AH = dict(
@@ -97,7 +95,7 @@ class QpBench(Bench):
 
     def stop_sending(self, table="qp_tx"):
         """The hardware finds an error on the send side."""
-        row = asyncio.run(self.hardware.read_row(table, self.pair))
+        row = finish(self.hardware.read_row(table, self.pair))
         self.hardware.rows[table][self.pair] = row_map(table).pack(row | {"error": 1})
 
     def go(self, state, mask=None, **changes):
