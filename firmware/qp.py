@@ -1,7 +1,6 @@
-"""Queue pair states: which transition needs and allows which attributes, and what values are legal.
+"""Values of queue pairs: which are legal, and the configuration row that follows from them.
 
-Spec: IBTA vol 1, 10.3.1 and 11.2.5.2 (modify QP), as Linux's ``ib_modify_qp_is_ok`` has it
-(virtio-rdma VR-3.27); virtio-rdma VR-3.25 to VR-3.29 (values).
+Spec: virtio-rdma VR-3.25 to VR-3.29. Which transition needs which values: ``transitions``.
 """
 
 from __future__ import annotations
@@ -11,95 +10,9 @@ from typing import Any
 
 from firmware.objects import Limits, Qp, Refused
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
+from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState
 from hdl.abi.enums import QpAttrMask as M
 from hdl.wire.constants import is_mapped_gid
-
-_NONE = M(0)
-_RESET, _INIT, _RTR, _RTS = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS
-_SQD, _SQE, _ERR = QpState.SQD, QpState.SQE, QpState.ERR
-_UD, _UC, _RC, _GSI = QpType.UD, QpType.UC, QpType.RC, QpType.GSI
-
-_CONNECTED_INIT = M.PKEY_INDEX | M.PORT | M.ACCESS_FLAGS
-_ROUTE = M.AV | M.PATH_MTU | M.DEST_QPN | M.RQ_PSN
-_MIGRATION = M.ALT_PATH | M.PATH_MIG_STATE
-_LIVE = M.CUR_STATE | M.ACCESS_FLAGS | _MIGRATION
-
-#: (from, to) -> type -> (required, optional) attributes besides STATE. Every state may also go to
-#: RESET and to ERR, with STATE alone.
-_TABLE: dict[tuple[QpState, QpState], dict[QpType, tuple[M, M]]] = {
-    (_RESET, _INIT): {
-        _UD: (M.PKEY_INDEX | M.PORT | M.QKEY, _NONE),
-        _UC: (_CONNECTED_INIT, _NONE),
-        _RC: (_CONNECTED_INIT, _NONE),
-        _GSI: (M.PKEY_INDEX | M.QKEY, _NONE),
-    },
-    (_INIT, _INIT): {
-        _UD: (_NONE, M.PKEY_INDEX | M.PORT | M.QKEY),
-        _UC: (_NONE, _CONNECTED_INIT),
-        _RC: (_NONE, _CONNECTED_INIT),
-        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
-    },
-    (_INIT, _RTR): {
-        _UD: (_NONE, M.PKEY_INDEX | M.QKEY),
-        _UC: (_ROUTE, M.ALT_PATH | M.ACCESS_FLAGS | M.PKEY_INDEX),
-        _RC: (
-            _ROUTE | M.MAX_DEST_RD_ATOMIC | M.MIN_RNR_TIMER,
-            M.ALT_PATH | M.ACCESS_FLAGS | M.PKEY_INDEX,
-        ),
-        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
-    },
-    (_RTR, _RTS): {
-        _UD: (M.SQ_PSN, M.CUR_STATE | M.QKEY),
-        _UC: (M.SQ_PSN, _LIVE),
-        _RC: (
-            M.SQ_PSN | M.TIMEOUT | M.RETRY_CNT | M.RNR_RETRY | M.MAX_QP_RD_ATOMIC,
-            _LIVE | M.MIN_RNR_TIMER,
-        ),
-        _GSI: (M.SQ_PSN, M.CUR_STATE | M.QKEY),
-    },
-    (_RTS, _RTS): {
-        _UD: (_NONE, M.CUR_STATE | M.QKEY),
-        _UC: (_NONE, _LIVE),
-        _RC: (_NONE, _LIVE | M.MIN_RNR_TIMER),
-        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
-    },
-    (_RTS, _SQD): dict.fromkeys((_UD, _UC, _RC, _GSI), (_NONE, M.EN_SQD_ASYNC_NOTIFY)),
-    (_SQD, _RTS): {
-        _UD: (_NONE, M.CUR_STATE | M.QKEY),
-        _UC: (_NONE, _LIVE),
-        _RC: (_NONE, _LIVE | M.MIN_RNR_TIMER),
-        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
-    },
-    (_SQD, _SQD): {
-        _UD: (_NONE, M.PKEY_INDEX | M.QKEY),
-        _UC: (_NONE, M.AV | M.ACCESS_FLAGS | M.PKEY_INDEX | _MIGRATION),
-        _RC: (
-            _NONE,
-            M.PORT
-            | M.AV
-            | M.TIMEOUT
-            | M.RETRY_CNT
-            | M.RNR_RETRY
-            | M.MAX_QP_RD_ATOMIC
-            | M.MAX_DEST_RD_ATOMIC
-            | M.ACCESS_FLAGS
-            | M.PKEY_INDEX
-            | M.MIN_RNR_TIMER
-            | _MIGRATION,
-        ),
-        _GSI: (_NONE, M.PKEY_INDEX | M.QKEY),
-    },
-    (_SQE, _RTS): {
-        _UD: (_NONE, M.CUR_STATE | M.QKEY),
-        _UC: (_NONE, M.CUR_STATE | M.ACCESS_FLAGS),
-        _RC: (_NONE, _NONE),
-        _GSI: (_NONE, M.CUR_STATE | M.QKEY),
-    },
-}
-
-#: States that a driver may claim a QP to be in.
-_CLAIMABLE = (_RTR, _RTS, _SQD, _SQE)
 
 #: Attribute fields that each mask bit sets, other than the states.
 FIELDS: dict[M, tuple[str, ...]] = {
@@ -125,37 +38,11 @@ FIELDS: dict[M, tuple[str, ...]] = {
 _KNOWN_ACCESS = sum(flag.value for flag in Access)
 
 
-def next_state(current: QpState, type_: QpType, mask: int, attrs: Mapping[str, Any]) -> QpState:
-    """The state after a modify with ``mask``; Refused when transition or mask is illegal."""
-    if mask & ~sum(bit.value for bit in M):
-        raise Refused(f"attr_mask {mask:#x} has unknown bits")
-    given = M(mask)
-    target = current
-    if given & M.STATE:
-        if attrs["qp_state"] not in list(QpState):
-            raise Refused(f"qp_state {attrs['qp_state']} does not exist")
-        target = QpState(attrs["qp_state"])
-    if given & M.CUR_STATE and (current not in _CLAIMABLE or attrs["cur_qp_state"] != current):
-        raise Refused(f"cur_qp_state {attrs['cur_qp_state']}, but the QP is in {current.name}")
-    if target in (_RESET, _ERR):
-        required, optional = _NONE, _NONE
-    elif (current, target) in _TABLE:
-        required, optional = _TABLE[current, target][type_]
-    else:
-        raise Refused(f"No transition from {current.name} to {target.name}")
-    missing, extra = required & ~given, given & ~(required | optional | M.STATE)
-    if missing or extra:
-        raise Refused(
-            f"{current.name} to {target.name}: missing {missing!r}, not allowed {extra!r}"
-        )
-    return target
-
-
 def _at_most(limit: int, lowest: int = 0) -> Callable[[Limits, int], bool]:
     return lambda limits, value: lowest <= value <= limit
 
 
-#: Values that are legal, by field; the rest is checked in ``check_values``.
+#: Values that are legal, by field; the rest is checked in ``check_address``.
 _VALUES: dict[str, Callable[[Limits, int], bool]] = {
     "en_sqd_async_notify": _at_most(0),  # there is no event path (VR-3.29)
     "pkey_index": lambda limits, value: value < limits.device["max_pkeys"],

@@ -12,7 +12,8 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
-from firmware.qp import configuration_row, new_attributes, next_state
+from firmware.qp import configuration_row, new_attributes
+from firmware.transitions import SEND_ERROR_STATES, next_state
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpAttrMask, QpState, QpType, SigType
 from hdl.abi.layout import Values
@@ -105,6 +106,8 @@ class QpCommands:
             await self._start_receiving(qp)
         if before == QpState.RTR and after == QpState.RTS:
             await self._start_sending(qp)
+        if before == QpState.SQE and after == QpState.RTS:
+            await self._clear_send_error(qp)
         await self._configure(qp, after)
         if after == QpState.ERR or (after == QpState.RTS and before != after):
             await self._hardware.wake(qp.number)  # there may be something to flush, or to send
@@ -121,11 +124,16 @@ class QpCommands:
             raise Refused(f"{entries} READ requests, reserved are {qp.slice}")
 
     async def _actual_state(self, qp: Qp) -> QpState:
-        """The state with what has happened since: an error on either side puts the QP in ERR."""
+        """The state with what has happened since: an error on the receive side puts the QP in ERR,
+        one on the send side where its type says."""
         if qp.state in _LIVE:
-            for table in ("qp_tx", "qp_ack", "qp_rx"):
+            for table, state in (
+                ("qp_rx", QpState.ERR),
+                ("qp_tx", SEND_ERROR_STATES[qp.type]),
+                ("qp_ack", SEND_ERROR_STATES[qp.type]),
+            ):
                 if (await self._hardware.read_row(table, qp.number))["error"]:
-                    return QpState.ERR
+                    return state
         return qp.state
 
     async def _configure(self, qp: Qp, state: QpState) -> None:
@@ -164,6 +172,15 @@ class QpCommands:
         psn = qp.attrs["sq_psn"]
         await self._write(qp, "qp_ack", psn=psn, start=psn, position=send)
         await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
+
+    async def _clear_send_error(self, qp: Qp) -> None:
+        """SQE -> RTS: WQEs that are posted from now on are sent. In SQE the send side does not
+        move, so its rows can be changed when nothing is under way."""
+        await self._configure(qp, QpState.SQE)
+        await self._hardware.drain()
+        for table in ("qp_tx", "qp_ack"):
+            row = await self._hardware.read_row(table, qp.number)
+            await self._hardware.write_row(table, qp.number, row | {"error": 0})
 
     async def stop(self, qp: Qp) -> None:
         """To RESET: nothing of the QP is under way or fetched ahead when this returns."""

@@ -12,7 +12,8 @@ from hdl.abi.enums import QpType as T
 from hdl.abi.virtio_rdma import CMD_MODIFY_QP
 from hdl.csr.map import row_map
 from hdl.wire.constants import mapped_gid
-from tests.firmware.fake_hardware import CONFIG, Bench
+from tests.firmware.fake_hardware import CONFIG, Bench, finish
+from tests.firmware.transition_table import TABLE
 
 AH = dict(
     grh=dict(
@@ -43,29 +44,6 @@ ATTRS = dict(
     rnr_retry=5,
     ah_attr=AH,
 )
-#: Required attributes of the way to RTS, written out once more, from the InfiniBand tables.
-INIT = {
-    T.RC: {M.PKEY_INDEX, M.PORT, M.ACCESS_FLAGS},
-    T.UC: {M.PKEY_INDEX, M.PORT, M.ACCESS_FLAGS},
-    T.UD: {M.PKEY_INDEX, M.PORT, M.QKEY},
-    T.GSI: {M.PKEY_INDEX, M.QKEY},
-}
-RTR = {
-    T.RC: {M.AV, M.PATH_MTU, M.DEST_QPN, M.RQ_PSN, M.MAX_DEST_RD_ATOMIC, M.MIN_RNR_TIMER},
-    T.UC: {M.AV, M.PATH_MTU, M.DEST_QPN, M.RQ_PSN},
-    T.UD: set(),
-    T.GSI: set(),
-}
-RTS = {
-    T.RC: {M.SQ_PSN, M.TIMEOUT, M.RETRY_CNT, M.RNR_RETRY, M.MAX_QP_RD_ATOMIC},
-    T.UC: {M.SQ_PSN},
-    T.UD: {M.SQ_PSN},
-    T.GSI: {M.SQ_PSN},
-}
-
-
-def bits(names):
-    return sum(names, M(0))
 
 
 class QpBench(Bench):
@@ -86,10 +64,13 @@ class QpBench(Bench):
             S.RTR: [S.INIT, S.RTR],
             S.RTS: [S.INIT, S.RTR, S.RTS],
             S.SQD: [S.INIT, S.RTR, S.RTS, S.SQD],
+            S.SQE: [S.INIT, S.RTR, S.RTS],
             S.ERR: [S.ERR],
         }[state]
         for step in path:
             self.go(step)
+        if state == S.SQE:
+            self.stop_sending()
 
     def create(self, type_=T.RC, **changes):
         values = dict(
@@ -107,8 +88,15 @@ class QpBench(Bench):
         return self.ok(C.CREATE_QP, **values | changes).qpn
 
     def mask(self, state):
-        table = {S.INIT: INIT, S.RTR: RTR, S.RTS: RTS}.get(state)
-        return M.STATE | (bits(table[self.type]) if table else 0)
+        """The attributes that the way to ``state`` needs."""
+        before = {S.INIT: S.RESET, S.RTR: S.INIT, S.RTS: S.RTR}.get(state)
+        required, _ = TABLE.get((self.type, before, state), (M(0), M(0)))
+        return M.STATE | required
+
+    def stop_sending(self, table="qp_tx"):
+        """The hardware finds an error on the send side."""
+        row = finish(self.hardware.read_row(table, self.pair))
+        self.hardware.rows[table][self.pair] = row_map(table).pack(row | {"error": 1})
 
     def go(self, state, mask=None, **changes):
         mask = self.mask(state) if mask is None else mask
@@ -288,6 +276,24 @@ def test_to_error_and_reset():
         bench.go(step)
     bench.ok(C.DESTROY_QP, qpn=bench.qpn)
     assert all(not bench.row(t) for t in ("qp_cfg", "qp_tx", "qp_rx", "qp_ack"))
+
+
+@pytest.mark.parametrize("type_", [T.UC, T.UD, T.GSI])
+@pytest.mark.parametrize("table", ["qp_tx", "qp_ack"])
+def test_send_error_of_unreliable_types(type_, table):
+    """The send side alone stops (SQE), and goes on when the driver says so."""
+    bench = QpBench(type_, S.RTS)
+    bench.stop_sending(table)
+    assert bench.query().qp_state == bench.query().cur_qp_state == S.SQE
+    before = bench.row(table)
+    bench.go(S.RTS, M.STATE | M.CUR_STATE, cur_qp_state=S.SQE)
+    log, cfg = bench.hardware.log, ("write", "qp_cfg", bench.pair)
+    assert log[:2] == [cfg, ("drain",)] and log[-2:] == [cfg, ("wake", bench.pair)]
+    assert bench.row(table) == {name: value for name, value in before.items() if name != "error"}
+    assert bench.query().qp_state == S.RTS == bench.row("qp_cfg")["state"]
+    bench.hardware.rows["qp_rx"][bench.pair] = row_map("qp_rx").pack(error=1)
+    bench.stop_sending(table)
+    assert bench.query().qp_state == S.ERR
 
 
 @pytest.mark.parametrize("table", ["qp_tx", "qp_ack", "qp_rx"])
