@@ -100,6 +100,7 @@ WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+CROSSING = ("tests/common/test_crossing.py",)
 
 #: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
 INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed[None]"
@@ -123,6 +124,28 @@ FAULTS = (
         what="the rest of a frame that a reset has cut goes on into the card",
         force=Force("hdl.mac.guards:RxGuard", "inside", stuck(1)),
         tests=GUARDS,
+    ),
+    # From one clock to another.
+    Fault(
+        name="full-crossing-written",
+        what="the FIFO between two clocks is written when it is full",
+        force=Force("hdl.common.crossing:AsyncStreamFifo", "i.ready", stuck(1)),
+        tests=CROSSING,
+    ),
+    Fault(
+        name="reset-ends-alone",
+        what="a clock domain runs again while the others' clocks may not have run at all",
+        force=Force("hdl.common.crossing:ResetSequencer", "waits", stuck(0)),
+        tests=CROSSING,
+    ),
+    Fault(
+        name="crossing-not-constrained",
+        what="a path between two clocks gets no timing constraint",
+        file="hdl/common/crossing.py",
+        old='"fifo.consume_r_gry", "fifo.consume_cdc.stage0"',
+        new='"fifo.consume_r_bin", "fifo.consume_cdc.stage0"',
+        because="the constraint is no logic",
+        tests=CROSSING,
     ),
     # What a peer or a guest may touch.
     Fault(

@@ -14,12 +14,19 @@ from sim.rtl.formal import prove as prove_harness
 from sim.tools import console
 from tests.force import applied
 
-from . import arithmetic, crc, lists, streams, transport
+from . import arithmetic, crc, crossings, lists, streams, transport
 from .harness import Proof
 
 __all__ = ["PROOFS", "method", "prove", "refute", "run"]
 
-PROOFS = (*streams.PROOFS, *lists.PROOFS, *arithmetic.PROOFS, *crc.PROOFS, *transport.PROOFS)
+PROOFS = (
+    *streams.PROOFS,
+    *crossings.PROOFS,
+    *lists.PROOFS,
+    *arithmetic.PROOFS,
+    *crc.PROOFS,
+    *transport.PROOFS,
+)
 
 
 def run(proof: Proof) -> Verdict:
