@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations, Request
-from firmware.objects import Cq, Hints, Limits, Mr, Objects, Pd, Refused
+from firmware.objects import Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
+from firmware.region_commands import RegionCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
-    Access,
     ControlCommand,
     GidType,
     NotifyFlags,
@@ -27,7 +27,6 @@ from hdl.abi.enums import (
     Response,
 )
 from hdl.abi.layout import Values
-from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 
 Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 
@@ -35,18 +34,6 @@ Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 DEFAULT_PKEY = 0xFFFF
 #: Largest message in bytes: the limit of RETH.
 MAX_MESSAGE = 1 << 31
-
-_REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
-_NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-#: Access flags that a region may ask for; bits 20 to 29 are optional and may be ignored.
-_REGION_ACCESS = 0x3FF0_0000 | (
-    Access.LOCAL_WRITE | _REMOTE | Access.MW_BIND | Access.ZERO_BASED | Access.HUGETLB
-)
-#: Access bits that a row holds.
-_ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
-
-#: Values of ``MrRow.type``.
-_MR_DMA, _MR_PAGES = 1, 2
 
 
 class Commands:
@@ -71,17 +58,18 @@ class Commands:
         self.vlans: dict[int, int] = {}
         self.refusal = ""
         self._qps = qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
+        mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
         self._handlers: dict[ControlCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
             ControlCommand.CREATE_CQ: self._create_cq,
             ControlCommand.DESTROY_CQ: self._destroy_cq,
             ControlCommand.CREATE_PD: self._create_pd,
             ControlCommand.DESTROY_PD: self._destroy_pd,
-            ControlCommand.GET_DMA_MR: self._get_dma_mr,
-            ControlCommand.CREATE_MR: self._unsupported,
-            ControlCommand.MAP_MR_SG: self._unsupported,
-            ControlCommand.REG_USER_MR: self._reg_user_mr,
-            ControlCommand.DEREG_MR: self._dereg_mr,
+            ControlCommand.GET_DMA_MR: mrs.get_dma,
+            ControlCommand.CREATE_MR: mrs.create,
+            ControlCommand.MAP_MR_SG: mrs.map,
+            ControlCommand.REG_USER_MR: mrs.register,
+            ControlCommand.DEREG_MR: mrs.deregister,
             ControlCommand.CREATE_QP: qp.create,
             ControlCommand.MODIFY_QP: qp.modify,
             ControlCommand.QUERY_QP: qp.query,
@@ -137,9 +125,6 @@ class Commands:
             raise Refused(f"{command.name} answers {answered.size} bytes, there is room for {room}")
         result = await self._handlers[command](asked.unpack(body))
         return abi.RESPONSE_HEADER.pack(response=Response.OK) + answered.pack(result or {})
-
-    async def _unsupported(self, v: Values) -> None:
-        raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
 
     # Port ---------------------------------------------------------------------------------------
 
@@ -218,7 +203,7 @@ class Commands:
             raise Refused(f"flags {v.flags:#x} ask for nothing")
         await self.hardware.arm_cq(cq.number, flags)
 
-    # Protection domains and memory --------------------------------------------------------------
+    # Protection domains -------------------------------------------------------------------------
 
     async def _create_pd(self, v: Values) -> dict[str, Any]:
         return {"pdn": self.objects.pds.add(Pd).number}
@@ -228,64 +213,3 @@ class Commands:
         if pd.users:
             raise Refused(f"PD {pd.number} is used by {pd.users} objects")
         self.objects.pds.remove(pd.number)
-
-    def _access(self, flags: int) -> int:
-        """The row's access bits for a region's flags (VR-3.19, E-22)."""
-        if flags & ~int(_REGION_ACCESS):
-            raise Refused(f"access flags {flags:#x} are not supported")
-        if flags & _NEED_LOCAL_WRITE and not flags & Access.LOCAL_WRITE:
-            raise Refused("remote write or atomic access needs local write access")
-        return flags & int(_ROW_ACCESS)
-
-    async def _get_dma_mr(self, v: Values) -> dict[str, Any]:
-        pd = self.objects.pds.get(v.pdn)
-        access = self._access(v.access_flags)
-        if v.access_flags & Access.ZERO_BASED:
-            raise Refused("a DMA region has the bus's addresses")
-        row = {"type": _MR_DMA, "access": access, "length": (1 << 64) - 1}
-        return await self._add_region(pd, row)
-
-    async def _reg_user_mr(self, v: Values) -> dict[str, Any]:
-        pd = self.objects.pds.get(v.pdn)
-        access = self._access(v.access_flags)
-        self.limits.check("max_mr_size", v.length, 1)
-        offset = v.start % PAGE_SIZE
-        if v.npages != -(-(offset + v.length) // PAGE_SIZE):
-            raise Refused(f"{v.npages} pages for {v.length} bytes from offset {offset}")
-        base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
-        for name, first, size in (
-            ("virt_addr", base, v.length),
-            ("pages", v.pages, v.npages * PAGE_ENTRY_SIZE),
-        ):
-            if first + size > 1 << 64:
-                raise Refused(f"{name} {first:#x} + {size} wraps around")
-        if v.pages % PAGE_ENTRY_SIZE:
-            raise Refused(f"pages {v.pages:#x} is not aligned to {PAGE_ENTRY_SIZE}")
-        row = {
-            "type": _MR_PAGES,
-            "access": access,
-            "va": base,
-            "length": v.length,
-            "first_offset": offset,
-            "table": v.pages,
-        }
-        return await self._add_region(pd, row)
-
-    async def _add_region(self, pd: Pd, row: dict[str, int]) -> dict[str, Any]:
-        key = self.hints.keys.popleft() if self.hints.keys else None
-        number = None if key is None else key >> abi.KEY_TAG_BITS
-        mr = self.objects.mrs.add(lambda: Mr(pd), number)
-        if key is None:
-            key = mr.number << abi.KEY_TAG_BITS | self.objects.next_tag(mr.number)
-        pd.users += 1
-        tag = key & (1 << abi.KEY_TAG_BITS) - 1
-        row |= {"pd": pd.number, "tag": tag}
-        await self.hardware.write_row("mr", mr.number, row)
-        return {"mrn": mr.number, "lkey": key, "rkey": key if row["access"] & _REMOTE else 0}
-
-    async def _dereg_mr(self, v: Values) -> None:
-        mr = self.objects.mrs.get(v.mrn)
-        await self.hardware.write_row("mr", mr.number, {})
-        await self.hardware.invalidate(mr.number)
-        mr.pd.users -= 1
-        self.objects.mrs.remove(mr.number)

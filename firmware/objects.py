@@ -62,10 +62,13 @@ class Cq:
 
 @dataclass
 class Mr:
-    """A memory region."""
+    """A memory region. ``pages``: the most that MAP_MR_SG may give it; 0: it is not from CREATE_MR.
+    ``zero_based``: what it maps begins at address 0."""
 
     pd: Pd
     number: int = 0
+    pages: int = 0
+    zero_based: bool = False
 
 
 @dataclass

@@ -26,7 +26,7 @@ class CardFeature(Enum):
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
-BUILT = frozenset({CardFeature.BASE})
+BUILT = frozenset({CardFeature.BASE, CardFeature.FAST_REGISTRATION})
 #: Fields of ``NicConfig`` that are True or False.
 SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
@@ -117,7 +117,7 @@ class NicConfig:
     uc: bool = False
     ud: bool = False
     atomics: bool = False
-    fast_registration: bool = False
+    fast_registration: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -104,6 +104,7 @@ class Nic(wiring.Component):
         # Tables and the firmware's registers.
         connect(m, transport.tables, tables.qps)
         connect(m, memory.tables, tables.mrs)
+        connect(m, transport.region_keys, tables.region_keys)
         connect(m, egress.gid, tables.gid)
         connect(m, host_side.csr, tables.csr)
         for n in range(config.functions):

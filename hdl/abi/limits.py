@@ -19,6 +19,8 @@ HARDWARE_VERSION = 1
 MAX_AH = 1 << 16
 #: Largest region in bytes: the page list's length is a le32 (VR-2.3, REG_USER_MR).
 MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
+#: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
+MAX_FAST_PAGES = 512
 
 
 def device_limits(config: NicConfig) -> dict[str, int]:
@@ -26,6 +28,9 @@ def device_limits(config: NicConfig) -> dict[str, int]:
 
     Capabilities are those the hardware has; a field not named by the keys is 0.
     """
+    flags = DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN
+    if config.fast_registration:
+        flags |= DeviceCap.MEM_MGT_EXTENSIONS
     return {
         "phys_port_cnt": 1,
         "vendor_id": VENDOR_ID,
@@ -35,7 +40,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "page_size_cap": PAGE_SIZE,  # bit 12: 2**12 bytes
         "max_qp": config.qps,
         "max_qp_wr": config.queue_size,
-        "device_cap_flags": int(DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN),
+        "device_cap_flags": int(flags),
         "max_send_sge": config.max_sge,
         "max_recv_sge": config.max_sge,
         "max_sge_rd": config.max_sge,
@@ -52,7 +57,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_mcast_qp_attach": 0,
         "max_total_mcast_qp_attach": 0,
         "max_ah": MAX_AH,
-        "max_fast_reg_page_list_len": 0,
+        "max_fast_reg_page_list_len": MAX_FAST_PAGES if config.fast_registration else 0,
         "max_pi_fast_reg_page_list_len": 0,
         "max_pkeys": 1,
         "local_ca_ack_delay": 0,

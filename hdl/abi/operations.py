@@ -28,7 +28,8 @@ class WorkRequest:
     ONLY alone goes out as one packet whatever its length is, one without packets is local.
     ``services``: those that know it, the one that serves as its example first. ``completion``:
     opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``feature``: what a card must
-    have to execute it, beside its service.
+    have to execute it, beside its service. ``invalidate``: it ends with the invalidation of a key
+    of its own side.
     """
 
     code: int
@@ -39,6 +40,7 @@ class WorkRequest:
     packets: Mapping[Position, int] = field(default_factory=dict)
     rights: Access = NO_RIGHTS
     feature: CardFeature = CardFeature.BASE
+    invalidate: bool = False
 
     @property
     def final(self) -> Opcode | None:
@@ -73,8 +75,16 @@ _RELIABLE = (Transport.RC, Transport.XRC)
 _BASE, _KEYS = CardFeature.BASE, CardFeature.FAST_REGISTRATION
 
 
-def _local(opcode: WrOpcode, completion: WcOpcode) -> WorkRequest:
-    return WorkRequest(opcode, opcode.name, Kind.LOCAL, completion, feature=_KEYS)
+def _local(opcode: WrOpcode, completion: WcOpcode, *, invalidate: bool = False) -> WorkRequest:
+    return WorkRequest(
+        opcode,
+        opcode.name,
+        Kind.LOCAL,
+        completion,
+        _RELIABLE,
+        feature=_KEYS,
+        invalidate=invalidate,
+    )
 
 
 def _send(
@@ -104,9 +114,11 @@ def _fetch(
     completion: WcOpcode,
     feature: CardFeature = _BASE,
 ) -> WorkRequest:
-    """A request that brings data back."""
-    packets, rights = {Position.ONLY: only}, Access.LOCAL_WRITE
-    return WorkRequest(opcode, opcode.name, kind, completion, _RELIABLE, packets, rights, feature)
+    """A request that brings data back; one of ``_KEYS`` invalidates a key behind them."""
+    packets, rights, keys = {Position.ONLY: only}, Access.LOCAL_WRITE, feature is _KEYS
+    return WorkRequest(
+        opcode, opcode.name, kind, completion, _RELIABLE, packets, rights, feature, keys
+    )
 
 
 _UD, _ATOMICS = Transport.UD, CardFeature.ATOMICS
@@ -118,7 +130,7 @@ _ROWS = (
     _fetch(WrOpcode.RDMA_READ, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ),
     _fetch(WrOpcode.ATOMIC_CMP_AND_SWP, Kind.ATOMIC, Op.CMP_SWAP, WcOpcode.COMP_SWAP, _ATOMICS),
     _fetch(WrOpcode.ATOMIC_FETCH_AND_ADD, Kind.ATOMIC, Op.FETCH_ADD, WcOpcode.FETCH_ADD, _ATOMICS),
-    _local(WrOpcode.LOCAL_INV, WcOpcode.LOCAL_INV),
+    _local(WrOpcode.LOCAL_INV, WcOpcode.LOCAL_INV, invalidate=True),
     _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, feature=_KEYS),
     _fetch(WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, _KEYS),
     _local(WrOpcode.REG_MR, WcOpcode.REG_MR),

@@ -12,12 +12,14 @@ from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
 from hdl.ports.headers import GidRow
+from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
 
 from .counter_bank import CounterBank
 from .gid import GidTable
 from .mirror import ProgramMirror
+from .region_keys import RegionKeys
 from .table import Table
 
 __all__ = ["NAMES", "Tables"]
@@ -39,13 +41,14 @@ class Tables(wiring.Component):
     """Rows of QPs, regions and GIDs, the counter bank and the management registers.
 
     Members: ``qps`` In: the transport's reads and writes (``QP_TABLES``); ``mrs`` In: the memory
-    box's reads; ``gid`` In: egress reads; ``gids`` Out: all of them, for ingress. ``cq_rows``,
-    ``used_indices``, ``queue_rows``, ``qp_counters`` Out: the firmware's view of tables in other
-    boxes. ``mailbox``, ``queue_command``, ``transport_command``, ``memory_command``: the firmware
-    and the boxes. ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters,
-    whose ``values`` In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'.
-    ``mac_address``, ``lossless`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears
-    the tables, not the registers; ``ready`` Out: all tables here are cleared.
+    box's reads; ``region_keys`` In: changes of their keys; ``gid`` In: egress reads; ``gids`` Out:
+    all of them, for ingress. ``cq_rows``, ``used_indices``, ``queue_rows``, ``qp_counters`` Out:
+    the firmware's view of tables in other boxes. ``mailbox``, ``queue_command``,
+    ``transport_command``, ``memory_command``: the firmware and the boxes. ``csr`` In: the register
+    bus; ``counters`` In: the guest's reader of counters, whose ``values`` In come from the rooms
+    (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``, ``lossless`` Out,
+    ``link_up`` In: the Ethernet port. ``room_reset`` In clears the tables, not the registers;
+    ``ready`` Out: all tables here are cleared.
     Reset: rows are cleared one a cycle.
     """
 
@@ -56,6 +59,7 @@ class Tables(wiring.Component):
             | {
                 "qps": In(QpTables()),
                 "mrs": In(MemoryTables()),
+                "region_keys": In(RegionKeyPorts()),
                 "gid": In(TableRead(8, GidRow)),
                 "gids": Out(data.ArrayLayout(GidRow, config.gids)),
                 "cq_rows": Out(TableProgram(14, CqRow)),
@@ -101,6 +105,11 @@ class Tables(wiring.Component):
         m.d.comb += self.ready.eq(Cat(self._ready).all())
 
         programs |= {"mr": mrs.program, "gid": gids.program}
+        if config.fast_registration:
+            keys = self._room(m, "region_keys", RegionKeys(config=config))
+            connect(m, keys.table, mrs.program)
+            connect(m, flipped(self.region_keys), keys.ports)
+            programs["mr"] = keys.program
         programs |= {name: flipped(getattr(self, own)) for own, name in ELSEWHERE.items()}
         for name, program in programs.items():
             connect(m, getattr(management, name).program, program)

@@ -16,6 +16,9 @@ from .types import Region, TranslateRequest
 
 __all__ = ["KeyCheck"]
 
+#: Bits of ``MrRow.type`` that let a key be used, either of them.
+DMA_BIT, PAGES_BIT = (kind.value.bit_length() - 1 for kind in (MrType.DMA, MrType.PAGES))
+
 
 class KeyCheck(wiring.Component):
     """Compares each request with the row of its memory region.
@@ -88,6 +91,7 @@ class KeyCheck(wiring.Component):
         furthest, wraps = Signal(65, reset_less=True), Signal()
         start, table = Signal(15, reset_less=True), Signal(58, reset_less=True)
         paged, empty_2 = Signal(), Signal()
+        kind = Value.cast(row.type)
         m.d.comb += wraps.eq(
             asked[1].wrapped | (asked[1].va[32:].all() & past[32] & (past[:32] != 0))
         )
@@ -98,17 +102,14 @@ class KeyCheck(wiring.Component):
                 asked[2].eq(asked[1]),
                 allowed.eq(
                     inside
-                    & (
-                        (row.type == MrType.DMA)
-                        | ((row.type == MrType.PAGES) & (row.length[47:] == 0))
-                    )
+                    & (kind[DMA_BIT] | (kind[PAGES_BIT] & (row.length[47:] == 0)))
                     & (row.tag == asked[1].key[:8])
                     & (row.function == asked[1].function)
                     & (row.pd == asked[1].pd)
                     & ((asked[1].access & ~row.access) == 0)
                     & ~wraps
                 ),
-                paged.eq(row.type == MrType.PAGES),
+                paged.eq(kind[PAGES_BIT]),
                 distance.eq(distance_1),
                 furthest.eq(furthest_1),
                 # where the region begins, in pages of list entries of the 64-byte block

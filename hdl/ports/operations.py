@@ -78,6 +78,7 @@ class RequestOperation(data.Struct):
     data: 1  # data come back into its SGEs, otherwise what they hold goes out
     by_length: 1  # its one packet takes a PSN for each packet of the answer
     receive: 1  # it ends a receive WQE of the other side
+    invalidate: 1  # it ends with the invalidation of a key of its own side
     completion: 7  # WC opcode
 
 
@@ -117,6 +118,7 @@ def request_fields(request: WorkRequest | None, config: NicConfig) -> dict:
         "data": request.data,
         "by_length": request.by_length,
         "receive": request.receive,
+        "invalidate": request.invalidate,
         "completion": request.completion,
     }
 

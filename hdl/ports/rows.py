@@ -10,7 +10,7 @@ copies.
 | qp_rx    | transport/receive (commit)        | requester, replier                        |
 |          | (and a speculative copy)          | transport/receive (responder)             |
 | qp_reply | transport/replier                 | receive                                   |
-| mr       | firmware                          | memory (gather side, scatter side)        |
+| mr       | context/region_keys (firmware)    | memory (gather side, scatter side)        |
 | cq       | queues/completion                 | -                                         |
 | queue    | host/virtio (driver's registers)  | queues                                    |
 
@@ -207,6 +207,8 @@ class Outstanding(data.Struct):
     wr_id: 64
     completion: 7  # WC opcode of its CQE, ABI values
     data: 1  # data answer it: a READ
+    invalidate: 1  # with its end ``key`` becomes invalid
+    key: 32
     signaled: 1
     length: 32  # message bytes
     first_psn: 24
@@ -217,11 +219,15 @@ class Outstanding(data.Struct):
 
 
 class MrType(enum.Enum, shape=3):
-    """How a key resolves. More kinds (list, interleaved, window) will join."""
+    """How a key resolves. More kinds (list, interleaved, window) will join. Bit 0: bus addresses.
+    Bit 1: 4 KiB pages, flat list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
+    requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21)."""
 
     INVALID = 0
-    DMA = 1  # bus addresses, no page list
-    PAGES = 2  # 4 KiB pages, flat list of le64 addresses in host memory
+    DMA = 1
+    PAGES = 2
+    FREE = 4
+    FAST = 6
 
 
 class MrRow(data.Struct):

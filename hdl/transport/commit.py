@@ -5,8 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.config import NicConfig
 from hdl.ports.jobs import LINE_USES, Activation, Effects, ReplyFlags, ScatterChecked
+from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpRx, RxMessage
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -36,6 +39,7 @@ class _Fate(data.Struct):
     undo: 1  # its QP has failed before
     fails: 1  # its own check is not good
     status: 8  # of its check
+    key: 1  # which is that of the key to invalidate
     failed: FailedQp  # with ``undo``: its QP
     covered: 1  # its ACK is left out, as a later answer covers it
     ack_pending: 1  # an ACK of its QP was left out
@@ -55,6 +59,11 @@ class Commit(wiring.Component):
     taken: its source has moved on, and takes nothing back. When nothing is on its way any more
     (``front_idle``), the speculative rows are replaced by the committed ones with the error set,
     and ``repoke`` has the QP's queues flushed.
+    A record may ``invalidate`` a key, which is done when its check is good and nothing before it
+    has failed. A key that cannot be invalidated is like a check that is not good: the request is
+    refused as a remote access error, and the receive WQE, like the READ of the completer, ends in
+    error. Whoever hands over such a record makes no job before it is ``decided``, so that no access
+    with that key is committed behind it (IBTA vol 1, 9.4.1.1.3 and 10.6.3).
     An ACK is left out while a record behind it, of the same QP, brings an answer, too
     (``AckCoalescer``).
     Spec: IBTA vol 1, 9.7.4.1.5 and 9.9.3: nothing is executed behind a request that failed.
@@ -64,13 +73,16 @@ class Commit(wiring.Component):
     ``ack_read``, ``ack_write``: rows that Receive works with; used only while it rests.
     ``line_taken``, ``line_done``: a job with ``line`` has been made, has been answered. ``rest``:
     Receive takes nothing new. ``stalled``: there are rows to roll back. ``idle``: nothing pending,
-    nothing to roll back. ``counted``: events as they become true.
+    nothing to roll back. ``decided``: nothing pending. ``settle``, held until ``settled``: what was
+    handed over before is decided. ``keys``: the owner of the regions' keys. ``counted``: events as
+    they become true.
     Latency: 4 cycles from ``pending`` to the effects, if the check was there. Throughput: one in 2
     cycles; while QPs have failed, 3 more for each of them that is looked at.
     Errors: as above. Reset: empty.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "pending": In(stream.Signature(Pending)),
@@ -87,6 +99,10 @@ class Commit(wiring.Component):
                 "rest": Out(1),
                 "stalled": Out(1),
                 "idle": Out(1),
+                "decided": Out(1),
+                "settle": In(1),
+                "settled": Out(1),
+                "keys": Out(RegionKeyPort()),
                 "line_taken": In(1),
                 "line_done": Out(1),
             }
@@ -94,12 +110,18 @@ class Commit(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.queue = queue = StreamFifo(shape=Pending, depth=PENDING)
-        wiring.connect(m, wiring.flipped(self.pending), queue.i)
+        entry = data.StructLayout({"record": Pending, "epoch": 1})  # of the drain
+        m.submodules.queue = queue = StreamFifo(shape=entry, depth=PENDING)
+        m.d.comb += [
+            queue.i.valid.eq(self.pending.valid),
+            queue.i.payload.record.eq(self.pending.payload),
+            self.pending.ready.eq(queue.i.ready),
+        ]
         m.submodules.failed = failed = FailedQps(depth=FAILED)
-        record = queue.o.payload
+        record = queue.o.payload.record
         status, bad = Signal(8, reset_less=True), Signal()  # of the record's check
         undo = Signal()  # the record's QP has failed: it is rolled back
+        keyed = Signal()  # its check is that of its key
         gone = Signal()  # the record is done with
         m.submodules.coalescer = coalescer = AckCoalescer(depth=PENDING)
         covered = Signal()  # the record's ACK
@@ -116,6 +138,7 @@ class Commit(wiring.Component):
                 m.d.sync += [
                     status.eq(self.checked.payload.status),
                     bad.eq(self.checked.payload.status != 0),
+                    keyed.eq(0),
                     undo.eq(0),
                     covered.eq(
                         coalescer.covered
@@ -127,6 +150,8 @@ class Commit(wiring.Component):
                     m.next = "ACT"
                     with m.If(~record.jobless & (self.checked.payload.status != 0)):
                         m.next = "ROW"
+                    with m.Elif(record.invalidate):
+                        m.next = "KEY"
                     with m.If(self.stalled & (record.part != Part.FRONT)):
                         m.d.comb += failed.search.eq(1)
                         m.next = "SEARCH"
@@ -139,6 +164,9 @@ class Commit(wiring.Component):
                 m.d.sync += undo.eq(failed.found)
                 with m.If(failed.done):
                     m.next = "ROW"
+                    with m.If(record.invalidate & ~failed.found & ~bad):
+                        m.next = "KEY"
+            self._invalidate(m, record, (status, bad, keyed))
             # ROW: waits a cycle for sums of the committed row, which is late; ends by itself.
             with m.State("ROW"):
                 m.next = "ACT"
@@ -185,16 +213,62 @@ class Commit(wiring.Component):
             fate.undo.eq(undo),
             fate.fails.eq(~undo & bad & ~record.jobless),
             fate.status.eq(status),
+            fate.key.eq(keyed),
             fate.failed.eq(failed.row),
             fate.covered.eq(covered),
             fate.ack_pending.eq(coalescer.ack_pending),
         ]
+        self._settle(m, gone)
         self._limit_lines(m)
         self._restore(m, failed.row)
         self._commit(m, record, fate, gone)
         self._coalesce(m, coalescer, record, fate, gone)
         self._remember(m, failed, record, fate, gone)
         return m
+
+    def _invalidate(self, m, record, verdict):
+        """The key of the record becomes invalid, or that is its ``verdict``."""
+        status, bad, keyed = verdict
+        asked, done = self.keys.req.payload, record.effects.completion
+        m.d.comb += [
+            asked.function.eq(done.function),
+            asked.pd.eq(record.pd),
+            asked.key.eq(done.imm),
+        ]
+        # KEY: asks for the key to become invalid; ends when that is taken.
+        with m.State("KEY"):
+            m.d.comb += self.keys.req.valid.eq(1)
+            with m.If(self.keys.req.ready):
+                m.next = "KEY-ANSWER"
+        # KEY-ANSWER: waits for it; ends with the answer.
+        with m.State("KEY-ANSWER"):
+            m.d.sync += [
+                bad.eq(~self.keys.rsp.payload),
+                keyed.eq(1),
+                status.eq(Mux(record.send, WcStatus.REM_INV_REQ_ERR, WcStatus.LOC_PROT_ERR)),
+            ]
+            with m.If(self.keys.rsp.valid):
+                m.next = "ROW"
+
+    def _settle(self, m, gone):
+        """Nothing is pending; or nothing that was handed over before a moment."""
+        queue = m.submodules.queue
+        m.d.comb += self.decided.eq(queue.level == 0)
+        if not self._config.fast_registration:
+            return
+        m.submodules.drain = drain = Drain()
+        begun = Signal()
+        # A record that waits to be taken is older than the moment: it must be in first.
+        starts = self.settle & ~begun & (~self.pending.valid | self.pending.ready)
+        m.d.sync += begun.eq(self.settle & (begun | starts))
+        m.d.comb += [
+            drain.start.eq(starts),
+            drain.enter.eq(self.pending.valid & self.pending.ready),
+            queue.i.payload.epoch.eq(drain.epoch),
+            drain.leave0.eq(gone),
+            drain.epoch0.eq(queue.o.payload.epoch),
+            self.settled.eq(begun & drain.done),
+        ]
 
     def _limit_lines(self, m):
         """Receive rests while so many lines are read that more might be too many."""
@@ -290,15 +364,15 @@ class Commit(wiring.Component):
 
     def _refuse(self, m, record, fate, row, events):
         """A request whose check is not good: a NAK, and the QP stops where it was committed."""
-        effects, sends = self.effects.payload, record.send
+        effects, buffer = self.effects.payload, record.send & ~fate.key  # its check was not good
         m.d.comb += [
             effects.reply.eq(1),
             effects.flags.nak.eq(1),
             row.error.eq(1),
-            row.syndrome.eq(Mux(sends, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
-            events.resp_remote_access_errors.eq(~sends),
-            events.resp_remote_operational_errors.eq(sends),
-            events.resp_local_length_error.eq(sends & (fate.status == WcStatus.LOC_LEN_ERR)),
+            row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
+            events.resp_remote_access_errors.eq(~buffer),
+            events.resp_remote_operational_errors.eq(buffer),
+            events.resp_local_length_error.eq(buffer & (fate.status == WcStatus.LOC_LEN_ERR)),
         ]
 
     def _coalesce(self, m, coalescer, record, fate, gone):

@@ -77,7 +77,8 @@ class Completer(wiring.Component):
     time; else one packet after the other.
     Errors: in ``pending.events``; the first WQE that ends in error sets ``QpAck.error``, and FINISH
     pokes asked for here flush the rest one by one. ``restart`` and ``timer`` must always be taken:
-    receive never waits for the send side. Reset: idle.
+    receive never waits for the send side. A READ that invalidates a key ends when all is
+    ``decided``, see ``Commit``. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -104,6 +105,7 @@ class Completer(wiring.Component):
                 "follows": Out(1),
                 "fetching": Out(1),
                 "hold": In(1),
+                "decided": In(1),
             }
         )
 
@@ -116,7 +118,7 @@ class Completer(wiring.Component):
         follows = Signal()
         events, counted = Signal(Events), Signal(Events)  # now; since the last ``pending``
         packet, jobless = Signal(), Signal()
-        left = Signal(5)  # ``pending`` and what follows it, if not taken in this cycle
+        left = Signal(6)  # ``pending`` and what follows it, if not taken in this cycle
         response_now = response_facts(m, self.i.payload)
         entry_now = entry_facts(m, s.work, s.oldest, s.ack)
         decision = self._decision(m, s)
@@ -155,6 +157,16 @@ class Completer(wiring.Component):
         with m.If(self.pop.valid & self.pop.ready):
             m.d.sync += due.pop.eq(0)
 
+        invalidates = Signal()
+        if self._config.fast_registration:
+            m.d.comb += [
+                invalidates.eq(
+                    s.finish & s.oldest.entry.invalidate & (s.status == WcStatus.SUCCESS)
+                ),
+                # What comes behind it, of any QP, must not be checked before its key is invalid.
+                left[5].eq(handing & invalidates & (due.pending | ~self.decided)),
+            ]
+
         finishes = fsm.ongoing("JOB") & self.job.valid & self.job.ready & s.finish
         m.d.comb += [
             self.busy.eq(~fsm.ongoing("IDLE") | due.pop),
@@ -166,6 +178,8 @@ class Completer(wiring.Component):
             self.pending.payload.packet.eq(packet),
             self.pending.payload.jobless.eq(jobless),
             self.pending.payload.events.eq(counted),
+            self.pending.payload.invalidate.eq(invalidates),
+            self.pending.payload.pd.eq(s.work.cfg.pd),
         ]
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
         with m.If(self.pending.valid & self.pending.ready):

@@ -79,7 +79,8 @@ def decide_poke(m: Module, decision: Decision, s: CompleterState) -> None:
     """A poke finishes the oldest WQE if that needs no packet: it failed, or its QP is in error. Or
     it says that the QP's timer has run out."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
-    acknowledged = facts.acknowledged & ~entry.data
+    # Behind an error the row may be ahead: an answer that was undone had moved it on.
+    acknowledged = facts.acknowledged & ~entry.data & ~ack.error
     with m.If(work.timeout):
         with m.If(work.in_error | (ack.status != 0)):
             pass  # what is outstanding is flushed
@@ -232,6 +233,7 @@ def drive_effects(m: Module, s: CompleterState, effects: Effects, queue) -> None
         done.status.eq(s.status),
         done.opcode.eq(entry.completion),
         done.byte_len.eq(Mux(failed, 0, entry.length)),
+        done.imm.eq(entry.key),  # for the commit stage; the driver does not look at it
         done.qp_num.eq(cfg.qpn),
         done.src_qp.eq(cfg.dest_qpn),
         done.solicited.eq(failed),

@@ -10,7 +10,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import Activation, DropList, Oldest
 
-from .outstanding_pool import OutstandingPool
+from .outstanding_pool import OutstandingPool, link_row
 from .outstanding_types import Append, Fail, Finish, Look, Pop
 from .qp_timers import TimerKind, TimerSet
 from .receive_types import ReceiveFlags
@@ -45,7 +45,7 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
 def _shown(qp_bits: int, entry_bits: int) -> data.StructLayout:
     """What the last look has shown, so that a pop of the same list need not look again: the entry
     behind the oldest one of ``qp``."""
-    return data.StructLayout({"valid": 1, "qp": qp_bits, "behind": entry_bits})
+    return data.StructLayout({"valid": 1, "qp": qp_bits, "behind": link_row(entry_bits)})
 
 
 class _Walk(data.Struct):
@@ -79,7 +79,8 @@ class OutstandingTable(wiring.Component):
     Firmware: ``drop`` (QP; gives back all its entries, when the QP goes to RESET).
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
-    every append, finish, fail and pop of such a list gives a poke.
+    every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
+    that no answer ends (``Append.unsent``), and the pop of the one before it.
     ``timer`` Out: the QP has an answer to wait for from now on, another one, or none. It says so
     in the order of the operations, the cycle behind each, and must be taken at once.
     The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
@@ -234,7 +235,7 @@ class OutstandingTable(wiring.Component):
         # APPEND: a free entry becomes the last one of the list; one cycle. The next free one is
         # there before the next append looks at it.
         with m.State("APPEND"):
-            self._poke_if(m, entry.status != 0, now.qp)
+            self._poke_if(m, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),
                 head.stands.eq(row.used),
@@ -245,7 +246,8 @@ class OutstandingTable(wiring.Component):
                 pool.write.row.eq(entry),
                 pool.write.enable.eq(1),
                 pool.link.index.eq(row.tail),
-                pool.link.row.eq(free.number),
+                pool.link.row.number.eq(free.number),
+                pool.link.row.unsent.eq(self.append.payload.unsent),
                 pool.link.enable.eq(row.used),
                 lists.write.index.eq(now.qp),
                 lists.write.row.used.eq(1),
@@ -258,14 +260,14 @@ class OutstandingTable(wiring.Component):
                 self.appended.valid.eq(1),
             ]
             timeout = self.append.payload.timeout
-            waits = ~row.used & (entry.status == 0) & (timeout != 0)
+            waits = ~row.used & ~self.append.payload.unsent & (timeout != 0)
             self._time(m, now.qp, timeout, start=1, when=waits)
             with m.If(shown.valid & (now.qp == shown.qp)):
                 m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
                 with m.If(~now.list.used):
                     m.d.sync += shown.valid.eq(0)
                 with m.Elif(now.list.head == now.list.tail):
-                    m.d.sync += shown.behind.eq(free.number)
+                    m.d.sync += shown.behind.eq(pool.link.row)
             m.next = "IDLE"
 
     def _show(self, m: Module, now: Signal, shown: Signal, head: Signal) -> None:
@@ -346,7 +348,7 @@ class OutstandingTable(wiring.Component):
                 walk.found.eq(pool.entry.position),
                 walk.good.eq(pool.entry.status == 0),
                 walk.last.eq(now.number == now.list.tail),
-                now.list.head.eq(pool.behind),
+                now.list.head.eq(pool.behind.number),
             ]
             m.next = "WALK-NEXT"
         # WALK-NEXT: the one that has failed gets its status, and the next one is read; one cycle.
@@ -412,9 +414,9 @@ class OutstandingTable(wiring.Component):
                 write.row.tail.eq(now.list.tail),
                 write.enable.eq(1),
                 head.follows.eq(1),
-                head.behind.eq(behind),
+                head.behind.eq(behind.number),
             ]
-            self._poke_if(m, now.list.watched & more, qp)
+            self._poke_if(m, (now.list.watched | behind.unsent) & more, qp)
             self._time(m, qp, timeout, start=more, when=timeout != 0)
 
     def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
@@ -423,7 +425,7 @@ class OutstandingTable(wiring.Component):
         m.d.sync += [
             now.used.eq(left),
             now.list.used.eq(left),
-            now.list.head.eq(shown.behind),
+            now.list.head.eq(shown.behind.number),
         ]
-        self._read_entry(m, now, shown.behind)
+        self._read_entry(m, now, shown.behind.number)
         m.next = "HEAD-ROW"

@@ -1,7 +1,7 @@
 """The pool of entries that the outstanding table links to lists."""
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -10,11 +10,16 @@ from hdl.config import NicConfig
 from hdl.ports.rows import Outstanding
 from hdl.ports.tables import TableWrite
 
-__all__ = ["OutstandingPool"]
+__all__ = ["OutstandingPool", "link_row"]
+
+
+def link_row(bits: int) -> data.StructLayout:
+    """What is behind an entry: its number, and whether no answer ends it (``Append.unsent``)."""
+    return data.StructLayout({"number": bits, "unsent": 1})
 
 
 class OutstandingPool(wiring.Component):
-    """``config.outstanding`` entries, each with the number of the one behind it.
+    """``config.outstanding`` entries, each with the ``link_row`` of the one behind it.
 
     ``complete`` and ``status`` of an entry change while it waits, so they are in memories of their
     own, beside the row that is written once.
@@ -33,11 +38,11 @@ class OutstandingPool(wiring.Component):
                 "number": In(bits),
                 "enable": In(1),
                 "entry": Out(Outstanding),
-                "behind": Out(bits),
+                "behind": Out(link_row(bits)),
                 "write": In(TableWrite(bits, Outstanding)),
                 "complete": In(TableWrite(bits, 1)),
                 "status": In(TableWrite(bits, 8)),
-                "link": In(TableWrite(bits, bits)),
+                "link": In(TableWrite(bits, link_row(bits))),
             }
         )
 
@@ -49,7 +54,7 @@ class OutstandingPool(wiring.Component):
         m.submodules.rows = rows = Ram(shape=Outstanding, **each)
         m.submodules.complete = complete = Ram(shape=1, block=True, **each)
         m.submodules.status = status = Ram(shape=8, block=True, **each)
-        m.submodules.links = links = Ram(shape=bits, **each)
+        m.submodules.links = links = Ram(shape=link_row(bits), **each)
         for ram in (rows, complete, status, links):
             m.d.comb += [ram.read0.index.eq(self.number), ram.read0.enable.eq(self.enable)]
         for ram, port in ((rows, self.write), (links, self.link)):

@@ -21,6 +21,7 @@ from hdl.ports.jobs import (
     SinkRequest,
     Upcoming,
 )
+from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -65,7 +66,8 @@ class Receive(wiring.Component):
     ``resource_write``: the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is
     waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
     unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
-    restored. ``counters``: see ``COUNTERS``; ``counted`` Out: the same as it happens, by QP.
+    restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
+    ``counted`` Out: the same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
@@ -112,6 +114,9 @@ class Receive(wiring.Component):
                 "hold": In(1),
                 "idle": Out(1),
                 "rolling_back": Out(1),
+                "keys": Out(RegionKeyPort()),
+                "settle": In(1),
+                "settled": Out(1),
                 "counters": Out(Counters),
                 "merged_acks": Out(COUNT),
                 "counted": Out(stream.Signature(Counted, always_ready=True)),
@@ -124,7 +129,7 @@ class Receive(wiring.Component):
         m.submodules.dropper = dropper = Dropper()
         m.submodules.responder = responder = Responder(config=self._config)
         m.submodules.completer = completer = Completer(config=self._config)
-        m.submodules.commit = commit = Commit()
+        m.submodules.commit = commit = Commit(config=self._config)
         # What a job is made of is known late, and its taker begins to look it up at once.
         m.submodules.jobs = jobs = Register(shape=ScatterJob)
         for one, other in (
@@ -139,7 +144,7 @@ class Receive(wiring.Component):
             (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp")),
             (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
             (completer, ("wake", "restart", "timer")),
-            (commit, ("effects", "rx_read", "rx_write", "counted")),
+            (commit, ("effects", "rx_read", "rx_write", "counted", "keys")),
         ):
             for name in names:
                 wiring.connect(m, getattr(part, name), wiring.flipped(getattr(self, name)))
@@ -159,6 +164,10 @@ class Receive(wiring.Component):
             self.turned.eq(intake.idle & ~completer.busy & ~completer.fetching & ~jobs.o.valid),
             self.idle.eq(commit.idle),
             self.rolling_back.eq(commit.stalled),
+            responder.decided.eq(commit.decided),
+            completer.decided.eq(commit.decided),
+            commit.settle.eq(self.settle),
+            self.settled.eq(commit.settled),
             self.merged_acks.eq(intake.merged_acks),
             self.line_use.taken.eq(job.valid & job.ready & (job.payload.kind == ScatterKind.LINE)),
             self.line_use.line.eq(job.payload.line),

@@ -148,6 +148,8 @@ class Pending(data.Struct):
     send: 1  # responder: of a SEND, whose WQE ends with a check that is not good
     taken: 1  # responder: it takes a receive WQE, which does not go back
     commit: 1  # ``row`` is to be the QP's
+    invalidate: 1  # a key in ``pd``: the one in ``effects.completion.imm``
+    pd: 16
     row: QpRx
     effects: Effects
     events: Events

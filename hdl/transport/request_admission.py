@@ -10,6 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.jobs import FetchStatus, SendFetched, SendWqe
 from hdl.ports.operations import request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
+from hdl.wire.opcodes import Kind
 
 from .pace import is_long
 from .request_recovery import Recovery
@@ -46,7 +47,9 @@ class RequestAdmission(wiring.Component):
     these, for a cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``,
     with the ``way`` it ends. ``enter``, with either of them: it gets an outstanding entry.
     ``fails``: no packet of it may be sent.
-    ``status`` is valid from the next cycle on: the WC status of its entry.
+    ``status`` is valid from the next cycle on: the WC status of its entry. ``execute`` is held
+    until ``executed``, with the WC ``result``: the WQE is one that ``RequestKeys`` executes, at
+    once, so that it has its entry only when that is over.
     ``stopped``, ``reset``: the QP is in error, or in RESET, by the rows that were read last; valid
     2 cycles after they were asked for. ``started``: a QP's long message begins (``pace``); no
     other ``start`` comes while it is valid.
@@ -82,6 +85,9 @@ class RequestAdmission(wiring.Component):
                 "enter": Out(1),
                 "fails": Out(1),
                 "status": Out(8),
+                "execute": Out(1),
+                "executed": In(1),
+                "result": In(8),
                 "stopped": Out(1),
                 "reset": Out(1),
                 "started": Out(stream.Signature(14)),
@@ -102,6 +108,8 @@ class RequestAdmission(wiring.Component):
         def end(way: Recovery) -> None:
             m.d.comb += [ended.eq(1), self.end.eq(1), self.way.eq(way)]
 
+        local = self.wqe.wqe.operation.kind == Kind.LOCAL
+        local &= self._config.fast_registration  # there are no others
         m.d.comb += self.load.eq(at_rows)
         with m.FSM(name="admit"):
             # IDLE: no WQE is being admitted; ``start`` ends it.
@@ -129,6 +137,8 @@ class RequestAdmission(wiring.Component):
                     m.d.sync += waited.eq(waited + 1)
                     with m.If(self.urgent | (waited == PATIENCE)):
                         end(Recovery.YIELD)
+                with m.Elif(self.free & local & ~self.fails):
+                    m.next = "EXECUTE"
                 with m.Elif(self.free):
                     m.d.comb += self.enter.eq(1)
                     with m.If(self.fails):
@@ -137,6 +147,17 @@ class RequestAdmission(wiring.Component):
                         m.d.comb += [ended.eq(1), self.go.eq(1)]
                 with m.If(ended):
                     m.next = "IDLE"
+            # EXECUTE: the WQE needs no packet; ends when it has been executed.
+            with m.State("EXECUTE"):
+                m.d.comb += self.execute.eq(1)
+                m.d.sync += self.status.eq(self.result)
+                with m.If(self.executed):
+                    m.d.comb += self.enter.eq(1)
+                    with m.If(self.result != WcStatus.SUCCESS):
+                        end(Recovery.REPORTED)
+                    with m.Else():
+                        end(Recovery.EXECUTED)
+                    m.next = "IDLE"
             # BEGUN: the WQE has its entry, so it goes on, unless it has ended meanwhile; one cycle.
             with m.State("BEGUN"):
                 m.next = "IDLE"
@@ -144,6 +165,8 @@ class RequestAdmission(wiring.Component):
                     end(Recovery.SKIP)
                 with m.Elif(self.fails):
                     end(Recovery.FAILED)
+                with m.Elif(local):
+                    end(Recovery.EXECUTED)
                 with m.Else():
                     m.d.comb += self.go.eq(1)
         return m
@@ -152,7 +175,7 @@ class RequestAdmission(wiring.Component):
         """What the rows say of the WQE, a cycle later, because they are late in the cycle.
 
         Returns whether the QP does not send (now), whether the WQE is stale (the scheduler has been
-        rewound since it was fetched), whether it must wait for READs, and its WC status."""
+        rewound since it was fetched), whether it waits for those before it, and its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         idle, bad = Signal(), Signal(4)  # bad: it breaks a rule
         most_reads = Signal(8)  # at a time
@@ -166,6 +189,9 @@ class RequestAdmission(wiring.Component):
                     facts.stale.eq(unequal(self.wqe.position, row.position)),
                     facts.reads.eq(row.reads - ack.reads),  # under way
                 ]
+        older = Signal(6)  # WQEs before it have not ended
+        m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
+        waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
         stale, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
@@ -181,6 +207,9 @@ class RequestAdmission(wiring.Component):
             cause.eq(Mux(malformed, self.wqe.error, Mux(bad.any(), WcStatus.LOC_QP_OP_ERR, 0))),
             blocked.eq((operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0))),
         ]
+        if self._config.fast_registration:
+            with m.If(waits):
+                m.d.comb += blocked.eq(1)
         with m.If(self.stopped):
             m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
         return idle, stale.any(), blocked, cause

@@ -20,10 +20,11 @@ class RequestEntry(wiring.Component):
     The entry is speculative until the first packet is answered: ``RequestChecks`` takes that answer
     only when the entry is in the table. A WQE of one packet is complete from the start, because
     nobody but its QP's list knows its entry. A WQE that cannot be sent is appended with its
-    ``status``, so that it is completed in order, behind those before it.
+    ``status``, and one that needs no packet when it has been executed, so that both are completed
+    in order, behind those before them.
 
     Members: ``start`` appends the entry of ``wqe``, which is taken from the other inputs a cycle
-    later; ``free``: it may be given; ``fails``, with it: no packet of the WQE will be sent;
+    later; ``free``: it may be given; ``unsent``, with it: no packet of the WQE will be sent;
     ``single``: it has one packet; ``psns``: PSNs but one that it takes. ``busy``: the entry is not
     in the table yet; ``appended`` with its number, which ``numbered`` says to keep if there are
     more packets to send. ``entered``: it has been started, and nothing has been ``handed`` over
@@ -37,7 +38,7 @@ class RequestEntry(wiring.Component):
             {
                 "start": In(1),
                 "free": Out(1),
-                "fails": In(1),
+                "unsent": In(1),
                 "qp": In(14),
                 "wqe": In(SendFetched),
                 "cfg": In(QpCfg),
@@ -68,17 +69,20 @@ class RequestEntry(wiring.Component):
         m.d.comb += [
             port.i.payload.qp.eq(self.qp),
             port.i.payload.timeout.eq(self.cfg.timeout),
+            port.i.payload.unsent.eq(unsent),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),
             entry.wr_id.eq(wqe.wqe.wr_id),
             entry.completion.eq(operation.completion),
             entry.data.eq(operation.data & ~unsent),  # unsent: no READ on its way
+            entry.invalidate.eq(operation.invalidate & operation.data),
+            entry.key.eq(wqe.wqe.imm),
             entry.signaled.eq(wqe.wqe.signaled | self.cfg.signal_all),
             entry.length.eq(wqe.wqe.length),
             entry.first_psn.eq(self.row.psn),
             # Without packets of its own the range is empty.
             entry.last_psn.eq(self.row.psn + span),
-            entry.complete.eq((self.status != 0) | self.single),
+            entry.complete.eq(unsent | self.single),
             entry.status.eq(self.status),
             entry.function.eq(self.cfg.function),
             self.free.eq(~self.busy | self.appended.valid),
@@ -88,14 +92,14 @@ class RequestEntry(wiring.Component):
         ]
         m.d.sync += [
             port.i.valid.eq(self.start),
-            unsent.eq(self.fails),
-            span.eq(Mux(self.fails, -1, self.psns)),
+            unsent.eq(self.unsent),
+            span.eq(Mux(self.unsent, -1, self.psns)),
         ]
         with m.If(done):
             m.d.sync += self.busy.eq(0)
         with m.If(self.handed):
             m.d.sync += self.entered.eq(0)
         with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), keep.eq(~self.single), counts.eq(~self.fails)]
-            m.d.sync += self.entered.eq(~self.fails)
+            m.d.sync += [self.busy.eq(1), keep.eq(~self.single), counts.eq(~self.unsent)]
+            m.d.sync += self.entered.eq(~self.unsent)
         return m

@@ -1,10 +1,11 @@
 """The headers of a request packet."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import data
 
 from hdl.config import NicConfig
 from hdl.ports.operations import packet_code
+from hdl.wire.opcodes import Kind
 
 __all__ = ["ACK_AFTER", "Place", "request_headers"]
 
@@ -33,7 +34,7 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         header.dest_qp.eq(cfg.dest_qpn),
         header.psn.eq(row.psn),
         header.va.eq(wqe.remote_addr),
-        header.rkey.eq(wqe.rkey),
+        header.rkey.eq(Mux(operation.kind == Kind.SEND, wqe.imm, wqe.rkey)),  # IETH or RETH
         header.dma_length.eq(place.left),
         header.imm.eq(wqe.imm),
         header.av.eq(cfg.av),

@@ -26,12 +26,15 @@ class Recovery(enum.Enum, shape=4):
     BLOCK = 6  # it is given back until the completer wakes the QP; its row has not changed
     DROP = 7  # only its line is given back
     SKIP = 8  # the WQE has ended since the QP went back to it: on to the oldest that has not
+    EXECUTED = 9  # the WQE had no packets, and what it asked for is done
 
 
 #: Those that stop the QP at the WQE at hand.
 FAILING = (Recovery.REPORTED, Recovery.FAILED, Recovery.STOPPED)
+#: Those that leave the WQE at hand behind.
+LEAVING = (*FAILING, Recovery.EXECUTED)
 #: First states that are not called like their way.
-ENTRIES = dict.fromkeys(FAILING, "FAILED") | {Recovery.DROP: "RELEASE"}
+ENTRIES = dict.fromkeys(LEAVING, "LEAVE") | {Recovery.DROP: "RELEASE"}
 
 
 class RequestRecovery(wiring.Component):
@@ -105,11 +108,12 @@ class RequestRecovery(wiring.Component):
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
         way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
-        failing = self.start & way.matches(*FAILING)
+        failing, leaving = (self.start & way.matches(*ways) for ways in (FAILING, LEAVING))
         with m.FSM(name="recover"):
-            # IDLE: nothing is wrong; ``start`` ends it. The row leaves a WQE that fails at once.
+            # IDLE: nothing is wrong; ``start`` ends it. The row leaves a WQE that has come to its
+            # end at once.
             with m.State("IDLE"):
-                m.d.comb += [self.skip.eq(failing), self.error.eq(failing)]
+                m.d.comb += [self.skip.eq(leaving), self.error.eq(failing)]
                 m.d.sync += [
                     marks.eq(way.matches(Recovery.FAILED, Recovery.STOPPED)),
                     stopped.eq(way == Recovery.STOPPED),
@@ -164,13 +168,13 @@ class RequestRecovery(wiring.Component):
             with m.State("REFUSED-ROW"):
                 m.d.comb += self.error.eq(~self.ended)
                 m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
-                m.next = "FAILED"
-            # FAILED: the row is written; lasts one cycle.
-            with m.State("FAILED"):
+                m.next = "LEAVE"
+            # LEAVE: the row is written; lasts one cycle.
+            with m.State("LEAVE"):
                 m.d.comb += self.save.eq(1)
                 m.next = "FAIL"
-            # FAIL: the entry gets its status, unless it was appended with it. Ends when that is
-            # on its way.
+            # FAIL: the entry of a WQE that fails gets its status, unless it was appended with it.
+            # Ends when that is on its way.
             with m.State("FAIL"):
                 m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
                 with m.If(refusing & fail.ready):

@@ -8,6 +8,7 @@ from hdl.common.count import COUNT
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -15,6 +16,7 @@ from .outstanding_types import Append, Fail, Finish
 from .request_admission import RequestAdmission
 from .request_checks import RequestChecks
 from .request_entry import RequestEntry
+from .request_keys import RequestKeys
 from .request_packets import RequestPackets
 from .request_recovery import Recovery, RequestRecovery
 from .request_row import RequestRow
@@ -39,8 +41,9 @@ class Requester(wiring.Component):
     ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
     (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
     of its message, and ``advance`` to a new ``era`` (``RequestEras``); ``turned``: see ``Quiesce``;
-    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. After
-    ``quantum`` packets the QP's turn ends if the next WQE is another QP's.
+    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``keys``,
+    ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets the QP's turn ends if
+    the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry's number
@@ -77,6 +80,9 @@ class Requester(wiring.Component):
                 "turned": Out(1),
                 "drain_start": In(1),
                 "drain_done": Out(1),
+                "keys": Out(RegionKeyPort()),
+                "settle": Out(1),
+                "settled": In(1),
                 "packets": Out(COUNT),
             }
         )
@@ -120,6 +126,8 @@ class Requester(wiring.Component):
         self._origin(m)
         self._changes(m)
         self._pending(m)
+        if self._config.fast_registration:
+            self._keys(m)
         return m
 
     def _turns(self, m: Module) -> None:
@@ -238,11 +246,26 @@ class Requester(wiring.Component):
             row.save.eq(recovery.save),
             self.advance.eq(self.restart.valid & self.restart.ready),
             entry.start.eq(admission.enter),
-            entry.fails.eq(admission.fails),
+            entry.unsent.eq(admission.fails | admission.execute),
             entry.status.eq(admission.status),
             entry.single.eq(packets.single),
             entry.psns.eq(packets.psns),
             entry.handed.eq(packets.handed | recovery.done),
+        ]
+
+    def _keys(self, m: Module) -> None:
+        """Work requests without packets."""
+        parts, admission = m.submodules, m.submodules.admission
+        m.submodules.keys = keys = RequestKeys()
+        connect(m, keys.port, flipped(self.keys))
+        m.d.comb += [
+            keys.start.eq(admission.execute),
+            keys.wqe.eq(parts.packets.held.wqe),
+            keys.cfg.eq(self.cfg.row),
+            admission.executed.eq(keys.done),
+            admission.result.eq(keys.status),
+            self.settle.eq(keys.settle),
+            keys.settled.eq(self.settled),
         ]
 
     def _pending(self, m: Module) -> None:

@@ -44,7 +44,9 @@ class Responder(wiring.Component):
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
     wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
     packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
-    ``pending`` are what a good one brings about; ``Commit`` sees to those that are not.
+    ``pending`` are what a good one brings about; ``Commit`` sees to those that are not. Only a SEND
+    with invalidate waits until all is ``decided``: what comes behind it, of any QP, must not be
+    checked before its key has become invalid.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
@@ -68,6 +70,7 @@ class Responder(wiring.Component):
                 "rx_write": Out(TableWrite(14, QpRx)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
+                "decided": In(1),
             }
         )
 
@@ -168,9 +171,16 @@ class Responder(wiring.Component):
                     m.d.sync += [placed.eq(0), recorded.eq(0)]
                     with m.If((outcome == Outcome.FAIL) | (outcome == Outcome.FLUSH)):
                         m.next = "REPOKE"
+                    with m.Elif(self.pending.payload.invalidate):
+                        m.next = "INVALIDATE"
                     with m.Else():
                         m.d.comb += self.i.ready.eq(1)
                         m.next = "IDLE"
+            # INVALIDATE: the packet's key becomes invalid; ends when the commit stage is done.
+            with m.State("INVALIDATE"):
+                with m.If(self.decided):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.next = "IDLE"
             # REPOKE: asks to be called again, to flush what is left; ends when that is noted.
             with m.State("REPOKE"):
                 m.d.comb += self.repoke.valid.eq(1)
@@ -287,6 +297,11 @@ class Responder(wiring.Component):
             pending.commit.eq(changes),
             pending.row.eq(self.rx_write.row),
         ]
+        if self._config.fast_registration:
+            m.d.comb += [
+                pending.invalidate.eq(work.operation.invalidate & (outcome == Outcome.ACCEPT)),
+                pending.pd.eq(cfg.pd),
+            ]
         drive_job(m, work, verdict, self.job.payload)
         drive_effects(m, work, verdict, pending.effects)
         drive_row(m, work, verdict, self.rx_write.row)

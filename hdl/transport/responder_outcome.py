@@ -115,7 +115,10 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
         done.imm.eq(header.imm),
         done.qp_num.eq(cfg.qpn),
         done.src_qp.eq(cfg.dest_qpn),
-        done.flags.eq(Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)),
+        done.flags.eq(
+            Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)
+            | Mux(operation.invalidate & ~failed, WcFlags.WITH_INV, 0)
+        ),
         done.solicited.eq(header.solicited | failed),
         done.ring.eq(1),
         done.queue.eq(v.fetched.queue),

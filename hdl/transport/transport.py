@@ -15,6 +15,7 @@ from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation
+from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
 from .outstanding import OutstandingTable
@@ -50,9 +51,9 @@ class Transport(wiring.Component):
     Members: ``doorbell_send``, ``doorbell_receive`` In; ``lost`` In: QPs whose completion was lost
     (VR-4.11); ``send_fetch``, ``recv_fetch``: decoded WQEs; ``tx``, ``rx``: packets' jobs to the
     memory box; ``reply`` In: answers that are due; ``header`` In: packets that came; ``tables``:
-    the QPs' rows; ``command``: the firmware's commands; ``memory_drain``: see ``Quiesce``;
-    ``qp_counters``, ``guest_counters`` In: readers of the QPs' counters; ``ready`` Out: tables
-    here are cleared after reset; ``counts``: by name.
+    the QPs' rows; ``region_keys``: changes of regions' keys; ``command``: the firmware's commands;
+    ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In: readers of the QPs'
+    counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by name.
     Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
 
@@ -71,6 +72,7 @@ class Transport(wiring.Component):
                 "reply": In(stream.Signature(Activation)),
                 "header": In(stream.Signature(RxHeader)),
                 "tables": Out(QpTables()),
+                "region_keys": Out(RegionKeyPorts()),
                 "command": In(TransportCommands()),
                 "memory_drain": Out(MemoryDrain()),
                 "qp_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
@@ -95,6 +97,9 @@ class Transport(wiring.Component):
         self._retry(m, requester, outstanding, receive, timers)
         self._receive(m, receive, outstanding, scheduler, replier, pokes)
         connect(m, timers.poke, pokes.set5)
+        connect(m, requester.keys, flipped(self.region_keys.requester))
+        connect(m, receive.keys, flipped(self.region_keys.commit))
+        m.d.comb += [receive.settle.eq(requester.settle), requester.settled.eq(receive.settled)]
         self._drain(m, requester, replier, receive)
         self._tables(m, scheduler, requester, replier, receive)
         connect(m, receive.counted, counters.counted)

@@ -34,7 +34,7 @@ REQUESTS = {
     0x00: "Sf-----b", 0x01: "Sm-----b", 0x02: "Sl-----b", 0x03: "Sl-i---b",
     0x04: "So-----b", 0x05: "So-i---b", 0x06: "Wfa----b", 0x07: "Wm-----b",
     0x08: "Wl-----b", 0x09: "Wl-i---b", 0x0A: "Woa----b", 0x0B: "Woai---b",
-    0x0C: "Roa--dnb", 0x13: "Aoa--d--", 0x14: "Aoa--d--", 0x16: "Sl--v---", 0x17: "So--v---",
+    0x0C: "Roa--dnb", 0x13: "Aoa--d--", 0x14: "Aoa--d--", 0x16: "Sl--v--b", 0x17: "So--v--b",
 }  # fmt: skip
 
 
@@ -87,17 +87,21 @@ def test_packets_are_decoded_as_written_out_by_hand():
 
 
 def test_work_requests_are_decoded_as_written_out_by_hand():
-    fields = ("services", "kind", "data", "by_length", "receive", "completion")
+    fields = ("services", "kind", "data", "by_length", "receive", "invalidate", "completion")
     found = decoded(decode_request, range(256), fields)
     built = {
-        0: (1, Kind.WRITE, 0, 0, 0, 1),
-        1: (1, Kind.WRITE, 0, 0, 1, 1),
-        2: (1, Kind.SEND, 0, 0, 1, 0),
-        3: (1, Kind.SEND, 0, 0, 1, 0),
-        4: (1, Kind.READ, 1, 1, 0, 2),
+        0: (1, Kind.WRITE, 0, 0, 0, 0, 1),
+        1: (1, Kind.WRITE, 0, 0, 1, 0, 1),
+        2: (1, Kind.SEND, 0, 0, 1, 0, 0),
+        3: (1, Kind.SEND, 0, 0, 1, 0, 0),
+        4: (1, Kind.READ, 1, 1, 0, 0, 2),
+        7: (1, Kind.LOCAL, 0, 0, 0, 1, 6),
+        9: (1, Kind.SEND, 0, 0, 1, 0, 0),
+        11: (1, Kind.READ, 1, 1, 0, 1, 2),
+        0x20: (1, Kind.LOCAL, 0, 0, 0, 0, 10),
     }
     for code, row in found.items():
-        assert tuple(row.values()) == built.get(code, (0,) * 6), code
+        assert tuple(row.values()) == built.get(code, (0,) * 7), code
 
 
 def test_every_packet_of_a_work_request_is_one_of_its_class():

@@ -17,7 +17,16 @@ from hdl.transport.qp_timers import TimerKind
 from .model_receive import FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
-from .receive_traffic import BUFFER, KEY_ALL, KEY_READ_ONLY, PEER_GID, Peer, Traffic, make_qp
+from .receive_traffic import (
+    BUFFER,
+    KEY_ALL,
+    KEY_FAST,
+    KEY_READ_ONLY,
+    PEER_GID,
+    Peer,
+    Traffic,
+    make_qp,
+)
 
 PSN = 1 << 24
 QP = 3
@@ -68,6 +77,67 @@ async def send_messages(dut):
     assert (done["byte_len"], done["flags"], done["wr_id"]) == (600, 0, 0xFEED000000000001)
     assert (rx[QP]["psn"], rx[QP]["msn"], rx[QP]["message"]) == (4, 4, 0)
     assert h.counters()["rx_send_requests"] == 4
+
+
+@cocotb.test()
+async def sends_that_invalidate(dut):
+    """The key becomes invalid with the last packet, and again with no duplicate of it. One that
+    cannot: NAK 62h, the receive WQE ends in error, the QP stops, nothing behind it is executed."""
+    h, peer = await start(dut)
+    for opcode, length in ((0x17, 0), (0x17, 9), (0x16, 9)):
+        peer.post_recv(600)
+        if opcode == 0x16:
+            await h.packet(peer.packet(0x00, length=256))
+            assert not h.revoked[2:]
+        header = peer.packet(opcode, length=length, ack_request=1)
+        seen = await h.packet(header)
+        (done,) = completions(seen)
+        assert (done["status"], done["flags"], done["imm"]) == (0, 8, KEY_FAST)
+        assert flags(seen) == {"ack"}
+        revoked = len(h.revoked)
+        seen = await h.packet(header)
+        assert flags(seen) == {"ack"} and not completions(seen)
+        assert len(h.revoked) == revoked, "a duplicate is not executed again"
+    assert h.revoked == [KEY_FAST] * 3
+    peer.post_recv(5)
+    assert flags(await h.packet(peer.packet(0x17, length=9))) == {"nak"}
+    assert h.revoked == [KEY_FAST] * 3, "a message that is too long is not executed"
+    for opcode, length in ((0x17, 0), (0x16, 9)):
+        make_qp(h.world, QP)
+        h.sync()
+        peer.post_recv(600)
+        peer.post_recv(600)
+        if opcode == 0x16:
+            await h.packet(peer.packet(0x00, length=256))
+        seen = await h.packet(peer.packet(opcode, length=length, imm=KEY_ALL, ack_request=1))
+        assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x62
+        (done,) = completions(seen)
+        assert (done["status"], done["flags"]) == (9, 0) and seen.effects[0]["discard"]
+        assert flags(await h.packet(peer.packet(0x04))) == set()
+    assert h.counters()["resp_remote_access_errors"] == 2
+
+
+@cocotb.test()
+async def reads_that_invalidate(dut):
+    """The key becomes invalid with the last response; one that cannot fails the READ."""
+    h, peer = await start(dut)
+    for length in (0, 300):
+        peer.post_send(11, length)
+        h.sync()
+        if length:
+            await h.packet(peer.answer(0x0D, length=256))
+            assert len(h.revoked) == 1
+        opcode = 0x0F if length else 0x10
+        (done,) = completions(await h.packet(peer.answer(opcode, length=length % 256)))
+        assert (done["status"], done["opcode"], done["byte_len"]) == (0, 2, length)
+    assert h.revoked == [KEY_FAST] * 2
+    peer.post_send(11, 9, key=KEY_ALL)
+    peer.post_send(0x20, 0)
+    h.sync()
+    await h.packet(peer.answer(0x10, length=9))
+    await h.drain()
+    statuses = [done["status"] for seen in h.done[-3:] for done in completions(seen)]
+    assert statuses == [4, 5], "whatever became of what stood behind it"
 
 
 @cocotb.test()
@@ -288,10 +358,11 @@ async def invalid_requests(dut):
         [{"opcode": 0x06, "dma_length": 511, **first}, {"opcode": 0x08, "length": 256}],
         [{"opcode": READ, "dma_length": (1 << 31) + 1}],
         [{"opcode": READ, "length": 1}],
-        [{"opcode": 0x13}],  # atomics and SEND with invalidate are not served
+        [{"opcode": 0x13}],  # atomics are not served
         [{"opcode": 0x14}],
-        [{"opcode": 0x16, "length": 1}],
-        [{"opcode": 0x17, "length": 1}],
+        [{"opcode": 0x16, "length": 1}],  # LAST without FIRST
+        [{"opcode": 0x00, **first}, {"opcode": 0x17, "length": 1}],
+        [{"opcode": 0x06, "dma_length": 600, **first}, {"opcode": 0x16, "length": 1}],
     ]
     h, peer = await start(dut)
     h.auto_poke = False

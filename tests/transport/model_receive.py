@@ -13,13 +13,16 @@ from typing import Any
 Row = dict[str, Any]
 
 PSN = 1 << 24
-SENDS, WRITES, READ = range(0x00, 0x06), range(0x06, 0x0C), 0x0C
+SENDS, WRITES, READ = {*range(0x00, 0x06), 0x16, 0x17}, range(0x06, 0x0C), 0x0C
 DATA, ACKNOWLEDGE = range(0x0D, 0x11), 0x11
 RESPONSES = range(0x0D, 0x13)
 REQUESTS = {*range(0x00, 0x0D), 0x13, 0x14, 0x16, 0x17}
-WITH_IMM = {0x03, 0x05, 0x09, 0x0B}
+WITH_IMM, WITH_INV = {0x03, 0x05, 0x09, 0x0B}, {0x16, 0x17}
 FIRST, MIDDLE = {0x00, 0x06}, {0x01, 0x07}
-LAST, ONLY = {0x02, 0x03, 0x08, 0x09}, {0x04, 0x05, 0x0A, 0x0B}
+LAST, ONLY = {0x02, 0x03, 0x08, 0x09, 0x16}, {0x04, 0x05, 0x0A, 0x0B, 0x17}
+FETCHES = {4, 11}  # work requests: READs, of which the second kind invalidates a key
+LOCAL = {7, 0x20}  # those without a packet
+COMPLETIONS = {0: 1, 1: 1, 2: 0, 3: 0, 4: 2, 7: 6, 9: 0, 11: 2, 0x20: 10}  # of work requests
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
 NONE, DISCARD, LINE, KEY, CHECK_READ = range(5)
 FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
@@ -90,6 +93,7 @@ class World:
         self.send: dict[int, dict[int, Element]] = defaultdict(dict)
         self.outstanding: dict[int, list[Row]] = defaultdict(list)
         self.keys: dict[int, tuple[int, int, int]] = {}  # key -> va, length, access
+        self.revocable: set[int] = set()  # keys that can be invalidated, again and again
         self.counters: Counter[str] = Counter()
         self._fetched = Element()
 
@@ -213,7 +217,7 @@ class World:
         out.repoke = FINISH | FLUSH
 
     def _refuse(self, qp: int, out: Result, **effect: Any) -> None:
-        """The check of a request is not good."""
+        """The check of a request, or of a key to invalidate, is not good."""
         self.rx[qp]["message"] = 0
         self._fail(qp, 0x62, out, discard=1, **effect)
 
@@ -357,8 +361,8 @@ class World:
         if ends and element:
             fields: Row = {"status": 0, "solicited": h["solicited"], "byte_len": total}
             fields |= {"opcode": 129 if op in WRITES else 128, "src_qp": cfg["dest_qpn"]}
-            fields["flags"] = 2 if op in WITH_IMM else 0
-            if op in WITH_IMM:
+            fields["flags"] = 2 if op in WITH_IMM else 8 if op in WITH_INV else 0
+            if op in WITH_IMM | WITH_INV:
                 fields["imm"] = h["imm"]
             effect["complete"] = self._receive_cqe(qp, element, **fields)
         out.effects.append(effect)
@@ -388,6 +392,10 @@ class World:
         out.jobs.append(job)
         if status := self.check(job, element):
             self._receive_failed(qp, element, status, out, discard=1)
+            return
+        if h["opcode"] & 31 in WITH_INV and h["imm"] not in self.revocable:
+            done = self._receive_cqe(qp, element, status=REM_INV_REQ, solicited=1)
+            self._refuse(qp, out, complete=done)
             return
         self._accept(qp, h, out, element)
 
@@ -425,7 +433,7 @@ class World:
             self.counters["req_cqe_error"] += 1
             self.counters["req_cqe_flush_error"] += status == FLUSHED
         else:
-            fields["opcode"] = {0: 1, 1: 1, 2: 0, 3: 0, 4: 2}[entry["opcode"]]
+            fields["opcode"] = COMPLETIONS[entry["opcode"]]
             fields["byte_len"] = entry["length"]
         done = self._completion(
             qp,
@@ -441,7 +449,7 @@ class World:
         out.timeouts.append(0 if ack["waiting"] else cfg["timeout"])
         out.wakes = 1  # for all that the packet finishes
         ack["wakes"] = (ack["wakes"] + 1) % 256
-        ack["reads"] = (ack["reads"] + (entry["opcode"] == 4)) % 256
+        ack["reads"] = (ack["reads"] + (entry["opcode"] in FETCHES)) % 256
         ack["read_begun"] = ack["resent"] = ack["status"] = 0
         ack["position"] = (ack["position"] + 1) % 65536
         ack["start"] = (entry["last_psn"] + 1) % PSN
@@ -484,7 +492,7 @@ class World:
                 out.repoke |= FINISH
                 self.counters["unexpected_response"] += kind == "data"
                 return
-            if entry["opcode"] == 4 or not entry["complete"]:
+            if entry["opcode"] in FETCHES or not entry["complete"]:
                 break
             if sub(upto, entry["last_psn"]) < 0:
                 break
@@ -492,7 +500,7 @@ class World:
             self._finish(qp, SUCCESS, out, job=None)
             if kind == "ack" and last == psn:
                 return
-        is_read, inside = entry["opcode"] == 4, sub(psn, entry["last_psn"]) <= 0
+        is_read, inside = entry["opcode"] in FETCHES, sub(psn, entry["last_psn"]) <= 0
         if kind == "data":
             if not (is_read and entry["complete"]):
                 self.counters["unexpected_response"] += 1
@@ -552,7 +560,7 @@ class World:
 
     def _nak(self, qp: int, h: Row, entry: Row, out: Result) -> None:
         ack, syndrome = self.ack[qp], h["syndrome"]
-        moves = entry["opcode"] != 4 and ack["psn"] != h["psn"]
+        moves = entry["opcode"] not in FETCHES and ack["psn"] != h["psn"]
         if moves:
             ack["psn"] = h["psn"]
             self._progress(qp, out)
@@ -606,7 +614,10 @@ class World:
                 status = self.check(job, element)
             else:
                 status = LOC_QP_OP_ERR
-        refused = status and job["kind"] == LINE
+        revokes = final and not status and entry["opcode"] == 11
+        if revokes and entry["key"] not in self.revocable:
+            status, job = LOC_PROT_ERR, job | {"refused": 1}
+        refused = status and (job["kind"] == LINE or "refused" in job)
         if final or (status and not refused):
             self._finish(qp, status, out, job=job)
             if refused:
@@ -649,7 +660,8 @@ class World:
         entry = self.outstanding[qp][0] if self.outstanding[qp] else None
         if entry is None or not entry["complete"]:
             return
-        acknowledged = entry["opcode"] != 4 and sub(entry["last_psn"], ack["psn"]) < 0
+        acknowledged = sub(entry["last_psn"], ack["psn"]) < 0
+        acknowledged &= entry["opcode"] not in FETCHES and not ack["error"]
         status = ack["status"] or entry["status"]
         if not status and not acknowledged:
             if not self.in_error(qp):
@@ -669,7 +681,7 @@ class World:
             self._time(qp, out)
         elif entry and not entry["status"]:
             done = sub(entry["last_psn"], ack["psn"]) < 0
-            if entry["opcode"] == 4 or not done:
+            if entry["opcode"] in FETCHES or not done:
                 self.counters["local_ack_timeout_err"] += 1
                 self._retry(qp, out)
 

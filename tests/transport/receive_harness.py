@@ -27,6 +27,7 @@ from hdl.ports.jobs import (
     ScatterJob,
     SinkRequest,
 )
+from hdl.ports.regions import RegionRequest
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
 from hdl.transport.receive_types import Counters
@@ -45,6 +46,7 @@ _SHAPES = {
     "scatter_job": ScatterJob,
     "effects": Effects,
     "timer": TimerSet,
+    "keys_req": RegionRequest,
     "ahead_write": QpRx,
     "rx_write": QpRx,
     "ack_write": QpAck,
@@ -103,6 +105,7 @@ class Harness:
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
         self._answered = self._released = 0  # checks taken; effects: each after its check
+        self.revoked: list[int] = []  # keys that were to become invalid
         self.check_cycles = 1  # from a job to its check, when not random
         self._elements: dict[int, Element] = {}  # those fetched last, by line
         self._in = {name: 0 for name in INPUTS}
@@ -346,6 +349,14 @@ class Harness:
         elif name == "effects":
             self._released += 1
             seen.effects.append(self._read(name))
+        elif name == "keys_req":
+            row = self._read(name)
+            cfgs = [c for c in self.world.cfg.values() if c["pd"] == row["pd"]]
+            assert any(cfg["function"] == row["function"] for cfg in cfgs) and not row["register"]
+            # Nothing that came later has been checked, or could be, with the key still valid.
+            assert len(seen.jobs) == len(seen.effects) + 1
+            self.revoked.append(row["key"])
+            self._answer("keys_rsp", int(row["key"] in self.world.revocable))
         elif name == "restart":
             qp = int(getattr(self.dut, name).value)
             self._about(qp)
@@ -381,7 +392,9 @@ class Harness:
         oldest = {"valid": 1, "entry": dict(entries[0])} if entries else {}
         if entries:
             operation = request_row(oldest["entry"].pop("opcode"))
-            oldest["entry"] |= {name: operation[name] for name in ("completion", "data")}
+            oldest["entry"] |= {
+                name: operation[name] for name in ("completion", "data", "invalidate")
+            }
         self._answer("head_rsp", pack(Oldest, oldest))
 
     def _about(self, qp: int) -> None:
@@ -400,7 +413,7 @@ class Harness:
         assert len(seen.jobs) == len(jobs), (seen, jobs)
         assert len(seen.effects) == len(effects), (seen, effects)
         for got, job in zip(seen.jobs, jobs, strict=True):
-            differs = {k: (got[k], v) for k, v in job.items() if k != "own" and got[k] != v}
+            differs = {k: (got[k], v) for k, v in job.items() if k in got and got[k] != v}
             assert not differs, f"job (got, expected): {differs} in {seen}"
         for got, effect in zip(seen.effects, effects, strict=True):
             self._compare_effect(got, effect, seen)

@@ -14,7 +14,7 @@ CONFIG = NicConfig(
 )
 
 #: Streams into and out of Receive; the position is the bit in ``flags_in`` and ``flags_out``.
-INPUTS = ("header", "poke", "fetch_rsp", "sink_rsp", "head_rsp", "scatter_checked")
+INPUTS = ("header", "poke", "fetch_rsp", "sink_rsp", "head_rsp", "scatter_checked", "keys_rsp")
 OUTPUTS = (
     "repoke",
     "fetch_req",
@@ -26,6 +26,7 @@ OUTPUTS = (
     "wake",
     "restart",
     "timer",
+    "keys_req",
 )
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
 TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read", "running")
@@ -61,8 +62,12 @@ class ReceiveSide(wiring.Component):
     def _shape(value):
         return value.shape()
 
+    def _stream(self, name):
+        outer, _, inner = name.partition("_")
+        return getattr(self.receive.keys, inner) if outer == "keys" else getattr(self.receive, name)
+
     def _payload(self, name):
-        return self._shape(getattr(self.receive, name).payload)
+        return self._shape(self._stream(name).payload)
 
     def elaborate(self, platform):
         m = Module()
@@ -74,11 +79,11 @@ class ReceiveSide(wiring.Component):
         ]
         flags = []
         for bit, name in enumerate(INPUTS):
-            port = getattr(receive, name)
+            port = self._stream(name)
             m.d.comb += [port.payload.eq(getattr(self, name)), port.valid.eq(self.flags_in[bit])]
             flags.append(port.ready)
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
-            port = getattr(receive, name)
+            port = self._stream(name)
             m.d.comb += [getattr(self, name).eq(port.payload), port.ready.eq(self.flags_in[bit])]
             flags.append(port.valid)
         for name in TABLES:

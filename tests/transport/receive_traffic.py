@@ -8,9 +8,12 @@ from typing import Any
 from .model_receive import (
     ACKNOWLEDGE,
     FETCH_OK,
+    FETCHES,
+    LOCAL,
     QUEUE_ERROR,
     READ,
     RTS,
+    WITH_INV,
     WQE_ERROR,
     Element,
     Row,
@@ -26,6 +29,7 @@ PEER_GID = int.from_bytes(b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", "little")
 GID = 2  # row of the GID table
 KEY_ALL = 0x1234_5601
 KEY_READ_ONLY = 0x1234_5702
+KEY_FAST = 0x1234_5803  # may be invalidated
 BUFFER, BUFFER_BYTES = 0x7F00_0000_1003, 1 << 20
 PSN = 1 << 24
 
@@ -70,6 +74,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.outstanding[qp].clear()
     world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 7)
     world.keys[KEY_READ_ONLY] = (BUFFER, BUFFER_BYTES, 4)
+    world.revocable.add(KEY_FAST)
 
 
 def _zero(row: Row) -> Row:
@@ -97,6 +102,8 @@ class Peer:
         }
         if opcode in (0x06, 0x0A, 0x0B, READ):
             header |= {"va": BUFFER, "rkey": KEY_ALL}
+        if opcode in WITH_INV:
+            fields = {"imm": KEY_FAST} | fields
         return header | fields
 
     def answer(self, opcode: int = ACKNOWLEDGE, *, ahead: int = 0, **fields: Any) -> Row:
@@ -128,7 +135,8 @@ class Peer:
         if entries:
             first = (entries[-1]["last_psn"] + 1) % PSN
             position = (entries[-1]["position"] + 1) % 65536
-        last = (first + packets_of(length, mtu_of(cfg)) - 1) % PSN
+        packets = 0 if opcode in LOCAL else packets_of(length, mtu_of(cfg))
+        last = (first + packets - 1) % PSN
         entry = {
             "position": position,
             "head": position * 3 % 256,
@@ -141,6 +149,7 @@ class Peer:
             "complete": 1,
             "status": 0,
             "function": cfg["function"],
+            "key": KEY_FAST,
         } | fields
         entries.append(entry)
         self.world.send[self.qp][position] = self._element(position, length, **(sink or {}))
@@ -239,7 +248,10 @@ class Traffic:
             if rng.random() < self.errors:
                 sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
             length = rng.choice((0, 1, 255, 256, 257, 1500))
-            peer.post_send(rng.choice((0, 1, 2, 3, 4, 4)), length, sink=sink, **fields)
+            if rng.random() < self.errors:
+                fields["key"] = KEY_ALL
+            opcode = rng.choice((0, 1, 2, 3, 4, 4, 9, 11, 0x20))
+            peer.post_send(opcode, 0 if opcode in LOCAL else length, sink=sink, **fields)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
             if rx["replay_seq"] != reply["replay_seq"]:
@@ -282,17 +294,17 @@ class Traffic:
         if rx["message"] == 1:
             if rng.random() < 0.5:
                 return peer.packet(0x01, length=mtu, **fields)
-            return peer.packet(rng.choice((2, 3)), length=rng.choice((1, mtu)), **fields)
+            return self._last_send(peer, rng.choice((2, 3, 0x16)), (1, mtu), fields)
         if rx["message"] == 2:
             rest = rx["dma_length"] - rx["offset"]
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
-        opcode = rng.choice((0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
+        opcode = rng.choice((0x00, 0x04, 0x05, 0x17, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
-        if opcode in (0x04, 0x05):
-            return peer.packet(opcode, length=rng.choice((0, 1, 50, mtu)), **fields)
+        if opcode in (0x04, 0x05, 0x17):
+            return self._last_send(peer, opcode, (0, 1, 50, mtu), fields)
         if opcode == 0x06:
             total = mtu + rng.choice((1, mtu, 3 * mtu - 1))
             return peer.packet(opcode, length=mtu, dma_length=total, **fields)
@@ -300,6 +312,11 @@ class Traffic:
         if opcode == READ:
             return peer.packet(opcode, dma_length=rng.choice((0, 1, mtu, 5 * mtu - 3)), **fields)
         return peer.packet(opcode, length=length, dma_length=length, **fields)
+
+    def _last_send(self, peer: Peer, opcode: int, lengths: tuple[int, ...], fields: Row) -> Row:
+        if opcode in WITH_INV:
+            fields["imm"] = KEY_ALL if self.rng.random() < self.errors else KEY_FAST
+        return peer.packet(opcode, length=self.rng.choice(lengths), **fields)
 
     def _response(self, peer: Peer) -> Row:
         rng, world = self.rng, self.world
@@ -311,7 +328,7 @@ class Traffic:
             return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x60, 0x60, 0x2C)))
         if choice < 0.05 + self.errors:
             return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x61, 0x62, 0x63)))
-        reads = [one for one in entries if one["opcode"] == 4]
+        reads = [one for one in entries if one["opcode"] in FETCHES]
         if reads and choice < 0.8:
             return self._data(peer, reads[0], ack)
         one = rng.choice(entries)

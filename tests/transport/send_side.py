@@ -304,9 +304,9 @@ class World:
         raise AssertionError(f"not reached; {len(self.jobs)} jobs, pokes {self.pokes}")
 
 
-def run(scenario, deadline=40_000, config: NicConfig = CONFIG):
+def run(scenario, deadline=40_000, config: NicConfig = CONFIG, world=World):
     """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
-    world = World(SendSide(config))
+    world = world(SendSide(config))
 
     async def bench(ctx):
         await world.start(ctx)

@@ -38,7 +38,9 @@ def packets(world, qp=None):
 def test_message_is_cut_into_packets(opcode, length, operations):
     async def scenario(ctx, world):
         await world.connect(ctx, 2, psn=0xFFFFFE)
-        world.queues[2].append(wqe(opcode, length, remote_addr=0x1000, rkey=7, solicited=1))
+        world.queues[2].append(
+            wqe(opcode, length, remote_addr=0x1000, rkey=7, imm=0x99, solicited=1)
+        )
         await world.ring(ctx, 2)
         await world.until(ctx, lambda: len(world.jobs) == len(operations))
         await ctx.tick().repeat(60)
@@ -49,7 +51,8 @@ def test_message_is_cut_into_packets(opcode, length, operations):
         read = opcode == WrOpcode.RDMA_READ
         assert sum(p[3] for p in packets(world)) == (0 if read else length)
         first, last = world.jobs[0].header, world.jobs[-1].header
-        assert first.va == 0x1000 and first.rkey == 7 and first.dma_length == length
+        assert first.va == 0x1000 and first.dma_length == length
+        assert first.rkey == (0x99 if "SEND" in opcode.name else 7)
         assert last.ack_request
         silent = opcode in (WrOpcode.RDMA_READ, WrOpcode.RDMA_WRITE)
         assert last.solicited == (not silent)
@@ -183,7 +186,7 @@ def test_fence_waits_for_reads_only():
     [
         ({"error": int(WcStatus.LOC_LEN_ERR)}, WcStatus.LOC_LEN_ERR),
         ({"opcode": 5}, WcStatus.LOC_QP_OP_ERR),
-        ({"opcode": 0x20}, WcStatus.LOC_QP_OP_ERR),
+        ({"opcode": 8}, WcStatus.LOC_QP_OP_ERR),
         ({"num_sge": 5}, WcStatus.LOC_QP_OP_ERR),
         ({"inline": 1, "length": 65}, WcStatus.LOC_QP_OP_ERR),
         ({"inline": 1, "opcode": int(WrOpcode.RDMA_READ)}, WcStatus.LOC_QP_OP_ERR),

@@ -15,7 +15,7 @@ from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.gid import gid_bytes, gid_text
-from sim.guest.verbs.mr import MR, DmaMR
+from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.qp import QP
 from sim.guest.verbs.wr import SGE, WC, RecvWR, SendWR
 
@@ -33,6 +33,7 @@ __all__ = [
     "DeviceError",
     "DmaMR",
     "DriverTimeout",
+    "FastMR",
     "GlobalRoute",
     "QPAttr",
     "QPCap",

@@ -10,16 +10,32 @@ from itertools import count
 
 import numpy as np
 
-from hdl.abi.enums import Access, ControlCommand
+from hdl.abi.enums import Access, ControlCommand, WrOpcode
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 from sim.guest.driver.errors import RdmaError
 from sim.guest.driver.memory import PagedBuffer, view
-from sim.guest.driver.platform import Octets
+from sim.guest.driver.platform import Addresses, Memory, Octets
 from sim.guest.verbs.context import PD, Resource
-from sim.guest.verbs.wr import SGE
+from sim.guest.verbs.wr import SGE, SendWR
 
 #: Process addresses of regions: 16 GiB apart, so that none overlap.
 _USER_ADDRESSES = count(0x7F00_0000_0000, 1 << 34)
+
+
+_NO_ACCESS = Access(0)
+
+
+def _page_list(memory: Memory, length: int, offset: int) -> tuple[Addresses, int]:
+    """New pages for ``length`` bytes from ``offset`` on, and the address of a list of them."""
+    npages = -(-(offset + length) // PAGE_SIZE)
+    pages = memory.alloc_pages(npages)
+    try:
+        page_list = memory.alloc(npages * PAGE_ENTRY_SIZE, PAGE_ENTRY_SIZE)
+    except BaseException:
+        memory.free_pages(pages)
+        raise
+    view(memory, page_list, npages * PAGE_ENTRY_SIZE).view("<u8")[:] = pages
+    return pages, page_list
 
 
 class MR(Resource):
@@ -57,12 +73,8 @@ class MR(Resource):
         if length < 1 or not 0 <= offset < PAGE_SIZE:
             raise RdmaError(errno.EINVAL, f"A region of {length} bytes from offset {offset}")
         memory = pd.ctx.memory
-        npages = -(-(offset + length) // PAGE_SIZE)
-        pages = memory.alloc_pages(npages)
-        page_list = 0
+        pages, page_list = _page_list(memory, length, offset)
         try:
-            page_list = memory.alloc(npages * PAGE_ENTRY_SIZE, PAGE_ENTRY_SIZE)
-            view(memory, page_list, npages * PAGE_ENTRY_SIZE).view("<u8")[:] = pages
             buf = next(_USER_ADDRESSES) + offset
             iova = 0 if access & Access.ZERO_BASED else buf if virt_addr is None else virt_addr
             mr = cls(pd, PagedBuffer(memory, pages, offset, length), page_list, buf, iova)
@@ -74,11 +86,10 @@ class MR(Resource):
                 length=length,
                 virt_addr=iova,
                 pages=page_list,
-                npages=npages,
+                npages=len(pages),
             )
         except BaseException:
-            if page_list:
-                memory.free(page_list)
+            memory.free(page_list)
             memory.free_pages(pages)
             raise
         mr.mrn, mr.lkey, mr.rkey = result.mrn, result.lkey, result.rkey
@@ -109,6 +120,82 @@ class MR(Resource):
         return SGE(
             self.iova + offset, self.length - offset if length is None else length, self.lkey
         )
+
+
+class FastMR(Resource):
+    """A region that work requests register and invalidate (VR-5.17 to VR-5.21).
+
+    ``key`` is its local and its remote key, as last registered or given by the device. ``map``
+    gives it memory, which nobody can reach before a request of ``reg_wr`` has been executed.
+    """
+
+    def __init__(self, pd: PD, mrn: int, key: int):
+        self.pd, self.mrn, self.key = pd, mrn, key
+        self.buffer: PagedBuffer | None = None
+        self.iova = self._page_list = 0
+
+    @classmethod
+    async def create(cls, pd: PD, max_pages: int, access: Access = _NO_ACCESS) -> FastMR:
+        """Asks the device for a region of at most ``max_pages`` pages."""
+        result = await pd.ctx.command(
+            ControlCommand.CREATE_MR, pdn=pd.pdn, access_flags=access, max_num_sg=max_pages
+        )
+        return cls(pd, result.mrn, result.rkey)
+
+    async def map(self, length: int, *, offset: int = 0) -> None:
+        """Puts ``length`` bytes of new memory in the place of what the region had."""
+        memory, old, old_list = self.pd.ctx.memory, self.buffer, self._page_list
+        pages, self._page_list = _page_list(memory, length, offset)
+        self.iova = next(_USER_ADDRESSES) + offset
+        self.buffer = PagedBuffer(memory, pages, offset, length)
+        await self.pd.ctx.command(
+            ControlCommand.MAP_MR_SG,
+            mrn=self.mrn,
+            npages=len(pages),
+            start=self.iova,
+            length=length,
+            pages=self._page_list,
+        )
+        self._free(old, old_list)
+
+    def reg_wr(self, access: Access, *, wr_id: int = 0, new_tag: bool = True) -> SendWR:
+        """A request that registers the region, with another tag in its key unless told so."""
+        if new_tag:
+            self.key = self.key & ~0xFF | (self.key + 1) & 0xFF
+        wr = SendWR(wr_id, WrOpcode.REG_MR)
+        wr.set_wr_reg(self.mrn, self.key, access)
+        return wr
+
+    def local_inv_wr(self, *, wr_id: int = 0) -> SendWR:
+        """A request that invalidates the key."""
+        return SendWR(wr_id, WrOpcode.LOCAL_INV, invalidate_rkey=self.key)
+
+    def sge(self, offset: int, length: int) -> SGE:
+        """An SGE for a part of the region."""
+        return SGE(self.iova + offset, length, self.key)
+
+    def write(self, data: bytes | bytearray | memoryview | Octets, offset: int = 0) -> None:
+        """Copies ``data`` into the memory; RdmaError(EINVAL) when it does not fit."""
+        self._mapped().write(data, offset)
+
+    def read(self, length: int, offset: int = 0) -> Octets:
+        """A copy of ``length`` bytes."""
+        return self._mapped().read(length, offset)
+
+    def _mapped(self) -> PagedBuffer:
+        if self.buffer is None:
+            raise RdmaError(errno.EINVAL, f"Region {self.mrn} has no memory")
+        return self.buffer
+
+    async def close(self) -> None:
+        """Deregisters the region and frees its memory."""
+        await self.pd.ctx.command(ControlCommand.DEREG_MR, mrn=self.mrn)
+        self._free(self.buffer, self._page_list)
+
+    def _free(self, buffer: PagedBuffer | None, page_list: int) -> None:
+        if buffer is not None:
+            self.pd.ctx.memory.free(page_list)
+            self.pd.ctx.memory.free_pages(buffer.pages)
 
 
 class DmaMR(Resource):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import Access, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from sim.guest.driver.errors import DeviceError
 from sim.guest.verbs.address import AH
 
@@ -16,6 +16,7 @@ _SGE = abi.SGE.codec()
 _CQE = abi.CQE.codec()
 _RDMA = abi.WR_RDMA.codec()
 _ATOMIC = abi.WR_ATOMIC.codec()
+_REG = abi.WR_REG.codec()
 
 _NO_FLAGS = WcFlags(0)
 #: The flags of libibverbs end here; a device may set no others.
@@ -61,6 +62,10 @@ class SendWR:
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
         """Remote region, address and operands of an atomic."""
         self.wr = _ATOMIC.pack(addr, compare_add, swap, rkey)
+
+    def set_wr_reg(self, mrn: int, key: int, access: Access | int) -> None:
+        """Region of CREATE_MR, and the key and the access that it gets."""
+        self.wr = _REG.pack(mrn, key, int(access))
 
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         """Destination of a datagram."""

@@ -1,0 +1,139 @@
+"""The control commands about memory regions.
+
+A region of CREATE_MR is FREE until a REG_MR work request makes its key valid (VR-5.21). From then
+on the hardware may change the type, the tag and the access of its row, so MAP_MR_SG reads the tag
+first (``hdl/context/region_keys.py``). It leaves the region FREE: no key can reach its new pages
+before the next REG_MR.
+Spec: virtio-rdma VR-3.13 to VR-3.20, E-22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firmware.device import Operations
+from firmware.objects import Hints, Limits, Mr, Objects, Refused
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import Access
+from hdl.abi.layout import Values
+from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
+
+_REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+_NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+#: Access flags that a region may ask for; bits 20 to 29 are optional and may be ignored.
+_REGION_ACCESS = 0x3FF0_0000 | (
+    Access.LOCAL_WRITE | _REMOTE | Access.MW_BIND | Access.ZERO_BASED | Access.HUGETLB
+)
+#: Access bits that a row holds.
+_ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
+
+#: Values of ``MrRow.type``.
+_MR_DMA, _MR_PAGES, _MR_FREE = 1, 2, 4
+
+
+def _access(flags: int) -> int:
+    """The row's access bits for a region's flags (VR-3.19, E-22)."""
+    if flags & ~int(_REGION_ACCESS):
+        raise Refused(f"access flags {flags:#x} are not supported")
+    if flags & _NEED_LOCAL_WRITE and not flags & Access.LOCAL_WRITE:
+        raise Refused("remote write or atomic access needs local write access")
+    return flags & int(_ROW_ACCESS)
+
+
+class RegionCommands:
+    """GET_DMA_MR, CREATE_MR, MAP_MR_SG, REG_USER_MR and DEREG_MR; ``objects`` gives the device's
+    objects."""
+
+    def __init__(
+        self,
+        hardware: Operations,
+        limits: Limits,
+        hints: Hints,
+        objects: Callable[[], Objects],
+    ):
+        self._hardware, self._limits, self._hints = hardware, limits, hints
+        self._objects = objects
+
+    async def get_dma(self, v: Values) -> dict[str, Any]:
+        """GET_DMA_MR (VR-3.20)."""
+        pd = self._objects().pds.get(v.pdn)
+        access = _access(v.access_flags)
+        if v.access_flags & Access.ZERO_BASED:
+            raise Refused("a DMA region has the bus's addresses")
+        row = {"type": _MR_DMA, "access": access, "length": (1 << 64) - 1}
+        return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
+
+    async def register(self, v: Values) -> dict[str, Any]:
+        """REG_USER_MR (VR-3.14 to VR-3.17)."""
+        pd = self._objects().pds.get(v.pdn)
+        access = _access(v.access_flags)
+        base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
+        row = {"type": _MR_PAGES, "access": access} | self._mapping(v, base)
+        return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
+
+    async def create(self, v: Values) -> dict[str, Any]:
+        """CREATE_MR: a region without pages and without a valid key (VR-3.13, VR-3.18)."""
+        self._extensions()
+        pd = self._objects().pds.get(v.pdn)
+        _access(v.access_flags)
+        self._limits.check("max_fast_reg_page_list_len", v.max_num_sg, 1)
+        mr = Mr(pd, pages=v.max_num_sg, zero_based=bool(v.access_flags & Access.ZERO_BASED))
+        return await self._add(mr, {"type": _MR_FREE}, remote=True)
+
+    async def map(self, v: Values) -> dict[str, Any]:
+        """MAP_MR_SG: the pages that the next REG_MR makes accessible, from address ``start`` on."""
+        self._extensions()
+        mr = self._objects().mrs.get(v.mrn)
+        if not mr.pages:
+            raise Refused(f"MR {mr.number} is not from CREATE_MR")
+        if v.npages > mr.pages:
+            raise Refused(f"{v.npages} pages in a region of {mr.pages}")
+        mapping = self._mapping(v, 0 if mr.zero_based else v.start)
+        tag = (await self._hardware.read_row("mr", mr.number))["tag"]
+        row = {"type": _MR_FREE, "pd": mr.pd.number, "tag": tag} | mapping
+        await self._hardware.write_row("mr", mr.number, row)
+        await self._hardware.invalidate(mr.number)
+        return {"npages": v.npages}
+
+    async def deregister(self, v: Values) -> None:
+        """DEREG_MR: no access with its key is under way any more when this is answered."""
+        mr = self._objects().mrs.get(v.mrn)
+        await self._hardware.write_row("mr", mr.number, {})
+        await self._hardware.invalidate(mr.number)
+        mr.pd.users -= 1
+        self._objects().mrs.remove(mr.number)
+
+    def _extensions(self) -> None:
+        if not self._limits.config.fast_registration:
+            raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
+
+    def _mapping(self, v: Values, base: int) -> dict[str, int]:
+        """A row's fields for a page list; ``base``: address of the first byte in SGEs."""
+        self._limits.check("max_mr_size", v.length, 1)
+        offset = v.start % PAGE_SIZE
+        if v.npages != -(-(offset + v.length) // PAGE_SIZE):
+            raise Refused(f"{v.npages} pages for {v.length} bytes from offset {offset}")
+        for name, first, size in (
+            ("virt_addr", base, v.length),
+            ("pages", v.pages, v.npages * PAGE_ENTRY_SIZE),
+        ):
+            if first + size > 1 << 64:
+                raise Refused(f"{name} {first:#x} + {size} wraps around")
+        if v.pages % PAGE_ENTRY_SIZE:
+            raise Refused(f"pages {v.pages:#x} is not aligned to {PAGE_ENTRY_SIZE}")
+        return {"va": base, "length": v.length, "first_offset": offset, "table": v.pages}
+
+    async def _add(self, mr: Mr, row: dict[str, int], *, remote: bool) -> dict[str, Any]:
+        """The region with its keys; ``remote``: it has one for peers."""
+        objects = self._objects()
+        key = self._hints.keys.popleft() if self._hints.keys else None
+        number = None if key is None else key >> abi.KEY_TAG_BITS
+        objects.mrs.add(lambda: mr, number)
+        if key is None:
+            key = mr.number << abi.KEY_TAG_BITS | objects.next_tag(mr.number)
+        mr.pd.users += 1
+        tag = key & (1 << abi.KEY_TAG_BITS) - 1
+        row |= {"pd": mr.pd.number, "tag": tag}
+        await self._hardware.write_row("mr", mr.number, row)
+        return {"mrn": mr.number, "lkey": key, "rkey": key if remote else 0}

@@ -1,0 +1,103 @@
+"""Work requests that the requester executes by itself: LOCAL_INV and REG_MR."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi.enums import Access, WcStatus
+from hdl.ports.jobs import SendWqe
+from hdl.ports.regions import RegionKeyPort
+from hdl.ports.rows import QpCfg
+
+__all__ = ["REGISTERED", "RequestKeys"]
+
+#: Access flags that REG_MR may ask for: the rights, and those that may be ignored (bits 20 to 29).
+REGISTERED = 0x3FF0_000F
+
+
+class RequestKeys(wiring.Component):
+    """Changes the state of a memory region for a work request, while its QP has the turn.
+
+    Spec: IBTA vol 1, 10.6.3, 10.8.3.3 (order), 11.4.4; virtio-rdma VR-5.18, VR-5.20, E-22.
+    LOCAL_INV begins when all WQEs before it have ended (``RequestAdmission`` sees to that, as
+    Soft-RoCE does), and here it waits until the checks of what they received are over (``settle``).
+    REG_MR begins when it is its turn; the WQEs behind it find the region registered, as none of
+    them is looked at before this one is done. With FENCE it waits for ``settle``, too: the READ
+    before it may have invalidated the same region.
+
+    Members: ``start`` is held until ``done``, a cycle, with ``status``; ``wqe``, ``cfg`` meanwhile.
+    ``settle`` is held until ``settled``: all that the receive side has begun before is decided.
+    ``port``: the owner of the regions' keys.
+    Latency: 10 cycles, and the wait for ``settled``. Throughput: one at a time.
+    Errors: LOC_PROT_ERR for a key that cannot be invalidated, MW_BIND_ERR (a memory management
+    operation error, IBTA vol 1, 11.6.2) for a registration that is not allowed. Reset: idle.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "wqe": In(SendWqe),
+                "cfg": In(QpCfg),
+                "done": Out(1),
+                "status": Out(8),
+                "settle": Out(1),
+                "settled": In(1),
+                "port": Out(RegionKeyPort()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        wqe, request, refused = self.wqe, self.port.req.payload, Signal()
+        register = ~wqe.operation.invalidate
+        # wr.reg lies where wr.rdma does (VR-4.3): its mrn, key and access in these.
+        mrn, key, access = wqe.remote_addr[:32], wqe.remote_addr[32:], wqe.rkey
+        remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
+        m.d.comb += [
+            request.register.eq(register),
+            request.function.eq(self.cfg.function),
+            request.pd.eq(self.cfg.pd),
+            request.key.eq(Mux(register, key, wqe.imm)),
+            request.mrn.eq(mrn),
+            request.access.eq(access[:4]),
+            self.status.eq(
+                Mux(
+                    refused,
+                    Mux(register, WcStatus.MW_BIND_ERR.value, WcStatus.LOC_PROT_ERR.value),
+                    WcStatus.SUCCESS.value,
+                )
+            ),
+        ]
+        with m.FSM(name="keys"):
+            # IDLE: nothing is executed; ``start`` ends it.
+            with m.State("IDLE"):
+                m.d.sync += refused.eq(
+                    register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
+                )
+                with m.If(self.start):
+                    m.next = "ASK"
+                    with m.If(~register | wqe.fence):
+                        m.next = "SETTLE"
+            # SETTLE: waits for the receive side to decide what came before; ends when it has.
+            with m.State("SETTLE"):
+                m.d.comb += self.settle.eq(1)
+                with m.If(self.settled):
+                    m.next = "ASK"
+            # ASK: asks for the change, if it is legal; ends when that is taken.
+            with m.State("ASK"):
+                m.d.comb += self.port.req.valid.eq(~refused)
+                with m.If(refused):
+                    m.next = "DONE"
+                with m.Elif(self.port.req.ready):
+                    m.next = "ANSWER"
+            # ANSWER: waits for the answer; ends with it.
+            with m.State("ANSWER"):
+                m.d.sync += refused.eq(~self.port.rsp.payload)
+                with m.If(self.port.rsp.valid):
+                    m.next = "DONE"
+            # DONE: tells of the end; lasts one cycle.
+            with m.State("DONE"):
+                m.d.comb += self.done.eq(1)
+                m.next = "IDLE"
+        return m

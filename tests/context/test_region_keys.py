@@ -1,0 +1,163 @@
+"""The owner of the regions' keys against a model, with the firmware's accesses in between."""
+
+import random
+
+import pytest
+from amaranth.hdl import Elaboratable, Module
+from amaranth.lib import wiring
+
+from hdl.config import NicConfig
+from hdl.context.region_keys import RegionKeys
+from hdl.context.table import Table
+from hdl.ports.regions import KEY_USERS
+from hdl.ports.rows import MrRow, MrType
+from tests.simulate import simulate
+
+CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=32, gids=2, functions=2)
+MRS = CONFIG.guest.mrs
+FIELDS = [name for name, _ in MrRow.as_shape()]
+
+
+class Owned(Elaboratable):
+    """The regions' table behind its owner."""
+
+    def __init__(self):
+        self.keys = RegionKeys(config=CONFIG)
+        self.table = Table(row=MrRow, depth=CONFIG.mrs, index_width=16, owned=False)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.keys, m.submodules.table = self.keys, self.table
+        wiring.connect(m, self.keys.table, self.table.program)
+        return m
+
+
+async def firmware(ctx, dut, index, row=None):
+    """Write ``row``, or read the row."""
+    program = dut.keys.program
+    ctx.set(program.index, index)
+    if row is not None:
+        ctx.set(program.row, row)
+    port = program.read if row is None else program.write
+    ctx.set(port, 1)
+    *_, found = await ctx.tick().sample(program.read_row).until(program.done)
+    ctx.set(port, 0)
+    row = {name: getattr(found, name) for name in FIELDS}
+    return row | {"type": row["type"].value}
+
+
+async def ask(ctx, dut, user, request):
+    """A request to its answer."""
+    port = getattr(dut.keys.ports, user)
+    ctx.set(port.req.payload, request)
+    ctx.set(port.req.valid, 1)
+    await ctx.tick().until(port.req.ready)
+    ctx.set(port.req.valid, 0)
+    *_, good = await ctx.tick().sample(port.rsp.payload).until(port.rsp.valid)
+    return good
+
+
+def card(function, number):
+    """The row of a function's region."""
+    return (function - 1) * MRS + number
+
+
+def expected(rows, request):
+    """Whether the request is done, and the row that it leaves."""
+    number, tag = request["key"] >> 8, request["key"] & 0xFF
+    if number >= MRS:
+        return False, None
+    row = rows[card(request["function"], number)]
+    if any(row[name] != request[name] for name in ("function", "pd")):
+        return False, None
+    if request["register"]:
+        if row["type"] != MrType.FREE.value or request["mrn"] != number:
+            return False, None
+        return True, row | {"type": MrType.FAST.value, "tag": tag, "access": request["access"]}
+    if row["type"] not in (MrType.FREE.value, MrType.FAST.value) or row["tag"] != tag:
+        return False, None
+    return True, row | {"type": MrType.FREE.value}
+
+
+def some_row(rng, function):
+    """A row of a region, whatever its kind."""
+    row = {name: rng.getrandbits(4) for name in FIELDS} | {"va": rng.getrandbits(64)}
+    kind = rng.choice(list(MrType)).value
+    return row | {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
+
+
+def some_request(rng, rows):
+    """One that is likely to be right."""
+    function, number = rng.choice((1, 2)), rng.randrange(MRS)
+    row = rows[card(function, number)]
+    wrong = rng.choice((0, 0, 0, MRS, 1 << 23))
+    request = {
+        "register": rng.randrange(2),
+        "function": rng.choice((function, function, 3 - function)),
+        "pd": row["pd"],
+        "key": (number + wrong) << 8 | row["tag"],
+        "mrn": rng.choice((number, number, number + wrong, number ^ 1)),
+        "access": rng.getrandbits(4),
+    }
+    if request["register"]:
+        request["key"] ^= rng.getrandbits(8)
+    spoilt = rng.choice(("pd", "key", *[None] * 6))
+    return request | ({spoilt: request[spoilt] ^ 1} if spoilt else {})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_change_is_as_the_rows_allow(seed):
+    rng, dut = random.Random(seed), Owned()
+
+    async def bench(ctx):
+        while not ctx.get(dut.table.ready):
+            await ctx.tick()
+        rows = {}
+        for function in (1, 2):
+            for number in range(MRS):
+                rows[card(function, number)] = some_row(rng, function)
+        for index, row in rows.items():
+            await firmware(ctx, dut, index, row)
+        done = {0: 0, 1: 0}
+        for _ in range(300):
+            request = some_request(rng, rows)
+            good, row = expected(rows, request)
+            assert await ask(ctx, dut, rng.choice(KEY_USERS), request) == good, request
+            if good:
+                rows[card(request["function"], request["key"] >> 8)] = row
+                done[request["register"]] += 1
+            index = rng.choice(list(rows))
+            assert await firmware(ctx, dut, index) == rows[index]
+            if rng.random() < 0.2:
+                rows[index] = some_row(rng, 1 + index // MRS)
+                await firmware(ctx, dut, index, rows[index])
+        for index, row in rows.items():
+            assert await firmware(ctx, dut, index) == row
+        assert min(done.values()) > 4, "the requests must be likely to be right"
+
+    simulate(dut, bench, deadline=30_000)
+
+
+@pytest.mark.parametrize("gap", range(12))
+def test_a_region_that_is_taken_away_meanwhile_stays_away(gap):
+    """The firmware clears the row in any cycle of a change: afterwards it is clear."""
+    dut, free = Owned(), {"type": MrType.FREE, "function": 1, "pd": 3}
+    answers, cleared = [], []
+
+    async def asks(ctx):
+        while not ctx.get(dut.table.ready):
+            await ctx.tick()
+        await firmware(ctx, dut, 2, free)
+        for user, key in zip(KEY_USERS, (0x207, 0x208), strict=True):
+            request = {"register": 1, "function": 1, "pd": 3, "key": key, "mrn": 2}
+            answers.append(await ask(ctx, dut, user, request))
+
+    async def clears(ctx):
+        port = dut.keys.ports.commit.req
+        await ctx.tick().until(port.valid)
+        await ctx.tick().repeat(gap)
+        await firmware(ctx, dut, 2, {})
+        cleared.append((await firmware(ctx, dut, 2))["type"])
+
+    simulate(dut, asks, clears, deadline=2_000)
+    assert answers in ([1, 0], [0, 0]) and cleared == [0]
