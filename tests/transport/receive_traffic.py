@@ -9,8 +9,10 @@ from .model_receive import (
     ACKNOWLEDGE,
     FETCH_OK,
     QUEUE_ERROR,
+    RC,
     READ,
     RTS,
+    SERVICES,
     WQE_ERROR,
     Element,
     Row,
@@ -85,6 +87,7 @@ class Peer:
     def packet(self, opcode: int, *, ahead: int = 0, **fields: Any) -> Row:
         """A request with the expected PSN plus ``ahead``."""
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
+        opcode |= SERVICES[cfg["type"]] << 5
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
         header = dict.fromkeys((*names, "syndrome", "msn"), 0) | {
             "opcode": opcode,
@@ -95,7 +98,7 @@ class Peer:
             "gid_index": GID,
             "src_gid": PEER_GID,
         }
-        if opcode in (0x06, 0x0A, 0x0B, READ):
+        if opcode & 0x1F in (0x06, 0x0A, 0x0B, READ):
             header |= {"va": BUFFER, "rkey": KEY_ALL}
         return header | fields
 
@@ -148,23 +151,35 @@ class Peer:
 
 
 class Traffic:
-    """Random packets for the QPs ``qps``; called once for each, with ``left`` in all.
+    """Random packets for the QPs ``qps``; called once for each, with ``left`` in all. ``types``: of
+    these QPs (RC by default).
 
     Mostly what a good peer sends, with duplicates, gaps and errors among it; a QP that has stopped
     is set up again after a while.
     """
 
-    def __init__(self, world: World, qps: list[int], *, seed: int, left: int, errors: float):
+    def __init__(
+        self,
+        world: World,
+        qps: list[int],
+        *,
+        seed: int,
+        left: int,
+        errors: float,
+        types: tuple[int, ...] = (),
+    ):
         self.world, self.left, self.errors = world, left, errors
         self.rng = random.Random(seed)
         self.peers = [Peer(world, qp) for qp in qps]
         self.history: dict[int, list[Row]] = {qp: [] for qp in qps}
         self.dead: dict[int, int] = {qp: 0 for qp in qps}
+        self.types = dict(zip(qps, types or [RC] * len(qps), strict=True))
         for peer in self.peers:
             self._set_up(peer)
 
     def _set_up(self, peer: Peer) -> None:
         rng, near = self.rng, PSN - self.rng.randrange(1, 20)
+        answered = self.types[peer.qp] == RC
         make_qp(
             self.world,
             peer.qp,
@@ -173,7 +188,8 @@ class Traffic:
             position=65536 - rng.randrange(1, 6),
             rnr_retry=rng.choice((0, 1, 7)),
             retry_count=rng.choice((1, 7)),
-            timeout=rng.choice((0, 14)),
+            timeout=rng.choice((0, 14)) if answered else 0,
+            type=self.types[peer.qp],
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
             path_mtu=rng.choice((1, 1, 2)),
         )
@@ -183,16 +199,14 @@ class Traffic:
         if not self.left:
             return None
         self.left -= 1
-        rng, peer = self.rng, self.rng.choice(self.peers)
+        peer = self.rng.choice(self.peers)
         world, qp = self.world, peer.qp
         if world.in_error(qp):
             self.dead[qp] += 1
             if self.dead[qp] > 6:
                 self.dead[qp] = 0
                 return self._blind(peer), lambda _: self._set_up(peer)
-        header = self._response(peer) if rng.random() < 0.4 else self._request(peer)
-        if rng.random() < self.errors:
-            header = self._spoil(header)
+        header = self._some(peer)
         return header, lambda _: self._outside(peer)
 
     def prepare(self) -> None:
@@ -208,8 +222,11 @@ class Traffic:
 
     def any(self) -> Row:
         """A packet for the world as it is now."""
-        peer = self.rng.choice(self.peers)
-        header = self._response(peer) if self.rng.random() < 0.4 else self._request(peer)
+        return self._some(self.rng.choice(self.peers))
+
+    def _some(self, peer: Peer) -> Row:
+        answered = self.types[peer.qp] == RC and self.rng.random() < 0.4
+        header = self._response(peer) if answered else self._request(peer)
         return self._spoil(header) if self.rng.random() < self.errors else header
 
     def _blind(self, peer: Peer) -> Row:
@@ -239,7 +256,8 @@ class Traffic:
             if rng.random() < self.errors:
                 sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
             length = rng.choice((0, 1, 255, 256, 257, 1500))
-            peer.post_send(rng.choice((0, 1, 2, 3, 4, 4)), length, sink=sink, **fields)
+            opcode = rng.choice((0, 1, 2, 3, 4, 4) if self.types[qp] == RC else (0, 1, 2, 3))
+            peer.post_send(opcode, length, sink=sink, **fields)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
             if rx["replay_seq"] != reply["replay_seq"]:
@@ -288,7 +306,8 @@ class Traffic:
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
-        opcode = rng.choice((0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
+        opcodes = (0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ)
+        opcode = rng.choice(opcodes if self.types[peer.qp] == RC else opcodes[:-2])
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
         if opcode in (0x04, 0x05):
