@@ -26,7 +26,7 @@ class CardFeature(Enum):
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
-BUILT = frozenset({CardFeature.BASE, CardFeature.FAST_REGISTRATION})
+BUILT = frozenset({CardFeature.BASE, CardFeature.UC, CardFeature.FAST_REGISTRATION})
 #: Fields of ``NicConfig`` that are True or False.
 SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
@@ -114,7 +114,7 @@ class NicConfig:
     gather_bytes: int = 65536
     receive_bytes: int = 262144
     quantum: int = 16
-    uc: bool = False
+    uc: bool = True
     ud: bool = False
     atomics: bool = False
     fast_registration: bool = True

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hdl.config import LIMITS, NicConfig
+from hdl.config import LIMITS, SWITCHES, CardFeature, NicConfig
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,20 @@ from hdl.config import LIMITS, NicConfig
         ("clock_hz", "250 MHz"),
         ("quantum", True),
         ("uc", 1),
-        ("uc", True),
     ],
 )
 def test_bad_value_is_named(field, value):
     with pytest.raises(ValueError, match=field) as caught:
         NicConfig(**{field: value})
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(SWITCHES))
+def test_a_feature_that_is_not_built_is_refused(monkeypatch, name):
+    monkeypatch.setattr("hdl.config.BUILT", frozenset({CardFeature.BASE}))
+    with pytest.raises(ValueError, match=f"{name} must be False"):
+        NicConfig(**dict.fromkeys(SWITCHES, False) | {name: True})
+    assert NicConfig(**dict.fromkeys(SWITCHES, False)).features == {CardFeature.BASE}
 
 
 @given(st.sampled_from(sorted(LIMITS)), st.integers(-10, 1 << 31))

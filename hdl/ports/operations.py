@@ -37,6 +37,7 @@ __all__ = [
     "packet_serves",
     "request_fields",
     "request_serves",
+    "unanswered",
 ]
 
 
@@ -56,7 +57,8 @@ class PacketOperation(data.Struct):
     invalidate: 1
     receive: 1  # it takes a receive WQE
     by_length: 1  # it takes a PSN for each packet of the answer, otherwise one
-    data: 1  # data answer it, otherwise an ACK
+    data: 1  # data answer it, otherwise an ACK,
+    acknowledged: 1  # or nothing
     rights: 4  # what its key must allow: bits of Access
 
 
@@ -99,6 +101,7 @@ def _packet_fields(opcode: Opcode, config: NicConfig) -> dict:
         "receive": opcode.receive,
         "by_length": opcode.psns is Psns.BY_LENGTH,
         "data": opcode.answer is Answer.DATA,
+        "acknowledged": opcode.answer is Answer.ACK,
         "rights": int(opcode.rights),
     }
 
@@ -177,6 +180,15 @@ def request_serves(config: NicConfig, operation: RequestOperation, qp_type: Valu
     for bit, service in zip(operation.services, SERVICES, strict=True):
         if service in served:
             hit |= bit & _types(service, qp_type)
+    return hit
+
+
+def unanswered(config: NicConfig, qp_type: Value) -> Value:
+    """Whether nothing ever answers the requests of a QP of this type (IBTA vol 1, 9.8)."""
+    hit = Const(0, 1)
+    for service in services(config):
+        if all(row.answer is Answer.NONE for row in OPCODES.values() if row.transport is service):
+            hit |= _types(service, qp_type)
     return hit
 
 

@@ -164,6 +164,7 @@ class QpRx(data.Struct):
     ack_msn: 24  # and the messages completed up to it
     message: RxMessage  # SEND: it holds a receive WQE,
     position: 16  # which the source gave it from this position
+    held: 1  # UC, UD: it holds one of a message that was dropped, for the next
     offset: 32  # payload bytes of the current message already placed
     va: 64  # WRITE: start of the message
     rkey: 32

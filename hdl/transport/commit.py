@@ -40,6 +40,7 @@ class _Fate(data.Struct):
     fails: 1  # its own check is not good
     status: 8  # of its check
     key: 1  # which is that of the key to invalidate
+    drops: 1  # with ``fails``: a bad request without an answer: it is dropped, its QP goes on
     failed: FailedQp  # with ``undo``: its QP
     covered: 1  # its ACK is left out, as a later answer covers it
     ack_pending: 1  # an ACK of its QP was left out
@@ -64,9 +65,13 @@ class Commit(wiring.Component):
     refused as a remote access error, and the receive WQE, like the READ of the completer, ends in
     error. Whoever hands over such a record makes no job before it is ``decided``, so that no access
     with that key is committed behind it (IBTA vol 1, 9.4.1.1.3 and 10.6.3).
+    A request of a service without answers that its key does not allow is dropped instead: its QP
+    goes on, and loses what is on its way behind it. A receive WQE that it has taken is held for the
+    next message; none of those behind it has taken one (``Intake``).
     An ACK is left out while a record behind it, of the same QP, brings an answer, too
     (``AckCoalescer``).
-    Spec: IBTA vol 1, 9.7.4.1.5 and 9.9.3: nothing is executed behind a request that failed.
+    Spec: IBTA vol 1, 9.7.4.1.5 and 9.9.3: nothing is executed behind a request that failed; 9.8.2.2
+    (UC).
 
     Members: ``pending`` one per job in their order, and those without one; ``checked``; ``effects``
     one per job. ``rx_read``, ``rx_write``: committed rows, which all others see. ``ahead_write``,
@@ -123,6 +128,8 @@ class Commit(wiring.Component):
         undo = Signal()  # the record's QP has failed: it is rolled back
         keyed = Signal()  # its check is that of its key
         gone = Signal()  # the record is done with
+        goes_on = Signal()  # its QP has failed and is not in error: it has dropped a request
+        m.d.comb += goes_on.eq(record.silent & ~self.rx_read.row.error)
         m.submodules.coalescer = coalescer = AckCoalescer(depth=PENDING)
         covered = Signal()  # the record's ACK
 
@@ -161,7 +168,7 @@ class Commit(wiring.Component):
             # SEARCH: looks for the record's QP among those that have failed; ends when the list
             # has been looked through.
             with m.State("SEARCH"):
-                m.d.sync += undo.eq(failed.found)
+                m.d.sync += undo.eq(failed.found & ~(goes_on & (record.part == Part.COMPLETER)))
                 with m.If(failed.done):
                     m.next = "ROW"
                     with m.If(record.invalidate & ~failed.found & ~bad):
@@ -212,6 +219,7 @@ class Commit(wiring.Component):
         m.d.comb += [
             fate.undo.eq(undo),
             fate.fails.eq(~undo & bad & ~record.jobless),
+            fate.drops.eq(fate.fails & record.silent & ~record.send),
             fate.status.eq(status),
             fate.key.eq(keyed),
             fate.failed.eq(failed.row),
@@ -313,7 +321,9 @@ class Commit(wiring.Component):
             self._discard(m, record, fate, events, ended)
         with m.If((record.part == Part.RESPONDER) & (fate.fails | ended)):
             m.d.comb += [row.eq(self.rx_read.row), row.message.eq(RxMessage.NONE)]
-        with m.If((record.part == Part.RESPONDER) & fate.fails):
+        with m.If((record.part == Part.RESPONDER) & fate.drops):
+            self._drop(m, record, row, events)
+        with m.Elif((record.part == Part.RESPONDER) & fate.fails):
             self._refuse(m, record, fate, row, events)
         m.d.comb += [
             self.rx_write.index.eq(record.qp),
@@ -344,7 +354,8 @@ class Commit(wiring.Component):
             events.eq(0),
             events.req_cqe_error.eq(sends),
             events.req_cqe_flush_error.eq(sends & (status == WcStatus.WR_FLUSH_ERR)),
-            events.qp_state.eq(fate.undo & record.packet),
+            events.qp_state.eq(fate.undo & record.packet & ~record.silent),
+            events.out_of_sequence.eq(fate.undo & record.packet & record.silent),
         ]
         with m.If(record.part == Part.RESPONDER):
             flushed = ~(fate.fails & record.send)
@@ -366,14 +377,28 @@ class Commit(wiring.Component):
         """A request whose check is not good: a NAK, and the QP stops where it was committed."""
         effects, buffer = self.effects.payload, record.send & ~fate.key  # its check was not good
         m.d.comb += [
-            effects.reply.eq(1),
-            effects.flags.nak.eq(1),
+            effects.reply.eq(~record.silent),
+            effects.flags.nak.eq(~record.silent),
             row.error.eq(1),
             row.syndrome.eq(Mux(buffer, Syndrome.REMOTE_OPERATIONAL, Syndrome.REMOTE_ACCESS)),
             events.resp_remote_access_errors.eq(~buffer),
             events.resp_remote_operational_errors.eq(buffer),
             events.resp_local_length_error.eq(buffer & (fate.status == WcStatus.LOC_LEN_ERR)),
         ]
+
+    def _drop(self, m, record, row, events):
+        """A request that its key does not allow, and that nobody answers: its message goes no
+        further. What its QP holds stays with it, and so does what it has taken."""
+        committed = self.rx_read.row
+        m.d.comb += [
+            self.effects.payload.complete.eq(0),
+            row.held.eq(record.taken | committed.held | (committed.message == RxMessage.SEND)),
+            events.resp_cqe_error.eq(0),
+            events.resp_cqe_flush_error.eq(0),
+            events.resp_remote_access_errors.eq(1),
+        ]
+        with m.If(record.taken):
+            m.d.comb += row.position.eq(record.row.position)
 
     def _coalesce(self, m, coalescer, record, fate, gone):
         """Tells the coalescer of the records that come and go, and of what they are answered."""

@@ -17,6 +17,7 @@ from hdl.ports.jobs import (
     SinkRequest,
 )
 from hdl.ports.numbers import send_queue
+from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
 from hdl.wire.opcodes import Kind
@@ -199,7 +200,7 @@ class Completer(wiring.Component):
     def _decision(self, m: Module, s: CompleterState) -> Signal:
         """What DECIDE does."""
         poke, packet = Signal(Decision, name="of_poke"), Signal(Decision, name="of_packet")
-        decide_poke(m, poke, s)
+        decide_poke(m, self._config, poke, s)
         decide_packet(m, packet, s)
         decision = Signal(Decision)
         m.d.comb += decision.eq(Mux(s.work.finish, poke, packet))
@@ -228,6 +229,7 @@ class Completer(wiring.Component):
                 packet.eq(~taken.finish),
                 s.changed.eq(0),
                 s.more.eq(0),
+                s.sent.eq(0),
                 s.poke.eq(0),
                 s.finish.eq(0),
                 s.placed.eq(0),
@@ -433,6 +435,7 @@ class Completer(wiring.Component):
             self.timer.payload.qp.eq(s.work.qp),
             pending.qp.eq(s.work.qp),
             pending.part.eq(Part.COMPLETER),
+            pending.silent.eq(unanswered(self._config, s.work.cfg.type)),
             pending.line.eq(s.kind == ScatterKind.LINE),
         ]
         drive_job(m, s, self.job.payload)

@@ -7,7 +7,9 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import data
 
 from hdl.abi.enums import WcStatus
+from hdl.config import NicConfig
 from hdl.ports.jobs import Effects, Oldest, RecvFetched, ScatterJob, ScatterKind
+from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
 
 from .completer_check import EntryFacts, Response, ResponseFacts
@@ -28,6 +30,8 @@ __all__ = [
 
 #: A QP with this ``rnr_retry`` waits for its peer as often as the peer asks.
 RNR_FOREVER = 7
+#: WQEs that nothing answers which one poke finishes, at most: others come in between.
+MOST_SENT = 7
 
 
 class CompleterState(data.Struct):
@@ -43,6 +47,7 @@ class CompleterState(data.Struct):
     finish: 1  # the oldest WQE ends,
     status: 8  # with this status
     more: 1  # the next WQE is looked at after this one
+    sent: 3  # WQEs that the poke has finished
     placed: 1  # a READ response's payload is where it belongs
     kind: ScatterKind  # of the job
     fetched: RecvFetched  # the sink
@@ -75,9 +80,9 @@ def is_data(s: CompleterState):
     return ~s.work.finish & (s.said.response == Response.DATA)
 
 
-def decide_poke(m: Module, decision: Decision, s: CompleterState) -> None:
-    """A poke finishes the oldest WQE if that needs no packet: it failed, or its QP is in error. Or
-    it says that the QP's timer has run out."""
+def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterState) -> None:
+    """A poke finishes the oldest WQE if that needs no packet: it failed, its QP is in error, or it
+    has been sent and nothing will answer. Or it says that the QP's timer has run out."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
     # Behind an error the row may be ahead: an answer that was undone had moved it on.
     acknowledged = facts.acknowledged & ~entry.data & ~ack.error
@@ -96,6 +101,11 @@ def decide_poke(m: Module, decision: Decision, s: CompleterState) -> None:
             m.d.comb += decision.status.eq(ack.status)
         with m.Elif(entry.status != 0):
             m.d.comb += decision.status.eq(entry.status)
+        with m.Elif(unanswered(config, work.cfg.type)):
+            m.d.comb += [
+                decision.status.eq(WcStatus.SUCCESS),
+                decision.more.eq(s.sent != MOST_SENT),
+            ]
         with m.Elif(acknowledged):
             m.d.comb += decision.status.eq(WcStatus.SUCCESS)
         with m.Elif(work.in_error):

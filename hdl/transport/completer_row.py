@@ -76,8 +76,9 @@ def finish(m, s, due):
         s.ack.resent.eq(0),
         s.ack.status.eq(0),
     ]
-    with m.If(s.work.finish):
+    with m.If(s.work.finish & ~s.more):
         m.d.sync += s.poke.eq(ReceiveFlags.FINISH)  # one WQE for each poke
+    m.d.sync += s.sent.eq(s.sent + 1)
     with m.If(s.status != WcStatus.SUCCESS):
         m.d.sync += [s.ack.error.eq(1), s.poke.eq(ReceiveFlags.FINISH)]
         with m.If(~s.work.ack.error):

@@ -48,12 +48,14 @@ class Intake(wiring.Component):
     ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
     ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
     that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
-    completer has ended. ``idle``: nothing is held.
+    completer has ended. ``idle``: nothing is held; ``settled``: no packet is on its way behind.
     ``upcoming`` tells of each packet that will ask for a receive WQE, when its rows are read: most
     of the time before the packet in front of it is done with.
     ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
     Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
     part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
+    A packet of a service without answers that takes a receive WQE waits until the WRITEs of that
+    service before it have settled: one that is dropped then leaves behind it no WQE that was taken.
     Errors: none of its own. Reset: idle.
     """
 
@@ -81,6 +83,7 @@ class Intake(wiring.Component):
                 "completer_fetching": In(1),
                 "coming": Out(Coming()),
                 "rest": In(1),
+                "settled": In(1),
                 "hold": In(1),
                 "upcoming": Out(Upcoming()),
                 "idle": Out(1),
@@ -109,19 +112,16 @@ class Intake(wiring.Component):
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later
         # ones replace what has been read.
         index, waits = Signal(14), Signal()
+        rest = self.rest | self._unsettled(m, arriving)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
+            waits.eq(rest | (self.completer_busy & self.hold) | self.ack_written.enable),
         ]
         data = ~poked & responds
         free = self._completer_free(work, data)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
-        replaces, replaced = Signal(), Signal()
-        m.d.comb += replaces.eq(
-            supersedes(m, self.header, arriving, work)
-            & (cause_now.as_value() == 0)
-            & ~self.header.ready
-        )
+        replaces = supersedes(m, self.header, arriving, work) & ~self.header.ready
+        replaced = Signal()
         given = Signal()  # responder or dropper has done with the work
         peeked = Signal()  # it is not, and the rows of the next packet have been read
         written = Signal()  # the responder's row, in the cycle before: not yet what is read then
@@ -157,7 +157,8 @@ class Intake(wiring.Component):
             # then a later ACK may replace the one at hand.
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
-                m.d.sync += [replaced.eq(replaces), cause.eq(cause_now), stop.eq(0)]
+                good = cause_now.as_value() == 0
+                m.d.sync += [replaced.eq(replaces & good), cause.eq(cause_now), stop.eq(0)]
                 with m.If(self.completer_busy & ~poked & replaced):
                     m.d.comb += self.header.ready.eq(1)
                     self._take_packet(m, work, arriving)
@@ -187,7 +188,7 @@ class Intake(wiring.Component):
                         m.next = "CHECK"  # the poke has a second half
                 with m.If(given & stop):
                     m.d.sync += work.rx.error.eq(1)
-                with m.If(given & peeked & ~self.poke.valid & ~self.rest & ~self.hold):
+                with m.If(given & peeked & ~self.poke.valid & ~rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
                     self._load_rows(m, work, ack)
                     self._take_packet(m, work, arriving)
@@ -208,6 +209,17 @@ class Intake(wiring.Component):
         self._offer(m, work, ack, in_error, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
+
+    def _unsettled(self, m, arriving):
+        """The packet that arrives may take a receive WQE, and a WRITE that may still be dropped is
+        on its way."""
+        written = Signal()
+        silent = arriving.served & ~arriving.acknowledged
+        with m.If(self.header.valid & self.header.ready & silent & (arriving.kind == Kind.WRITE)):
+            m.d.sync += written.eq(1)
+        with m.Elif(self.settled):
+            m.d.sync += written.eq(0)
+        return self.header.valid & silent & arriving.receive & written
 
     def _completer_free(self, work, data):
         """The completer can take work, or will in the next cycle: another QP's, or the next

@@ -38,6 +38,7 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "stopped": 1,  # see ``Look``
             "following": 1,  # see ``Pop.look``,
             "timeout": 5,  # and ``Pop.timeout``
+            "ends": 1,  # see ``Finish``
         }
     )
 
@@ -80,7 +81,8 @@ class OutstandingTable(wiring.Component):
     ``poke`` Out, to the receive side: the oldest entry of a watched list may be finishable. A list
     is watched from its first entry with a status, or from a look with ``stopped``, until ``drop``;
     every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
-    that no answer ends (``Append.unsent``), and the pop of the one before it.
+    that no answer ends (``Append.unsent``), the pop of the one before it, and every finish with
+    ``ends``.
     ``timer`` Out: the QP has an answer to wait for from now on, another one, or none. It says so
     in the order of the operations, the cycle behind each, and must be taken at once.
     The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
@@ -204,6 +206,7 @@ class OutstandingTable(wiring.Component):
                     complete.enable.eq(1),
                 ]
                 self._read_list(m, now, self.finish.payload.qp)
+                m.d.sync += now.ends.eq(self.finish.payload.ends)
                 m.next = "FINISH"
             with m.Elif(self.fail.valid | self.drop.valid):
                 m.next = "TAKE"
@@ -227,9 +230,9 @@ class OutstandingTable(wiring.Component):
         pool, free, lists = m.submodules.pool, m.submodules.free, m.submodules.lists
         entry, row = self.append.payload.entry, lists.read0.row
         watched = row.watched | (entry.status != 0)
-        # FINISH: gives a poke if the list is watched; one cycle.
+        # FINISH: gives a poke if the list is watched or the WQE can end; one cycle.
         with m.State("FINISH"):
-            self._poke_if(m, 0, now.qp)
+            self._poke_if(m, now.ends, now.qp)
             m.d.comb += head.watched.eq(1)
             m.next = "IDLE"
         # APPEND: a free entry becomes the last one of the list; one cycle. The next free one is

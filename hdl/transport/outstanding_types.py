@@ -21,10 +21,13 @@ class Append(data.Struct):
 
 
 class Finish(data.Struct):
-    """Every packet of pool entry ``number`` of ``qp`` has been sent: its ``complete`` becomes 1."""
+    """Every packet of pool entry ``number`` of ``qp`` has been sent: its ``complete`` becomes 1.
+
+    ``ends``: nothing will answer, so the WQE can be finished now."""
 
     qp: 14
     number: 16
+    ends: 1
 
 
 class Fail(data.Struct):

@@ -74,7 +74,7 @@ class Receive(wiring.Component):
     each with the waits for fetch and table, but not for checks: up to 32 are pending, of them 16
     that read a line. Of ACKs that wait the last one counts (``merged_acks``). Packets and pokes
     alternate when both wait. Errors: a packet that is not for a QP in the right state is dropped
-    and counted by cause; only RC is served. Reset: idle, counters 0.
+    and counted by cause. Reset: idle, counters 0.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -153,6 +153,7 @@ class Receive(wiring.Component):
         job = jobs.i
         m.d.comb += [
             intake.rest.eq(commit.rest),
+            intake.settled.eq(commit.idle),
             intake.hold.eq(self.hold),
             intake.completer_busy.eq(completer.busy),
             intake.completer_ending.eq(completer.ending),

@@ -97,11 +97,12 @@ COUNTERS = {
     "rx_read_requests": "READ requests accepted",
     "duplicate_request": "request packets behind the expected PSN",
     "duplicate_read_lost": "of these, READs that match no READ held: dropped",
-    "out_of_sequence": "request packets ahead of the expected PSN",
-    "out_of_buffer": "RNR NAKs asked for: no receive WQE",
-    "resp_remote_invalid_request": "NAK 61h asked for",
-    "resp_remote_access_errors": "NAK 62h asked for",
-    "resp_remote_operational_errors": "NAK 63h asked for",
+    "out_of_sequence": "request packets ahead of the expected PSN; UC: any other, or in no message",
+    "out_of_buffer": "requests without a receive WQE: RNR NAK asked for; UC, UD: dropped",
+    "resp_remote_invalid_request": "invalid requests: NAK 61h asked for; UC, UD: dropped",
+    "resp_remote_access_errors": "requests with a bad key: NAK 62h asked for; UC: dropped",
+    "resp_remote_operational_errors": "requests that a receive WQE failed: NAK 63h asked for, but "
+    "of UC and UD",
     "resp_local_length_error": "receive WQEs too small for the message",
     "resp_cqe_error": "receive CQEs with an error, flushed ones too",
     "resp_cqe_flush_error": "of these, flushed ones",
@@ -145,6 +146,7 @@ class Pending(data.Struct):
     packet: 1  # the first of a packet (further ones and pokes: 0)
     jobless: 1
     line: 1  # the job reads a line of RecvFetch
+    silent: 1  # its QP's requests are never answered, so a bad one is dropped
     send: 1  # responder: of a SEND, whose WQE ends with a check that is not good
     taken: 1  # responder: it takes a receive WQE, which does not go back
     commit: 1  # ``row`` is to be the QP's

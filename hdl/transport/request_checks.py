@@ -1,12 +1,14 @@
 """Request packets that have been handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
 
 from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import TxChecked
 
 from .outstanding_types import Fail, Finish
@@ -17,18 +19,22 @@ __all__ = ["Handed", "RequestChecks"]
 PENDING = 32
 #: As many of them when they are large: what waits here stands in front of others.
 LARGE = 4
+#: Features of services without answers.
+UNANSWERED = {CardFeature.UC, CardFeature.UD}
 
 
 class Handed(data.Struct):
     """A packet handed to the gather (``job``), or only a line to give back in its turn.
 
     ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
-    ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then."""
+    ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then, of
+    a packet that ``begins`` its WQE the entry that has been ``begun``; ``ends``: see ``Finish``."""
 
     job: 1
     begins: 1
     release: 1
     finish: 1
+    ends: 1
     qp: 14
     position: 16
     number: 16
@@ -45,22 +51,25 @@ class RequestChecks(wiring.Component):
     Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be
     next may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept
     for one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
-    packets has been appended; ``checked`` the gather's answers; ``release``, ``finish``: what a
-    packet leaves to do, whatever its answer; ``refused``: its WQE ends with that status. Until that
-    is taken, when all of it has been done, no further answer is. ``drain_start``, ``drain_done``:
-    see ``Drain``; done when all handed over before has been dealt with, refusals included.
+    packets has been appended, with its ``number``; ``checked`` the gather's answers; ``release``,
+    ``finish``: what a packet leaves to do, whatever its answer; ``refused``: its WQE ends with that
+    status. Until that is taken, when all of it has been done, no further answer is.
+    ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over before has been dealt
+    with, refusals included.
     ``packets``: counter (``COUNT`` bits, wraps) of those sent.
     Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
     Errors: ``refused``. Reset: empty.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "i": In(stream.Signature(Handed)),
                 "large": In(1),
                 "room": Out(1),
                 "begun": In(1),
+                "number": In(16),
                 "checked": In(stream.Signature(TxChecked)),
                 "release": Out(stream.Signature(8)),
                 "finish": Out(stream.Signature(Finish)),
@@ -120,6 +129,7 @@ class RequestChecks(wiring.Component):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
         first = taken & oldest.begins
+        number = self._number(m, oldest, first)
         m.d.sync += [
             begun.eq(begun + self.begun - first),
             any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
@@ -130,7 +140,8 @@ class RequestChecks(wiring.Component):
                 self.release.payload.eq(oldest.line),
                 self.finish.valid.eq(oldest.finish & ~bad),
                 self.finish.payload.qp.eq(oldest.qp),
-                self.finish.payload.number.eq(oldest.number),
+                self.finish.payload.number.eq(number),
+                self.finish.payload.ends.eq(oldest.ends),
                 self.refused.valid.eq(bad),
                 self.refused.payload.qp.eq(oldest.qp),
                 self.refused.payload.position.eq(oldest.position),
@@ -140,3 +151,18 @@ class RequestChecks(wiring.Component):
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
         return m
+
+    def _number(self, m: Module, oldest, first: Value) -> Value:
+        """The entry that is complete. That of a WQE of one packet is not known yet when the packet
+        is handed over; it is completed here only if nothing will answer it."""
+        if not self._config.features & UNANSWERED:
+            return oldest.number
+        bits = ceil_log2(self._config.outstanding)
+        m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
+        store, load = numbers.write_port(), numbers.read_port(domain="comb")
+        m.d.comb += [
+            store.data.eq(self.number),
+            store.en.eq(self.begun),
+        ]
+        m.d.sync += [store.addr.eq(store.addr + self.begun), load.addr.eq(load.addr + first)]
+        return Mux(oldest.begins, load.data, oldest.number)

@@ -5,7 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.skid import Register
+from hdl.config import NicConfig
 from hdl.ports.jobs import SendFetched
+from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpCfg, QpTx
 
 from .outstanding_types import Append
@@ -19,21 +21,23 @@ class RequestEntry(wiring.Component):
     Spec: IBTA vol 1, 10.8.3 (order of completions).
     The entry is speculative until the first packet is answered: ``RequestChecks`` takes that answer
     only when the entry is in the table. A WQE of one packet is complete from the start, because
-    nobody but its QP's list knows its entry. A WQE that cannot be sent is appended with its
-    ``status``, and one that needs no packet when it has been executed, so that both are completed
-    in order, behind those before them.
+    nobody but its QP's list knows its entry; unless nothing will answer it, as that it has been
+    sent is then all that is waited for. A WQE that cannot be sent is appended with its ``status``,
+    and one that needs no packet when it has been executed, so that both are completed in order,
+    behind those before them.
 
     Members: ``start`` appends the entry of ``wqe``, which is taken from the other inputs a cycle
     later; ``free``: it may be given; ``unsent``, with it: no packet of the WQE will be sent;
     ``single``: it has one packet; ``psns``: PSNs but one that it takes. ``busy``: the entry is not
     in the table yet; ``appended`` with its number, which ``numbered`` says to keep if there are
-    more packets to send. ``entered``: it has been started, and nothing has been ``handed`` over
+    packets to send. ``entered``: it has been started, and nothing has been ``handed`` over
     since; ``begun``: pulse, it is in the table and packets will follow.
 
     Latency: 2 cycles to ``append``. Throughput: one at a time. Errors: none. Reset: idle.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "start": In(1),
@@ -82,12 +86,12 @@ class RequestEntry(wiring.Component):
             entry.first_psn.eq(self.row.psn),
             # Without packets of its own the range is empty.
             entry.last_psn.eq(self.row.psn + span),
-            entry.complete.eq(unsent | self.single),
+            entry.complete.eq(unsent | (self.single & ~unanswered(self._config, self.cfg.type))),
             entry.status.eq(self.status),
             entry.function.eq(self.cfg.function),
             self.free.eq(~self.busy | self.appended.valid),
             self.appended.ready.eq(self.busy),
-            self.numbered.eq(done & keep),
+            self.numbered.eq(done & (keep | self.entered)),
             self.begun.eq(done & counts),
         ]
         m.d.sync += [

@@ -8,6 +8,7 @@ from hdl.common.count import COUNT
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
@@ -92,8 +93,8 @@ class Requester(wiring.Component):
         m.submodules.row = row = RequestRow()
         m.submodules.admission = admission = RequestAdmission(config=self._config)
         m.submodules.packets = packets = RequestPackets(config=self._config)
-        m.submodules.entry = entry = RequestEntry()
-        m.submodules.checks = checks = RequestChecks()
+        m.submodules.entry = entry = RequestEntry(config=self._config)
+        m.submodules.checks = checks = RequestChecks(config=self._config)
         m.submodules.recovery = recovery = RequestRecovery()
         for inner, outer in (
             (row.table, self.row),
@@ -272,14 +273,18 @@ class Requester(wiring.Component):
         """The packets and the lines whose turn comes when those before them are answered."""
         parts, handed = m.submodules, m.submodules.checks.i.payload
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
+        ends = unanswered(self._config, self.cfg.row.type)  # with its last packet
         m.d.comb += [
             checks.i.valid.eq(packets.handed | parts.recovery.release),
             handed.job.eq(packets.handed),
             handed.begins.eq(entry.entered),
             handed.release.eq(packets.last | ~packets.handed),
             handed.finish.eq(
-                packets.handed & packets.last & row.newest & ~row.row.whole & ~packets.single
+                packets.handed
+                & packets.last
+                & (ends | (row.newest & ~row.row.whole & ~packets.single))
             ),
+            handed.ends.eq(ends),
             handed.qp.eq(row.qp),
             handed.position.eq(packets.held.position),
             handed.number.eq(row.row.entry),
@@ -287,6 +292,7 @@ class Requester(wiring.Component):
             parts.recovery.released.eq(checks.i.ready),
             checks.large.eq(packets.large),
             checks.begun.eq(entry.begun),
+            checks.number.eq(self.appended.payload),
             checks.drain_start.eq(self.drain_start),
             self.drain_done.eq(checks.drain_done),
             self.packets.eq(checks.packets),

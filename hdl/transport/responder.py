@@ -1,4 +1,4 @@
-"""The receiving side of RC requests: SEND, WRITE and READ packets, one at a time."""
+"""The receiving side of requests: SEND, WRITE and READ packets, one at a time."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -47,9 +47,11 @@ class Responder(wiring.Component):
     ``pending`` are what a good one brings about; ``Commit`` sees to those that are not. Only a SEND
     with invalidate waits until all is ``decided``: what comes behind it, of any QP, must not be
     checked before its key has become invalid.
-    Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
-    Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
-    that is too small is NAK 63h, a QP without the permission NAK 61h.
+    Of a service without answers (UC) what is wrong is dropped and counted: the message goes no
+    further, its receive WQE is held for the next one, and any beginning of a message is accepted.
+    Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), 9.8.2.2 (UC),
+    and what Linux does where the text leaves it open: a duplicate is acknowledged at once, a
+    receive buffer that is too small is NAK 63h, a QP without the permission NAK 61h.
     Latency: 2 cycles, 3 more with a receive WQE and the wait for the fetch; a duplicate READ 8 more
     and one for each resource held. Throughput: one packet at a time; ``i`` has its payload a cycle
     before it is valid.
@@ -81,8 +83,8 @@ class Responder(wiring.Component):
         work = self.i.payload
         verdict = Signal(Verdict, reset_less=True)
         outcome, fetched = verdict.outcome, verdict.fetched
-        facts_now = request_facts(m, work)
-        holds = work.rx.message == RxMessage.SEND  # a receive WQE
+        facts_now = request_facts(m, self._config, work)
+        holds = (work.rx.message == RxMessage.SEND) | work.rx.held  # a receive WQE
         updating, asking = Signal(), Signal()
         placed, recorded = Signal(), Signal()  # the job, and the record, have been taken before
         job_gone, record_gone = placed | self.job.ready, recorded | self.pending.ready
@@ -194,8 +196,7 @@ class Responder(wiring.Component):
     def _decide(self, m, work, verdict, asking):
         """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1).
 
-        A service without acknowledgements (UC, UD) would branch off before the PSN is looked at; an
-        atomic would look for its saved result where a duplicate READ is searched for.
+        An atomic would look for its saved result where a duplicate READ is searched for.
         """
         header, operation, facts = work.header, work.operation, verdict.facts
         inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
@@ -267,7 +268,7 @@ class Responder(wiring.Component):
             search.held.eq(Mux(rx.read_wrapped, cfg.max_dest_rd_atomic, rx.read_tail)),
             fetch.function.eq(cfg.function),
             fetch.qp.eq(work.qp),
-            fetch.again.eq(rx.message == RxMessage.SEND),
+            fetch.again.eq((rx.message == RxMessage.SEND) | rx.held),
             fetch.source.eq(cfg.source),
             fetch.position.eq(rx.position),
             fetch.last.eq(work.flush | work.operation.last),
@@ -292,6 +293,7 @@ class Responder(wiring.Component):
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),
             pending.line.eq(verdict.kind == ScatterKind.LINE),
+            pending.silent.eq(verdict.facts.silent),
             pending.send.eq(work.operation.kind == Kind.SEND),
             pending.taken.eq(verdict.taken),
             pending.commit.eq(changes),
@@ -315,9 +317,11 @@ def _discard(work):
 
 
 def _refuse(work, verdict, syndrome):
-    """A NAK; the QP stops."""
+    """A NAK; the QP stops. An invalid request is the peer's matter: without answers it is dropped,
+    and the QP goes on."""
+    drops = verdict.facts.silent if syndrome is Syndrome.INVALID_REQUEST else 0
     return [
-        verdict.outcome.eq(Outcome.FAIL),
+        verdict.outcome.eq(Mux(drops, Outcome.DROP, Outcome.FAIL)),
         verdict.syndrome.eq(syndrome),
         verdict.kind.eq(_discard(work)),
     ]

@@ -5,6 +5,8 @@ from amaranth.lib import data
 
 from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
+from hdl.config import NicConfig
+from hdl.ports.operations import unanswered
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import Kind
 
@@ -21,8 +23,12 @@ class RequestFacts(data.Struct):
     """Facts of a request packet, given the rows of its QP."""
 
     behind: 1  # PSN before the expected one
-    ahead: 1
+    ahead: 1  # or, without answers, in no message that goes on
     invalid: 1  # to be answered 61h
+    silent: 1  # its service has no answers: what is wrong is dropped
+    skips: (
+        1  # it begins a message, and packets before it are missing: the service leaves it at that
+    )
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
     packets: 24  # PSNs it takes
@@ -34,8 +40,9 @@ class RequestFacts(data.Struct):
     allow: 32  # bytes from there that the key must allow
 
 
-def request_facts(m: Module, work: ResponderWork) -> Signal:
-    """Facts of ``work`` as a combinational signal; the rules are those of IBTA vol 1, 9.7.4.1."""
+def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
+    """Facts of ``work`` as a combinational signal; the rules are those of IBTA vol 1, 9.7.4.1, and
+    9.8.2.2 for services without answers."""
     header, cfg, rx, reply = work.header, work.cfg, work.rx, work.reply
     operation = work.operation
     send, write = operation.kind == Kind.SEND, operation.kind == Kind.WRITE
@@ -45,6 +52,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     placed = wide_sum(m, rx.va, rx.offset, block=11)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
+    silent = unanswered(config, cfg.type)
     after = Signal(33, name="after_now")
     m.d.comb += [
         distance.eq(header.psn - rx.psn),
@@ -53,6 +61,7 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     ]
 
     # Opcode order: in mid-message only the same kind goes on, otherwise only a beginning may come.
+    # Without answers a beginning is always good, whatever the message was before it.
     order = Signal(name="order_error")
     with m.Switch(rx.message):
         with m.Case(RxMessage.SEND):
@@ -61,6 +70,8 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
             m.d.comb += order.eq(~write | first)
         with m.Default():
             m.d.comb += order.eq(~first)
+    with m.If(silent & first):
+        m.d.comb += order.eq(0)
 
     length = Signal(name="length_error")
     with m.If(~operation.payload):
@@ -84,10 +95,10 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
 
     # A peer may have so many READs without an answer. The resource of one that is answered again
     # may be overwritten, as a peer with a new READ has that answer. The numbers are modulo 256.
-    unanswered = Signal(8, name="unanswered")
+    waiting = Signal(8, name="waiting")
     asked, numbered, following = Signal(name="asked"), Signal(name="numbered"), Signal(8)
     m.d.comb += [
-        unanswered.eq(rx.read_tail - reply.answered),
+        waiting.eq(rx.read_tail - reply.answered),
         asked.eq(rx.replay_seq != reply.replay_seq),
         following.eq(rx.read_tail + 1),
         numbered.eq((following == reply.read_head) | (asked & (following == rx.replay))),
@@ -96,15 +107,19 @@ def request_facts(m: Module, work: ResponderWork) -> Signal:
     granted = Cat(C(1, 1), cfg.remote_write, cfg.remote_read, cfg.remote_atomic)
     forbidden = (operation.rights & ~granted).any()
     m.d.comb += [
-        facts.behind.eq(distance[23]),
-        facts.ahead.eq(~distance[23] & (distance != 0)),
+        facts.silent.eq(silent),
+        facts.skips.eq(silent & first & (distance != 0)),
+        facts.behind.eq(distance[23] & ~silent),
+        facts.ahead.eq(
+            Mux(silent, ~first & ((distance != 0) | order), ~distance[23] & distance.any())
+        ),
         facts.invalid.eq(
             ~operation.built
             | order
             | length
             | message
             | forbidden
-            | (operation.data & (unanswered >= cfg.max_dest_rd_atomic))
+            | (operation.data & (waiting >= cfg.max_dest_rd_atomic))
         ),
         facts.exceeds.eq(reaches(m, rx.offset, header.length, rx.dma_length, block=8)),
         facts.read_full.eq(operation.data & numbered),

@@ -25,17 +25,18 @@ __all__ = [
 ]
 
 
-class Outcome(enum.Enum, shape=3):
+class Outcome(enum.Enum, shape=4):
     """What becomes of the packet."""
 
     ACCEPT = 0
     DUPLICATE = 1  # acknowledge again
     REPLAY = 2  # answer a READ again
     LOST = 3  # drop without a word
-    GAP = 4  # NAK 60h, once
-    RNR = 5
+    GAP = 4  # NAK 60h, once; without answers: drop
+    RNR = 5  # the same
     FAIL = 6  # NAK with ``syndrome``, the QP stops
     FLUSH = 7  # no packet: one receive WQE is flushed
+    DROP = 8  # without answers: what would be a NAK with ``syndrome``; the QP goes on
 
 
 class Verdict(data.Struct):
@@ -126,12 +127,16 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
         done.function.eq(cfg.function),
         effects.qp.eq(work.qp),
         effects.flags.ack.eq(
-            (accepted & header.ack_request & ~operation.data) | (v.outcome == Outcome.DUPLICATE)
+            (accepted & header.ack_request & ~operation.data & ~v.facts.silent)
+            | (v.outcome == Outcome.DUPLICATE)
         ),
         effects.flags.nak.eq(
-            (v.outcome == Outcome.RNR)
-            | (v.outcome == Outcome.FAIL)
-            | ((v.outcome == Outcome.GAP) & ~work.rx.nak_sent)
+            ~v.facts.silent
+            & (
+                (v.outcome == Outcome.RNR)
+                | (v.outcome == Outcome.FAIL)
+                | ((v.outcome == Outcome.GAP) & ~work.rx.nak_sent)
+            )
         ),
         effects.flags.read.eq((accepted & operation.data) | (v.outcome == Outcome.REPLAY)),
         effects.flags.replay.eq((v.outcome == Outcome.REPLAY) & v.replays),
@@ -145,14 +150,21 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     accepted, gap = v.outcome == Outcome.ACCEPT, v.outcome == Outcome.GAP
     begins = accepted & operation.first & (operation.kind == Kind.WRITE)
     resource = accepted & operation.data
-    after = wide_sum(m, rx.psn, v.facts.packets, block=PSN_BLOCK)
+    # What is accepted has the expected PSN, or sets it.
+    after = wide_sum(m, header.psn, v.facts.packets, block=PSN_BLOCK)
+    holds, breaks = Signal(name="holds_now"), Signal()  # a receive WQE; the message goes no further
+    message = Signal(RxMessage, name="message_then")
     m.d.comb += [
-        row.psn.eq(Mux(accepted, after, rx.psn)),
+        holds.eq((rx.message == RxMessage.SEND) | rx.held | v.taken),
+        breaks.eq(v.facts.silent & ~accepted & ~work.flush),
+        row.psn.eq(Mux(accepted | breaks, after, rx.psn)),
         # Only its responses acknowledge a READ: the peer may not have got all of them.
         row.ack_psn.eq(Mux(accepted & ~operation.data, rx.psn, rx.ack_psn)),
         row.ack_msn.eq(Mux(accepted & ~operation.data, row.msn, rx.ack_msn)),
         row.msn.eq(Mux(accepted & operation.last, v.facts.msn, rx.msn)),
-        row.message.eq(Mux(v.consume, RxMessage.NONE, rx.message)),
+        message.eq(Mux(v.consume | breaks, RxMessage.NONE, rx.message)),
+        row.message.eq(message),
+        row.held.eq(holds & ~v.consume & (message != RxMessage.SEND)),
         row.position.eq(Mux(v.taken, v.fetched.position, rx.position)),
         row.offset.eq(rx.offset),
         row.va.eq(Mux(begins, header.va, rx.va)),
@@ -180,11 +192,11 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
     with m.If(accepted):
         m.d.comb += row.offset.eq(Mux(operation.last, 0, v.facts.after))
         with m.If(operation.last):
-            m.d.comb += row.message.eq(RxMessage.NONE)
+            m.d.comb += message.eq(RxMessage.NONE)
         with m.Elif(operation.kind == Kind.SEND):
-            m.d.comb += row.message.eq(RxMessage.SEND)
+            m.d.comb += message.eq(RxMessage.SEND)
         with m.Else():
-            m.d.comb += row.message.eq(RxMessage.WRITE)
+            m.d.comb += message.eq(RxMessage.WRITE)
 
 
 def drive_resource(m: Module, work: ResponderWork, row: ReadResource) -> None:
@@ -209,6 +221,7 @@ def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> 
                 events.rx_send_requests.eq((kind == Kind.SEND) & first),
                 events.rx_write_requests.eq((kind == Kind.WRITE) & first),
                 events.rx_read_requests.eq(kind == Kind.READ),
+                events.out_of_sequence.eq(v.facts.skips),
             ]
         with m.Case(Outcome.DUPLICATE, Outcome.REPLAY):
             m.d.comb += events.duplicate_request.eq(1)
@@ -221,7 +234,7 @@ def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> 
             m.d.comb += events.out_of_sequence.eq(1)
         with m.Case(Outcome.RNR):
             m.d.comb += events.out_of_buffer.eq(1)
-        with m.Case(Outcome.FAIL):
+        with m.Case(Outcome.FAIL, Outcome.DROP):
             m.d.comb += [
                 events.resp_remote_invalid_request.eq(v.syndrome == Syndrome.INVALID_REQUEST),
                 events.resp_remote_access_errors.eq(v.syndrome == Syndrome.REMOTE_ACCESS),

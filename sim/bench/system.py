@@ -127,8 +127,10 @@ class Node:
 
 @dataclass
 class QpOptions:
-    """How ``connect`` creates and joins two QPs."""
+    """How ``connect`` creates and joins two QPs. ``qkey``: of both, if they are datagram QPs."""
 
+    type: QpType = QpType.RC
+    qkey: int = 0
     cap: QPCap = field(
         default_factory=lambda: QPCap(
             max_send_wr=64, max_recv_wr=64, max_send_sge=32, max_recv_sge=32, max_inline_data=256
@@ -157,11 +159,11 @@ async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
 async def connect(
     nodes: Sequence[Node], pds: Sequence[PD], cqs: Sequence[CQ], options: QpOptions | None = None
 ) -> tuple[QP, QP]:
-    """An RC connection between two nodes, both ends in RTS."""
+    """A QP on each of two nodes, connected if their type is, both in RTS."""
     o = options or QpOptions()
     qps: list[QP] = await _together(
         *(
-            QP.create(pd, QPInitAttr(QpType.RC, cq, cq, replace(o.cap), o.sq_sig_all))
+            QP.create(pd, QPInitAttr(o.type, cq, cq, replace(o.cap), o.sq_sig_all))
             for pd, cq in zip(pds, cqs, strict=True)
         )
     )
@@ -180,6 +182,7 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
         )
         return QPAttr(
             path_mtu=o.mtu,
+            qkey=o.qkey,
             dest_qp_num=qps[1 - i].qp_num,
             sq_psn=o.psns[i],
             rq_psn=o.psns[1 - i],

@@ -72,6 +72,16 @@ def test_fast_regions():
     )
 
 
+def test_services_without_answers():
+    """At the width that simulates sooner: the data path is that of the other services."""
+    run(
+        model(64),
+        test_module="tests.nic.bench_services",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=600,
+    )
+
+
 @pytest.mark.parametrize("width", [64, 512])
 def test_recorded_traffic(width):
     """Every suitable capture from both sides; every mutation of one is reported.

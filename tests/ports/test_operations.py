@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from hdl.abi.enums import Access, QpType, WcOpcode
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
-from hdl.config import CardFeature, NicConfig
+from hdl.config import SWITCHES, CardFeature, NicConfig
 from hdl.ports.jobs import FetchStatus, ScatterKind
 from hdl.ports.operations import PacketOperation, decode_packet, decode_request
 from hdl.ports.rows import QpState
@@ -38,7 +38,9 @@ REQUESTS = {
 }  # fmt: skip
 
 
-CONFIG = NicConfig()
+#: What follows is of a card with RC alone, and of one with the other services beside it.
+CONFIG = NicConfig(**dict.fromkeys(SWITCHES, False))
+SERVICES = {"uc": (1, range(0x0C))}
 
 
 def decoded(function, code, fields, config=CONFIG):
@@ -84,6 +86,22 @@ def test_packets_are_decoded_as_written_out_by_hand():
             assert row["payload"] == (text[0] in "SW")
         else:
             assert not any(row.values())
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_without_answers_have_some_of_these_packets(name):
+    """The same but for the service, and that nothing answers them."""
+    service, codes = SERVICES[name]
+    fields = PacketOperation.as_shape().members
+    config = dataclasses.replace(CONFIG, **{name: True})
+    base = decoded(decode_packet, range(256), fields)
+    found = decoded(decode_packet, range(256), fields, config)
+    for low in codes:
+        assert base[low]["acknowledged"] and not base[low]["service"]
+        wanted = base[low] | {"service": service, "acknowledged": 0}
+        assert found[service << 5 | low] == wanted, hex(low)
+        found[service << 5 | low] = base[service << 5 | low]
+    assert found == base
 
 
 def test_work_requests_are_decoded_as_written_out_by_hand():

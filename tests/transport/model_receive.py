@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from .model_unanswered import Unanswered
+
 Row = dict[str, Any]
 
 PSN = 1 << 24
@@ -18,6 +20,7 @@ DATA, ACKNOWLEDGE = range(0x0D, 0x11), 0x11
 RESPONSES = range(0x0D, 0x13)
 REQUESTS = {*range(0x00, 0x0D), 0x13, 0x14, 0x16, 0x17}
 WITH_IMM, WITH_INV = {0x03, 0x05, 0x09, 0x0B}, {0x16, 0x17}
+KNOWN = {2: {*REQUESTS, *RESPONSES}, 3: {*range(0x00, 0x0C)}}  # by the type of the QP
 FIRST, MIDDLE = {0x00, 0x06}, {0x01, 0x07}
 LAST, ONLY = {0x02, 0x03, 0x08, 0x09, 0x16}, {0x04, 0x05, 0x0A, 0x0B, 0x17}
 FETCHES = {4, 11}  # work requests: READs, of which the second kind invalidates a key
@@ -32,6 +35,10 @@ FINISH, FLUSH = 1, 2
 FAIL, TIMEOUT = 4, 8
 NEXT, AGAIN, SINK = range(3)
 IN_SEND = 1
+RC, UC = 2, 3  # types of QPs
+SERVICES = {RC: 0, UC: 1}
+#: WQEs that nothing answers which a poke finishes, at most.
+SENT_BY_POKE = 8
 
 
 def sub(a: int, b: int) -> int:
@@ -113,7 +120,7 @@ class World:
         """The receive WQE that the QP holds, or else the next one of its source."""
         rx, number = self.rx[qp], self.cfg[qp]["source"]["number"]
         asked = (NEXT, number, 0)
-        if rx["message"] == IN_SEND:
+        if rx["message"] == IN_SEND or rx["held"]:
             asked = (AGAIN, number, rx["position"])
         out.fetches.append(asked)
         element, rx["position"] = self.fetch(asked, self.next)
@@ -146,7 +153,7 @@ class World:
             cause = "unknown_qp"
         elif cfg["function"] != h["function"]:
             cause = "wrong_function"
-        elif h["opcode"] >> 5 or cfg["type"] != 2 or op not in {*REQUESTS, *RESPONSES}:
+        elif h["opcode"] >> 5 != SERVICES.get(cfg["type"]) or op not in KNOWN[cfg["type"]]:
             cause = "wrong_transport"
         elif cfg["state"] not in states or rx["error"] or ack["error"]:
             cause = "qp_state"
@@ -156,6 +163,9 @@ class World:
             cause = "bad_pkey"
         elif is_response:
             self._response(qp, h, out)
+            return out
+        elif cfg["type"] != RC:
+            Unanswered(self, qp, h, out).request()
             return out
         else:
             self._request(qp, h, out)
@@ -657,8 +667,16 @@ class World:
 
     def _poke_finish(self, qp: int, out: Result) -> None:
         ack = self.ack[qp]
+        for _ in range(SENT_BY_POKE if self.cfg[qp]["type"] != RC else 0):
+            entry = self.outstanding[qp][0] if self.outstanding[qp] else None
+            status = ack["status"] or (entry["status"] if entry else 0)
+            if status or entry is None or not entry["complete"]:
+                break
+            self._finish(qp, SUCCESS, out, job=None)
+        else:
+            out.repoke |= FINISH if out.pops else 0
         entry = self.outstanding[qp][0] if self.outstanding[qp] else None
-        if entry is None or not entry["complete"]:
+        if out.repoke or entry is None or not entry["complete"]:
             return
         acknowledged = sub(entry["last_psn"], ack["psn"]) < 0
         acknowledged &= entry["opcode"] not in FETCHES and not ack["error"]
@@ -687,12 +705,13 @@ class World:
 
     def _poke_flush(self, qp: int, out: Result) -> None:
         shared = self.cfg[qp]["source"]["kind"] != 0
-        if shared and self.rx[qp]["message"] != IN_SEND:
+        if shared and self.rx[qp]["message"] != IN_SEND and not self.rx[qp]["held"]:
             return
         element = self._take(qp, out)
         if element.status in (EMPTY, QUEUE_ERROR):
             return
         out.jobs.append({"kind": NONE, "length": 0})
         done = self._receive_cqe(qp, element, status=FLUSHED, solicited=1)
+        self.rx[qp]["held"] = 0
         out.effects.append({"complete": done})
         out.repoke = FLUSH

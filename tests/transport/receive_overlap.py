@@ -12,7 +12,7 @@ from typing import Any
 
 from hdl.transport.receive_types import Counters
 
-from .model_receive import CHECK_READ, KEY, LINE, Result, Row
+from .model_receive import CHECK_READ, KEY, LINE, RC, Result, Row
 from .receive_harness import Harness, Seen, told
 from .receive_side import CONFIG
 from .rows import unpack
@@ -130,7 +130,8 @@ class Overlap(Harness):
                     if of == qp and any(effect.get(name) for name in _REPLIES)
                 ],
             )
-            rows = told(self.rx[qp]), told(self.ahead[qp]), told(world.rx[qp])
+            answered = world.cfg[qp]["type"] in (0, RC)
+            rows = [told(one[qp], answered=answered) for one in (self.rx, self.ahead, world.rx)]
             assert rows[0] == rows[1] == rows[2], (qp, *rows)
             assert self.outstanding[qp] == world.outstanding[qp]
             names = ("reads", "wakes") if world.in_error(qp) else self.ack[qp].keys()

@@ -11,8 +11,10 @@ from .model_receive import (
     FETCHES,
     LOCAL,
     QUEUE_ERROR,
+    RC,
     READ,
     RTS,
+    SERVICES,
     WITH_INV,
     WQE_ERROR,
     Element,
@@ -90,6 +92,7 @@ class Peer:
     def packet(self, opcode: int, *, ahead: int = 0, **fields: Any) -> Row:
         """A request with the expected PSN plus ``ahead``."""
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
+        opcode |= SERVICES[cfg["type"]] << 5
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
         header = dict.fromkeys((*names, "syndrome", "msn"), 0) | {
             "opcode": opcode,
@@ -100,7 +103,7 @@ class Peer:
             "gid_index": GID,
             "src_gid": PEER_GID,
         }
-        if opcode in (0x06, 0x0A, 0x0B, READ):
+        if opcode & 0x1F in (0x06, 0x0A, 0x0B, READ):
             header |= {"va": BUFFER, "rkey": KEY_ALL}
         if opcode in WITH_INV:
             fields = {"imm": KEY_FAST} | fields
@@ -157,23 +160,35 @@ class Peer:
 
 
 class Traffic:
-    """Random packets for the QPs ``qps``; called once for each, with ``left`` in all.
+    """Random packets for the QPs ``qps``; called once for each, with ``left`` in all. ``types``: of
+    these QPs (RC by default).
 
     Mostly what a good peer sends, with duplicates, gaps and errors among it; a QP that has stopped
     is set up again after a while.
     """
 
-    def __init__(self, world: World, qps: list[int], *, seed: int, left: int, errors: float):
+    def __init__(
+        self,
+        world: World,
+        qps: list[int],
+        *,
+        seed: int,
+        left: int,
+        errors: float,
+        types: tuple[int, ...] = (),
+    ):
         self.world, self.left, self.errors = world, left, errors
         self.rng = random.Random(seed)
         self.peers = [Peer(world, qp) for qp in qps]
         self.history: dict[int, list[Row]] = {qp: [] for qp in qps}
         self.dead: dict[int, int] = {qp: 0 for qp in qps}
+        self.types = dict(zip(qps, types or [RC] * len(qps), strict=True))
         for peer in self.peers:
             self._set_up(peer)
 
     def _set_up(self, peer: Peer) -> None:
         rng, near = self.rng, PSN - self.rng.randrange(1, 20)
+        answered = self.types[peer.qp] == RC
         make_qp(
             self.world,
             peer.qp,
@@ -182,7 +197,8 @@ class Traffic:
             position=65536 - rng.randrange(1, 6),
             rnr_retry=rng.choice((0, 1, 7)),
             retry_count=rng.choice((0, 1, 7)),
-            timeout=rng.choice((0, 14)),
+            timeout=rng.choice((0, 14)) if answered else 0,
+            type=self.types[peer.qp],
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
             path_mtu=rng.choice((1, 1, 2)),
         )
@@ -192,16 +208,14 @@ class Traffic:
         if not self.left:
             return None
         self.left -= 1
-        rng, peer = self.rng, self.rng.choice(self.peers)
+        peer = self.rng.choice(self.peers)
         world, qp = self.world, peer.qp
         if world.in_error(qp):
             self.dead[qp] += 1
             if self.dead[qp] > 6:
                 self.dead[qp] = 0
                 return self._blind(peer), lambda _: self._set_up(peer)
-        header = self._response(peer) if rng.random() < 0.4 else self._request(peer)
-        if rng.random() < self.errors:
-            header = self._spoil(header)
+        header = self._some(peer)
         return header, lambda _: self._outside(peer)
 
     def prepare(self) -> None:
@@ -217,8 +231,11 @@ class Traffic:
 
     def any(self) -> Row:
         """A packet for the world as it is now."""
-        peer = self.rng.choice(self.peers)
-        header = self._response(peer) if self.rng.random() < 0.4 else self._request(peer)
+        return self._some(self.rng.choice(self.peers))
+
+    def _some(self, peer: Peer) -> Row:
+        answered = self.types[peer.qp] == RC and self.rng.random() < 0.4
+        header = self._response(peer) if answered else self._request(peer)
         return self._spoil(header) if self.rng.random() < self.errors else header
 
     def _blind(self, peer: Peer) -> Row:
@@ -250,7 +267,8 @@ class Traffic:
             length = rng.choice((0, 1, 255, 256, 257, 1500))
             if rng.random() < self.errors:
                 fields["key"] = KEY_ALL
-            opcode = rng.choice((0, 1, 2, 3, 4, 4, 9, 11, 0x20))
+            reliable = (0, 1, 2, 3, 4, 4, 9, 11, 0x20)
+            opcode = rng.choice(reliable if self.types[qp] == RC else (0, 1, 2, 3, 0x20))
             peer.post_send(opcode, 0 if opcode in LOCAL else length, sink=sink, **fields)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
@@ -300,7 +318,8 @@ class Traffic:
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
-        opcode = rng.choice((0x00, 0x04, 0x05, 0x17, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
+        opcodes = (0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, 0x17, READ, READ)
+        opcode = rng.choice(opcodes if self.types[peer.qp] == RC else opcodes[:-3])
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
         if opcode in (0x04, 0x05, 0x17):
