@@ -26,7 +26,7 @@ class CardFeature(Enum):
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
-BUILT = frozenset({CardFeature.BASE})
+BUILT = frozenset({CardFeature.BASE, CardFeature.ATOMICS})
 #: Fields of ``NicConfig`` that are True or False.
 SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
@@ -116,7 +116,7 @@ class NicConfig:
     quantum: int = 16
     uc: bool = False
     ud: bool = False
-    atomics: bool = False
+    atomics: bool = True
     fast_registration: bool = False
 
     def __post_init__(self) -> None:

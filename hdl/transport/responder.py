@@ -1,4 +1,4 @@
-"""The receiving side of RC requests: SEND, WRITE and READ packets, one at a time."""
+"""The receiving side of RC requests: SEND, WRITE, READ and atomic packets, one at a time."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -8,6 +8,7 @@ from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
+    AtomicRequest,
     FetchStatus,
     RecvFetched,
     RecvRequest,
@@ -19,7 +20,7 @@ from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
 from .receive_types import Part, Pending, ReceiveFlags, ResponderWork, Syndrome
-from .responder_check import request_facts
+from .responder_check import request_facts, request_length
 from .responder_outcome import (
     Outcome,
     Verdict,
@@ -43,8 +44,9 @@ class Responder(wiring.Component):
     what a private source still has.
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
     wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
-    packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
-    ``pending`` are what a good one brings about; ``Commit`` sees to those that are not.
+    packet; for a flush only when there was a WQE. ``atomic``: one for each job of that kind. None
+    waits for the job's check: row and ``pending`` are what a good one brings about; ``Commit`` sees
+    to those that are not.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), and what
     Linux does where the text leaves it open: a duplicate is acknowledged at once, a receive buffer
     that is too small is NAK 63h, a QP without the permission NAK 61h.
@@ -68,6 +70,7 @@ class Responder(wiring.Component):
                 "rx_write": Out(TableWrite(14, QpRx)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
+                "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
             }
         )
 
@@ -184,8 +187,7 @@ class Responder(wiring.Component):
     def _decide(self, m, work, verdict, asking):
         """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1).
 
-        A service without acknowledgements (UC, UD) would branch off before the PSN is looked at; an
-        atomic would look for its saved result where a duplicate READ is searched for.
+        A service without acknowledgements (UC, UD) would branch off before the PSN is looked at.
         """
         header, operation, facts = work.header, work.operation, verdict.facts
         inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
@@ -206,6 +208,8 @@ class Responder(wiring.Component):
             m.d.sync += verdict.kind.eq(
                 Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
             )
+        with m.Elif(operation.kind == Kind.ATOMIC):
+            m.d.sync += verdict.kind.eq(ScatterKind.ATOMIC)
         with m.Else():
             m.d.sync += verdict.kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
 
@@ -249,7 +253,8 @@ class Responder(wiring.Component):
             search.psn.eq(header.psn),
             search.va.eq(header.va),
             search.rkey.eq(header.rkey),
-            search.length.eq(header.dma_length),
+            search.length.eq(request_length(work)),
+            search.atomic.eq(work.operation.kind == Kind.ATOMIC),
             search.path_mtu.eq(cfg.path_mtu),
             search.base.eq(cfg.read_base),
             search.slots.eq(cfg.max_dest_rd_atomic),
@@ -268,7 +273,7 @@ class Responder(wiring.Component):
     def _hand_over(self, m, work, verdict, updating):
         """Job, record, rows and resource that follow from the verdict."""
         cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
-        pending = self.pending.payload
+        pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
         saved = updating & (outcome == Outcome.ACCEPT) & work.operation.data
         m.d.comb += [
@@ -278,6 +283,11 @@ class Responder(wiring.Component):
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
             self.resource_write.enable.eq(saved),
+            atomic.compares.eq(work.operation.compares),
+            atomic.swap_add.eq(work.header.swap_add),
+            atomic.compare.eq(work.header.compare),
+            atomic.resource.eq(self.resource_write.index),
+            self.atomic.valid.eq(updating & (verdict.kind == ScatterKind.ATOMIC)),
             pending.qp.eq(work.qp),
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),

@@ -7,6 +7,9 @@ from typing import Any
 
 from .model_receive import (
     ACKNOWLEDGE,
+    ATOMIC_ACK,
+    ATOMIC_WRS,
+    ATOMICS,
     FETCH_OK,
     QUEUE_ERROR,
     READ,
@@ -15,18 +18,20 @@ from .model_receive import (
     Element,
     Row,
     World,
+    fetches,
     mtu_of,
     packets_of,
     sub,
 )
 
-__all__ = ["GID", "KEY_ALL", "PEER_GID", "Peer", "Traffic", "make_qp"]
+__all__ = ["GID", "KEY_ALL", "PEER_GID", "WORD", "Peer", "Traffic", "make_qp"]
 
 PEER_GID = int.from_bytes(b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", "little")
 GID = 2  # row of the GID table
 KEY_ALL = 0x1234_5601
 KEY_READ_ONLY = 0x1234_5702
 BUFFER, BUFFER_BYTES = 0x7F00_0000_1003, 1 << 20
+WORD = BUFFER + 5  # of atomics
 PSN = 1 << 24
 
 
@@ -46,6 +51,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
         "pkey": 0xFFFF,
         "remote_write": 1,
         "remote_read": 1,
+        "remote_atomic": 1,
         "max_rd_atomic": 4,
         "max_dest_rd_atomic": slots,
         "read_base": 8 * qp,
@@ -68,7 +74,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.recv[qp].clear()
     world.send[qp].clear()
     world.outstanding[qp].clear()
-    world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 7)
+    world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 15)
     world.keys[KEY_READ_ONLY] = (BUFFER, BUFFER_BYTES, 4)
 
 
@@ -86,7 +92,7 @@ class Peer:
         """A request with the expected PSN plus ``ahead``."""
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
-        header = dict.fromkeys((*names, "syndrome", "msn"), 0) | {
+        header = dict.fromkeys((*names, "syndrome", "msn", "swap_add", "compare"), 0) | {
             "opcode": opcode,
             "dest_qp": cfg["qpn"],
             "psn": (rx["psn"] + ahead) % PSN,
@@ -97,6 +103,8 @@ class Peer:
         }
         if opcode in (0x06, 0x0A, 0x0B, READ):
             header |= {"va": BUFFER, "rkey": KEY_ALL}
+        if opcode in ATOMICS:
+            header |= {"va": WORD, "rkey": KEY_ALL, "swap_add": 2**63 + rx["psn"], "compare": 5}
         return header | fields
 
     def answer(self, opcode: int = ACKNOWLEDGE, *, ahead: int = 0, **fields: Any) -> Row:
@@ -239,7 +247,9 @@ class Traffic:
             if rng.random() < self.errors:
                 sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
             length = rng.choice((0, 1, 255, 256, 257, 1500))
-            peer.post_send(rng.choice((0, 1, 2, 3, 4, 4)), length, sink=sink, **fields)
+            opcode = rng.choice((0, 1, 2, 3, 4, 4, 5, 6))
+            length = 8 if opcode in ATOMIC_WRS else length
+            peer.post_send(opcode, length, sink=sink, **fields)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
             if rx["replay_seq"] != reply["replay_seq"]:
@@ -288,7 +298,10 @@ class Traffic:
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
-        opcode = rng.choice((0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ))
+        opcode = rng.choice((0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, READ, READ, *ATOMICS))
+        if opcode in ATOMICS:
+            words = {name: rng.getrandbits(64) for name in ("swap_add", "compare")}
+            return peer.packet(opcode, va=WORD + 8 * rng.randrange(9), **fields, **words)
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
         if opcode in (0x04, 0x05):
@@ -311,7 +324,7 @@ class Traffic:
             return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x60, 0x60, 0x2C)))
         if choice < 0.05 + self.errors:
             return peer.answer(ahead=rng.randrange(5), syndrome=rng.choice((0x61, 0x62, 0x63)))
-        reads = [one for one in entries if one["opcode"] == 4]
+        reads = [one for one in entries if fetches(one)]
         if reads and choice < 0.8:
             return self._data(peer, reads[0], ack)
         one = rng.choice(entries)
@@ -328,6 +341,8 @@ class Traffic:
         final = psn == read["last_psn"]
         rest = read["length"] - (psn - read["first_psn"]) % PSN * mtu
         opcode = {(0, 0): 0x0D, (0, 1): 0x10, (1, 0): 0x0E, (1, 1): 0x0F}[int(begun), int(final)]
+        if read["opcode"] in ATOMIC_WRS and self.rng.random() >= self.errors:
+            opcode = ATOMIC_ACK
         return peer.answer(opcode, psn=psn, length=rest % (mtu + 1) if final else mtu)
 
     def _spoil(self, header: Row) -> Row:
