@@ -26,7 +26,9 @@ class CardFeature(Enum):
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
-BUILT = frozenset({CardFeature.BASE, CardFeature.UC, CardFeature.FAST_REGISTRATION})
+BUILT = frozenset(
+    {CardFeature.BASE, CardFeature.UC, CardFeature.ATOMICS, CardFeature.FAST_REGISTRATION}
+)
 #: Fields of ``NicConfig`` that are True or False.
 SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
@@ -116,7 +118,7 @@ class NicConfig:
     quantum: int = 16
     uc: bool = True
     ud: bool = False
-    atomics: bool = False
+    atomics: bool = True
     fast_registration: bool = True
 
     def __post_init__(self) -> None:

@@ -78,6 +78,7 @@ EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
+ATOMIC = ("tests/memory/test_atomic.py",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py",)
 DRAINED = ("tests/transport/test_drained_qp.py",)
@@ -641,6 +642,54 @@ FAULTS = (
         what="a QP that has gone back drops the packets of the others too",
         force=Force("hdl.memory.gate:PacketGate", "era.index", stuck(1)),
         tests=GATHER,
+    ),
+    Fault(
+        name="word-at-work-read-again",
+        what="an atomic reads a word from the host that another one is about to write",
+        force=Force("hdl.memory.atomic:AtomicUnit", "match", stuck(0)),
+        tests=ATOMIC,
+    ),
+    Fault(
+        name="swapped-though-unequal",
+        what="a compare and swap writes its word whatever it has found",
+        force=Force("hdl.memory.atomic:AtomicUnit", "equal", stuck(1)),
+        tests=ATOMIC,
+    ),
+    Fault(
+        name="write-passes-an-atomic",
+        what="payload of a QP is written while an atomic in front of it is at work",
+        force=Force("hdl.memory.cut:Cutter", "may_write", stuck(1)),
+        tests=SCATTER,
+    ),
+    Fault(
+        name="answered-before-executed",
+        what="the effects of an atomic do not wait until it has been executed",
+        force=Force("hdl.memory.order:PacketOrder", "atomic", stuck(0)),
+        tests=SCATTER,
+    ),
+    Fault(
+        name="undone-atomic-executed",
+        what="an atomic that is rolled back is executed all the same",
+        force=Force("hdl.memory.scatter:Scatter", "cutter.plan.payload.drop", stuck(0)),
+        tests=SCATTER,
+    ),
+    Fault(
+        name="operands-of-a-refused-atomic",
+        what="the operands of an atomic whose sink is refused go out with the next inline packet",
+        force=Force("hdl.memory.fetch:PayloadFetch", "sources.i.payload.drop", stuck(0)),
+        tests=GATHER,
+    ),
+    Fault(
+        name="atomic-unaligned",
+        what="the responder takes an atomic on a word that is not aligned",
+        force=Force("hdl.transport.responder:Responder", "message_length_error", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="number-as-on-the-wire",
+        what="what an atomic has found lies big-endian in the requester's memory",
+        force=Force("hdl.ingress.realign:Realign", "plan.number", stuck(0)),
+        tests=INGRESS,
     ),
     Fault(
         name="no-new-era",

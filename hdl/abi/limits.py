@@ -51,7 +51,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_qp_rd_atom": config.max_rd_atomic,
         "max_res_rd_atom": config.read_resources,
         "max_qp_init_rd_atom": config.max_rd_atomic,
-        "atomic_cap": int(AtomicCap.NONE),
+        "atomic_cap": int(AtomicCap.HCA if config.atomics else AtomicCap.NONE),
         "max_mw": 0,
         "max_mcast_grp": 0,
         "max_mcast_qp_attach": 0,

@@ -65,6 +65,11 @@ class WorkRequest:
         return self.final is not None and self.final.answer is Answer.DATA
 
     @property
+    def compares(self) -> bool:
+        """Whether it is an atomic that compares the word with its operand."""
+        return self.final is not None and self.final.compares
+
+    @property
     def by_length(self) -> bool:
         """Whether its one packet takes a PSN for each packet of the answer."""
         return self.final is not None and self.final.psns is Psns.BY_LENGTH

@@ -23,10 +23,23 @@ from hdl.wire.constants import (
     bth_offset,
 )
 from hdl.wire.gateware import build, swap
-from hdl.wire.headers import AETH, BTH, ETHERNET, IETH, IMM_DT, IPV4, IPV6, RETH, UDP, VLAN
+from hdl.wire.headers import (
+    AETH,
+    ATOMIC_ACK_ETH,
+    ATOMIC_ETH,
+    BTH,
+    ETHERNET,
+    IETH,
+    IMM_DT,
+    IPV4,
+    IPV6,
+    RETH,
+    UDP,
+    VLAN,
+)
 
 from .resolve import Resolve
-from .rows import HEAD_BYTES, SENT_OPCODES, head, lengths
+from .rows import EXTENDED_BYTES, HEAD_BYTES, SENT_OPCODES, head, lengths
 
 __all__ = ["HeaderBuilder"]
 
@@ -189,8 +202,10 @@ class HeaderBuilder(wiring.Component):
             AETH: {"syndrome": job.syndrome, "msn": job.msn},
             IMM_DT: {"imm": swap(job.imm)},
             IETH: {"rkey": job.rkey},
+            ATOMIC_ETH: {"va": job.va, "rkey": job.rkey},
+            ATOMIC_ACK_ETH: {"original": job.va},
         }
-        extended = Signal(8 * max(opcode.extended for opcode in SENT_OPCODES.values()))
+        extended = Signal(8 * EXTENDED_BYTES)
         kinds = {opcode.headers for opcode in SENT_OPCODES.values() if opcode.headers}
         with m.Switch(job.opcode):
             for headers in sorted(kinds, key=repr):

@@ -11,7 +11,7 @@ from hdl.wire.constants import ICRC_BYTES, IP_PROTOCOL_UDP, mapped_gid
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import BTH, IPV4, UDP
 
-from .rows import SENT_OPCODES
+from .rows import SENT_OPCODES, built_bytes
 
 __all__ = ["Resolve", "Resolved"]
 
@@ -56,7 +56,7 @@ class Resolve(wiring.Component):
         with m.Switch(opcode1):
             for code, opcode in SENT_OPCODES.items():
                 with m.Case(code):
-                    m.d.comb += [extended.eq(opcode.extended), known.eq(1)]
+                    m.d.comb += [extended.eq(built_bytes(opcode)), known.eq(1)]
         pad1 = Signal(2)
         m.d.comb += pad1.eq(-length1)
         extended2 = delayed(m, extended, 1, name="extended")

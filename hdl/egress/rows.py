@@ -3,26 +3,44 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from hdl.ports.jobs import OPERAND_BYTES
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
-from hdl.wire.headers import AETH, BTH, IETH, IMM_DT, RETH
-from hdl.wire.opcodes import ROCE_OPCODES
+from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, IETH, IMM_DT, RETH
+from hdl.wire.opcodes import ROCE_OPCODES, Opcode
 
-__all__ = ["HEAD_BYTES", "SENT_OPCODES", "beat_number", "head", "lengths", "sealed_beat"]
+__all__ = [
+    "EXTENDED_BYTES",
+    "HEAD_BYTES",
+    "SENT_OPCODES",
+    "beat_number",
+    "built_bytes",
+    "head",
+    "lengths",
+    "sealed_beat",
+]
 
-#: Headers that a ``TxHeader`` has the fields of: none of a datagram, none of an atomic yet.
-FILLED = (RETH, AETH, IMM_DT, IETH)
+#: Headers that a ``TxHeader`` has the fields of: none of a datagram.
+FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH)
+#: Bytes of them that follow from it. The operands of an atomic are the packet's payload in here.
+BUILT_BYTES = {header: header.size for header in FILLED} | {
+    ATOMIC_ETH: ATOMIC_ETH.size - OPERAND_BYTES
+}
 #: Opcodes that can be sent.
 SENT_OPCODES = {
     code: opcode
     for code, opcode in ROCE_OPCODES.items()
     if all(header in FILLED for header in opcode.headers)
 }
-#: Bytes of the longest headers.
-HEAD_BYTES = (
-    bth_offset(vlan=True, ipv6=True)
-    + BTH.size
-    + max(opcode.extended for opcode in SENT_OPCODES.values())
-)
+
+
+def built_bytes(opcode: Opcode) -> int:
+    """Bytes of the extended headers that are built here."""
+    return sum(BUILT_BYTES[header] for header in opcode.headers)
+
+
+#: Bytes of the longest extended headers, and of all headers with them.
+EXTENDED_BYTES = max(built_bytes(opcode) for opcode in SENT_OPCODES.values())
+HEAD_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + EXTENDED_BYTES
 FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 

@@ -47,7 +47,7 @@ class HostSide(wiring.Component):
             | {
                 "host": Out(HostPort(config.width)),
                 "intx": Out(config.functions),
-                "memory": In(MemoryHost(config.width)),
+                "memory": In(MemoryHost(config)),
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "queue_reset": Out(stream.Signature(16)),
                 "csr": Out(CsrBus()),
@@ -124,6 +124,10 @@ class HostSide(wiring.Component):
             "send": self.send.write_client,
             "recv": self.recv.write_client,
         }
+        narrow = ["interrupts", "send", "recv"]
+        if config.atomics:
+            reads["atomics"], writes["atomics"] = memory.atomic_reads, memory.atomic_writes
+            narrow.append("atomics")
         half = config.read_tags // 2
         m.submodules.reads = small = ReadEngine(
             config=config, clients=tuple(reads), tags=half, direct=ENGINES
@@ -136,7 +140,7 @@ class HostSide(wiring.Component):
             config=config,
             clients=tuple(writes),
             placed=("scatter",),
-            narrow=("interrupts", "send", "recv"),
+            narrow=tuple(narrow),
         )
         for name, client in reads.items():
             connect(m, flipped(client), getattr(small, name))

@@ -19,7 +19,7 @@ from hdl.wire.constants import (
     ip_offset,
 )
 from hdl.wire.gateware import get
-from hdl.wire.headers import BTH, ETHERNET, IPV4, IPV6, VLAN, Header
+from hdl.wire.headers import ATOMIC_ACK_ETH, BTH, ETHERNET, IPV4, IPV6, VLAN, Header
 from hdl.wire.opcodes import CNP, OPCODES, ROCE_OPCODES, Payload
 
 from .collector import LENGTH_BITS, collected
@@ -51,8 +51,9 @@ def trimmed(width: int) -> data.StructLayout:
 
 def plan(width: int) -> data.StructLayout:
     """The moves of a beat's payload: after a shift by ``shift`` bytes it completes an output beat
-    with the beat before (``emit``); the bytes left are the packet's last beat (``flush``)."""
-    return data.StructLayout({"shift": ceil_log2(width // 8), "emit": 1, "flush": 1})
+    with the beat before (``emit``); the bytes left are the packet's last beat (``flush``). The
+    payload is a ``number`` of 64 bits, which is big-endian on the wire."""
+    return data.StructLayout({"shift": ceil_log2(width // 8), "emit": 1, "flush": 1, "number": 1})
 
 
 def is_vlan(headers: Value) -> Value:
@@ -154,7 +155,7 @@ class Decoder(wiring.Component):
                     before.eq(ip_offset(vlan=is_vlan_) + (IPV6.size if is_ipv6_ else 0)),
                     base.eq(bth_offset(vlan=is_vlan_, ipv6=is_ipv6_) + BTH.size),
                 ]
-        extended, empty = self._lookup(m, opcode1)
+        extended, empty, value = self._lookup(m, opcode1)
         end2, base2 = register(total1 + before, "end2"), register(base, "base2")
         extended2, empty2 = register(extended, "extended2"), register(empty, "empty2")
         pad2, number2 = register(pad1, "pad2"), register(number1, "number2")
@@ -211,7 +212,10 @@ class Decoder(wiring.Component):
         # 5: conditions.
         shift4 = head4[:lane_bits]
         none = length4 == 0
-        bad5 = register(length4[-1] | ragged4 | (empty4 & ~none), "bad5")
+        value4 = delayed(m, value, 3, name="value")
+        value5 = register(value4, "value5")
+        misfit = (empty4 & ~none) | (value4 & (length4 != ATOMIC_ACK_ETH.size))
+        bad5 = register(length4[-1] | ragged4 | misfit, "bad5")
         oversize5 = register(~length4[-1] & (length4 > MAX_MTU), "oversize5")
         some5 = register(~none & ~length4[-1] & (length4 <= MAX_MTU), "some5")
         single = Signal(lane_bits + 1)  # the last input beat makes the last output beat
@@ -225,6 +229,7 @@ class Decoder(wiring.Component):
         m.d.sync += [
             self.plan.shift.eq(shift5),
             self.plan.emit.eq(emit5 & some5),
+            self.plan.number.eq(value5),
             self.plan.flush.eq(flush5 & some5),
             self.bounds.length.eq(length5),
             self.bounds.end.eq(end5),
@@ -261,14 +266,18 @@ class Decoder(wiring.Component):
         return ones
 
     @staticmethod
-    def _lookup(m: Module, opcode: Value) -> tuple[Signal, Signal]:
-        """Bytes of extended headers; whether the packet must have no payload."""
-        extended, empty = Signal(5), Signal()
+    def _lookup(m: Module, opcode: Value) -> tuple[Signal, Signal, Signal]:
+        """Bytes of extended headers; whether the packet must have no payload; whether that is the
+        number of AtomicAckETH, which goes to host memory as READ responses do."""
+        extended, empty, number = Signal(5), Signal(), Signal()
         with m.Switch(opcode):
             for code, row in (*ROCE_OPCODES.items(), (CNP, OPCODES[CNP])):
+                size = sum(header.size for header in row.headers if header is not ATOMIC_ACK_ETH)
+                is_number = ATOMIC_ACK_ETH in row.headers
                 with m.Case(code):
                     m.d.comb += [
-                        extended.eq(row.extended),
-                        empty.eq(row.payload is Payload.NONE),
+                        extended.eq(size),
+                        empty.eq(row.payload is Payload.NONE and not is_number),
+                        number.eq(is_number),
                     ]
-        return extended, empty
+        return extended, empty, number

@@ -22,8 +22,6 @@ from hdl.wire.constants import (
 )
 from hdl.wire.gateware import get, raw
 from hdl.wire.headers import (
-    AETH,
-    ATOMIC_ACK_ETH,
     ATOMIC_ETH,
     BTH,
     ETHERNET,
@@ -250,20 +248,16 @@ class HeaderParser(wiring.Component):
             return get(l4, header, field, at=EXTENDED_AT + after)
 
         imm = Signal(unsigned(32))
-        aeth = Signal()
         m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
         with m.Switch(bth("opcode")):
             for code, opcode in ROCE_OPCODES.items():
                 names = opcode.headers
                 with m.Case(code):
-                    m.d.comb += aeth.eq(AETH in names)
                     if IETH in names:
                         m.d.comb += imm.eq(extended(IETH, "rkey"))
                     elif IMM_DT in names:
                         after = sum(h.size for h in names[: names.index(IMM_DT)])
                         m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT + after))
-        swap_add = extended(ATOMIC_ETH, "swap_add")
-        original = extended(ATOMIC_ACK_ETH, "original", AETH.size)
         return [
             row.opcode.eq(bth("opcode")),
             row.solicited.eq(bth("solicited")),
@@ -275,7 +269,7 @@ class HeaderParser(wiring.Component):
             row.rkey.eq(extended(RETH, "rkey")),
             row.dma_length.eq(extended(RETH, "dma_length")),
             row.imm.eq(imm),
-            row.swap_add.eq(Mux(aeth, original, swap_add)),
+            row.swap_add.eq(extended(ATOMIC_ETH, "swap_add")),
             row.compare.eq(extended(ATOMIC_ETH, "compare")),
             row.ipv6.eq(v6),
             row.src_gid.eq(self._gid(ip, "source", v6)),

@@ -5,10 +5,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.shift import shifted
+from hdl.wire.gateware import swap
+from hdl.wire.headers import ATOMIC_ACK_ETH
 
 from .decoder import plan
 
 __all__ = ["Realign"]
+
+NUMBER_BITS = 8 * ATOMIC_ACK_ETH.size
 
 
 class Realign(wiring.Component):
@@ -16,7 +20,8 @@ class Realign(wiring.Component):
 
     Headers are 2 modulo 4 bytes long, so payload never starts in lane 0 and an output beat never
     consists of one input beat, except the last beat of a packet. That beat comes a cycle after its
-    input beat. The first beat of a packet completes no output beat, so the two never collide.
+    input beat. The first beat of a packet completes no output beat, so the two never collide. A
+    number leaves in the byte order of the host.
     Members: ``valid``, ``data``, ``plan`` In; ``o_valid``, ``o`` Out, bytes behind the payload's
     end undefined. Latency: ``LATENCY`` cycles, one more for ``flush``. Throughput: one beat per
     cycle, no stall. Reset: nothing in flight.
@@ -42,20 +47,26 @@ class Realign(wiring.Component):
         fine = min(2, words)
         reach = 32 << fine
         before, before_shift = Signal(self._width, reset_less=True), Signal.like(self.plan.shift)
-        flushing = Signal()
+        flushing, before_number = Signal(), Signal()
         with m.If(self.valid):
             m.d.sync += [before.eq(self.data), before_shift.eq(self.plan.shift)]
+            m.d.sync += before_number.eq(self.plan.number)
         m.d.sync += flushing.eq(self.valid & self.plan.flush)
         # During the flush, a beat of the next packet may come; it completes no output beat.
         shift = Mux(flushing, before_shift, self.plan.shift)
         moved = Signal(self._width + reach - 32, reset_less=True)
         window = Cat(before, self.data)[16:-16]
         rest, valid = Signal(fine, reset_less=True), Signal()
+        out, numbers = Signal(self._width, reset_less=True), Signal(2)  # of the two stages
         m.d.sync += [
             moved.eq(shifted(m, window, shift[2 + fine :], reach, "window")),
             rest.eq(shift[2:]),
             valid.eq((self.valid & self.plan.emit) | flushing),
-            self.o.eq(shifted(m, moved, rest, 32, "moved")),
+            out.eq(shifted(m, moved, rest, 32, "moved")),
             self.o_valid.eq(valid),
+            numbers.eq(Cat(Mux(flushing, before_number, self.plan.number), numbers[0])),
         ]
+        m.d.comb += self.o.eq(out)
+        with m.If(numbers[1]):
+            m.d.comb += self.o[:NUMBER_BITS].eq(swap(out[:NUMBER_BITS]))
         return m

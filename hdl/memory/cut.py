@@ -1,6 +1,6 @@
 """Cuts the payload of received packets into bursts, one per chunk of host memory."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -26,20 +26,26 @@ class PayloadUse(enum.Enum, shape=2):
     NONE = 0  # it has none
     DISCARD = 1
     WRITE = 2
+    ATOMIC = 3  # none: its word in host memory is changed
 
 
 class PayloadPlan(data.Struct):
-    """One packet. ``listed``: it has chunks (that are thrown away with DISCARD)."""
+    """One packet. ``listed``: it has chunks (that are thrown away with DISCARD); ``drop``: it is an
+    atomic that is not executed."""
 
     use: PayloadUse
     listed: 1
+    drop: 1
+    qp: 14
     function: 8
     epoch: 1
 
 
 def cut_beat(width: int) -> data.StructLayout:
-    """A beat to write, or none (``void``); ``end``: the packet is complete, in either case."""
-    return data.StructLayout({"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1})
+    """A beat to write, or none (``void``); ``end``: the packet is complete, in either case, unless
+    it is an ``atomic``, whose word begins at the beat's address (``drop``: it is not executed)."""
+    fields = {"beat": placed_beat(width), "void": 1, "end": 1, "epoch": 1}
+    return data.StructLayout(fields | {"atomic": 1, "drop": 1, "qp": 14})
 
 
 class Cutter(wiring.Component):
@@ -50,7 +56,9 @@ class Cutter(wiring.Component):
 
     Members: ``plan`` stream of PayloadPlan, one per packet; ``chunks`` stream of Chunk; ``payload``
     packet stream; ``o`` stream of ``cut_beat``. A packet with DISCARD or without payload gives one
-    void beat with ``end``.
+    void beat with ``end``, and so does an atomic. ``executed`` In (a cycle): an atomic that was not
+    dropped; until then packets of its QP are not written: ``qp`` Out, ``busy`` In: whether an
+    atomic of that QP is at work.
     A packet's chunks hold as many bytes as its payload.
     Latency: 2 cycles. Throughput: one beat per cycle, of payload or of a burst, whichever are more;
     no gap between chunks or packets.
@@ -58,13 +66,16 @@ class Cutter(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._width = config.width
+        self._width, self._atomics = config.width, config.atomics
         super().__init__(
             {
                 "plan": In(stream.Signature(PayloadPlan)),
                 "chunks": In(stream.Signature(Chunk)),
                 "payload": In(packet_stream(config.width)),
                 "o": Out(stream.Signature(cut_beat(config.width))),
+                "qp": Out(14),
+                "busy": In(1),
+                "executed": In(1),
             }
         )
 
@@ -103,15 +114,19 @@ class Cutter(wiring.Component):
             beat.last.eq(ends),
             beat.more.eq((left != 0) & ~cursor.chunk.end),
             cut.p.epoch.eq(plan.epoch),
+            cut.p.drop.eq(plan.drop),
+            cut.p.qp.eq(plan.qp),
+            self.qp.eq(plan.qp),
         ]
 
+        may_write = self._order(m, plans, through) if self._atomics else Const(1)
         gone, unlisted = Signal(), Signal()  # while discarding: payload, chunks are thrown away
         with m.If(plans.o.valid):
             with m.Switch(plan.use):
                 with m.Case(PayloadUse.WRITE):
                     m.d.comb += [
                         payload.again.eq(~needs),
-                        cut.valid.eq(cursor.valid & (~needs | payload.valid)),
+                        cut.valid.eq(cursor.valid & (~needs | payload.valid) & may_write),
                         cursor.used.eq(cut.valid & cut.ready),
                         payload.consume.eq(cursor.used & needs),
                         cut.p.end.eq(cursor.chunk.end & ends),
@@ -131,6 +146,16 @@ class Cutter(wiring.Component):
                         m.d.sync += gone.eq(1)
                     with m.If(cursor.used & cursor.chunk.end):
                         m.d.sync += unlisted.eq(1)
+                with m.Case(PayloadUse.ATOMIC):
+                    m.d.comb += [
+                        cursor.used.eq(cut.valid & cut.ready & plan.listed),
+                        cursor.close.eq(1),
+                        cut.valid.eq(cursor.valid | ~plan.listed),
+                        cut.p.void.eq(1),
+                        cut.p.end.eq(1),
+                        cut.p.atomic.eq(1),
+                        through.eq(cut.valid & cut.ready),
+                    ]
                 with m.Default():
                     m.d.comb += [
                         cut.valid.eq(1),
@@ -144,3 +169,21 @@ class Cutter(wiring.Component):
         with m.If(through):
             m.d.sync += [place.eq(0), gone.eq(0), unlisted.eq(0)]
         return m
+
+    def _order(self, m: Module, plans: StreamFifo, through: Signal) -> Signal:
+        """Whether the packet at hand may be written: no atomic in front of it is at work, or, a
+        cycle later, none of its QP (IBTA vol 1, 10.8.3.3: one QP's requests, in their order)."""
+        plan = plans.o.payload
+        count, quiet, free = Signal(range(2 * PLANS)), Signal(init=1), Signal()
+        begins = through & (plan.use == PayloadUse.ATOMIC) & ~plan.drop
+        m.d.sync += [
+            count.eq(count + begins - self.executed),
+            free.eq(plans.o.valid & ~through & (free | ~self.busy)),
+        ]
+        with m.If(begins):
+            m.d.sync += quiet.eq(0)
+        with m.Elif(self.executed):
+            m.d.sync += quiet.eq(count == 1)
+        may_write = Signal()
+        m.d.comb += may_write.eq(quiet | free)
+        return may_write

@@ -66,7 +66,8 @@ class PayloadFetch(wiring.Component):
         sent = data.StructLayout({"end": 1, "epoch": 1, "start": bits, "stop": bits})
         # One packet: the others wait where they can still be dropped.
         m.submodules.packets = packets = Register(shape=PayloadPacket)
-        m.submodules.sources = sources = StreamFifo(shape=1, depth=PACKETS)
+        source = data.StructLayout({"inline": 1, "drop": 1})
+        m.submodules.sources = sources = StreamFifo(shape=source, depth=PACKETS)
         m.submodules.reads = reads = StreamFifo(shape=sent, depth=READS)
         m.submodules.buffer = buffer = StreamFifo(shape=chunk_beat(width), depth=self._beats)
         m.submodules.packer = packer = Packer(width=width)
@@ -111,8 +112,9 @@ class PayloadFetch(wiring.Component):
             packets.i.valid.eq(self.packet.valid & space),
             packets.i.payload.eq(self.packet.payload),
             self.packet.ready.eq(packets.i.ready & space),
-            sources.i.valid.eq(packets.o.valid & packet.good & ~listed),
-            sources.i.payload.eq(packet.inline),
+            sources.i.valid.eq(packets.o.valid & (packet.good | packet.inline) & ~listed),
+            sources.i.payload.inline.eq(packet.inline),
+            sources.i.payload.drop.eq(~packet.good),
         ]
 
         # The next chunk and its beats, as they lie: they come before the packet, which is the
@@ -182,9 +184,15 @@ class PayloadFetch(wiring.Component):
 
     def _join(self, m: Module, sources, packer, held_valid, held_ready) -> None:
         """Packet by packet, from the buffer or the inline bytes. These have few lanes: the others
-        need no multiplexer."""
+        need no multiplexer. Inline bytes of a packet that was refused are thrown away."""
         few = min(INLINE_BITS, self._width)
-        with m.If(sources.o.payload):
+        ends = Signal()
+        with m.If(sources.o.payload.drop):
+            m.d.comb += [
+                self.inline.ready.eq(sources.o.valid),
+                ends.eq(self.inline.valid & self.inline.payload.end),
+            ]
+        with m.Elif(sources.o.payload.inline):
             m.d.comb += [
                 packer.i.payload.data[:few].eq(self.inline.payload.data),
                 packer.i.payload.start.eq(self.inline.payload.start),
@@ -199,4 +207,6 @@ class PayloadFetch(wiring.Component):
                 packer.i.valid.eq(held_valid & sources.o.valid),
                 held_ready.eq(packer.i.ready & sources.o.valid),
             ]
-        m.d.comb += sources.o.ready.eq(packer.i.valid & packer.i.ready & packer.i.payload.end)
+        m.d.comb += sources.o.ready.eq(
+            ends | (packer.i.valid & packer.i.ready & packer.i.payload.end)
+        )

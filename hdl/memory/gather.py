@@ -133,6 +133,8 @@ class Gather(wiring.Component):
         m.submodules.entry = entry = Register(shape=entering)
         job, taken = entry.o.payload.job, Signal()
         check, copy = Signal(), Signal()
+        # An atomic is checked, as its sink must be, and then its operands are copied.
+        first, checked_first = Signal(), Signal()
         by_key = job.source == TxSource.KEY
         filled = job.header.length != 0
         m.d.comb += [
@@ -147,19 +149,25 @@ class Gather(wiring.Component):
                 & checker.job.ready
                 & headers.i.ready
                 & jobs.i.ready
+                & ~first
             ),
             taken.eq(entry.o.valid & entry.o.ready),
             check.eq(
-                (by_key & filled) | ((job.source == TxSource.LINE) & (filled | job.check_sink))
+                (by_key & filled)
+                | ((job.source == TxSource.LINE) & filled)
+                | ((job.source != TxSource.KEY) & job.check_sink)
             ),
             copy.eq((job.source == TxSource.INLINE) & filled),
-            checker.job.valid.eq(taken & check),
+            first.eq(check & copy & ~checked_first),
+            checker.job.valid.eq(
+                check & Mux(copy, entry.o.valid & first & ~inline.slot_enable, taken)
+            ),
             checker.key_access.eq(ACCESS_REMOTE_READ),
             checker.job.payload.source.eq(Mux(by_key, CheckSource.KEY, CheckSource.LINE)),
             checker.job.payload.check_sink.eq(job.check_sink & ~by_key),
             *named_bytes(checker.job.payload, job),
             checker.job.payload.offset.eq(Mux(by_key, 0, job.offset)),
-            checker.job.payload.length.eq(job.header.length),
+            checker.job.payload.length.eq(Mux(job.check_sink, 0, job.header.length)),
             inline.line.eq(job.line),
             inline.offset.eq(job.offset),
             inline.length.eq(job.header.length),
@@ -172,6 +180,10 @@ class Gather(wiring.Component):
             *(jobs.i.payload[name].eq(job[name]) for name in CARRIED),
             jobs.i.payload.epoch.eq(entry.o.payload.epoch),
         ]
+
+        m.d.sync += checked_first.eq(
+            (checked_first | (checker.job.valid & checker.job.ready & copy)) & ~taken
+        )
 
         # Answer: the checked packet goes on to the gate, which decides whether it is sent.
         oldest, result, decided = jobs.o.payload, checker.result.payload, gate.i.payload

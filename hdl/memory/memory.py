@@ -13,6 +13,7 @@ from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import Activation, Completion
 from hdl.ports.packet import packet_stream
 
+from .atomic import AtomicUnit
 from .gather import Gather
 from .scatter import Scatter
 
@@ -51,7 +52,7 @@ class Memory(wiring.Component):
                 "received": In(packet_stream(config.width)),
                 "completions": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
-                "host": Out(MemoryHost(config.width)),
+                "host": Out(MemoryHost(config)),
                 "tables": Out(MemoryTables()),
                 "drain": In(MemoryDrain()),
                 "command": In(MemoryCommands()),
@@ -81,6 +82,8 @@ class Memory(wiring.Component):
         connect(m, scatter.write_client, flipped(self.host.scatter))
         connect(m, gather.mr, flipped(self.tables.gather))
         connect(m, scatter.mr, flipped(self.tables.scatter))
+        if self._config.atomics:
+            self._change_words(m, scatter)
         command = self.command.invalidate
         m.d.comb += [
             invalidate.start.eq(command.start),
@@ -102,3 +105,17 @@ class Memory(wiring.Component):
             for member in COUNTS[name]:
                 m.d.comb += self.counts[f"{name}_{member}"].eq(getattr(part, member))
         return m
+
+    def _change_words(self, m: Module, scatter: Scatter) -> None:
+        """Atomics: their places come from the scatter, their results go to the replier."""
+        m.submodules.atomics = atomics = AtomicUnit(config=self._config)
+        connect(m, flipped(self.rx.atomic), atomics.request)
+        connect(m, scatter.word, atomics.word)
+        connect(m, atomics.read_client, flipped(self.host.atomic_reads))
+        connect(m, atomics.write_client, flipped(self.host.atomic_writes))
+        connect(m, atomics.result, flipped(self.rx.result))
+        m.d.comb += [
+            atomics.qp.eq(scatter.word_qp),
+            scatter.word_busy.eq(atomics.busy),
+            scatter.word_done.eq(atomics.done),
+        ]

@@ -23,7 +23,15 @@ from hdl.ports.packet import packet_stream
 
 from .check import Checker, named_bytes, pass_translate, translate_members
 from .cut import Cutter, PayloadPlan, PayloadUse
-from .types import ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, CheckSource
+from .order import PacketOrder
+from .types import (
+    ACCESS_LOCAL_WRITE,
+    ACCESS_REMOTE_ATOMIC,
+    ACCESS_REMOTE_READ,
+    ACCESS_REMOTE_WRITE,
+    AtomicWord,
+    CheckSource,
+)
 
 __all__ = ["Scatter"]
 
@@ -99,19 +107,21 @@ class Scatter(wiring.Component):
     Members: ``job``, ``checked`` (one per job, in order, before anything is written); ``payload``
     from ingress: a packet per job with ``length`` not 0; ``write_client``; ``effects`` one per job,
     in order, each after its ``checked``: payload is written from then on (or not: ``discard``).
-    When the write engine has accepted the packet's last beat, they are released as
-    ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``, ``slot_enable``,
-    ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client`` page lists; ``mr``
-    regions; ``invalidate_*`` see Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain):
-    writes of all jobs taken before are issued; counters (``COUNT`` bits, wrap) ``hits``,
-    ``misses``, ``key_errors``.
+    When the write engine has accepted the packet's last beat, and those in front are released, they
+    are released as ``completion`` and ``reply`` (flags as in ReplyFlags); ``slot``,
+    ``slot_enable``, ``slot_data``: read port of RecvFetch's lines (latency 1); ``table_client``
+    page lists; ``mr`` regions; ``word``: places that atomics change, when all in front of them is
+    issued; ``word_done`` (a cycle): the next of those not dropped has been executed; ``word_qp``,
+    ``word_busy``: whether one of that QP is at work (``AtomicUnit``); ``invalidate_*`` see
+    Translate; ``drain_start`` (pulse), ``drain_done`` (see Drain): writes of all jobs taken before
+    are issued; counters (``COUNT`` bits, wrap) ``hits``, ``misses``, ``key_errors``.
     Latency, with cached pages: ``checked`` 13 cycles after a job with one SGE, 11 with KEY (12 when
     ``offset`` is not ``length``), one more per further page and per SGE passed over; others 2.
     First write beat 7 cycles after the effects.
     Throughput: as Checker; a job that misses the cache of pages does not hold up the checks of
     those behind it. Payload one beat per cycle, no gap between packets.
-    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ:
-    REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual.
+    Errors: LINE: LOC_PROT_ERR, or LOC_LEN_ERR when the packet runs past the SGEs; KEY, CHECK_READ,
+    ATOMIC: REM_ACCESS_ERR. The payload is discarded then, and the effects follow as usual.
     Reset: empty; the write engine must end its burst by itself.
     """
 
@@ -126,6 +136,10 @@ class Scatter(wiring.Component):
                 "completion": Out(stream.Signature(Completion)),
                 "reply": Out(stream.Signature(Activation)),
                 "write_client": Out(PlacedWriteClient(config.width)),
+                "word": Out(stream.Signature(AtomicWord)),
+                "word_done": In(1),
+                "word_qp": Out(14),
+                "word_busy": In(1),
                 "slot": Out(WqeRead),
                 "slot_enable": Out(1),
                 "slot_data": In(128),
@@ -160,7 +174,7 @@ class Scatter(wiring.Component):
         # Take a job: the checker takes its jobs at the same time.
         job, taken, check = self.job.payload, Signal(), Signal()
         line = job.kind == ScatterKind.LINE
-        read = job.kind == ScatterKind.CHECK_READ
+        read, atomic = job.kind == ScatterKind.CHECK_READ, job.kind == ScatterKind.ATOMIC
         bears = (job.kind != ScatterKind.NONE) & ~read & (job.length != 0)
         unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects: all queues have room
         taking = jobs.i.payload
@@ -182,6 +196,12 @@ class Scatter(wiring.Component):
         ]
         with m.If(job.kind == ScatterKind.DISCARD):
             m.d.comb += taking.use.eq(Mux(bears, PayloadUse.DISCARD, PayloadUse.NONE))
+        if self._config.atomics:
+            with m.If(atomic):
+                m.d.comb += [
+                    checker.key_access.eq(ACCESS_REMOTE_ATOMIC),
+                    taking.use.eq(PayloadUse.ATOMIC),
+                ]
         m.d.sync += unpaired.eq(unpaired + taken - release.done)
 
         # Answer, and keep the decision about the payload until the effects come.
@@ -196,6 +216,7 @@ class Scatter(wiring.Component):
             verdicts.i.valid.eq(answered),
             verdict.use.eq(oldest.use),
             verdict.listed.eq(oldest.check & result.listed),
+            verdict.drop.eq(oldest.check & (result.status != 0)),
             verdict.function.eq(oldest.function),
             verdict.epoch.eq(oldest.epoch),
         ]
@@ -211,19 +232,37 @@ class Scatter(wiring.Component):
             verdicts.o.ready.eq(release.effects.valid & release.effects.ready),
             cutter.plan.valid.eq(verdicts.o.ready),
             plan.eq(verdicts.o.payload),
+            plan.drop.eq(verdicts.o.payload.drop | self.effects.payload.discard),
+            plan.qp.eq(self.effects.payload.qp),
         ]
         with m.If(self.effects.payload.discard & (verdicts.o.payload.use == PayloadUse.WRITE)):
             m.d.comb += plan.use.eq(PayloadUse.DISCARD)
 
-        # Writes; a packet is complete when its last beat was accepted.
-        through = Signal()
+        # Writes; a packet is complete when its last beat was accepted. An atomic leaves when all in
+        # front of it has been accepted, so that its read comes behind that.
+        m.submodules.order = order = PacketOrder(depth=EFFECTS)
+        through, changes = Signal(), cutter.o.p.atomic
         m.d.comb += [
             self.write_client.beat.valid.eq(cutter.o.valid & ~cutter.o.p.void),
             self.write_client.beat.payload.eq(cutter.o.p.beat),
-            cutter.o.ready.eq(cutter.o.p.void | self.write_client.beat.ready),
+            self.word.valid.eq(cutter.o.valid & changes),
+            self.word.payload.function.eq(cutter.o.p.beat.function),
+            self.word.payload.addr.eq(cutter.o.p.beat.addr),
+            self.word.payload.qp.eq(cutter.o.p.qp),
+            self.word.payload.drop.eq(cutter.o.p.drop),
+            self.word_qp.eq(cutter.qp),
+            cutter.busy.eq(self.word_busy),
+            cutter.executed.eq(self.word_done),
+            cutter.o.ready.eq(
+                Mux(changes, self.word.ready, cutter.o.p.void | self.write_client.beat.ready)
+            ),
             through.eq(cutter.o.valid & cutter.o.ready & cutter.o.p.end),
-            release.written.eq(through),
-            drain.leave0.eq(through),
-            drain.epoch0.eq(cutter.o.p.epoch),
+            order.through.eq(through),
+            order.atomic.eq(changes & ~cutter.o.p.drop),
+            order.epoch.eq(cutter.o.p.epoch),
+            order.executed.eq(self.word_done),
+            release.written.eq(order.written),
+            drain.leave0.eq(order.written),
+            drain.epoch0.eq(order.written_epoch),
         ]
         return m

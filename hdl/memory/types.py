@@ -6,8 +6,10 @@ from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
     "ACCESS_LOCAL_WRITE",
+    "ACCESS_REMOTE_ATOMIC",
     "ACCESS_REMOTE_READ",
     "ACCESS_REMOTE_WRITE",
+    "AtomicWord",
     "CheckJob",
     "CheckResult",
     "CheckSource",
@@ -26,6 +28,7 @@ __all__ = [
 ACCESS_LOCAL_WRITE = 1
 ACCESS_REMOTE_WRITE = 2
 ACCESS_REMOTE_READ = 4
+ACCESS_REMOTE_ATOMIC = 8
 
 #: Pages are 4 KiB.
 PAGE_BITS = 12
@@ -131,6 +134,15 @@ class Chunk(data.Struct):
     addr: 64
     length: 13
     end: 1
+
+
+class AtomicWord(data.Struct):
+    """The place of 8 bytes that an atomic of ``qp`` changes, unless it is to be dropped."""
+
+    qp: 14
+    function: 8
+    addr: 64
+    drop: 1
 
 
 class CheckedPacket(data.Struct):

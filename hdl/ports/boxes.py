@@ -15,6 +15,8 @@ from hdl.config import NicConfig
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     ERA_BITS,
+    AtomicRequest,
+    AtomicResult,
     Effects,
     FetchRequest,
     Interrupt,
@@ -99,12 +101,17 @@ class MemoryHost(Signature):
     """Between the memory box and the host side, seen from the memory box.
 
     ``gather``: payload to send. ``gather_pages``, ``scatter_pages``: page lists. ``scatter``:
-    payload that came.
+    payload that came. ``atomic_reads``, ``atomic_writes``: words of atomics, if the card has them.
     """
 
-    def __init__(self, width: int):
+    def __init__(self, config: NicConfig):
+        width, atomics = config.width, {}
+        if config.atomics:
+            atomics["atomic_reads"] = Out(ReadClient(width))
+            atomics["atomic_writes"] = Out(WriteClient(width))
         super().__init__(
-            {
+            atomics
+            | {
                 "gather": Out(ReadClient(width)),
                 "gather_pages": Out(ReadClient(width)),
                 "scatter_pages": Out(ReadClient(width)),
@@ -206,7 +213,10 @@ class TxPort(Signature):
 
 
 class RxPort(Signature):
-    """Packets that came, seen from the transport: a job, its answer, then what comes of it."""
+    """Packets that came, seen from the transport: a job, its answer, then what comes of it.
+
+    ``atomic``: what the jobs of atomics do; ``result``: what they have found, each before its
+    effects."""
 
     def __init__(self):
         super().__init__(
@@ -214,6 +224,8 @@ class RxPort(Signature):
                 "job": Out(stream.Signature(ScatterJob)),
                 "checked": In(stream.Signature(ScatterChecked)),
                 "effects": Out(stream.Signature(Effects)),
+                "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
+                "result": In(TableWrite(16, AtomicResult)),
             }
         )
 

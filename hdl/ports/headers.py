@@ -35,7 +35,8 @@ class AddressVector(data.Struct):
 class TxHeader(data.Struct):
     """What egress needs to build the headers of one packet; the opcode says which are present.
 
-    Pad count, lengths and ICRC are egress's own. ``length`` is the payload in bytes, 0 to MTU.
+    Pad count, lengths and ICRC are egress's own. ``length`` is the payload in bytes, 0 to MTU. The
+    operands of AtomicETH are not here: they come as its 16 bytes of payload.
     """
 
     opcode: 8
@@ -44,7 +45,7 @@ class TxHeader(data.Struct):
     pkey: 16
     dest_qp: 24
     psn: 24
-    va: 64  # RETH, AtomicETH
+    va: 64  # RETH, AtomicETH; the value of AtomicAckETH
     rkey: 32  # RETH, AtomicETH, IETH
     dma_length: 32  # RETH
     imm: 32  # ImmDt, raw bytes
@@ -58,7 +59,8 @@ class RxHeader(data.Struct):
     """What ingress found in one good packet. Fields of absent headers are undefined.
 
     ``length`` is the payload in bytes without pad: that many bytes follow in the payload stream as
-    one packet (none when 0). The ICRC, lengths, checksums and the destination address were checked.
+    one packet (none when 0). The value of AtomicAckETH is payload: 8 bytes, in the order of the
+    host. The ICRC, lengths, checksums and the destination address were checked.
     """
 
     opcode: 8

@@ -9,6 +9,9 @@ from .rows import Outstanding, ReceiveSource
 
 __all__ = [
     "ERA_BITS",
+    "OPERANDS_AT",
+    "OPERAND_BYTES",
+    "OPERAND_SLOT",
     "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
@@ -31,6 +34,8 @@ __all__ = [
     "ScatterKind",
     "ScatterJob",
     "ScatterChecked",
+    "AtomicRequest",
+    "AtomicResult",
     "Effects",
     "Completion",
     "ReplyFlags",
@@ -54,6 +59,13 @@ ERA_BITS = 2
 WQE_LINE_BITS = 14
 #: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
 LINE_USES = 16
+
+
+#: The slot of an atomic's line that holds its operands, behind the SGEs, as they are sent: the
+#: end of AtomicETH. So many bytes of it, from there on.
+OPERAND_SLOT = 31
+OPERANDS_AT = 16 * OPERAND_SLOT
+OPERAND_BYTES = 16
 
 
 class Sge(data.Struct):
@@ -111,7 +123,8 @@ class FetchStatus(enum.Enum, shape=2):
 
 
 class SendWqe(data.Struct):
-    """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line."""
+    """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line, and the
+    operands of an atomic too."""
 
     operation: RequestOperation
     fence: 1
@@ -264,6 +277,7 @@ class ScatterKind(enum.Enum, shape=3):
     LINE = 2  # the SGEs of a line, from byte ``offset`` of the message
     KEY = 3  # ``va`` under ``key``: WRITE; ``offset``: see ScatterJob
     CHECK_READ = 4  # READ request: no payload, only the check that ``key`` allows remote read
+    ATOMIC = 5  # the 8 bytes at ``va`` under ``key`` are changed by the next AtomicRequest
 
 
 class ScatterJob(data.Struct):
@@ -272,7 +286,8 @@ class ScatterJob(data.Struct):
     With KEY and CHECK_READ ``offset`` is how many bytes from ``va`` on the key must allow: for a
     WRITE the rest of the message (at least ``length``), so that its first packet finds a bad range.
     Length 0: NONE, except for CHECK_READ, whose length is always 0. Jobs that belong to no packet
-    (completions of pokes, further completions of an ACK) are NONE as well.
+    (completions of pokes, further completions of an ACK) are NONE as well. The 8 bytes of an ATOMIC
+    are not in the packet.
     ``resume`` (with LINE): as in TxJob; 0 is always right.
     """
 
@@ -292,6 +307,23 @@ class ScatterChecked(data.Struct):
     """Answer to each ScatterJob, in order, before payload is written: WC status (0 = may be)."""
 
     status: 8
+
+
+class AtomicRequest(data.Struct):
+    """What an atomic does with its word; one for each ScatterJob of kind ATOMIC, in their order,
+    not behind it. Numbers are native."""
+
+    compares: 1  # it writes ``swap_add`` if it finds ``compare``; else it adds ``swap_add``
+    swap_add: 64
+    compare: 64
+    resource: 16  # where its result is kept: the place of its ``ReadResource``
+
+
+class AtomicResult(data.Struct):
+    """What an atomic has found in its word; ``failed``: the host did not answer."""
+
+    value: 64
+    failed: 1
 
 
 class ReplyFlags(data.Struct):

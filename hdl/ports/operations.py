@@ -57,8 +57,9 @@ class PacketOperation(data.Struct):
     invalidate: 1
     receive: 1  # it takes a receive WQE
     by_length: 1  # it takes a PSN for each packet of the answer, otherwise one
-    data: 1  # data answer it, otherwise an ACK,
-    acknowledged: 1  # or nothing
+    data: 1  # data answer it, otherwise an ACK; of a response: it is such data
+    acknowledged: 1  # an ACK answers it
+    compares: 1  # an atomic that changes its word only if that is what it expects
     rights: 4  # what its key must allow: bits of Access
 
 
@@ -79,17 +80,18 @@ class RequestOperation(data.Struct):
     packets: PacketCodes
     data: 1  # data come back into its SGEs, otherwise what they hold goes out
     by_length: 1  # its one packet takes a PSN for each packet of the answer
+    compares: 1  # an atomic that compares the word first
     receive: 1  # it ends a receive WQE of the other side
     invalidate: 1  # it ends with the invalidation of a key of its own side
     completion: 7  # WC opcode
 
 
 def _packet_fields(opcode: Opcode, config: NicConfig) -> dict:
-    place = opcode.position
+    place, built = opcode.position, opcode.feature in config.features
     return {
         "served": 1,
         "service": opcode.transport,
-        "built": opcode.feature in config.features,
+        "built": built,
         "response": opcode.response,
         "kind": opcode.kind,
         "first": place in (Position.FIRST, Position.ONLY),
@@ -100,8 +102,9 @@ def _packet_fields(opcode: Opcode, config: NicConfig) -> dict:
         "invalidate": opcode.invalidate,
         "receive": opcode.receive,
         "by_length": opcode.psns is Psns.BY_LENGTH,
-        "data": opcode.answer is Answer.DATA,
+        "data": opcode.data and (built or not opcode.response),
         "acknowledged": opcode.answer is Answer.ACK,
+        "compares": opcode.compares,
         "rights": int(opcode.rights),
     }
 
@@ -120,6 +123,7 @@ def request_fields(request: WorkRequest | None, config: NicConfig) -> dict:
         },
         "data": request.data,
         "by_length": request.by_length,
+        "compares": request.compares,
         "receive": request.receive,
         "invalidate": request.invalidate,
         "completion": request.completion,

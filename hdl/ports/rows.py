@@ -190,7 +190,7 @@ class QpReply(data.Struct):
 
 
 class ReadResource(data.Struct):
-    """One READ request the responder has accepted."""
+    """One READ or atomic that the responder has accepted; the result of an atomic lies beside."""
 
     va: 64
     rkey: 32
@@ -198,6 +198,7 @@ class ReadResource(data.Struct):
     psn: 24
     msn: 24
     number: 8  # modulo 256, as in ``QpReply.read_head``; another one: it has been overwritten
+    atomic: 1
 
 
 class Outstanding(data.Struct):

@@ -1,6 +1,6 @@
 """From the bytes of an element to a decoded WQE and the slots of its line."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,12 +8,23 @@ from hdl.abi.enums import SendFlags, WcStatus
 from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.count import add_up
 from hdl.config import NicConfig
-from hdl.ports.jobs import SendWqe
-from hdl.ports.operations import decode_request
+from hdl.ports.jobs import OPERAND_SLOT, SendWqe
+from hdl.ports.operations import RequestOperation, decode_request
+from hdl.wire.gateware import swap as swap_bytes
+from hdl.wire.opcodes import Kind
 
 from .types import Word
 
-__all__ = ["WqeDecode", "WqeResult", "Slot", "element_limit", "SEND_BYTES", "RECV_BYTES"]
+__all__ = [
+    "OPERANDS",
+    "RECV_BYTES",
+    "SEND_BYTES",
+    "Slot",
+    "WqeDecode",
+    "WqeResult",
+    "atomic_operands",
+    "element_limit",
+]
 
 #: Fixed parts of the elements; the SGEs (or inline bytes) follow.
 SEND_BYTES = POST_SEND.size
@@ -22,8 +33,21 @@ RECV_BYTES = POST_RECV.size
 MAX_MESSAGE = 1 << 31
 MESSAGE_BITS = MAX_MESSAGE.bit_length()
 
-_HEADER_WORDS = 5
 _SGE_LENGTH = 8 * SGE.offset("length")
+#: Fields of an atomic that are its operands.
+OPERANDS = ("compare_add", "swap")
+
+
+def header_words(config: NicConfig) -> int:
+    """Words of a WQE's fixed part that are kept."""
+    last = "wr.atomic.rkey" if config.atomics else "wr.rdma.rkey"
+    return -(-(POST_SEND.offset(last) + POST_SEND.place(last).size) // 8)
+
+
+def atomic_operands(operation: RequestOperation, compare_add: Value, swap: Value) -> Value:
+    """The operands of an atomic as the end of AtomicETH, from their fields in the WQE; 16 bytes."""
+    compares, swap_add = operation.compares, Mux(operation.compares, swap, compare_add)
+    return Cat(swap_bytes(swap_add), swap_bytes(compare_add) & compares.replicate(64))
 
 
 def element_limit(config: NicConfig) -> int:
@@ -78,7 +102,8 @@ class WqeDecode(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        header = Signal(64 * _HEADER_WORDS)  # stays until the result has been taken
+        words = header_words(self._config)
+        header = Signal(64 * words)  # stays until the result has been taken
         length = Signal(self._length_bits, reset_less=True)
         # Words of the element, then two of zeros that push out the last slot.
         word, step = Signal(64), Signal()
@@ -88,7 +113,7 @@ class WqeDecode(wiring.Component):
             with m.If(number != 0xFF):
                 m.d.sync += number.eq(number + 1)
             with m.Switch(number):
-                for i in range(_HEADER_WORDS):
+                for i in range(words):
                     with m.Case(i):
                         m.d.sync += header[64 * i : 64 * (i + 1)].eq(word)
         slot_valid, fresh = self._slots(m, word, number, step)
@@ -98,6 +123,13 @@ class WqeDecode(wiring.Component):
         counts = fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5]))
         add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
         conclude = self._result(m, header, length, sum_)
+        operation, operands = self.o.payload.wqe.operation, Signal(Slot)
+        if self._config.atomics:
+            fields = (self._field(header, POST_SEND, f"wr.atomic.{name}") for name in OPERANDS)
+            m.d.comb += [
+                operands.slot.eq(OPERAND_SLOT),
+                operands.data.eq(atomic_operands(operation, *fields)),
+            ]
 
         with m.FSM(name="state"):
             # WORDS: takes the element's words; ends with the last one.
@@ -118,6 +150,15 @@ class WqeDecode(wiring.Component):
                 m.d.sync += pushes.eq(pushes - step)
                 with m.If((pushes == 0) & ~slot_valid & ~fresh):
                     m.next = "CHECK"
+                    if self._config.atomics:
+                        with m.If(~self.receive & (operation.kind == Kind.ATOMIC)):
+                            m.next = "OPERANDS"
+            if self._config.atomics:
+                # OPERANDS: writes the operands of an atomic; ends when they have been taken.
+                with m.State("OPERANDS"):
+                    m.d.comb += [self.slot.valid.eq(1), self.slot.payload.eq(operands)]
+                    with m.If(self.slot.ready):
+                        m.next = "CHECK"
             # CHECK: says what is wrong with the WQE; one cycle.
             with m.State("CHECK"):
                 conclude()
@@ -207,6 +248,9 @@ class WqeDecode(wiring.Component):
             wqe.rkey.eq(field(POST_SEND, "wr.rdma.rkey")),
             wqe.length.eq(total),
         ]
+        if self._config.atomics:
+            with m.If(wqe.operation.kind == Kind.ATOMIC):
+                m.d.comb += wqe.rkey.eq(field(POST_SEND, "wr.atomic.rkey"))
         # The sum is more than MAX_MESSAGE: without a carry chain.
         exceeds = sum_[MESSAGE_BITS:].any() | (
             sum_[MESSAGE_BITS - 1] & sum_[: MESSAGE_BITS - 1].any()

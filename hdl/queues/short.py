@@ -10,10 +10,11 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import WQE_LINE_BITS
+from hdl.ports.jobs import OPERAND_SLOT, WQE_LINE_BITS
 from hdl.ports.operations import decode_request
+from hdl.wire.opcodes import Kind
 
-from .decode import MAX_MESSAGE, RECV_BYTES, SEND_BYTES, Slot
+from .decode import MAX_MESSAGE, OPERANDS, RECV_BYTES, SEND_BYTES, Slot, atomic_operands
 from .flow import ReadFlow
 from .slot_window import SLOT_BYTES, SlotWindow
 from .types import Element, Verdict
@@ -51,6 +52,7 @@ class _Element:
         self.left = Signal(range(most_slots + 1))  # slots to write
         self.total = Signal(36)  # bytes of the SGEs that were written
         self.answered = Signal()  # the verdict has gone ahead of the last slots
+        self.is_atomic, self.operands = Signal(), Signal(8 * SLOT_BYTES)
 
 
 class ShortWqes(wiring.Component):
@@ -122,9 +124,15 @@ class ShortWqes(wiring.Component):
                 m.d.comb += window.advance.eq(1)
                 with m.If(window.ended | window.i.payload.last):
                     m.next = "GIVE"
-            # GIVE: gives the verdict; ends when it is taken.
+            # GIVE: gives the verdict, and writes the operands of an atomic; ends when it is taken.
             with m.State("GIVE"):
                 m.d.comb += [self.o.valid.eq(1), window.close.eq(1)]
+                with m.If(element.is_atomic):
+                    m.d.comb += [
+                        self.slot.slot.eq(OPERAND_SLOT),
+                        self.slot.data.eq(element.operands),
+                        self.slot_valid.eq(~element.work.failed),
+                    ]
                 with m.If(self.o.ready):
                     m.next = "IDLE"
         return m
@@ -207,6 +215,14 @@ class ShortWqes(wiring.Component):
             wqe.rkey.eq(field("wr.rdma.rkey")),
             wqe.length.eq(Mux(inline, behind, total)),
         ]
+        if config.atomics:
+            operands = (field(f"wr.atomic.{name}") for name in OPERANDS)
+            m.d.comb += [
+                element.operands.eq(atomic_operands(wqe.operation, *operands)),
+                element.is_atomic.eq(wqe.operation.kind == Kind.ATOMIC),
+            ]
+            with m.If(element.is_atomic):
+                m.d.comb += wqe.rkey.eq(field("wr.atomic.rkey"))
 
     def _keep(self, m: Module, element: _Element, number: int) -> None:
         """Keep the fixed part's bytes in its beat ``number``."""

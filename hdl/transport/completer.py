@@ -20,7 +20,6 @@ from hdl.ports.numbers import send_queue
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
-from hdl.wire.opcodes import Kind
 
 from .completer_ahead import Coming, OldestAhead
 from .completer_check import (
@@ -209,7 +208,7 @@ class Completer(wiring.Component):
     def _take(self, m, s, due, ahead, follows, response_now, packet):
         """The work arrives, and with it the oldest WQE of its QP."""
         taken = self.i.payload
-        response = ~taken.finish & (taken.operation.kind == Kind.READ_RESPONSE)
+        response = ~taken.finish & taken.operation.response & taken.operation.data
         same = taken.qp == s.work.qp
         can_look = ~due.pop & ~ahead.asked
         # IDLE: takes the work, a READ response together with its WQE; ends with it.
@@ -289,7 +288,7 @@ class Completer(wiring.Component):
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
             in_order = (said.first != s.ack.read_begun) | s.ack.resent
-            with m.If(~in_order | ~(owes_last | owes_more)):
+            with m.If(~in_order | facts.other_kind | ~(owes_last | owes_more)):
                 m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
                 m.next = "JOB"

@@ -1,13 +1,13 @@
 """What the completer wants to know of a response and of the oldest WQE, for one register stage."""
 
-from amaranth.hdl import Const, Module, Signal
+from amaranth.hdl import Const, Module, Signal, Value
 from amaranth.lib import data, enum
 
-from hdl.abi.enums import WcStatus
+from hdl.abi.enums import WcOpcode, WcStatus
 from hdl.common.count import raised
 from hdl.common.sums import wide_difference
 from hdl.ports.jobs import Oldest
-from hdl.ports.rows import QpAck
+from hdl.ports.rows import Outstanding, QpAck
 from hdl.wire.opcodes import Kind
 
 from .receive_types import CompleterWork, Syndrome
@@ -23,7 +23,7 @@ class Response(enum.Enum, shape=3):
     SEQUENCE = 1  # NAK 60h
     RNR = 2
     FATAL = 3  # NAK 61h, 62h, 63h
-    DATA = 4  # READ response
+    DATA = 4  # READ response, or the answer to an atomic
     INVALID = 5  # none of these
 
 
@@ -46,6 +46,7 @@ class EntryFacts(data.Struct):
     at_last: 1  # PSN is the last of the WQE
     past: 1  # PSN lies behind the last of the WQE
     acknowledged: 1  # every packet of the WQE has been acknowledged before
+    other_kind: 1  # data that answer an atomic for a READ, or the other way round
     offset: 32  # bytes of the READ before this packet
     next_psn: 24  # behind the WQE
 
@@ -62,7 +63,7 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
         facts.full.eq(header.length == mtu_bytes(m, work.cfg.path_mtu)),
         facts.next_psn.eq(raised(header.psn, Const(1))),
     ]
-    with m.If(operation.kind == Kind.READ_RESPONSE):
+    with m.If(operation.response & operation.data):
         m.d.comb += facts.response.eq(Response.DATA)
     with m.Elif((operation.kind == Kind.ACKNOWLEDGE) & (header.length == 0)):
         with m.Switch(syndrome):
@@ -80,6 +81,11 @@ def response_facts(m: Module, work: CompleterWork) -> Signal:
                 with m.Case(code):
                     m.d.comb += [facts.response.eq(Response.FATAL), facts.status.eq(status)]
     return facts
+
+
+def is_atomic(entry: Outstanding) -> Value:
+    """Whether the WQE is an atomic."""
+    return entry.completion.matches(WcOpcode.COMP_SWAP, WcOpcode.FETCH_ADD)
 
 
 def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> Signal:
@@ -101,5 +107,6 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
         facts.acknowledged.eq(left[23]),
         facts.offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
         facts.next_psn.eq(raised(entry.last_psn, Const(1))),
+        facts.other_kind.eq(is_atomic(entry) != (work.operation.kind == Kind.ATOMIC_RESPONSE)),
     ]
     return facts

@@ -85,7 +85,7 @@ def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterSt
     has been sent and nothing will answer. Or it says that the QP's timer has run out."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
     # Behind an error the row may be ahead: an answer that was undone had moved it on.
-    acknowledged = facts.acknowledged & ~entry.data & ~ack.error
+    acknowledged = facts.acknowledged & ~entry.data & ~work.in_error
     with m.If(work.timeout):
         with m.If(work.in_error | (ack.status != 0)):
             pass  # what is outstanding is flushed

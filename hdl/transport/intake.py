@@ -104,9 +104,9 @@ class Intake(wiring.Component):
         in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
         cause_now = drop_cause(m, self._config, work, ack)
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
-        responds = Signal()  # the packet is a READ response
+        responds = Signal()  # the packet is a READ response or the answer to an atomic
         with m.If(self.header.ready):
-            m.d.sync += responds.eq(arriving.kind == Kind.READ_RESPONSE)
+            m.d.sync += responds.eq(arriving.response & arriving.data)
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self._pair()
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later

@@ -10,6 +10,7 @@ from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
+    AtomicRequest,
     Effects,
     LineUse,
     Oldest,
@@ -63,7 +64,8 @@ class Receive(wiring.Component):
     ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``,
     ``ahead_write``: the responder's speculative rows; ``rx_read``, ``rx_write``: the committed
     ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
-    ``resource_write``: the pool of READ requests. ``turned``: see ``Quiesce``; ``hold``: it is
+    ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
+    each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is
     waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
     unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
     restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
@@ -94,6 +96,7 @@ class Receive(wiring.Component):
                 "ack_write": Out(TableWrite(14, QpAck)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
+                "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
                 "fetch_req": Out(stream.Signature(RecvRequest)),
                 "fetch_rsp": In(stream.Signature(RecvFetched)),
                 "sink_req": Out(stream.Signature(SinkRequest)),
@@ -141,7 +144,7 @@ class Receive(wiring.Component):
             wiring.connect(m, one, other)
         for part, names in (
             (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming", "running")),
-            (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp")),
+            (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp", "atomic")),
             (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
             (completer, ("wake", "restart", "timer")),
             (commit, ("effects", "rx_read", "rx_write", "counted", "keys")),

@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList
 from hdl.common.count import COUNT
+from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.jobs import Activation, TxChecked, TxJob
+from hdl.ports.jobs import Activation, AtomicResult, TxChecked, TxJob
 from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 
@@ -27,9 +28,10 @@ class Replier(wiring.Component):
 
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
-    READs). ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all
-    that has been handed over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits,
-    wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
+    READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
+    its QP is activated. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken
+    until all that has been handed over has its check. ``waiting``: QPs in the list. Counters
+    (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
@@ -54,6 +56,7 @@ class Replier(wiring.Component):
                 "row": Out(TableRead(14, QpReply)),
                 "row_write": Out(TableWrite(14, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
+                "result": In(TableWrite(16, AtomicResult)),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "hold": In(1),
@@ -71,6 +74,18 @@ class Replier(wiring.Component):
         m.submodules.turns = turns = ReplyTurns()
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()
+        if self._config.atomics:
+            m.submodules.results = results = Ram(
+                shape=AtomicResult, depth=self._config.read_resources, forward=False
+            )
+            m.d.comb += [
+                results.write.index.eq(self.result.index),
+                results.write.row.eq(self.result.row),
+                results.write.enable.eq(self.result.enable),
+                results.read0.index.eq(turns.resource.index),
+                results.read0.enable.eq(turns.resource.enable),
+                turns.result.eq(results.read0.row),
+            ]
         for one, other in (
             (wiring.flipped(self.activate), active.set0),
             (turns.again, active.set1),

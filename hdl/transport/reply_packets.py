@@ -23,9 +23,11 @@ LARGE_MTU = 4
 class Reply(data.Struct):
     """One thing to say to a QP's peer: a READ's responses (``read``), else an ACK or a NAK.
 
-    An atomic's saved result will be a third kind: one packet without a check, like an ACK."""
+    The result of an atomic is a READ of one packet that has no payload and no check."""
 
     read: 1
+    atomic: 1  # with ``read``: it is an atomic, whose result is ``va``
+    failed: 1  # ... and a NAK, as there is no result
     fresh: 1  # the first of the QP's turn
     first: 1  # a READ's responses begin with its first packet: ``packet`` is 0
     qp: 14
@@ -61,7 +63,8 @@ class ReplyPackets(wiring.Component):
     Members: ``i`` stream of Reply; ``progress`` (struct above), of which ``ends`` lasts until the
     packet is taken; ``stop``: a READ ends for now with the packet at hand; ``job`` to the gather;
     ``o`` one for each job with payload, in its cycle; ``room``: such a job may be made, ``large``:
-    of what size; ``idle``: nothing at hand; ``empty`` counts READ responses without payload.
+    of what size; ``idle``: nothing at hand; ``empty`` counts READ responses without payload, among
+    them answers to atomics.
     Latency: 1 cycle from ``i`` to ``job``, 4 more where a READ goes on in its middle. Throughput: a
     packet in 2 cycles. Errors: none. Reset: idle.
     """
@@ -94,7 +97,7 @@ class ReplyPackets(wiring.Component):
         m.d.comb += [
             last.eq(fit(held.length, mtu)),
             full.eq((sent == self._quantum - 1) | self.stop),
-            payload.eq(held.read & (held.length != 0)),
+            payload.eq(held.read & ~held.atomic & (held.length != 0)),
             fired.eq(self.job.valid & self.job.ready),
             self.large.eq(held.path_mtu >= LARGE_MTU),
             self.progress.ends.eq(at_packet & held.read & (last | full)),
@@ -185,8 +188,13 @@ class ReplyPackets(wiring.Component):
             header.psn.eq(held.psn),
             header.msn.eq(held.msn),
             header.syndrome.eq(held.syndrome),
+            header.va.eq(held.va),  # the result of an atomic
         ]
-        with m.If(held.read):
+        with m.If(held.read & held.atomic):
+            m.d.comb += header.opcode.eq(
+                Mux(held.failed, Operation.ACKNOWLEDGE, Operation.ATOMIC_ACK)
+            )
+        with m.Elif(held.read):
             m.d.comb += [
                 job.source.eq(Mux(held.length == 0, TxSource.NONE, TxSource.KEY)),
                 header.length.eq(Mux(last, held.length, mtu)),

@@ -5,10 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import COUNT, increment
-from hdl.ports.jobs import Activation, ReplyFlags
+from hdl.ports.jobs import Activation, AtomicResult, ReplyFlags
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
-from hdl.wire.constants import NAK_REMOTE_ACCESS, SYNDROME_ACK_NO_LIMIT
+from hdl.wire.constants import (
+    NAK_REMOTE_ACCESS,
+    NAK_REMOTE_OPERATION,
+    SYNDROME_ACK_NO_LIMIT,
+)
 
 from .reply_checks import Response
 from .reply_packets import Progress, Reply
@@ -52,6 +56,9 @@ class ReplyTurns(wiring.Component):
     ``ReplyPackets`` has its last packet at hand, before the check. A refused response (``refused``)
     rolls it back between two turns: the READs the QP still has are dropped, and the peer gets NAK
     62h with the PSN of the first refused one. ``QpReply.era`` tells the first from those behind it.
+    Atomics stand among the READs. Their ``result`` is read together with ``resource``; it is there,
+    as a QP is activated for an atomic behind its execution. Without one (the host did not answer)
+    the peer gets NAK 63h.
     Members: ``active``, ``again``: the list's output, and back into it; ``hold``: no QP is taken;
     ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply, ``progress`` of the READ taken
     last; ``acks``, ``naks`` (``COUNT`` bits, wrap).
@@ -72,6 +79,7 @@ class ReplyTurns(wiring.Component):
                 "row": Out(TableRead(14, QpReply)),
                 "row_write": Out(TableWrite(14, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
+                "result": In(AtomicResult),
                 "refused": In(stream.Signature(Response)),
                 "o": Out(stream.Signature(Reply)),
                 "progress": In(Progress),
@@ -313,6 +321,7 @@ class ReplyTurns(wiring.Component):
     def _reply(self, m: Module, turn: Signal) -> None:
         """What is offered: a READ, a refused response, a NAK or an ACK of the QP."""
         said, cfg, rx, resource = self.o.payload, self.cfg.row, self.rx.row, self.resource.row
+        atomic = said.read & resource.atomic
         m.d.comb += [
             said.fresh.eq(turn.fresh),
             said.first.eq(turn.row.packet == 0),
@@ -324,7 +333,9 @@ class ReplyTurns(wiring.Component):
             said.dest_qp.eq(cfg.dest_qpn),
             said.av.eq(cfg.av),
             said.path_mtu.eq(cfg.path_mtu),
-            said.va.eq(resource.va),
+            said.atomic.eq(atomic),
+            said.failed.eq(self.result.failed),
+            said.va.eq(Mux(atomic, self.result.value, resource.va)),
             said.key.eq(resource.rkey),
             said.length.eq(resource.length),
             said.packet.eq(turn.row.packet),
@@ -334,6 +345,8 @@ class ReplyTurns(wiring.Component):
         ]
         with m.If(said.read):
             m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(resource.msn)]
+            with m.If(atomic & self.result.failed):
+                m.d.comb += said.syndrome.eq(NAK_REMOTE_OPERATION)
         with m.Elif(turn.serving):
             m.d.comb += [
                 said.syndrome.eq(NAK_REMOTE_ACCESS),

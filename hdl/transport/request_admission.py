@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
-from hdl.ports.jobs import FetchStatus, SendFetched, SendWqe
+from hdl.ports.jobs import OPERAND_SLOT, FetchStatus, SendFetched, SendWqe
 from hdl.ports.operations import request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from .pace import is_long
 from .request_recovery import Recovery
@@ -31,6 +31,7 @@ def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
         wqe.num_sge > cfg.max_send_sge,
         wqe.inline & (operation.data | ~fit(wqe.length, cfg.max_inline)),
         operation.data & (cfg.max_rd_atomic == 0),
+        (operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT),  # its operands lie there
     )
 
 
@@ -177,7 +178,8 @@ class RequestAdmission(wiring.Component):
         Returns whether the QP does not send (now), whether the WQE is stale (the scheduler has been
         rewound since it was fetched), whether it waits for those before it, and its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
-        idle, bad = Signal(), Signal(4)  # bad: it breaks a rule
+        idle, bad = Signal(), Signal(5)  # bad: it breaks a rule
+        misfit = Signal()  # the SGEs of an atomic do not hold its word and nothing else
         most_reads = Signal(8)  # at a time
         # By the table's row and by the working copy. A choice of rows would be too late.
         facts_of = data.StructLayout({"stale": 6, "reads": 8})
@@ -199,12 +201,12 @@ class RequestAdmission(wiring.Component):
             idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
             bad.eq(broken_rules(self._config, wqe, cfg)),
             most_reads.eq(cfg.max_rd_atomic),
+            misfit.eq((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)),
         ]
         blocked, cause = Signal(), Signal(8)
         malformed = self.wqe.status == FetchStatus.WQE_ERROR
         m.d.comb += [
-            self.fails.eq(self.stopped | malformed | bad.any()),
-            cause.eq(Mux(malformed, self.wqe.error, Mux(bad.any(), WcStatus.LOC_QP_OP_ERR, 0))),
+            self.fails.eq(self.stopped | malformed | bad.any() | misfit),
             blocked.eq((operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0))),
         ]
         if self._config.fast_registration:
@@ -212,6 +214,12 @@ class RequestAdmission(wiring.Component):
                 m.d.comb += blocked.eq(1)
         with m.If(self.stopped):
             m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
+        with m.Elif(malformed):
+            m.d.comb += cause.eq(self.wqe.error)
+        with m.Elif(bad.any()):
+            m.d.comb += cause.eq(WcStatus.LOC_QP_OP_ERR)
+        with m.Elif(misfit):
+            m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)
         return idle, stale.any(), blocked, cause
 
     def _announce(self, m: Module, at_rows: Signal) -> None:

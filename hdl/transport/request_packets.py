@@ -7,8 +7,16 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
 from hdl.config import NicConfig
-from hdl.ports.jobs import ERA_BITS, SendFetched, TxJob, TxSource
+from hdl.ports.jobs import (
+    ERA_BITS,
+    OPERAND_BYTES,
+    OPERANDS_AT,
+    SendFetched,
+    TxJob,
+    TxSource,
+)
 from hdl.ports.rows import QpCfg, QpTx
+from hdl.wire.opcodes import Kind
 
 from .request_headers import Place, request_headers
 from .request_recovery import Recovery
@@ -209,7 +217,13 @@ class RequestPackets(wiring.Component):
             job.offset.eq(row.offset),
             job.resume.eq(sent != 0),  # the packet before was of this WQE, and ended here
         ]
-        with m.If(wqe.inline):
+        with m.If(operation.kind == Kind.ATOMIC):
+            m.d.comb += [  # its operands lie in the line, as they are sent
+                job.source.eq(TxSource.INLINE),
+                job.offset.eq(OPERANDS_AT),
+                job.header.length.eq(OPERAND_BYTES),
+            ]
+        with m.Elif(wqe.inline):
             m.d.comb += job.source.eq(TxSource.INLINE)
         with m.Elif((wqe.length == 0) & ~operation.data):
             m.d.comb += job.source.eq(TxSource.NONE)

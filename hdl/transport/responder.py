@@ -1,4 +1,4 @@
-"""The receiving side of requests: SEND, WRITE and READ packets, one at a time."""
+"""The receiving side of requests: SEND, WRITE, READ and atomic packets, one at a time."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -8,6 +8,7 @@ from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
+    AtomicRequest,
     FetchStatus,
     RecvFetched,
     RecvRequest,
@@ -19,7 +20,7 @@ from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
 from .receive_types import Part, Pending, ReceiveFlags, ResponderWork, Syndrome
-from .responder_check import request_facts
+from .responder_check import request_facts, request_length
 from .responder_outcome import (
     Outcome,
     Verdict,
@@ -43,10 +44,10 @@ class Responder(wiring.Component):
     what a private source still has.
     ``i`` is taken (ready) when everything has been done: the QpRx row is written, ``pending`` and a
     wish to be called again (``repoke``) are handed over. One ``job`` and one ``pending`` for each
-    packet; for a flush only when there was a WQE. Neither waits for the job's check: row and
-    ``pending`` are what a good one brings about; ``Commit`` sees to those that are not. Only a SEND
-    with invalidate waits until all is ``decided``: what comes behind it, of any QP, must not be
-    checked before its key has become invalid.
+    packet; for a flush only when there was a WQE. ``atomic``: one for each job of that kind. None
+    waits for the job's check: row and ``pending`` are what a good one brings about; ``Commit`` sees
+    to those that are not. Only a SEND with invalidate waits until all is ``decided``: what comes
+    behind it, of any QP, must not be checked before its key has become invalid.
     Of a service without answers (UC) what is wrong is dropped and counted: the message goes no
     further, its receive WQE is held for the next one, and any beginning of a message is accepted.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), 9.8.2.2 (UC),
@@ -73,6 +74,7 @@ class Responder(wiring.Component):
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
                 "decided": In(1),
+                "atomic": Out(stream.Signature(AtomicRequest, always_ready=True)),
             }
         )
 
@@ -194,10 +196,7 @@ class Responder(wiring.Component):
         return m
 
     def _decide(self, m, work, verdict, asking):
-        """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1).
-
-        An atomic would look for its saved result where a duplicate READ is searched for.
-        """
+        """What becomes of a packet, as far as it shows by itself (IBTA vol 1, 9.7.4.1)."""
         header, operation, facts = work.header, work.operation, verdict.facts
         inner = (operation.kind == Kind.WRITE) & ~operation.first & ~operation.last
         with m.If(facts.behind & operation.data & operation.built):
@@ -217,6 +216,8 @@ class Responder(wiring.Component):
             m.d.sync += verdict.kind.eq(
                 Mux(header.dma_length == 0, ScatterKind.NONE, ScatterKind.CHECK_READ)
             )
+        with m.Elif(operation.kind == Kind.ATOMIC):
+            m.d.sync += verdict.kind.eq(ScatterKind.ATOMIC)
         with m.Else():
             m.d.sync += verdict.kind.eq(Mux(header.length == 0, ScatterKind.NONE, ScatterKind.KEY))
 
@@ -260,7 +261,8 @@ class Responder(wiring.Component):
             search.psn.eq(header.psn),
             search.va.eq(header.va),
             search.rkey.eq(header.rkey),
-            search.length.eq(header.dma_length),
+            search.length.eq(request_length(work)),
+            search.atomic.eq(work.operation.kind == Kind.ATOMIC),
             search.path_mtu.eq(cfg.path_mtu),
             search.base.eq(cfg.read_base),
             search.slots.eq(cfg.max_dest_rd_atomic),
@@ -279,7 +281,7 @@ class Responder(wiring.Component):
     def _hand_over(self, m, work, verdict, updating):
         """Job, record, rows and resource that follow from the verdict."""
         cfg, rx, outcome = work.cfg, work.rx, verdict.outcome
-        pending = self.pending.payload
+        pending, atomic = self.pending.payload, self.atomic.payload
         changes = (outcome != Outcome.DUPLICATE) & (outcome != Outcome.LOST)
         saved = updating & (outcome == Outcome.ACCEPT) & work.operation.data
         m.d.comb += [
@@ -289,6 +291,11 @@ class Responder(wiring.Component):
                 cfg.read_base + (rx.read_tail & (cfg.max_dest_rd_atomic - 1))
             ),
             self.resource_write.enable.eq(saved),
+            atomic.compares.eq(work.operation.compares),
+            atomic.swap_add.eq(work.header.swap_add),
+            atomic.compare.eq(work.header.compare),
+            atomic.resource.eq(self.resource_write.index),
+            self.atomic.valid.eq(updating & (verdict.kind == ScatterKind.ATOMIC)),
             pending.qp.eq(work.qp),
             pending.part.eq(Part.RESPONDER),
             pending.packet.eq(~work.flush),

@@ -1,6 +1,6 @@
 """What the responder wants to know of a request packet: combinational, for one register stage."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.common.count import raised
@@ -8,12 +8,12 @@ from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.operations import unanswered
 from hdl.ports.rows import RxMessage
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from .receive_types import ResponderWork
 from .segment import mtu_bytes, packet_count
 
-__all__ = ["RequestFacts", "request_facts"]
+__all__ = ["RequestFacts", "request_facts", "request_length"]
 
 #: RETH length above this is an invalid request.
 LARGEST_MESSAGE = 1 << 31
@@ -40,12 +40,19 @@ class RequestFacts(data.Struct):
     allow: 32  # bytes from there that the key must allow
 
 
+def request_length(work: ResponderWork) -> Value:
+    """Bytes that the request names by its address: those of its RETH, or the word of an atomic."""
+    return Mux(work.operation.kind == Kind.ATOMIC, ATOMIC_BYTES, work.header.dma_length)
+
+
 def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     """Facts of ``work`` as a combinational signal; the rules are those of IBTA vol 1, 9.7.4.1, and
     9.8.2.2 for services without answers."""
     header, cfg, rx, reply = work.header, work.cfg, work.rx, work.reply
     operation = work.operation
     send, write = operation.kind == Kind.SEND, operation.kind == Kind.WRITE
+    atomic = operation.kind == Kind.ATOMIC
+    wanted = request_length(work)
     first, last = operation.first, operation.last
     facts = Signal(RequestFacts, name="facts_now")
     distance = Signal(24, name="psn_distance")
@@ -83,8 +90,11 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
 
     length32 = Signal(32)
     m.d.comb += length32.eq(header.length)
-    message = Signal(name="message_length_error")  # against the RETH's length
-    with m.If(operation.address & (header.dma_length > LARGEST_MESSAGE)):
+    # Against the RETH's length; the word of an atomic must be aligned.
+    message = Signal(name="message_length_error")
+    with m.If(atomic):
+        m.d.comb += message.eq(header.va[:3] != 0)
+    with m.Elif(operation.address & (header.dma_length > LARGEST_MESSAGE)):
         m.d.comb += message.eq(1)
     with m.Elif(write & first & ~last):
         m.d.comb += message.eq(header.dma_length <= mtu)
@@ -131,6 +141,6 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         facts.after.eq(after),
         facts.va.eq(Mux(operation.address, header.va, placed)),
         facts.key.eq(Mux(operation.address, header.rkey, rx.rkey)),
-        facts.allow.eq(Mux(operation.address, header.dma_length, remaining)),
+        facts.allow.eq(Mux(operation.address, wanted, remaining)),
     ]
     return facts

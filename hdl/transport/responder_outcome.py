@@ -7,10 +7,10 @@ from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from hdl.common.sums import wide_sum
 from hdl.ports.jobs import Effects, RecvFetched, ScatterJob, ScatterKind
 from hdl.ports.rows import QpRx, ReadResource, RxMessage
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from .receive_types import Events, ResponderWork, Syndrome
-from .responder_check import RequestFacts
+from .responder_check import RequestFacts, request_length
 from .segment import PSN_BLOCK
 
 __all__ = [
@@ -91,6 +91,8 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
         job.va.eq(v.facts.va),
         job.key.eq(v.facts.key),
     ]
+    with m.If(v.kind == ScatterKind.ATOMIC):
+        m.d.comb += job.length.eq(ATOMIC_BYTES)  # none of them in the packet
 
 
 def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) -> None:
@@ -200,15 +202,16 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
 
 
 def drive_resource(m: Module, work: ResponderWork, row: ReadResource) -> None:
-    """The READ request, for the replier and for duplicates."""
+    """The READ or atomic, for the replier and for duplicates."""
     header = work.header
     m.d.comb += [
         row.va.eq(header.va),
         row.rkey.eq(header.rkey),
-        row.length.eq(header.dma_length),
+        row.length.eq(request_length(work)),
         row.psn.eq(header.psn),
         row.msn.eq(work.rx.msn + 1),
         row.number.eq(work.rx.read_tail),
+        row.atomic.eq(work.operation.kind == Kind.ATOMIC),
     ]
 
 
@@ -228,7 +231,7 @@ def drive_events(m: Module, work: ResponderWork, v: Verdict, events: Events) -> 
         with m.Case(Outcome.LOST):
             m.d.comb += [
                 events.duplicate_request.eq(1),
-                events.duplicate_read_lost.eq(kind == Kind.READ),
+                events.duplicate_read_lost.eq((kind == Kind.READ) | (kind == Kind.ATOMIC)),
             ]
         with m.Case(Outcome.GAP):
             m.d.comb += events.out_of_sequence.eq(1)

@@ -16,12 +16,13 @@ __all__ = ["ReadSearch", "SearchFound", "SearchRequest"]
 
 
 class SearchRequest(data.Struct):
-    """A duplicate READ request, and where its QP's resources lie."""
+    """A duplicate READ or atomic, and where its QP's resources lie."""
 
     psn: 24
     va: 64
     rkey: 32
     length: 32
+    atomic: 1
     path_mtu: 3
     base: 16
     slots: 8  # power of two
@@ -40,8 +41,9 @@ class SearchFound(data.Struct):
 class ReadSearch(wiring.Component):
     """Looks through the last resources of a QP, newest first, for one of which a READ is a part.
 
-    A part: same R_Key, PSN and VA advanced by the same packets, and no byte beyond the original.
-    Spec: IBTA vol 1, 9.7.5.1.4 (duplicate RDMA READ).
+    A part: same R_Key, PSN and VA advanced by the same packets, and no byte beyond the original. An
+    atomic is a part of an atomic, which it is the same as.
+    Spec: IBTA vol 1, 9.7.5.1.4 (duplicate RDMA READ), 9.7.5.1.5 (duplicate ATOMIC).
     Members: ``i`` SearchRequest, ``o`` SearchFound, ``resource`` the pool.
     Latency: 7 cycles, and one for each resource looked at (at most max_dest_rd_atomic).
     Throughput: one search at a time; duplicates are rare. Reset: idle.
@@ -93,7 +95,7 @@ class ReadSearch(wiring.Component):
             row.eq(self.resource.row),
             packets.eq(wanted.psn - row.psn),
             distance.eq(apart),
-            same_key.eq(wanted.rkey == row.rkey),
+            same_key.eq((wanted.rkey == row.rkey) & (wanted.atomic == row.atomic)),
             length.eq(row.length),
             until.eq(total),
             limit.eq(length),

@@ -189,6 +189,8 @@ class Transport(wiring.Component):
         connect(m, receive.scatter_job, flipped(self.rx.job))
         connect(m, flipped(self.rx.checked), receive.scatter_checked)
         connect(m, receive.effects, flipped(self.rx.effects))
+        connect(m, receive.atomic, flipped(self.rx.atomic))
+        connect(m, flipped(self.rx.result), replier.result)
         connect(m, receive.wake, wakes.i)
         connect(m, wakes.o, scheduler.wake)
         connect(m, flipped(self.reply), replies.i0)

@@ -29,6 +29,7 @@ from .headers import (
 )
 
 __all__ = [
+    "ATOMIC_BYTES",
     "CNP",
     "CNP_PAYLOAD",
     "MAX_EXTENDED",
@@ -145,6 +146,8 @@ class Payload(Enum):
 
 
 NO_RIGHTS = Access(0)
+#: Bytes of the word that an atomic changes.
+ATOMIC_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,16 @@ class Opcode:
         return self.kind in (Kind.ACKNOWLEDGE, Kind.READ_RESPONSE, Kind.ATOMIC_RESPONSE)
 
     @property
+    def data(self) -> bool:
+        """Whether data answer it, or, of a response, whether it is such an answer."""
+        return self.answer is Answer.DATA or self.kind in _DATA
+
+    @property
+    def compares(self) -> bool:
+        """Whether its atomic changes the word only if that is what it expects."""
+        return self.operation == Operation.CMP_SWAP
+
+    @property
     def immediate(self) -> bool:
         """Whether it carries immediate data."""
         return IMM_DT in self.headers
@@ -200,6 +213,8 @@ class Opcode:
         return RETH in self.headers or ATOMIC_ETH in self.headers
 
 
+#: Responses that are data.
+_DATA = (Kind.READ_RESPONSE, Kind.ATOMIC_RESPONSE)
 _EXTENDED: dict[Operation, tuple[Header, ...]] = {
     Operation.SEND_LAST_IMM: (IMM_DT,),
     Operation.SEND_ONLY_IMM: (IMM_DT,),

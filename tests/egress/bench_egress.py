@@ -50,8 +50,11 @@ OPCODES = {
     0x0F: AETH, 0x10: AETH, 0x11: AETH, 0x16: ("rkey",), 0x17: ("rkey",), 0x20: (), 0x21: (),
     0x22: (), 0x23: ("imm",), 0x24: (), 0x25: ("imm",), 0x26: RETH, 0x27: (), 0x28: (),
     0x29: ("imm",), 0x2A: RETH, 0x2B: (*RETH, "imm"),
+    0x12: (*AETH, "va"), 0x13: RETH[:2], 0x14: RETH[:2],
 }  # fmt: skip
-EMPTY = {0x0C, 0x11}
+EMPTY = {0x0C, 0x11, 0x12}
+#: Atomics: their operands are payload on this side. What one has found is the address.
+ATOMICS, ATOMIC_ACK = {0x13, 0x14}, 0x12
 WIDTHS = {"va": 64, "rkey": 32, "dma_length": 32, "syndrome": 8, "msn": 24}
 
 
@@ -62,7 +65,7 @@ class Packet:
         self.opcode = rng.choice(list(OPCODES)) if opcode is None else opcode
         if length is None:
             length = rng.choice([0, 1, 2, 3, SIZE - 1, SIZE, SIZE + 1, rng.randrange(400)])
-        length = 0 if self.opcode in EMPTY else length
+        length = 0 if self.opcode in EMPTY else 16 if self.opcode in ATOMICS else length
         index = rng.randrange(4) if source is None else source
         gid, vlan = SOURCES[index]["gid"], SOURCES[index]["vlan"]
         self.payload = rng.randbytes(length)
@@ -100,9 +103,25 @@ class Packet:
                 "sl": sl,
             },
         }
+        # What the peer's ingress makes of it.
+        self.arrives = dict(extended)
+        self.arrives_payload = self.payload
+        payload, headers = self.payload, dict(extended)
+        if self.opcode in ATOMICS:
+            operands = {
+                "swap_add": int.from_bytes(payload[:8], "big"),
+                "compare": int.from_bytes(payload[8:], "big"),
+            }
+            headers |= operands
+            self.arrives |= operands
+            self.arrives_payload = payload = b""
+        elif self.opcode == ATOMIC_ACK:
+            found = headers["original_data"] = headers.pop("va")
+            del self.arrives["va"]
+            self.arrives_payload = found.to_bytes(8, "little")
         self.frame = pk.build(
             self.opcode,
-            payload=self.payload,
+            payload=payload,
             src_gid=gid,
             dst_gid=dgid,
             src_mac=MAC,
@@ -111,7 +130,7 @@ class Packet:
             priority=sl,
             flow_label=label if v6 else 0,
             **common,
-            **extended,
+            **headers,
             **address,
         )
 

@@ -57,18 +57,19 @@ async def loop(dut):
         tasks = [cocotb.start_soon(header.run(rows)), cocotb.start_soon(payload.run(words))]
         for task in tasks:
             await task
-        while len(rx_header.words) < total + len(sent) or len(rx_payload.words) < len(words):
+        arrive = sum(len(beats(packet.arrives_payload, WIDTH)) for packet in sent)
+        while len(rx_header.words) < total + len(sent) or len(rx_payload.words) < arrive:
             await ClockCycles(dut.clk, 10)
         await ClockCycles(dut.clk, 100)
         bodies = [body for body, _ in packets(rx_payload.words, WIDTH)]
         rx_payload.words.clear()
         for packet, word in zip(sent, rx_header.words[total:], strict=True):
             got = unpack(RxHeader, word)
-            names = ("opcode", "solicited", "ack_request", "pkey", "dest_qp", "psn", "length")
-            names += OPCODES[packet.opcode]
-            for name in names:
-                want = packet.row[name]
-                want = int.from_bytes(want, "little") if isinstance(want, bytes) else want
+            names = ("opcode", "solicited", "ack_request", "pkey", "dest_qp", "psn")
+            wanted = {name: packet.row[name] for name in names} | packet.arrives
+            wanted["length"] = len(packet.arrives_payload)
+            for name, value in wanted.items():
+                want = int.from_bytes(value, "little") if isinstance(value, bytes) else value
                 key = "imm" if name == "rkey" and packet.opcode in (0x16, 0x17) else name
                 assert got[key] == want, f"{name}: {got[key]:#x} is not {want:#x}"
             address = packet.row["av"]
@@ -79,8 +80,8 @@ async def loop(dut):
             assert got["src_mac"] == int.from_bytes(MAC, "little")
             source = SOURCES[address["sgid_index"]]["gid"]
             assert got["src_gid"] == int.from_bytes(source, "little")
-            if packet.payload:
-                assert bodies.pop(0) == packet.payload
+            if packet.arrives_payload:
+                assert bodies.pop(0) == packet.arrives_payload
         assert not bodies
         total += len(sent)
     counted = unpack(IngressCounters, int(dut.counters.value))

@@ -147,7 +147,11 @@ def expected(frame: bytes) -> tuple[dict, bytes]:
         name: int.from_bytes(value, "little") if isinstance(value, bytes) else value
         for name, value in found.fields.items()
     }
-    return fields | {"gid_index": index, "function": 7 + index}, found.payload
+    payload = found.payload
+    if fields["opcode"] == 0x12:  # what the atomic has found is payload, as it lies in memory
+        payload = fields.pop("swap_add").to_bytes(8, "little")
+        fields["length"] = len(payload)
+    return fields | {"gid_index": index, "function": 7 + index}, payload
 
 
 def check(received, frames: list[bytes]) -> None:

@@ -21,6 +21,7 @@ def samples() -> list[bytes]:
         pk.build(0x0B, payload=b"x" * 33, rkey=5, imm=b"wxyz", vlan=5, priority=3, **common),
         pk.build(0x11, syndrome=0x1F, msn=0xABCDEF, **common, **V6),
         pk.build(0x13, va=8, rkey=9, swap_add=1 << 60, compare=77, vlan=4095, **common, **V6),
+        pk.build(0x12, syndrome=0x1F, msn=3, original_data=0x1122334455667788, **common),
         pk.build(0x65, payload=b"hello", qkey=0x80010000, src_qp=1, imm=b"1234", **common),
         pk.build(0x17, payload=b"", rkey=0x12345678, **common, **V6, traffic_class=0xA5),
         pk.build(0x11, msn=1, **common),

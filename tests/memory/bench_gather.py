@@ -8,7 +8,14 @@ import random
 import cocotb
 
 from hdl.ports.headers import TxHeader
-from hdl.ports.jobs import TxChecked, TxJob, TxSource
+from hdl.ports.jobs import (
+    OPERAND_BYTES,
+    OPERAND_SLOT,
+    OPERANDS_AT,
+    TxChecked,
+    TxJob,
+    TxSource,
+)
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
@@ -118,6 +125,29 @@ class Bench:
         )
         part = content[offset : offset + length]
         self.expected.append((OK, header, part if length else None, False))
+
+    def send_atomic(self, line, sges, operands):
+        """Queue an atomic: its operands are in the last slot, its sink is checked."""
+
+        def setup():
+            self.lines.fill(line, sges)
+            self.lines.slots[line, OPERAND_SLOT] = int.from_bytes(operands, "little")
+
+        header = self.send(
+            TxSource.INLINE,
+            OPERAND_BYTES,
+            setup=setup,
+            sink=1,
+            line=line,
+            num_sge=len(sges),
+            offset=OPERANDS_AT,
+        )
+        allowed = [
+            self.model.allowed(FUNCTION, PD, key, addr, size, LOCAL_WRITE)
+            for addr, size, key in sges
+        ]
+        status = OK if all(allowed) else 4
+        self.expected.append((status, header, operands if status == OK else None, False))
 
     def send_none(self):
         self.expect(self.send(TxSource.NONE, 0), OK, [])
@@ -231,6 +261,32 @@ async def grid(dut, idle, stall, seed, jobs=60):
     await bench.finish()
     assert bench.count("key_errors") > 0 and bench.count("hits") > 0
     return bench
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.5])
+async def atomics(dut, stall):
+    """Operands go out of the line when the sink allows it; those of a bad sink are thrown away."""
+    bench = await Bench(dut, seed=41, idle=stall / 2, stall=stall).start()
+    rng, world = bench.rng, bench.world
+    for number in range(120):
+        line = number % 16
+        kind = rng.randrange(6)
+        if kind < 3:
+            sizes = rng.choice(([8], [8], [0, 8], [3, 5], [1] * 8, [0] * 20 + [8]))
+            sges = [world.sge(size) for size in sizes]
+            if rng.random() < 0.3:
+                sges[-1] = world.spoil(*sges[-1])
+            bench.send_atomic(line, sges, rng.randbytes(16))
+        elif kind == 3:
+            content = rng.randbytes(rng.choice((1, 16, 100)))
+            bench.send_inline(line, content, 0, len(content))
+        elif kind == 4:
+            sges = [world.sge(rng.choice((8, 300))) for _ in range(rng.randrange(1, 4))]
+            bench.send_line(line, sges, 0, sum(size for _, size, _ in sges))
+        else:
+            bench.send_none()
+    await bench.finish()
 
 
 @cocotb.test()

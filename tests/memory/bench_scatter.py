@@ -7,6 +7,7 @@ import random
 
 import cocotb
 
+from hdl.memory.types import AtomicWord
 from hdl.ports.host import placed_beat
 from hdl.ports.jobs import (
     Activation,
@@ -19,11 +20,33 @@ from hdl.ports.jobs import (
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
-from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_READ, REMOTE_WRITE
+from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
 LANES = WIDTH // 8
+
+
+class Executor:
+    """Ends atomics in their order, each ``delay()`` cycles or more behind the one before."""
+
+    def __init__(self, bench, delay):
+        self.bench, self.delay, self.left, self.done = bench, delay, 0, False
+        bench.bus.parts.append(self)
+
+    def drive(self):
+        dut, bench = self.bench.dut, self.bench
+        asked = int(dut.scatter__word_qp.value)
+        busy = asked in map(bench.qp_of, bench.at_work) or bool(dut.scatter__word__valid.value)
+        dut.scatter__word_busy.value = busy
+        self.done = bool(bench.at_work) and self.left == 0
+        dut.scatter__word_done.value = self.done
+
+    def sample(self):
+        self.left = max(0, self.left - 1)
+        if self.done:
+            self.bench.executed.add(self.bench.at_work.pop(0))
+            self.left = self.delay()
 
 
 class Bench:
@@ -53,6 +76,11 @@ class Bench:
         self.effects_due: list[tuple[int, dict]] = []
         self.effects_in: list[int] = []
         self.released: list[tuple[str, int]] = []
+        self.qp_of = lambda number: number & 0x3FFF  # the job's
+        self.words: list[tuple[int, dict]] = []  # expected: number of the atomic's job, its place
+        self.at_work: list[int] = []  # jobs of atomics that have been handed over
+        self.executed: set[int] = set()
+        self.handed = 0
 
     async def start(self):
         idle, stall, latency = self.settings
@@ -72,6 +100,9 @@ class Bench:
         self.tables = Reader(bus, f"{name}table_client", self.memory, WIDTH, rng, **options)
         self.dut.scatter__invalidate_start.value = 0
         self.dut.scatter__drain_start.value = 0
+        self.word = Sink(bus, f"{name}word", rng, stall, self.hand_over)
+        self.dut.scatter__word_done.value = 0
+        self.dut.scatter__word_busy.value = 0
         await bus.start("scatter")
         return self
 
@@ -92,7 +123,12 @@ class Bench:
             return pack(ScatterJob, job)
 
         self.job.items.append(offer)
-        if kind not in (ScatterKind.NONE, ScatterKind.CHECK_READ) and length:
+        if kind == ScatterKind.ATOMIC:
+            place = {"qp": self.qp_of(number), "function": FUNCTION}
+            place["drop"] = int(status != OK or discard)
+            addr = {"addr": pieces[0][0]} if status == OK else {}
+            self.words.append((number, place | addr))
+        elif kind not in (ScatterKind.NONE, ScatterKind.CHECK_READ) and length:
             content = self.rng.randbytes(length)
             layout = packet_beat(WIDTH)
             for at in range(0, length, LANES):
@@ -118,19 +154,34 @@ class Bench:
             "complete": complete,
             "completion": completion,
             "reply": reply,
-            "qp": number & 0x3FFF,
+            "qp": self.qp_of(number),
             "flags": {"ack": 1, "read": number & 1},
         }
         if complete:
             self.effects_due.append(("completion", pack(Completion, completion), number))
         if reply:
-            row = {"qp": number & 0x3FFF, "flags": 1 | (number & 1) << 2}
+            row = {"qp": self.qp_of(number), "flags": 1 | (number & 1) << 2}
             self.effects_due.append(("reply", pack(Activation, row), number))
         self.effects_in.append(pack(Effects, effect))
 
     def answer(self, item):
         self.got.append(unpack(ScatterChecked, item)["status"])
         self.effects.items.append(self.effects_in[len(self.got) - 1])
+
+    def hand_over(self, item):
+        """An atomic's word comes when all in front of it has been written."""
+        number, wanted = self.words[self.handed]
+        self.handed += 1
+        word = unpack(AtomicWord, item)
+        assert {name: word[name] for name in wanted} == wanted, number
+        assert self.done_bursts >= self.ends[number], "an atomic in front of what came before it"
+        if not word["drop"]:
+            self.at_work.append(number)
+
+    def may_be_seen(self, number):
+        """All atomics up to that job have been executed."""
+        must = [job for job, place in self.words if job <= number and not place["drop"]]
+        return self.executed.issuperset(must)
 
     def wrote(self, item):
         beat = unpack(placed_beat(WIDTH), item)
@@ -141,6 +192,9 @@ class Bench:
         self.burst_times.append(self.bus.now)
         if beat["first"]:
             self.first_times.append(self.bus.now)
+            own = self.qp_of(self.bursts[self.done_bursts][2])
+            before = [n for n in self.at_work if n < self.bursts[self.done_bursts][2]]
+            assert own not in map(self.qp_of, before), "it passes an atomic of its QP"
             assert self.burst is None and beat["function"] == FUNCTION and beat["stream_id"] == 0
             self.burst = (beat["addr"], bytearray())
             assert start == beat["addr"] % LANES
@@ -163,6 +217,7 @@ class Bench:
         number = sum(one[0] == name for one in self.released)
         assert item == wanted[number][1]
         assert self.done_bursts >= self.ends[wanted[number][2]], "effects before the payload"
+        assert self.may_be_seen(wanted[number][2]), "effects before an atomic in front of them"
         self.released.append((name, item))
 
     def send_line(self, line, sges, offset, length, *, resume=0, pd=PD):
@@ -261,6 +316,31 @@ async def grid(dut, idle, stall, seed, jobs=60):
     mixed(bench, jobs)
     await bench.finish()
     assert bench.count("key_errors") > 0 and bench.count("hits") > 0
+
+
+@cocotb.test()
+@cocotb.parametrize(stall=[0.0, 0.4], delay=[1, 60])
+async def atomics(dut, stall, delay):
+    """Words are handed over in order, effects wait for them, and so do WRITEs of the same QP."""
+    bench = await Bench(dut, seed=51, idle=stall, stall=stall, discards=0.15).start()
+    bench.qp_of = lambda number: number * 7 % 3
+    rng, world = bench.rng, bench.world
+    plain = next(region for region in world.good if region.type == 1)
+    for _ in range(80):
+        if rng.random() < 0.5:
+            addr, length, key = 8 * rng.getrandbits(61), 8, plain.key
+            if rng.random() < 0.2:
+                key = rng.choice(world.refused).key
+            status, pieces = bench.model.by_key(FUNCTION, PD, key, addr, length, REMOTE_ATOMIC)
+            bench.send(ScatterKind.ATOMIC, 8, status, pieces, key=key, va=addr, offset=8)
+        elif rng.random() < 0.7:
+            addr, length, key = world.sge(rng.choice([1, LANES, 3 * LANES + 1]))
+            bench.send_key(key, addr, length)
+        else:
+            bench.send(ScatterKind.NONE, 0, OK, [])
+    Executor(bench, lambda: rng.randrange(delay))
+    await bench.finish()
+    assert bench.handed == len(bench.words) and not bench.at_work
 
 
 @cocotb.test()

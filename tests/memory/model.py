@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 PAGE = 4096
-LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
 OK, LOC_LEN_ERR, LOC_PROT_ERR, REM_ACCESS_ERR = 0, 1, 4, 10
 INVALID, DMA, PAGES = 0, 1, 2
 

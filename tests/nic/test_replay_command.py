@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from hdl.wire.opcodes import Operation as Op
 from sim.tools.cli import rocinante
 from sim.wire.packets import reseal
 from sim.wire.pcap import read_pcap
@@ -19,19 +20,23 @@ def replay(*arguments):
 
 
 def test_agreement_in_every_form(tmp_path):
-    """Two connections, one that cannot be replayed, other traffic: 0, with all of it told."""
+    """Connections, one that cannot be replayed, other traffic: 0, with all of it told."""
     capture = Capture()
     merged(
         [GOLDEN / f"{name}.pcap" for name in ("rping", "mtu4096_rc_all", "ib_atomic_bw_fadd")],
         capture,
     )
+    other = Talk(capture, qpns=(0x51, 0x52))
+    other.packet(0, Op.SEND_ONLY_INV, other.psns[0], b"y", rkey=1, ack_request=1)
+    other.ack(1, other.psns[0])
     path, facts = capture.save_ng(tmp_path / "x.pcapng"), tmp_path / "found.json"
     status, output = replay(path, "--json", facts)
     assert status == 0, output
     found = json.loads(facts.read_text())
     assert found["good"] and [one["side"] for one in found["replays"]] == ["A", "B"]
-    assert [bool(one["left_out"]) for one in found["connections"]] == [False, True, False]
-    assert "FETCH_ADD is not replayed" in found["connections"][1]["left_out"]
+    left_out = [one["left_out"] for one in found["connections"]]
+    assert [bool(one) for one in left_out] == [False, False, False, True]
+    assert "SEND_ONLY_INV is not replayed" in left_out[3]
     assert "connection management" in found["left_out"][0]
     for report in found["replays"]:
         assert report["agreed"] == report["packets"] == len(report["verdicts"])
@@ -39,7 +44,7 @@ def test_agreement_in_every_form(tmp_path):
             line = f"{one['packet']:>7} {one['time'] / 1e9:>12.6f}  {one['connection']:>3} "
             assert f"{line}{one['name']}" in output
             assert one["result"] == ("free" if one["free"] else "equal")
-    assert "FETCH_ADD is not replayed" in output and "from FETCH_ADD on" in output
+    assert "SEND_ONLY_INV is not replayed" in output
     assert "RFC 6864" in output
     assert "all agree" in output.splitlines()[-1]
 

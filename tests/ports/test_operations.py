@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from hdl.abi.enums import Access, QpType, WcOpcode
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
-from hdl.config import SWITCHES, CardFeature, NicConfig
+from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import FetchStatus, ScatterKind
 from hdl.ports.operations import PacketOperation, decode_packet, decode_request
 from hdl.ports.rows import QpState
@@ -34,12 +34,12 @@ REQUESTS = {
     0x00: "Sf-----b", 0x01: "Sm-----b", 0x02: "Sl-----b", 0x03: "Sl-i---b",
     0x04: "So-----b", 0x05: "So-i---b", 0x06: "Wfa----b", 0x07: "Wm-----b",
     0x08: "Wl-----b", 0x09: "Wl-i---b", 0x0A: "Woa----b", 0x0B: "Woai---b",
-    0x0C: "Roa--dnb", 0x13: "Aoa--d--", 0x14: "Aoa--d--", 0x16: "Sl--v--b", 0x17: "So--v--b",
+    0x0C: "Roa--dnb", 0x13: "Aoa--d-b", 0x14: "Aoa--d-b", 0x16: "Sl--v--b", 0x17: "So--v--b",
 }  # fmt: skip
 
 
 #: What follows is of a card with RC alone, and of one with the other services beside it.
-CONFIG = NicConfig(**dict.fromkeys(SWITCHES, False))
+CONFIG = NicConfig(uc=False, ud=False)  # RC alone
 SERVICES = {"uc": (1, range(0x0C))}
 
 
@@ -70,12 +70,13 @@ def test_packets_are_decoded_as_written_out_by_hand():
         assert row["served"] == bool(text or response)
         assert row["response"] == response
         if response:
-            assert row["built"] == (code != 0x12)
+            assert row["built"]
+            assert row["data"] == (code != 0x11)
             kind = {0x11: Kind.ACKNOWLEDGE, 0x12: Kind.ATOMIC_RESPONSE}
             assert row["kind"] == kind.get(code, Kind.READ_RESPONSE)
             assert row["first"] == (code not in (0x0E, 0x0F))
             assert row["last"] == (code not in (0x0D, 0x0E))
-            assert not row["rights"] | row["receive"] | row["data"] | row["by_length"]
+            assert not row["rights"] | row["receive"] | row["by_length"]
         elif text:
             kinds = {"S": Kind.SEND, "W": Kind.WRITE, "R": Kind.READ, "A": Kind.ATOMIC}
             assert row["kind"] == kinds[text[0]] and row["rights"] == RIGHTS[text[0]]
@@ -84,6 +85,7 @@ def test_packets_are_decoded_as_written_out_by_hand():
             assert [row[name] for name in names] == [one != "-" for one in text[2:]], hex(code)
             assert row["receive"] == (text[0] == "S" or text[3] == "i")
             assert row["payload"] == (text[0] in "SW")
+            assert row["compares"] == (code == 0x13)
         else:
             assert not any(row.values())
 
@@ -105,21 +107,32 @@ def test_services_without_answers_have_some_of_these_packets(name):
 
 
 def test_work_requests_are_decoded_as_written_out_by_hand():
-    fields = ("services", "kind", "data", "by_length", "receive", "invalidate", "completion")
-    found = decoded(decode_request, range(256), fields)
+    names = "services kind data by_length receive invalidate completion compares"
+    found = decoded(decode_request, range(256), names.split())
     built = {
-        0: (1, Kind.WRITE, 0, 0, 0, 0, 1),
-        1: (1, Kind.WRITE, 0, 0, 1, 0, 1),
-        2: (1, Kind.SEND, 0, 0, 1, 0, 0),
-        3: (1, Kind.SEND, 0, 0, 1, 0, 0),
-        4: (1, Kind.READ, 1, 1, 0, 0, 2),
-        7: (1, Kind.LOCAL, 0, 0, 0, 1, 6),
-        9: (1, Kind.SEND, 0, 0, 1, 0, 0),
-        11: (1, Kind.READ, 1, 1, 0, 1, 2),
-        0x20: (1, Kind.LOCAL, 0, 0, 0, 0, 10),
+        0: (1, Kind.WRITE, 0, 0, 0, 0, 1, 0),
+        1: (1, Kind.WRITE, 0, 0, 1, 0, 1, 0),
+        2: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
+        3: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
+        4: (1, Kind.READ, 1, 1, 0, 0, 2, 0),
+        5: (1, Kind.ATOMIC, 1, 0, 0, 0, 3, 1),
+        6: (1, Kind.ATOMIC, 1, 0, 0, 0, 4, 0),
+        7: (1, Kind.LOCAL, 0, 0, 0, 1, 6, 0),
+        9: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
+        11: (1, Kind.READ, 1, 1, 0, 1, 2, 0),
+        0x20: (1, Kind.LOCAL, 0, 0, 0, 0, 10, 0),
     }
     for code, row in found.items():
-        assert tuple(row.values()) == built.get(code, (0,) * 7), code
+        assert tuple(row.values()) == built.get(code, (0,) * 8), code
+
+
+def test_a_card_without_atomics_knows_none():
+    """It refuses the packets, and takes answers to atomics for no data."""
+    card = NicConfig(atomics=False)
+    found = decoded(decode_packet, (0x12, 0x13, 0x14), ("served", "built"), card)
+    assert all(row == {"served": 1, "built": 0} for row in found.values())
+    assert not decoded(decode_packet, (0x12,), ("data",), card)[0x12]["data"]
+    assert not any(decoded(decode_request, (5, 6), ("services", "data"), card)[5].values())
 
 
 def test_every_packet_of_a_work_request_is_one_of_its_class():
@@ -193,9 +206,10 @@ def test_imaginary_operation_reaches_the_requester(imaginary):
     simulator.run_until(4e-9 * 20000)
 
 
-def received(**cfg):
+def received(*, atomics=True, **cfg):
     """What Receive makes of the imaginary packet: its fetch, its job, and the reply's flags."""
-    receive = Receive(config=NicConfig(width=64, qps=8, cqs=4, mrs=16, gids=2, outstanding=8))
+    sizes = {"width": 64, "qps": 8, "cqs": 4, "mrs": 16, "gids": 2, "outstanding": 8}
+    receive = Receive(config=NicConfig(**sizes, atomics=atomics))
     seen = {}
 
     async def bench(ctx):
@@ -245,7 +259,7 @@ def test_imaginary_operation_needs_its_rights():
 
 def test_imaginary_operation_of_a_feature_that_is_off_is_refused(imaginary):
     imaginary.setitem(OPCODES, CODE, dataclasses.replace(PACKET, feature=CardFeature.ATOMICS))
-    seen = received()
+    seen = received(atomics=False)
     assert seen["scatter_job"].kind == ScatterKind.DISCARD and seen["effects"].flags.nak
 
 

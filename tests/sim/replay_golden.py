@@ -15,13 +15,15 @@ MERGED = [
     "rc_pingpong_s4096_m256",
     "rping",
 ]
-#: RC SEND, WRITE and READ without loss, wholly or up to the first other operation.
+#: RC without loss, wholly or up to the first operation that is not replayed.
 REPLAYED = [
     "agent_psn_wrap",
     "agent_rc_all_m1024",
     "agent_read_64k",
     "agent_unsignaled",
     "agent_write_64k",
+    "ib_atomic_bw_cswap",
+    "ib_atomic_bw_fadd",
     "ib_read_bw_s20000o2",
     "ib_send_bw_s4096",
     "ib_write_bw_s20000",

@@ -308,11 +308,11 @@ def test_frames_that_stand_twice_are_taken_once(capture, tmp_path):
 def test_what_follows_another_operation_is_left_out(capture, tmp_path):
     talk = Talk(capture)
     talk.send(0, b"x")
-    talk.packet(0, Op.FETCH_ADD, talk.psns[0], va=0, rkey=1, swap_add=1, compare=0)
-    talk.packet(1, Op.ATOMIC_ACK, talk.psns[0], syndrome=0x1F, msn=2, original_data=0)
+    talk.packet(0, Op.SEND_ONLY_INV, talk.psns[0], b"y", rkey=1, ack_request=1)
+    talk.ack(1, talk.psns[0], msn=2)
     connection = only(capture, tmp_path)
     assert len(connection.packets) == 2
-    assert str(connection.notes[0]) == "packets 3-4: from FETCH_ADD on, which is not replayed"
+    assert str(connection.notes[0]) == "packets 3-4: from SEND_ONLY_INV on, which is not replayed"
 
 
 def test_packets_of_which_a_part_is_missing(tmp_path):

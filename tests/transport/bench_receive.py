@@ -14,7 +14,7 @@ from hdl.transport.ack_coalescer import RUN
 from hdl.transport.commit import LINES, PENDING
 from hdl.transport.qp_timers import TimerKind
 
-from .model_receive import FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
+from .model_receive import ATOMICS, FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
 from .receive_traffic import (
@@ -23,6 +23,7 @@ from .receive_traffic import (
     KEY_FAST,
     KEY_READ_ONLY,
     PEER_GID,
+    WORD,
     Peer,
     Traffic,
     make_qp,
@@ -190,6 +191,7 @@ async def read_requests(dut):
         "psn": PSN - 1,
         "msn": 1,
         "number": 0,
+        "atomic": 0,
     }
     seen = await h.packet(peer.packet(READ, dma_length=0, rkey=0))
     assert (h.rx[QP]["psn"], seen.jobs[0]["kind"]) == (3, 0)
@@ -197,6 +199,73 @@ async def read_requests(dut):
     seen = await h.packet(peer.packet(READ, dma_length=1))
     assert (h.rx[QP]["syndrome"], h.rx[QP]["error"]) == (0x61, 1)
     assert h.counters()["rx_read_requests"] == 2
+
+
+@cocotb.test()
+async def atomic_requests(dut):
+    """One PSN, a resource, a job for the word; a duplicate is answered from the resource."""
+    h, peer = await start(dut, qp={"psn": PSN - 1, "max_dest_rd_atomic": 2})
+    requests = []
+    for number, opcode in enumerate(ATOMICS):
+        request = peer.packet(opcode, va=WORD + 8 * number, swap_add=7 << 60, compare=2 + number)
+        requests.append(request)
+        seen = await h.packet(
+            request | {"dma_length": 0xFFFF_FFFF}
+        )  # what lies there means nothing
+        assert flags(seen) == {"read"}
+        (job,) = seen.jobs
+        assert (job["kind"], job["length"], job["offset"]) == (5, 8, 8)
+        assert (job["va"], job["key"]) == (WORD + 8 * number, KEY_ALL)
+        assert seen.atomics == [
+            {
+                "compares": ATOMICS[opcode],
+                "swap_add": 7 << 60,
+                "compare": 2 + number,
+                "resource": 8 * QP + number,
+            }
+        ]
+    assert (h.rx[QP]["psn"], h.rx[QP]["msn"], h.rx[QP]["read_tail"]) == (1, 2, 2)
+    assert h.counters()["rx_read_requests"] == 0
+    h.world.reply[QP].update(read_head=2, answered=2)
+    for number in (1, 0):
+        seen = await h.packet(requests[number])
+        assert flags(seen) == {"read", "replay"} and seen.jobs[0]["kind"] == 0 and not seen.atomics
+        assert h.rx[QP]["replay"] == number
+    # What is not the same atomic is dropped without a word: another place, key or class.
+    for wrong in (
+        requests[0] | {"va": WORD + 8},
+        requests[0] | {"rkey": KEY_READ_ONLY},
+        requests[0] | {"opcode": READ, "dma_length": 8},
+        requests[0] | {"psn": PSN - 2},
+    ):
+        seen = await h.packet(wrong)
+        assert flags(seen) == set() and not seen.atomics
+    assert h.counters()["duplicate_read_lost"] == 4
+    # A key that does not allow it: NAK 62h, and what was handed over is thrown away.
+    seen = await h.packet(peer.packet(0x14, rkey=KEY_READ_ONLY))
+    assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x62
+    assert seen.effects[0]["discard"] and len(seen.atomics) == 1
+
+
+@cocotb.test()
+async def answers_to_atomics(dut):
+    """They go to the sink like READ responses; one of the other class breaks the QP."""
+    for opcode, answer, length, status in (
+        (5, 0x12, 8, 0),
+        (6, 0x12, 8, 0),
+        (6, 0x10, 8, 7),
+        (4, 0x12, 8, 7),
+        (6, 0x12, 7, 7),
+    ):
+        h, peer = await start(dut, clock=False) if status or opcode == 6 else await start(dut)
+        peer.post_send(opcode, 8)
+        h.sync()
+        seen = await h.packet(peer.answer(answer, length=length))
+        (done,) = completions(seen)
+        assert done["status"] == status
+        if not status:
+            assert seen.jobs[0]["kind"] == 2 and seen.jobs[0]["length"] == 8
+            assert (done["opcode"], done["byte_len"]) == ({5: 3, 6: 4}[opcode], 8)
 
 
 @cocotb.test()
@@ -258,7 +327,7 @@ async def duplicates(dut):
         seen = await h.packet(wrong)
         assert flags(seen) == set()
     count = h.counters()
-    assert count["duplicate_read_lost"] == 5 and count["duplicate_request"] == 12
+    assert count["duplicate_read_lost"] == 6 and count["duplicate_request"] == 12
 
 
 @cocotb.test()
@@ -358,8 +427,8 @@ async def invalid_requests(dut):
         [{"opcode": 0x06, "dma_length": 511, **first}, {"opcode": 0x08, "length": 256}],
         [{"opcode": READ, "dma_length": (1 << 31) + 1}],
         [{"opcode": READ, "length": 1}],
-        [{"opcode": 0x13}],  # atomics are not served
-        [{"opcode": 0x14}],
+        *([{"opcode": op, "va": WORD + n}] for op in ATOMICS for n in (1, 2, 4)),
+        [{"opcode": 0x13, "length": 8}],
         [{"opcode": 0x16, "length": 1}],  # LAST without FIRST
         [{"opcode": 0x00, **first}, {"opcode": 0x17, "length": 1}],
         [{"opcode": 0x06, "dma_length": 600, **first}, {"opcode": 0x16, "length": 1}],
@@ -378,7 +447,8 @@ async def invalid_requests(dut):
         seen = await h.packet(peer.packet(0x04, length=1))
         assert flags(seen) == set()
         assert h.counters()["qp_state"] == number
-    for field, opcode in (("remote_write", 0x0A), ("remote_read", READ)):
+    rights = (("remote_write", 0x0A), ("remote_read", READ), ("remote_atomic", 0x14))
+    for field, opcode in rights:
         make_qp(h.world, QP, **{field: 0})
         h.sync()
         await h.packet(peer.packet(opcode))

@@ -16,18 +16,32 @@ Row = dict[str, Any]
 
 PSN = 1 << 24
 SENDS, WRITES, READ = {*range(0x00, 0x06), 0x16, 0x17}, range(0x06, 0x0C), 0x0C
-DATA, ACKNOWLEDGE = range(0x0D, 0x11), 0x11
+DATA, ACKNOWLEDGE = {*range(0x0D, 0x11), 0x12}, 0x11
+ATOMICS, ATOMIC_ACK = {0x13: 1, 0x14: 0}, 0x12  # whether it compares
 RESPONSES = range(0x0D, 0x13)
 REQUESTS = {*range(0x00, 0x0D), 0x13, 0x14, 0x16, 0x17}
 WITH_IMM, WITH_INV = {0x03, 0x05, 0x09, 0x0B}, {0x16, 0x17}
 KNOWN = {2: {*REQUESTS, *RESPONSES}, 3: {*range(0x00, 0x0C)}}  # by the type of the QP
 FIRST, MIDDLE = {0x00, 0x06}, {0x01, 0x07}
 LAST, ONLY = {0x02, 0x03, 0x08, 0x09, 0x16}, {0x04, 0x05, 0x0A, 0x0B, 0x17}
-FETCHES = {4, 11}  # work requests: READs, of which the second kind invalidates a key
+ATOMIC_WRS = {5, 6}  # work requests,
+FETCHES = {4, 11, *ATOMIC_WRS}  # and those that data answer; READs: 11 invalidates a key
 LOCAL = {7, 0x20}  # those without a packet
-COMPLETIONS = {0: 1, 1: 1, 2: 0, 3: 0, 4: 2, 7: 6, 9: 0, 11: 2, 0x20: 10}  # of work requests
+COMPLETIONS = {
+    0: 1,
+    1: 1,
+    2: 0,
+    3: 0,
+    4: 2,
+    5: 3,
+    6: 4,
+    7: 6,
+    9: 0,
+    11: 2,
+    0x20: 10,
+}  # of work requests
 RESET, INIT, RTR, RTS, SQD, SQE, ERR = range(7)
-NONE, DISCARD, LINE, KEY, CHECK_READ = range(5)
+NONE, DISCARD, LINE, KEY, CHECK_READ, ATOMIC = range(6)
 FETCH_OK, EMPTY, WQE_ERROR, QUEUE_ERROR = range(4)
 SUCCESS, LOC_LEN_ERR, LOC_QP_OP_ERR, LOC_PROT_ERR, FLUSHED, BAD_RESP = 0, 1, 2, 4, 5, 7
 REM_INV_REQ, REM_ACCESS, REM_OP, RETRY_EXCEEDED, RNR_EXCEEDED = 9, 10, 11, 12, 13
@@ -83,6 +97,7 @@ class Result:
     naks: list[int] = field(default_factory=list)  # QPs that go back
     timers: list[tuple[str, int]] = field(default_factory=list)  # kind and code
     timeouts: list[int] = field(default_factory=list)  # codes, with the pops
+    atomics: list[Row] = field(default_factory=list)
 
 
 class World:
@@ -131,10 +146,10 @@ class World:
         if job["kind"] == LINE:
             too_long = job["offset"] + job["length"] > element.length
             return LOC_LEN_ERR if too_long else element.check
-        if job["kind"] in (KEY, CHECK_READ):
+        if job["kind"] in (KEY, CHECK_READ, ATOMIC):
             va, length, access = self.keys.get(job["key"], (0, 0, 0))
             inside = va <= job["va"] and job["va"] + job["offset"] <= va + length
-            wanted = 2 if job["kind"] == KEY else 4
+            wanted = {KEY: 2, CHECK_READ: 4, ATOMIC: 8}[job["kind"]]
             return SUCCESS if inside and access & wanted else REM_ACCESS
         return SUCCESS
 
@@ -192,10 +207,10 @@ class World:
         if distance < 0:
             self.counters["duplicate_request"] += 1
             self._drop(h, cfg, out)
-            if op == READ:
+            if op == READ or op in ATOMICS:
                 self._read_again(qp, h, out)
             else:
-                out.effects.append({} if op in (0x13, 0x14) else {"ack": 1})
+                out.effects.append({"ack": 1})
             return
         if distance > 0:
             self._drop(h, cfg, out)
@@ -205,7 +220,7 @@ class World:
             self._drop(h, cfg, out)
             self._fail(qp, 0x61, out)
             return
-        if op == READ:
+        if op == READ or op in ATOMICS:
             self._read(qp, h, out)
         elif op in SENDS:
             self._send(qp, h, out)
@@ -235,7 +250,7 @@ class World:
         """Whether the packet is answered 61h."""
         rx, cfg, op, length = self.rx[qp], self.cfg[qp], h["opcode"] & 31, h["length"]
         mtu = mtu_of(cfg)
-        if op not in {*SENDS, *WRITES, READ}:
+        if op not in {*SENDS, *WRITES, READ, *ATOMICS}:
             return True
         going_on = op in MIDDLE | LAST
         kind = {0: range(0), 1: SENDS, 2: WRITES}[rx["message"]]
@@ -245,7 +260,7 @@ class World:
             return True
         if op in LAST and not 1 <= length <= mtu:
             return True
-        if (op in ONLY and length > mtu) or (op == READ and length):
+        if (op in ONLY and length > mtu) or (op in {READ, *ATOMICS} and length):
             return True
         if op in WRITES:
             if not cfg["remote_write"]:
@@ -255,8 +270,10 @@ class World:
             if (not going_on and total > 1 << 31) or placed > total:
                 return True
             return (placed == total) != (op in LAST | ONLY)
-        if op == READ:
-            if not cfg["remote_read"] or h["dma_length"] > 1 << 31:
+        if op == READ or op in ATOMICS:
+            if op == READ and (not cfg["remote_read"] or h["dma_length"] > 1 << 31):
+                return True
+            if op in ATOMICS and (not cfg["remote_atomic"] or h["va"] % 8):
                 return True
             unanswered = (rx["read_tail"] - self.reply[qp]["answered"]) % 256
             return unanswered >= cfg["max_dest_rd_atomic"]
@@ -270,44 +287,54 @@ class World:
         return following == reply["read_head"] or (asked and following == rx["replay"])
 
     def _read(self, qp: int, h: Row, out: Result) -> None:
-        rx, cfg = self.rx[qp], self.cfg[qp]
+        """A READ or an atomic."""
+        rx, cfg, op = self.rx[qp], self.cfg[qp], h["opcode"] & 31
+        length = 8 if op in ATOMICS else h["dma_length"]
         if self._numbered(qp):
             self._drop(h, cfg, out)
             self._gap(qp, out)
             return
         job = {"kind": NONE, "length": 0}
-        if h["dma_length"]:
+        if length:
             job = {"kind": CHECK_READ, "length": 0, "va": h["va"], "key": h["rkey"]}
-            job |= {"offset": h["dma_length"], "pd": cfg["pd"], "function": cfg["function"]}
+            job |= {"offset": length, "pd": cfg["pd"], "function": cfg["function"]}
+        if op in ATOMICS:
+            job |= {"kind": ATOMIC, "length": 8}
         out.jobs.append(job)
         slots = cfg["max_dest_rd_atomic"]
         resource = {name: h[name] for name in ("va", "rkey", "psn")}
-        resource |= {"length": h["dma_length"], "msn": (rx["msn"] + 1) % PSN}
-        resource["number"] = rx["read_tail"]
+        resource |= {"length": length, "msn": (rx["msn"] + 1) % PSN}
+        resource |= {"number": rx["read_tail"], "atomic": int(op in ATOMICS)}
         # Written before the check has come; a free one until ``read_tail`` counts it.
-        self.pool[cfg["read_base"] + rx["read_tail"] % slots] = resource
+        place = cfg["read_base"] + rx["read_tail"] % slots
+        self.pool[place] = resource
+        if op in ATOMICS:
+            atomic = {"compares": ATOMICS[op], "resource": place}
+            out.atomics.append(atomic | {name: h[name] for name in ("swap_add", "compare")})
         if self.check(job, self._fetched):
             self._refuse(qp, out)
             return
         rx["read_tail"] = (rx["read_tail"] + 1) % 256
         rx["read_wrapped"] |= rx["read_tail"] == slots
-        rx["psn"] = (rx["psn"] + packets_of(h["dma_length"], mtu_of(cfg))) % PSN
+        rx["psn"] = (rx["psn"] + packets_of(length, mtu_of(cfg))) % PSN
         rx["msn"] = (rx["msn"] + 1) % PSN
         rx["nak_sent"] = 0
-        self.counters["rx_read_requests"] += 1
+        self.counters["rx_read_requests"] += op == READ
         out.effects.append({"read": 1})
 
     def _read_again(self, qp: int, h: Row, out: Result) -> None:
         rx, cfg, reply = self.rx[qp], self.cfg[qp], self.reply[qp]
         held = cfg["max_dest_rd_atomic"] if rx["read_wrapped"] else rx["read_tail"]
-        mtu = mtu_of(cfg)
+        mtu, atomic = mtu_of(cfg), int(h["opcode"] & 31 in ATOMICS)
+        length = 8 if atomic else h["dma_length"]
         for back in range(1, held + 1):
             number = (rx["read_tail"] - back) % 256
             saved = self.pool[cfg["read_base"] + number % cfg["max_dest_rd_atomic"]]
             skip = (h["psn"] - saved["psn"]) % PSN
             offset = skip * mtu
-            inside = offset + h["dma_length"] <= saved["length"]
-            inside &= bool(h["dma_length"]) or not saved["length"]
+            inside = offset + length <= saved["length"]
+            inside &= bool(length) or not saved["length"]
+            inside &= saved["atomic"] == atomic
             if saved["rkey"] == h["rkey"] and h["va"] == saved["va"] + offset and inside:
                 break
         else:
@@ -604,10 +631,12 @@ class World:
         offset = (h["psn"] - entry["first_psn"]) % PSN * mtu
         final = h["psn"] == entry["last_psn"]
         expected = {(0, 0): 0x0E, (0, 1): 0x0F, (1, 0): 0x0D, (1, 1): 0x10}
+        if entry["opcode"] in ATOMIC_WRS:
+            expected = {(1, 1): ATOMIC_ACK}
         length = entry["length"] - offset if final else mtu
         drop = {"kind": DISCARD if h["length"] else NONE, "length": h["length"], "own": 1}
         begins = {not ack["read_begun"], ack["resent"] or not ack["read_begun"]}
-        if op not in {expected[first, final] for first in begins} or h["length"] != length:
+        if op not in {expected.get((first, final)) for first in begins} or h["length"] != length:
             self.counters["bad_response"] += 1
             self._finish(qp, BAD_RESP, out, job=drop)
             return
@@ -679,7 +708,7 @@ class World:
         if out.repoke or entry is None or not entry["complete"]:
             return
         acknowledged = sub(entry["last_psn"], ack["psn"]) < 0
-        acknowledged &= entry["opcode"] not in FETCHES and not ack["error"]
+        acknowledged &= entry["opcode"] not in FETCHES and not self.in_error(qp)
         status = ack["status"] or entry["status"]
         if not status and not acknowledged:
             if not self.in_error(qp):

@@ -19,6 +19,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
+    AtomicRequest,
     Effects,
     Oldest,
     RecvFetched,
@@ -48,6 +49,7 @@ _SHAPES = {
     "effects": Effects,
     "timer": TimerSet,
     "keys_req": RegionRequest,
+    "atomic": AtomicRequest,
     "ahead_write": QpRx,
     "rx_write": QpRx,
     "ack_write": QpAck,
@@ -73,6 +75,7 @@ class Seen:
     naks: list[int] = field(default_factory=list)
     timers: list[tuple[str, int]] = field(default_factory=list)
     timeouts: list[int] = field(default_factory=list)  # with the pops
+    atomics: list[Row] = field(default_factory=list)
     cycles: int = 0
     expected: list[Result] = field(default_factory=list)
 
@@ -208,7 +211,8 @@ class Harness:
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             may = name != "effects" or self._answered > self._released
-            flags |= (may and (name in ("restart", "timer") or self._chance())) << bit
+            always = name in ("restart", "timer", "atomic")
+            flags |= (may and (always or self._chance())) << bit
         self.dut.flags_in.value = flags
         return flags
 
@@ -362,6 +366,8 @@ class Harness:
             qp = int(getattr(self.dut, name).value)
             self._about(qp)
             seen.naks.append(qp)
+        elif name == "atomic":
+            seen.atomics.append(self._read(name))
         elif name == "timer":
             row = self._read(name)
             self._about(row["qp"])
@@ -420,7 +426,7 @@ class Harness:
             self._compare_effect(got, effect, seen)
         for name in ("pops", "wakes"):
             assert getattr(seen, name) == sum(getattr(r, name) for r in results), (name, seen)
-        for name in ("timers", "timeouts"):
+        for name in ("timers", "timeouts", "atomics"):
             expected = [one for result in results for one in getattr(result, name)]
             assert getattr(seen, name) == expected, (name, expected, seen)
         self._compare_fetches(seen, [fetch for r in results for fetch in r.fetches])

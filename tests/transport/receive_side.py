@@ -1,6 +1,6 @@
 """``Receive`` for a test bench: all flags of its ports in two vectors, payloads as they are."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,6 +27,7 @@ OUTPUTS = (
     "restart",
     "timer",
     "keys_req",
+    "atomic",
 )
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
 TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read", "running")
@@ -84,7 +85,9 @@ class ReceiveSide(wiring.Component):
             flags.append(port.ready)
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             port = self._stream(name)
-            m.d.comb += [getattr(self, name).eq(port.payload), port.ready.eq(self.flags_in[bit])]
+            m.d.comb += getattr(self, name).eq(port.payload)
+            if isinstance(port.ready, Signal):  # else it is always ready
+                m.d.comb += port.ready.eq(self.flags_in[bit])
             flags.append(port.valid)
         for name in TABLES:
             port = getattr(receive, name)

@@ -7,6 +7,9 @@ from typing import Any
 
 from .model_receive import (
     ACKNOWLEDGE,
+    ATOMIC_ACK,
+    ATOMIC_WRS,
+    ATOMICS,
     FETCH_OK,
     FETCHES,
     LOCAL,
@@ -25,7 +28,7 @@ from .model_receive import (
     sub,
 )
 
-__all__ = ["GID", "KEY_ALL", "PEER_GID", "Peer", "Traffic", "make_qp"]
+__all__ = ["GID", "KEY_ALL", "PEER_GID", "WORD", "Peer", "Traffic", "make_qp"]
 
 PEER_GID = int.from_bytes(b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", "little")
 GID = 2  # row of the GID table
@@ -33,6 +36,7 @@ KEY_ALL = 0x1234_5601
 KEY_READ_ONLY = 0x1234_5702
 KEY_FAST = 0x1234_5803  # may be invalidated
 BUFFER, BUFFER_BYTES = 0x7F00_0000_1003, 1 << 20
+WORD = BUFFER + 5  # of atomics
 PSN = 1 << 24
 
 
@@ -52,6 +56,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
         "pkey": 0xFFFF,
         "remote_write": 1,
         "remote_read": 1,
+        "remote_atomic": 1,
         "max_rd_atomic": 4,
         "max_dest_rd_atomic": slots,
         "read_base": 8 * qp,
@@ -74,7 +79,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.recv[qp].clear()
     world.send[qp].clear()
     world.outstanding[qp].clear()
-    world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 7)
+    world.keys[KEY_ALL] = (BUFFER, BUFFER_BYTES, 15)
     world.keys[KEY_READ_ONLY] = (BUFFER, BUFFER_BYTES, 4)
     world.revocable.add(KEY_FAST)
 
@@ -94,7 +99,7 @@ class Peer:
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
         opcode |= SERVICES[cfg["type"]] << 5
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
-        header = dict.fromkeys((*names, "syndrome", "msn"), 0) | {
+        header = dict.fromkeys((*names, "syndrome", "msn", "swap_add", "compare"), 0) | {
             "opcode": opcode,
             "dest_qp": cfg["qpn"],
             "psn": (rx["psn"] + ahead) % PSN,
@@ -107,6 +112,8 @@ class Peer:
             header |= {"va": BUFFER, "rkey": KEY_ALL}
         if opcode in WITH_INV:
             fields = {"imm": KEY_FAST} | fields
+        if opcode in ATOMICS:
+            header |= {"va": WORD, "rkey": KEY_ALL, "swap_add": 2**63 + rx["psn"], "compare": 5}
         return header | fields
 
     def answer(self, opcode: int = ACKNOWLEDGE, *, ahead: int = 0, **fields: Any) -> Row:
@@ -267,9 +274,10 @@ class Traffic:
             length = rng.choice((0, 1, 255, 256, 257, 1500))
             if rng.random() < self.errors:
                 fields["key"] = KEY_ALL
-            reliable = (0, 1, 2, 3, 4, 4, 9, 11, 0x20)
+            reliable = (0, 1, 2, 3, 4, 4, 5, 6, 9, 11, 0x20)
             opcode = rng.choice(reliable if self.types[qp] == RC else (0, 1, 2, 3, 0x20))
-            peer.post_send(opcode, 0 if opcode in LOCAL else length, sink=sink, **fields)
+            length = 8 if opcode in ATOMIC_WRS else 0 if opcode in LOCAL else length
+            peer.post_send(opcode, length, sink=sink, **fields)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
             if rx["replay_seq"] != reply["replay_seq"]:
@@ -318,8 +326,12 @@ class Traffic:
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
-        opcodes = (0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B, 0x17, READ, READ)
-        opcode = rng.choice(opcodes if self.types[peer.qp] == RC else opcodes[:-3])
+        opcodes = (0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B)
+        reliable = (0x17, READ, READ, *ATOMICS)
+        opcode = rng.choice((*opcodes, *reliable) if self.types[peer.qp] == RC else opcodes)
+        if opcode in ATOMICS:
+            words = {name: rng.getrandbits(64) for name in ("swap_add", "compare")}
+            return peer.packet(opcode, va=WORD + 8 * rng.randrange(9), **fields, **words)
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
         if opcode in (0x04, 0x05, 0x17):
@@ -364,6 +376,8 @@ class Traffic:
         final = psn == read["last_psn"]
         rest = read["length"] - (psn - read["first_psn"]) % PSN * mtu
         opcode = {(0, 0): 0x0D, (0, 1): 0x10, (1, 0): 0x0E, (1, 1): 0x0F}[int(begun), int(final)]
+        if read["opcode"] in ATOMIC_WRS and self.rng.random() >= self.errors:
+            opcode = ATOMIC_ACK
         return peer.answer(opcode, psn=psn, length=rest % (mtu + 1) if final else mtu)
 
     def _spoil(self, header: Row) -> Row:

@@ -137,6 +137,41 @@ def test_read_response_then_ack(length):
     run(scenario)
 
 
+@pytest.mark.parametrize("failed", [0, 1])
+def test_atomics_are_answered_among_reads(failed):
+    """With what they have found, or with NAK 63h; a second time as well."""
+
+    async def scenario(ctx, w):
+        await w.connect(ctx, 1)
+        for n, atomic in enumerate((0, 1, 0)):
+            resource = {"va": 0x70, "rkey": 9, "length": 8, "psn": 10 + n, "msn": 1 + n}
+            await w.program(ctx, w.dut.pool, 8 + n, **resource, atomic=atomic, number=n)
+        result = w.dut.replier.result
+        ctx.set(result.index, 9)
+        ctx.set(result.row, {"value": 0x1122334455667788, "failed": failed})
+        ctx.set(result.enable, 1)
+        await ctx.tick()
+        ctx.set(result.enable, 0)
+        await w.program(ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3)
+        await w.activate(ctx, 1, READ)
+        await w.until(ctx, 3)
+        answer = (Operation.ATOMIC_ACK, 11, 2, 0x1F, 0)
+        if failed:
+            answer = (Operation.ACKNOWLEDGE, 11, 2, 0x63, 0)
+        read = Operation.READ_RESP_ONLY
+        assert w.said() == [(read, 10, 1, 0x1F, 8), answer, (read, 12, 3, 0x1F, 8)]
+        assert w.jobs[1].source == TxSource.NONE
+        assert failed or w.jobs[1].header.va == 0x1122334455667788
+        await w.program(
+            ctx, w.dut.rx, 1, psn=13, msn=3, read_tail=3, replay=1, replay_skip=0, replay_seq=1
+        )
+        await w.activate(ctx, 1, REPLAY | READ)
+        await w.until(ctx, 5)
+        assert w.said()[3] == answer and w.said()[4][:2] == (read, 12)
+
+    run(scenario)
+
+
 def test_each_read_is_known_to_be_answered_when_its_response_goes_out():
     """A peer that has a response may send another READ, however late the check's answer is."""
 

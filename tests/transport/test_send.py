@@ -185,8 +185,10 @@ def test_fence_waits_for_reads_only():
     "element,status",
     [
         ({"error": int(WcStatus.LOC_LEN_ERR)}, WcStatus.LOC_LEN_ERR),
-        ({"opcode": 5}, WcStatus.LOC_QP_OP_ERR),
         ({"opcode": 8}, WcStatus.LOC_QP_OP_ERR),
+        ({"opcode": 5, "length": 7}, WcStatus.LOC_LEN_ERR),
+        ({"opcode": 6, "length": 9}, WcStatus.LOC_LEN_ERR),
+        ({"opcode": 6, "length": 8, "num_sge": 32}, WcStatus.LOC_QP_OP_ERR),
         ({"num_sge": 5}, WcStatus.LOC_QP_OP_ERR),
         ({"inline": 1, "length": 65}, WcStatus.LOC_QP_OP_ERR),
         ({"inline": 1, "opcode": int(WrOpcode.RDMA_READ)}, WcStatus.LOC_QP_OP_ERR),

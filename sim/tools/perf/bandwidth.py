@@ -13,6 +13,7 @@ from typing import Any
 from cocotb.triggers import Timer, gather
 
 from sim.bench.system import VISIBLE_NS
+from sim.guest.driver.platform import Octets
 from sim.models.platform import Wire
 from sim.tools.perf.plan import Shape
 from sim.tools.perf.traffic import OPEN, Ends, Flow, Side, filled, good
@@ -141,6 +142,15 @@ class _Run:
             await flow.post(count)
 
 
+def _each_once(flows: list[Flow], data: Octets) -> None:
+    """Of all atomics that have counted one word up, each has found another number."""
+    turns = sorted(turn for flow in flows for turn in flow.turns)
+    begin = int(data[:8].view("<u8")[0])
+    expected = sorted((begin + n) % (1 << 64) for n in range(len(turns)))
+    if turns != expected:
+        raise AssertionError(f"{len(turns)} atomics on one word: a number was found twice")
+
+
 async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
     """Run all messages of one size; AssertionError for a stall, an error or a wrong byte."""
     plan, shape = ends.plan, ends.plan.shape(size)
@@ -148,7 +158,7 @@ async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
     with filled(ends, size) as data:
         flows = []
         for requester in (0, 1):
-            source = 1 - requester if plan.verb == "read" else requester
+            source = 1 - requester if plan.fetches else requester
             active = range(plan.qps if requester == 0 or plan.bidirectional else 0)
             flows.append([Flow(ends, shape, i, requester, data[source], OPEN) for i in active])
         run = _Run(ends, shape, flows, window)
@@ -159,11 +169,11 @@ async def bandwidth(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
             for sequence in range(flow.checked, flow.quota):
                 flow.check(sequence)
             verified += flow.verified
+        if plan.one_word:
+            _each_once(flows[0], data[1])
     # Who sends the data of the QPs that miss, and to which QP.
     missing = [
-        (1 - flow.requester, flow.qp.qp_num)
-        if plan.verb == "read"
-        else (flow.requester, flow.peer.qp_num)
+        (1 - flow.requester, flow.qp.qp_num) if plan.fetches else (flow.requester, flow.peer.qp_num)
         for flow in flows[0] + flows[1]
         if flow.number < plan.miss_qps
     ]

@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.rtl import env
 from sim.tools import console
-from sim.tools.perf.plan import MANY, OPERATIONS, OPTIONAL, USUAL_QPS, Plan
+from sim.tools.perf.plan import ATOMIC_TYPES, MANY, OPERATIONS, OPTIONAL, USUAL_QPS, Plan
 from sim.tools.perf.report import Row, body, footer, header, make_row, unsteady
 
 __all__ = ["measure", "perf", "plan_of"]
@@ -26,7 +27,9 @@ Say = Callable[[str], None]
 
 @click.command()
 @click.argument("op", metavar="OP")
-@click.option("-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2]")
+@click.option(
+    "-s", "--size", type=int, help="Bytes of a message.  [default: 65536, latency 2, atomic 8]"
+)
 @click.option("-m", "--mtu", type=int, default=4096, show_default=True, help="Path MTU, bytes.")
 @click.option("-q", "--qps", type=int, default=1, show_default=True, help="Queue pairs.")
 @click.option(
@@ -93,6 +96,10 @@ Say = Callable[[str], None]
     help="QPs whose translations are never known.",
 )
 @click.option(
+    "-A", "--atomic-type", default=ATOMIC_TYPES[0], show_default=True, help="Or CMP_AND_SWAP."
+)
+@click.option("--one-word", is_flag=True, help="All QPs change one word.")
+@click.option(
     "--without",
     multiple=True,
     metavar="FEATURE",
@@ -124,7 +131,7 @@ def perf(
 ) -> None:
     """Measure OP between two simulated NICs, as perftest does.
 
-    OP is one of write_bw, send_bw, read_bw, write_lat, send_lat, read_lat.
+    OP is one of write_bw, send_bw, read_bw, atomic_bw, write_lat, send_lat, read_lat, atomic_lat.
     """
     with console.stops():
         plan = _plan(op, size, everything, options)
@@ -165,6 +172,7 @@ def _plan(op: str, size: int | None, everything: bool, options: Mapping[str, Any
     if qps == MANY["qps"]:
         qps -= 2  # all of them: pairs 0 and 1 are not a driver's to use
     default = 2 if op.endswith("_lat") else 64 if everything else 1 << 16
+    default = ATOMIC_BYTES if op.startswith("atomic") else default
     return Plan(op=op, sizes=(default if size is None else size,), **{**options, "qps": qps})
 
 

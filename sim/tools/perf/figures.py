@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hdl.wire.constants import ETHERTYPE_VLAN, ICRC_BYTES, MIN_FRAME, ROCE_PORT, bth_offset
 from hdl.wire.headers import BTH, UDP
-from hdl.wire.opcodes import ROCE_OPCODES
+from hdl.wire.opcodes import ATOMIC_BYTES, ROCE_OPCODES, Kind
 from sim.wire.pcap import read_pcap
 
 __all__ = ["Latency", "Rates", "Packets", "data_packets", "quarters", "rates", "stages"]
@@ -65,7 +65,8 @@ class Rates:
 
 
 def _data(frame: bytes) -> tuple[int, int]:
-    """Bytes of a RoCE v2 frame's payload, and its QP; (0, 0) for any other frame."""
+    """Bytes of a RoCE v2 frame's payload, or the result of an atomic, and its QP; (0, 0) for any
+    other frame."""
     vlan = int.from_bytes(frame[12:14], "big") == ETHERTYPE_VLAN
     start = 18 if vlan else 14
     bth = bth_offset(vlan=vlan, ipv6=frame[start] >> 4 == 6)
@@ -78,6 +79,8 @@ def _data(frame: bytes) -> tuple[int, int]:
     opcode = ROCE_OPCODES.get(head["opcode"])
     if opcode is None:
         return 0, 0
+    if opcode.kind is Kind.ATOMIC_RESPONSE:  # what it brings is a header
+        return ATOMIC_BYTES, head["dest_qp"]
     other = UDP.size + BTH.size + opcode.extended + ICRC_BYTES
     return udp["length"] - other - head["pad_count"], head["dest_qp"]
 

@@ -1,8 +1,8 @@
 """Latency inside the simulation: one message at a time, seen in the cycle in which it is visible.
 
 WRITE: each side waits for the last byte of the other's message in its memory, and answers. SEND:
-each waits for the completion of its receive. Both give half a round trip. READ: until its
-completion. The clock starts when the request is posted, before its doorbell goes out.
+each waits for the completion of its receive. Both give half a round trip. READ and atomics: until
+their completion. The clock starts when the request is posted, before its doorbell goes out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["latency"]
 
 
 class _Pair:
-    """A flow in each direction of one QP, or for READ one; and what has completed."""
+    """A flow in each direction of one QP, or one that fetches; and what has completed."""
 
     def __init__(self, ends: Ends, flows: list[Flow]):
         self.ends, self.flows = ends, flows
@@ -49,7 +49,7 @@ class _Pair:
     def _arrived(self, flow: Flow, sequence: int) -> bool:
         if flow.verb == "send":
             return flow.received > sequence
-        if flow.verb == "read":
+        if flow.fetches:
             return flow.completed > sequence
         last = flow.place(sequence) + self.size - 1
         return bool(flow.sink.read(1, last)[0] == flow.data[last])
@@ -71,7 +71,7 @@ class _Pair:
         for number, flow in enumerate(self.flows):
             posted = self.now()
             await flow.post(1)
-            await self.there(flow, number if flow.verb == "read" else 1 - number, sequence)
+            await self.there(flow, number if flow.fetches else 1 - number, sequence)
             self.stages.append(self._stage_times(number, posted))
         took = (self.now() - begun) / len(self.flows)
         for flow in self.flows:
@@ -107,8 +107,8 @@ async def latency(ends: Ends, size: int, pcap: Path) -> dict[str, Any]:
     quota = shape.warm + shape.timed
     window = Window(ends, pcap)
     with filled(ends, size) as data:
-        sides = (0,) if plan.verb == "read" else (0, 1)
-        sources = (1,) if plan.verb == "read" else (0, 1)
+        sides = (0,) if plan.fetches else (0, 1)
+        sources = (1,) if plan.fetches else (0, 1)
         flows = [
             Flow(ends, shape, 0, side, data[source], quota)
             for side, source in zip(sides, sources, strict=True)

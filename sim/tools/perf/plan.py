@@ -8,10 +8,12 @@ from typing import Any
 from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import MTUS, NicConfig
+from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.guest.driver.device import ALL_FEATURES
 from sim.models.impairments import Impairments
 
 __all__ = [
+    "ATOMIC_TYPES",
     "IN_FLIGHT",
     "MANY",
     "MEMORY",
@@ -22,7 +24,12 @@ __all__ = [
     "Shape",
 ]
 
-OPERATIONS = ("write_bw", "send_bw", "read_bw", "write_lat", "send_lat", "read_lat")
+OPERATIONS = (
+    *("write_bw", "send_bw", "read_bw", "atomic_bw"),
+    *("write_lat", "send_lat", "read_lat", "atomic_lat"),
+)
+#: perftest's names of the two atomics.
+ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 #: Virtio features that a driver can do without.
 OPTIONAL = ("notification_data", "in_order", "event_idx", "indirect_desc")
 #: Largest message, bytes: perftest's.
@@ -105,6 +112,7 @@ class Plan:
     next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
     never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
+    ``atomic_type``: which atomic; ``one_word``: all QPs change the same word.
     """
 
     op: str
@@ -131,6 +139,8 @@ class Plan:
     impair: str = ""
     qp_timeout: int = 14
     timer_scale: float = 1.0
+    atomic_type: str = ATOMIC_TYPES[0]
+    one_word: bool = False
 
     def __post_init__(self) -> None:
         self._check_options()
@@ -159,6 +169,10 @@ class Plan:
         _within("--host-gbps", self.host_gbps, 0, 10_000)
         _within("--line-gbps", self.line_gbps, 0.1, 1000)
         _within("--qp-timeout", self.qp_timeout, 0, 31)
+        if self.atomic_type not in ATOMIC_TYPES:
+            raise ValueError(
+                f"--atomic-type must be {' or '.join(ATOMIC_TYPES)}, not {self.atomic_type!r}"
+            )
         Impairments.parse(self.impair)
         for name in self.without:
             if name not in OPTIONAL:
@@ -166,14 +180,20 @@ class Plan:
 
     def _check_kinds(self) -> None:
         """Options go with the operation."""
-        if self.inline and self.verb == "read":
-            raise ValueError("--inline is for what is sent: not with a READ")
+        if self.inline and self.fetches:
+            raise ValueError(f"--inline is for what is sent: not with {self.op}")
+        if self.verb == "atomic" and set(self.sizes) != {ATOMIC_BYTES}:
+            raise ValueError(f"--size of an atomic must be {ATOMIC_BYTES}, not {self.sizes}")
+        if self.one_word and (self.op != "atomic_bw" or self.bidirectional):
+            raise ValueError("--one-word is for atomic_bw in one direction")
+        if self.one_word and self.atomic_type != ATOMIC_TYPES[0]:
+            raise ValueError(f"--one-word is for {ATOMIC_TYPES[0]}: each result tells its turn")
         if self.latency:
             for name in ("qps", "bidirectional"):
                 if getattr(self, name) > 1 or getattr(self, name) is True:
                     raise ValueError(f"--{name} is for bandwidth: not with {self.op}")
         for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
-            if value is not None and (self.latency or self.verb == "send"):
+            if value is not None and (self.latency or self.verb in ("send", "atomic")):
                 raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
 
     def _check_size(self, size: int) -> None:
@@ -222,8 +242,13 @@ class Plan:
 
     @property
     def verb(self) -> str:
-        """``write``, ``send`` or ``read``."""
+        """``write``, ``send``, ``read`` or ``atomic``."""
         return self.op.split("_")[0]
+
+    @property
+    def fetches(self) -> bool:
+        """Whether what moves is brought back to the requester."""
+        return self.verb in ("read", "atomic")
 
     @property
     def latency(self) -> bool:
@@ -236,7 +261,9 @@ class Plan:
         return 8000 / round(8000 / self.line_gbps)
 
     def sweep(self) -> Plan:
-        """The same with the sizes of ``--all``, as far as they fit into memory."""
+        """The same with the sizes of ``--all`` that fit into memory; an atomic has only one."""
+        if self.verb == "atomic":
+            return self
         fitting = [size for size in SWEEP if self.region(size) <= LARGEST_REGION]
         return replace(self, sizes=tuple(fitting))
 

@@ -134,7 +134,8 @@ def unsteady(row: Row) -> str:
 
 def header(plan: Plan) -> Iterator[str]:
     """Lines in front of the figures: what is measured, and the test's parameters."""
-    title = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read"}[plan.verb]
+    titles = {"write": "RDMA_Write", "send": "Send", "read": "RDMA_Read"}
+    title = titles.get(plan.verb, f"Atomic {plan.atomic_type}")
     kind = "Latency" if plan.latency else "BW"
     both = "Bidirectional " if plan.bidirectional else ""
     yield _RULE
@@ -155,7 +156,7 @@ def header(plan: Plan) -> Iterator[str]:
             ("CQ Moderation", plan.cq_mod),
             ("Post List", plan.post_list),
         ]
-    if plan.verb == "read":
+    if plan.fetches:
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"
     limit += " with PCIe's headers" if plan.tlp_headers else ""

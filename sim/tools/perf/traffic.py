@@ -26,8 +26,16 @@ from sim.tools.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan, Shape
 
 __all__ = ["OPEN", "Ends", "Flow", "Side", "filled", "good"]
 
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
-OPCODES = {"write": WrOpcode.RDMA_WRITE, "send": WrOpcode.SEND, "read": WrOpcode.RDMA_READ}
+RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+OPCODES = {
+    "write": WrOpcode.RDMA_WRITE,
+    "send": WrOpcode.SEND,
+    "read": WrOpcode.RDMA_READ,
+    "FETCH_AND_ADD": WrOpcode.ATOMIC_FETCH_AND_ADD,
+    "CMP_AND_SWAP": WrOpcode.ATOMIC_CMP_AND_SWP,
+}
+#: What a FETCH_AND_ADD adds to a word of its own: a change of every byte.
+STEP = 0x0101_0101_0101_0101
 #: Bits of a work request's id that number the message; the QP's number is above them.
 _SEQUENCE = 32
 #: More messages than any flow has: it goes on until it is told to stop.
@@ -114,6 +122,7 @@ class Ends:
             mtu=Mtu[f"MTU_{plan.mtu}"],
             max_rd_atomic=plan.max_rd_atomic,
             timeout=plan.qp_timeout,
+            access=RIGHTS,
         )
         options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
@@ -141,12 +150,13 @@ class Flow:
     ):
         plan = ends.plan
         self.shape, self.number, self.quota, self.requester = shape, number, quota, requester
-        self.verb, self.opcode = plan.verb, OPCODES[plan.verb]
+        self.verb, self.fetches = plan.verb, plan.fetches
+        self.opcode = OPCODES[plan.atomic_type if self.verb == "atomic" else self.verb]
+        self.one_word, self.turns = plan.one_word, list[int]()
         self.qp, self.peer = ends.qps[number][requester], ends.qps[number][1 - requester]
         me, other = ends.sides[requester], ends.sides[1 - requester]
-        reads = self.verb == "read"
-        self.source = other.source if reads else me.source
-        self.sink = me.sink if reads else other.sink
+        self.source = other.source if self.fetches else me.source
+        self.sink = me.sink if self.fetches else other.sink
         self.flags = SendFlags.INLINE if shape.size <= plan.inline else SendFlags(0)
         self.data = data
         self.places = plan.places_of(number, shape.size)
@@ -191,14 +201,36 @@ class Flow:
         at = self.place(sequence)
         flags = self.flags | SendFlags.SIGNALED if self.signalled(sequence) else self.flags
         local, remote = self.source, self.sink
-        if self.verb == "read":
+        if self.fetches:
             local, remote = remote, local
         request = SendWR(
             self.number << _SEQUENCE | sequence, self.opcode, [local.sge(at, shape.size)], flags
         )
-        if self.verb != "send":
+        if self.verb == "atomic":
+            word = 0 if self.one_word else at
+            request.set_wr_atomic(remote.rkey, remote.iova + word, *self._operands(at))
+        elif self.verb != "send":
             request.set_wr_rdma(remote.rkey, remote.iova + at)
         return request
+
+    def _operands(self, at: int) -> tuple[int, ...]:
+        """Of the next atomic on the word at ``at``, whose result is compared before the next."""
+        if self.one_word:
+            return (1,)
+        if self.opcode == WrOpcode.ATOMIC_FETCH_AND_ADD:
+            return (STEP,)
+        now = self._word(at)
+        return now, now ^ STEP
+
+    def _word(self, at: int) -> int:
+        return int(self.data[at : at + 8].view("<u8")[0])
+
+    def _changed(self, at: int) -> None:
+        """The atomic on the word at ``at`` has been executed."""
+        add = self.opcode == WrOpcode.ATOMIC_FETCH_AND_ADD
+        now = self._word(at)
+        after = (now + STEP) % (1 << 64) if add else now ^ STEP
+        self.data[at : at + 8].view("<u8")[0] = after
 
     async def give(self, count: int) -> None:
         """Post the next receives with one doorbell."""
@@ -217,13 +249,17 @@ class Flow:
         at, size = self.place(sequence), self.shape.size
         expected = self.data[at : at + size]
         got = self.sink.read(size, at)
-        if not np.array_equal(got, expected):
+        if self.one_word:  # compared when all have come
+            self.turns.append(int(got.view("<u8")[0]))
+        elif not np.array_equal(got, expected):
             wrong = np.flatnonzero(got != expected)
             raise AssertionError(
                 f"{self._name}: {wrong.size} bytes of message {sequence} differ, the first at "
                 f"{wrong[0]}"
             )
         self.sink.write(~expected, at)
+        if self.verb == "atomic" and not self.one_word:
+            self._changed(at)
         self.checked += 1
         self.verified += size
 

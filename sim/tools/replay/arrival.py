@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from hdl.abi.enums import WcStatus
 from hdl.wire.opcodes import Operation as Op
 from sim.tools.replay.assembly import at_packet, message_at
-from sim.tools.replay.capture import Packet
+from sim.tools.replay.capture import FETCHES, Packet
 from sim.tools.replay.knowledge import Knowledge
 from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, End, Message, is_rnr
 from sim.tools.replay.pairing import RESPONSES
@@ -66,7 +66,7 @@ class Answers:
         answers = {psn: at for at, (p, psn) in enumerate(self._events) if _brings_data(p)}
         asks: dict[int, int] = {}  # PSN of READ data -> the last request for it
         for at, (packet, psn) in enumerate(self._events):
-            if packet.op == Op.READ_REQUEST:
+            if packet.op in FETCHES:
                 asks |= dict.fromkeys(range(psn, psn + _span(self._end, psn, self._mtu)), at)
         for psn, at in sorted(answers.items()):
             if asks.get(psn, -1) > at:
@@ -213,7 +213,7 @@ class Requests:
     def _next(self, at: int, packet: Packet, psn: int) -> bool:
         """The packet that was expected: it has come unless what follows says otherwise."""
         again = self._sent_again(at, psn)
-        asks = packet.op == Op.READ_REQUEST or packet.parts.fields["ack_request"]
+        asks = packet.op in FETCHES or packet.parts.fields["ack_request"]
         answer = self._answer_to(at, psn)
         if answer is None:
             came = again == _NEVER or not asks
@@ -233,7 +233,7 @@ class Requests:
         span = _span(self._end, psn, self._mtu)
         self._expected = psn + span
         self._gap = False
-        if packet.op == Op.READ_REQUEST:
+        if packet.op in FETCHES:
             self._asked.update(range(psn, psn + span))
 
     def _refuse(self, nak: int, psn: int) -> None:
@@ -247,7 +247,7 @@ class Requests:
 
     def _duplicate(self, at: int, packet: Packet, psn: int) -> bool:
         """A READ is answered each time; all others are acknowledged."""
-        if packet.op != Op.READ_REQUEST:
+        if packet.op not in FETCHES:
             self._spare += 1
             return True
         span = range(psn, psn + _span(self._end, psn, self._mtu))

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from hdl.abi.enums import WrOpcode
+from hdl.wire.opcodes import ATOMIC_BYTES
 from hdl.wire.opcodes import Operation as Op
-from sim.tools.replay.capture import WITH_IMM, Packet
+from sim.tools.replay.capture import ATOMICS, FETCHES, WITH_IMM, Packet
 from sim.tools.replay.messages import End, Message, Unsuitable
 from sim.tools.replay.pairing import PSN_MASK, after
 
@@ -21,7 +22,7 @@ _BEGIN = {
     Op.WRITE_FIRST,
     Op.WRITE_ONLY,
     Op.WRITE_ONLY_IMM,
-    Op.READ_REQUEST,
+    *FETCHES,
 }
 #: Packets that carry a whole path MTU.
 FULL = {Op.SEND_FIRST, Op.SEND_MIDDLE, Op.WRITE_FIRST, Op.WRITE_MIDDLE}
@@ -31,6 +32,7 @@ _WITH_IMMEDIATE = {
 }
 #: What may differ when a packet is sent again: AckReq is the requester's choice each time.
 _EACH_TIME = {"ack_request", "traffic_class"}
+_OPERANDS = ("swap_add", "compare")
 
 
 def at_packet(packet: Packet, why: str) -> Unsuitable:
@@ -128,10 +130,13 @@ class Assembly:
             kind = WrOpcode.RDMA_WRITE
         elif op == Op.READ_REQUEST:
             kind = WrOpcode.RDMA_READ
+        elif op in ATOMICS:
+            kind = ATOMICS[Op(op)]
         message = Message(kind, psn)
         if kind != WrOpcode.SEND:
             message.va, message.rkey = fields["va"], fields["rkey"]
-            message.length = fields["dma_length"]
+            message.length = fields.get("dma_length", ATOMIC_BYTES)
+            message.swap_add, message.compare = (fields.get(name, 0) for name in _OPERANDS)
             if message.length > 1 << 31 or message.va + message.length > 1 << 64:
                 raise at_packet(packet, f"{message.length} bytes at {message.va:#x}")
         return message

@@ -6,12 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hdl.abi.enums import WrOpcode
+from hdl.wire.opcodes import ATOMIC_BYTES, Transport
 from hdl.wire.opcodes import Operation as Op
-from hdl.wire.opcodes import Transport
 from sim.wire.packets import ROCE_PORT, Dissected, dissect
 from sim.wire.pcap import Record, read_capture
 
-__all__ = ["Frames", "LeftOut", "Packet", "numbers_text", "read_packets"]
+__all__ = [
+    "ATOMICS",
+    "FETCHES",
+    "Frames",
+    "LeftOut",
+    "Packet",
+    "brought",
+    "numbers_text",
+    "read_packets",
+]
 
 #: BTH, smallest, and ICRC.
 _LEAST = 16
@@ -24,6 +34,14 @@ _WITH_AETH = {
     Op.ATOMIC_ACK,
 }
 _WITH_RETH = {Op.WRITE_FIRST, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM, Op.READ_REQUEST}
+#: Atomics, and the WR opcode of each.
+ATOMICS = {
+    Op.CMP_SWAP: WrOpcode.ATOMIC_CMP_AND_SWP,
+    Op.FETCH_ADD: WrOpcode.ATOMIC_FETCH_AND_ADD,
+}
+_WITH_ATOMIC = {*ATOMICS, Op.ATOMIC_ACK}
+#: Requests that data answer.
+FETCHES = {Op.READ_REQUEST, *ATOMICS}
 WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
 _KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
 _PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 44: "IPv6 fragments", 58: "ICMPv6"}
@@ -62,10 +80,22 @@ class Packet:
         return int(self.parts.fields["psn"])
 
     @property
+    def data(self) -> bytes:
+        """What a response brings into memory: payload, or the number that an atomic has found."""
+        return brought(self.parts)
+
+    @property
     def nak(self) -> int:
         """Syndrome of a NAK or RNR NAK; 0 for any other packet."""
         syndrome = int(self.parts.fields.get("syndrome", 0))
         return syndrome if self.op == Op.ACKNOWLEDGE and syndrome >> 5 else 0
+
+
+def brought(parts: Dissected) -> bytes:
+    """Bytes that a response brings into the memory of the requester."""
+    if parts.fields["opcode"] & 0x1F == Op.ATOMIC_ACK:
+        return int(parts.fields["swap_add"]).to_bytes(ATOMIC_BYTES, "little")
+    return parts.payload
 
 
 @dataclass
@@ -171,7 +201,12 @@ def _checked(frame: bytes) -> Dissected | str:
         return _other(transport, fields["dest_qp"])
     if op not in list(Op):
         return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
-    for name, ops in (("msn", _WITH_AETH), ("rkey", _WITH_RETH), ("imm", WITH_IMM)):
+    for name, ops in (
+        ("msn", _WITH_AETH),
+        ("rkey", _WITH_RETH),
+        ("imm", WITH_IMM),
+        ("swap_add", _WITH_ATOMIC),
+    ):
         if op in ops and name not in fields:
             return f"{Op(op).name} packets without all their headers"
     return parts

@@ -73,7 +73,7 @@ class Lane:
             return None  # from before the first message: a duplicate of what nobody knows
         known = psn < self._asked.expected
         taken = self._asked.feed(packet)
-        if packet.op == Op.READ_REQUEST and (taken or known):
+        if message.read and (taken or known):
             self._reads.feed(psn, message.last(self._asked.mtu), known)
         elif known:
             self._acks.duplicate(packet)

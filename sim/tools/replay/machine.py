@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hdl.abi.enums import Mtu, QpType, SendFlags
+from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from sim.bench.system import Node
 from sim.bench.testbench import Testbench
 from sim.guest.verbs import (
@@ -163,7 +163,12 @@ class Machine:
         sges = self.memory.sge(message, message.length)
         request = SendWR(number, message.opcode, sges, flags)
         request.imm_data = int.from_bytes(message.imm, "big")
-        if message.read or message.writes:
+        if message.opcode == WrOpcode.ATOMIC_CMP_AND_SWP:
+            operands = message.compare, message.swap_add
+            request.set_wr_atomic(message.rkey, message.va, *operands)
+        elif message.atomic:
+            request.set_wr_atomic(message.rkey, message.va, message.swap_add)
+        elif message.read or message.writes:
             request.set_wr_rdma(message.rkey, message.va)
         return request
 

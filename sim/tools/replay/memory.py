@@ -139,6 +139,8 @@ class MachineMemory:
             region.expect(data, at)
         elif message.read:
             await self._show(message, region, at)
+            if message.atomic and message.whole:
+                region.expect(message.left, at)
 
     async def _show(self, message: Message, region: _Region, at: int) -> None:
         """What a READ returned was there: either it came from a peer, or the application wrote it.
@@ -161,7 +163,7 @@ class MachineMemory:
 
     def landed(self, message: Message) -> None:
         """A peer's message has been acknowledged by the card."""
-        if message.writes and message.length:
+        if (message.writes or message.atomic) and message.length:
             region = self._regions[message.rkey]
             at = message.va - region.mr.iova
             region.landed[at : at + message.length] = True

@@ -7,7 +7,7 @@ from ipaddress import IPv6Address
 
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 from sim.tools.replay.capture import Packet
 
 __all__ = ["FATAL", "PSN_SEQUENCE", "End", "Message", "Unsuitable", "address", "is_rnr", "pause"]
@@ -66,6 +66,8 @@ class Message:
     data: bytearray = field(default_factory=bytearray)
     va: int = 0
     rkey: int = 0
+    swap_add: int = 0
+    compare: int = 0
     imm: bytes = bytes(4)
     solicited: bool = False
     whole: bool = True
@@ -79,8 +81,23 @@ class Message:
 
     @property
     def read(self) -> bool:
-        """Whether it is a READ."""
+        """Whether it is a READ, or an atomic: data answer it."""
         return WORK_REQUESTS[self.opcode].data
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it is an atomic; ``data`` is what it has found."""
+        return WORK_REQUESTS[self.opcode].kind is Kind.ATOMIC
+
+    @property
+    def left(self) -> bytes:
+        """What an atomic has made of its word."""
+        found = int.from_bytes(self.data, "little")
+        if WORK_REQUESTS[self.opcode].compares:
+            after = self.swap_add if found == self.compare else found
+        else:
+            after = found + self.swap_add
+        return (after % (1 << 64)).to_bytes(ATOMIC_BYTES, "little")
 
     @property
     def writes(self) -> bool:

@@ -21,7 +21,7 @@ from sim.tools.replay.trace import Connection
 
 __all__ = ["ALL_RIGHTS", "Place", "Plan", "Run"]
 
-ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 #: Syndromes of NAKs, by what a card refuses: a QP's rights, a region, a receive that is too small.
 _NO_RIGHT, _NO_REGION, _TOO_SMALL = FATAL
 
@@ -312,7 +312,7 @@ class Plan:
 def _right(message: Message) -> Access:
     """What a message needs to be allowed on the other side; nothing for a SEND."""
     if message.read:
-        return Access.REMOTE_READ
+        return Access.REMOTE_ATOMIC if message.atomic else Access.REMOTE_READ
     return Access.REMOTE_WRITE if message.writes else Access(0)
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from hdl.wire.opcodes import Operation as Op
 from sim.tools.replay.assembly import message_at
-from sim.tools.replay.capture import Packet
+from sim.tools.replay.capture import FETCHES, Packet, brought
 from sim.tools.replay.compare import Difference, as_sent, differences
 from sim.tools.replay.judge import Judge
 from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, Message, is_rnr
@@ -182,10 +182,10 @@ class ReadStream:
         end = min(begin + self._asked.mtu, message.length)
         if end > len(message.data):
             return []  # the capture does not have it
-        wanted = bytes(message.data[begin:end])
-        if wanted == sent.payload and sent.icrc_good:
+        wanted, found = bytes(message.data[begin:end]), brought(sent)
+        if wanted == found and sent.icrc_good:
             return []
-        return [Difference(0, f"payload of PSN {sent.fields['psn']:#x}", wanted, sent.payload)]
+        return [Difference(0, f"data of PSN {sent.fields['psn']:#x}", wanted, found)]
 
 
 class AckStream:
@@ -360,5 +360,5 @@ class AckStream:
 
 def _asks(packet: Packet) -> bool:
     """Whether a packet wants an ACK."""
-    asks = packet.op not in RESPONSES and packet.op != Op.READ_REQUEST
+    asks = packet.op not in RESPONSES and packet.op not in FETCHES
     return asks and bool(packet.parts.fields["ack_request"])

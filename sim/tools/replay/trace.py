@@ -1,7 +1,7 @@
 """What a capture says of one RC connection: messages, regions, PSNs, MSNs, and what was lost.
 
-Only SEND, WRITE and READ can be taken part in; ``reason`` says why another connection cannot. What
-the capture cuts off at its beginning and end is left out, with a note.
+Only SEND, WRITE, READ and atomics can be taken part in; ``reason`` says why another connection
+cannot. What the capture cuts off at its beginning and end is left out, with a note.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from hdl.wire.opcodes import Operation as Op
 from sim.tools.replay.arrival import MOST_RETRIES, Answers, Event, Requests
 from sim.tools.replay.assembly import FULL, Assembly, at_packet, message_at
-from sim.tools.replay.capture import LeftOut, Packet
+from sim.tools.replay.capture import FETCHES, LeftOut, Packet
 from sim.tools.replay.knowledge import Knowledge
 from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, End, Message, Unsuitable, is_rnr
 from sim.tools.replay.pairing import MTUS, PSN_MASK, RESPONSES, Flow, after
@@ -23,7 +23,7 @@ __all__ = ["Connection"]
 _SENDS = range(Op.SEND_FIRST, Op.SEND_ONLY_IMM + 1)
 _WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
 _READS = range(Op.READ_RESP_FIRST, Op.READ_RESP_ONLY + 1)
-_REPLAYED = {*_SENDS, *_WRITES, Op.READ_REQUEST, *_READS, Op.ACKNOWLEDGE}
+_REPLAYED = {*_SENDS, *_WRITES, *FETCHES, *_READS, Op.ACKNOWLEDGE, Op.ATOMIC_ACK}
 #: The one entry of a card's partition key table.
 _PKEY = 0xFFFF
 #: Time in which a bridge hands a frame on, at most.
@@ -214,16 +214,17 @@ class Connection:
     def _read_response(self, packet: Packet, asker: End, psn: int) -> None:
         """READ data of one PSN: the same each time."""
         message = message_at(asker, psn)
-        if message is None or not message.read or psn > message.last(self.mtu):
+        answers = message is not None and message.atomic == (packet.op == Op.ATOMIC_ACK)
+        if message is None or not answers or not message.read or psn > message.last(self.mtu):
             raise at_packet(packet, "a READ response without its request")
         last = psn == message.last(self.mtu)
         size = min(self.mtu, message.length - (psn - message.psn) * self.mtu)
-        if len(packet.parts.payload) != size or last != (
-            packet.op in (Op.READ_RESP_LAST, Op.READ_RESP_ONLY)
+        if len(packet.data) != size or last != (
+            packet.op in (Op.READ_RESP_LAST, Op.READ_RESP_ONLY, Op.ATOMIC_ACK)
         ):
-            raise at_packet(packet, f"{packet.name} with {len(packet.parts.payload)} bytes")
-        known = self._data.setdefault((1 - packet.side, psn), packet.parts.payload)
-        if known != packet.parts.payload:
+            raise at_packet(packet, f"{packet.name} with {len(packet.data)} bytes")
+        known = self._data.setdefault((1 - packet.side, psn), packet.data)
+        if known != packet.data:
             raise at_packet(packet, "READ data that is not what it was the time before")
 
     def _gather(self, message: Message, asker: int) -> None:
