@@ -101,6 +101,8 @@ WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+REGION_KEYS = ("tests/context/test_region_keys.py",)
+REQUEST_KEYS = ("tests/transport/test_request_keys.py",)
 CROSSING = ("tests/common/test_crossing.py",)
 
 #: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
@@ -923,6 +925,60 @@ FAULTS = (
         what="every control request comes from the first function",
         force=Force("hdl.queues.control:ControlEngine", "function", stuck(1)),
         tests=FUNCTIONS,
+    ),
+    # Keys that work requests change.
+    Fault(
+        name="keys-stay-as-they-are",
+        what="a key is said to be registered or invalid, and its region's row is not written",
+        force=Force("hdl.context.region_keys:RegionKeys", "table.write", stuck(0)),
+        tests=REGION_KEYS,
+    ),
+    Fault(
+        name="keys-of-any-pd",
+        what="a key may be invalidated from any PD",
+        file="hdl/context/region_keys.py",
+        old="            & (row.pd == request.pd)\n",
+        new="",
+        because="the comparison has no name",
+        tests=REGION_KEYS,
+    ),
+    Fault(
+        name="registered-again",
+        what="a QP that goes back sends its local requests as packets",
+        file="hdl/transport/request_admission.py",
+        old="                with m.Elif(local):",
+        new="                with m.Elif(0):",
+        because="the branch is chosen by a value that another branch uses, too",
+        tests=REQUEST_KEYS,
+    ),
+    Fault(
+        name="invalidation-overtakes",
+        what="LOCAL_INV does not wait for the WQEs before it",
+        force=Force("hdl.transport.request_admission:RequestAdmission", "older", stuck(0)),
+        tests=REQUEST_KEYS,
+    ),
+    Fault(
+        name="nobody-ends-a-registration",
+        what="an entry that no answer ends gives no poke",
+        force=Force(
+            "hdl.transport.outstanding:OutstandingTable", "self.append.payload.unsent", stuck(0)
+        ),
+        tests=REQUEST_KEYS + OUTSTANDING,
+    ),
+    Fault(
+        name="checked-before-the-key-is-gone",
+        what="packets behind a SEND with invalidate are checked before its key is invalid",
+        force=Force("hdl.transport.commit:Commit", "decided", stuck(1)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="invalidated-by-a-duplicate",
+        what="a duplicate of a SEND with invalidate invalidates its key again",
+        file="hdl/transport/responder.py",
+        old="pending.invalidate.eq(work.operation.invalidate & (outcome == Outcome.ACCEPT))",
+        new="pending.invalidate.eq(work.operation.invalidate)",
+        because="the verdict has no name of its own",
+        tests=RECEIVE,
     ),
     # What the whole card sends.
     Fault(

@@ -82,7 +82,7 @@ def expected(rows, request):
 def some_row(rng, function):
     """A row of a region, whatever its kind."""
     row = {name: rng.getrandbits(4) for name in FIELDS} | {"va": rng.getrandbits(64)}
-    kind = rng.choice(list(MrType)).value
+    kind = rng.choice((*MrType, MrType.FREE, MrType.FREE, MrType.FAST)).value
     return row | {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
 
 
@@ -90,13 +90,13 @@ def some_request(rng, rows):
     """One that is likely to be right."""
     function, number = rng.choice((1, 2)), rng.randrange(MRS)
     row = rows[card(function, number)]
-    wrong = rng.choice((0, 0, 0, MRS, 1 << 23))
+    wrong = rng.choice((*[0] * 8, MRS, 1 << 23))
     request = {
         "register": rng.randrange(2),
-        "function": rng.choice((function, function, 3 - function)),
+        "function": rng.choice((*[function] * 6, 3 - function)),
         "pd": row["pd"],
         "key": (number + wrong) << 8 | row["tag"],
-        "mrn": rng.choice((number, number, number + wrong, number ^ 1)),
+        "mrn": rng.choice((*[number] * 6, number + wrong, number ^ 1)),
         "access": rng.getrandbits(4),
     }
     if request["register"]:
@@ -133,12 +133,12 @@ def test_every_change_is_as_the_rows_allow(seed):
                 await firmware(ctx, dut, index, rows[index])
         for index, row in rows.items():
             assert await firmware(ctx, dut, index) == row
-        assert min(done.values()) > 4, "the requests must be likely to be right"
+        assert min(done.values()) > 20, "the requests must be likely to be right"
 
     simulate(dut, bench, deadline=30_000)
 
 
-@pytest.mark.parametrize("gap", range(12))
+@pytest.mark.parametrize("gap", range(1, 13))
 def test_a_region_that_is_taken_away_meanwhile_stays_away(gap):
     """The firmware clears the row in any cycle of a change: afterwards it is clear."""
     dut, free = Owned(), {"type": MrType.FREE, "function": 1, "pd": 3}

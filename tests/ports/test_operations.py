@@ -106,6 +106,13 @@ def test_services_without_answers_have_some_of_these_packets(name):
     assert found == base
 
 
+def test_a_card_without_a_feature_refuses_its_packets():
+    without = dataclasses.replace(CONFIG, fast_registration=False)
+    found = decoded(decode_packet, (0x04, 0x16, 0x17), ("served", "built"), without)
+    assert [row["built"] for row in found.values()] == [1, 0, 0]
+    assert all(row["served"] for row in found.values())
+
+
 def test_work_requests_are_decoded_as_written_out_by_hand():
     names = "services kind data by_length receive invalidate completion compares"
     found = decoded(decode_request, range(256), names.split())

@@ -167,7 +167,7 @@ class World:
             else:
                 element = dict(queue[request.position])
                 error = element.pop("error", 0)
-                element["operation"] = request_row(element.pop("opcode"))
+                element["operation"] = request_row(element.pop("opcode"), self.dut.config)
                 answer |= {"wqe": element, "head": 100 + request.position}
                 if error:
                     answer |= {"status": FetchStatus.WQE_ERROR, "error": error}

@@ -25,7 +25,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
     rng, table = random.Random(seed), OutstandingTable(config=CONFIG)
     lists = {qp: deque() for qp in range(CONFIG.qps)}  # (entry, number in the pool)
     complete, fullest = {}, 0
-    watched, pokes, poked = set(), [], []
+    watched, unsent, pokes, poked = set(), set(), [], []
     timers, timed = [], []
 
     async def count_pokes(ctx):
@@ -66,8 +66,12 @@ def test_lists_of_all_qps_in_one_pool(seed):
             what = rng.random() + (0.3 if step // 40 % 2 else -0.2)
             if what < 0.4 and used < CONFIG.outstanding:
                 entry, timeout = {"position": step, "wr_id": step}, rng.choice((0, 3, 17))
-                await hand_over(ctx, table.append, {"qp": qp, "entry": entry, "timeout": timeout})
-                if timeout and not lists[qp]:
+                alone = rng.random() < 0.2  # no answer ends it
+                append = {"qp": qp, "entry": entry, "timeout": timeout, "unsent": alone}
+                await hand_over(ctx, table.append, append)
+                if alone:
+                    unsent.add(step)
+                if timeout and not lists[qp] and not alone:
                     timers.append((qp, TimerKind.ANSWER, timeout))
                 while not ctx.get(table.appended.valid):
                     await ctx.tick()
@@ -76,7 +80,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
                 assert number not in taken, "an entry was given out twice"
                 lists[qp].append((step, number))
                 complete[step] = (0, 0)
-                if qp in watched:
+                if qp in watched or alone:
                     pokes.append(qp)
             elif what < 0.6 and lists[qp]:
                 step_, number = rng.choice(lists[qp])
@@ -105,7 +109,7 @@ def test_lists_of_all_qps_in_one_pool(seed):
                     lists[qp].popleft()
                     kind = TimerKind.ANSWER if lists[qp] else TimerKind.OFF
                     timers.extend([(qp, kind, timeout)] * (timeout != 0))
-                    if lists[qp] and qp in watched:
+                    if lists[qp] and (qp in watched or lists[qp][0][0] in unsent):
                         pokes.append(qp)
                 if look:
                     await shows_oldest(ctx, qp)
