@@ -17,7 +17,7 @@ from cocotbext.axi import (
 )
 
 from tests.axi.card import READS, WINDOW, WIRES
-from tests.axi.memory import AxiMemory
+from tests.axi.memory import PIECE, AxiMemory
 from tests.axi.test_axi import BURSTS, WRITERS, config
 from tests.host.dma_clients import Reader, make_writer
 
@@ -152,12 +152,12 @@ async def errors(dut):
     bench = Bench(dut)
     await bench.start(100_000)
     rng = random.Random(6)
-    bench.memory.broken = {3, 7}
+    bench.memory.broken = {9, 200, 300, 301}
     bench.memory.set(**WEATHER["mixed"])
 
     def bad(addr, length):
-        pages = range(addr >> 12, (addr + length - 1 >> 12) + 1)
-        return any(page in (3, 7) or page >= SIZE >> 12 for page in pages)
+        pieces = range(addr // PIECE, (addr + length - 1) // PIECE + 1)
+        return any(one in bench.memory.broken or one >= SIZE // PIECE for one in pieces)
 
     for _ in range(16):
         for reader in bench.readers:
@@ -173,11 +173,11 @@ async def errors(dut):
                 place = slice(request.addr, request.addr + request.length)
                 assert bytes(request.data) == bench.image[place].tobytes()
     assert faults > 4 and int(dut.nic0_read_errors.value) >= faults
-    for addr in (0x3000, 0x4000, SIZE, 0x7FFF, 0x8000):
+    for addr in (9 * PIECE, 10 * PIECE, SIZE, 301 * PIECE, 302 * PIECE):
         bench.writers[0].write(addr, b"\1")
     await bench.finish()
     assert int(dut.nic0_write_errors.value) == 3
-    assert bench.octets[0x4000] == bench.octets[0x8000] == 1
+    assert bench.octets[10 * PIECE] == bench.octets[302 * PIECE] == 1
 
 
 @cocotb.test()

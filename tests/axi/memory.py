@@ -19,10 +19,11 @@ from cocotb.triggers import Event, RisingEdge
 from cocotbext.axi import AxiBus
 from cocotbext.axi.axi_channels import AxiARSink, AxiAWSink, AxiBSource, AxiRSource, AxiWSink
 
-__all__ = ["AxiMemory", "Weather"]
+__all__ = ["PIECE", "AxiMemory", "Weather"]
 
 OKAY, SLVERR, DECERR = 0, 2, 3
 FULL_QUEUE = 8
+PIECE = 128
 
 
 @dataclass
@@ -39,7 +40,8 @@ class Weather:
 
 
 class AxiMemory:
-    """``octets`` from address 0 on; DECERR behind them, SLVERR in the pages ``broken``."""
+    """``octets`` from address 0 on; DECERR behind them, SLVERR in ``broken``: pieces of ``PIECE``
+    bytes, which are shorter than a burst."""
 
     def __init__(self, dut: Any, prefix: str, octets: np.ndarray, *, seed: int = 1):
         bus = AxiBus.from_prefix(dut, prefix)
@@ -102,7 +104,7 @@ class AxiMemory:
     def _status(self, addr: int) -> int:
         if addr + self.beat > len(self.octets):
             return DECERR
-        return SLVERR if addr >> 12 in self.broken else OKAY
+        return SLVERR if addr // PIECE in self.broken else OKAY
 
     async def _take_reads(self) -> None:
         asked = self._ends[0]
