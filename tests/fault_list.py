@@ -104,6 +104,8 @@ GUARDS = ("tests/mac/test_guards.py",)
 REGION_KEYS = ("tests/context/test_region_keys.py",)
 REQUEST_KEYS = ("tests/transport/test_request_keys.py",)
 CROSSING = ("tests/common/test_crossing.py",)
+AXI = ("tests/axi/test_axi.py::test_adapter[64]",)
+ORDER = ("tests/axi/test_order.py",)
 
 #: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
 INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed[None]"
@@ -149,6 +151,41 @@ FAULTS = (
         new='"fifo.consume_r_bin", "fifo.consume_cdc.stage0"',
         because="the constraint is no logic",
         tests=CROSSING,
+    ),
+    # The AXI adapter.
+    Fault(
+        name="axi-read-overtakes-write",
+        what="a read is asked for while a write before it has no response",
+        force=Force("hdl.axi.order:Fence", "limit", like("come")),
+        tests=ORDER + AXI,
+    ),
+    Fault(
+        name="axi-answer-overtakes-write",
+        what="a register read is answered while a write before it has no response",
+        force=Force("hdl.axi.order:Barrier", "passed", stuck(1)),
+        tests=ORDER + AXI,
+    ),
+    Fault(
+        name="axi-error-forgotten",
+        what="an error response that is not on the last beat is lost",
+        force=Force("hdl.axi.reads:AxiReads", "before", stuck(0)),
+        tests=AXI,
+    ),
+    Fault(
+        name="axi-length-without-lane",
+        what="a burst's length does not count the bytes in front of its first one",
+        force=Force(
+            "hdl.axi.writes:AxiWrites",
+            "last_byte",
+            of(lambda true, get: get("held.beat.length") - 1),
+        ),
+        tests=AXI,
+    ),
+    Fault(
+        name="axi-writes-unlimited",
+        what="more write bursts are issued than may be without response",
+        force=Force("hdl.axi.writes:AxiWrites", "space", stuck(1)),
+        tests=ORDER,
     ),
     # What a peer or a guest may touch.
     Fault(

@@ -14,7 +14,6 @@ simulations of one card and of two.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -28,19 +27,11 @@ from sim.models import native
 from sim.models.platform import Deadline, Host, Management, Wire
 from sim.rtl.build import BuiltModel, ModelSources, Reach, Rtl, Visible, model_sources, verilog
 from sim.rtl.env import build_root
+from sim.rtl.verilog import module_ports
 
 __all__ = ["Testbench", "build", "sources", "top_source"]
 
 _RESET_CYCLES = 4
-
-
-def _ports(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Ports of module ``name`` in generated Verilog: name -> (direction, width)."""
-    found = re.search(rf"^module \\?{re.escape(name)} ?\(.*?^endmodule", text, re.M | re.S)
-    if found is None:
-        raise ValueError(f"No module {name!r} in the Verilog")
-    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", found[0], re.M)
-    return {port: (direction, int(high or 0) + 1) for direction, high, port in ports}
 
 
 def top_source(
@@ -53,8 +44,8 @@ def top_source(
 ) -> str:
     """SystemVerilog of the top for ``nics`` instances of ``module``.
 
-    Without models the host port's signals are ports of the top too, and its MAC ports AXI streams
-    ``nic<i>_mac_tx`` and ``nic<i>_mac_rx`` (error in ``tuser``).
+    Without models the host port's signals are ports of the top too, and its MAC ports, if it has
+    any, AXI streams ``nic<i>_mac_tx`` and ``nic<i>_mac_rx`` (error in ``tuser``).
     Raises ValueError if a host or MAC port's width does not fit ``width``.
     """
     beats = {
@@ -88,7 +79,8 @@ def top_source(
             body.append(f"    logic [{bits - 1}:0] {signal};")
         body.append(_instance(module, f"nic{i}", joined))
         if not with_models:
-            for name, out in (("mac_tx", True), ("mac_rx", False)):
+            macs = [("mac_tx", True), ("mac_rx", False)] if "mac_tx__payload" in ports else []
+            for name, out in macs:
                 streams, lines = _axi_stream(f"nic{i}_{name}", width, out=out)
                 head += streams
                 body += lines
@@ -163,7 +155,7 @@ def sources(
         raise ValueError(f"nics must be 1 to 4, not {nics!r}")
     rtl = rtl or Rtl("hdl.nic:Nic", {"config": config}, "nic")
     text = verilog(rtl).read_text()
-    ports = _ports(text, rtl.name)
+    ports = module_ports(text, rtl.name)
     folder = (
         build_root() / "testbench" / f"{rtl.name}-{rtl.key}-{nics}{'' if with_models else '-bare'}"
     )

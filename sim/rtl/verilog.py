@@ -114,6 +114,18 @@ def sources(rtl: Rtl) -> list[Path]:
     return [generated, *(path for path in written if words & _modules(path))]
 
 
+def module_ports(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Return the ports of module ``name`` in generated Verilog: name -> (direction, width).
+
+    Raises ValueError when there is no such module.
+    """
+    found = re.search(rf"^module \\?{re.escape(name)} ?\(.*?^endmodule", text, re.M | re.S)
+    if found is None:
+        raise ValueError(f"No module {name!r} in the Verilog")
+    ports = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", found[0], re.M)
+    return {port: (direction, int(high or 0) + 1) for direction, high, port in ports}
+
+
 def _modules(path: Path) -> set[str]:
     return set(re.findall(r"^\s*module\s+(\w+)", path.read_text(), re.MULTILINE))
 

@@ -139,6 +139,7 @@ _COMMANDS = (
     ("campaign", "sim.tools.campaign.command", "Play thousands of random scenarios, on a cluster."),
     ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
     ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
+    ("verilog", "sim.tools.core.command", "Write the NIC as a core for a design of your own."),
     ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),
     ("docs", "sim.tools.site", "Build the documentation as a site."),
     ("endpoint", "sim.tools.endpoint.command", "Put one simulated NIC at any program's command."),

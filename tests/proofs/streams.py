@@ -9,11 +9,12 @@ from __future__ import annotations
 from amaranth.hdl import Array, Assert, Assume, Module, Signal
 from amaranth.lib import data
 
+from hdl.axi.order import Fence
 from hdl.common.arbiter import StreamArbiter
 from hdl.common.fifo import StreamFifo
 from hdl.common.fork import StreamFork
 from hdl.common.skid import Register, Skid, Stage
-from tests.force import Force, stuck
+from tests.force import Force, like, stuck
 
 from .harness import Proof, any_signal, offer, sequence, take
 
@@ -127,7 +128,42 @@ def _arbiter_waits(m: Module) -> None:
     m.d.comb += Assert(sum(taken, start=0) <= 1)
 
 
+def _fence(m: Module) -> None:
+    """Any one beat is watched: the bursts that were in flight when it entered are counted down."""
+    bursts = 2
+    dut = Fence(shape=NUMBER, depth=2, bursts=bursts)
+    entered, left = _in_order(m, dut)
+    taken, done = any_signal(m, 1, "taken"), any_signal(m, 1, "done")
+    in_flight = Signal(range(bursts + 1))
+    m.d.comb += [
+        dut.taken.eq(taken),
+        dut.done.eq(done),
+        Assume(~taken | (in_flight != bursts)),
+        Assume(~done | (in_flight != 0)),
+    ]
+    m.d.sync += in_flight.eq(in_flight + taken - done)
+    watched, number, before = Signal(), Signal(NUMBER), Signal.like(in_flight)
+    gone = dut.o.valid & dut.o.ready & (left == number)
+    begins = dut.i.valid & dut.i.ready & any_signal(m, 1, "watch")
+    with m.If(watched):
+        with m.If(done & (before != 0)):
+            m.d.sync += before.eq(before - 1)
+        with m.If(gone):
+            m.d.sync += watched.eq(0)
+    with m.Elif(begins):
+        m.d.sync += [watched.eq(1), number.eq(entered), before.eq(in_flight - done)]
+    with m.If(watched & dut.o.valid & (left == number)):
+        m.d.comb += Assert(before == 0)
+
+
 PROOFS = (
+    Proof(
+        "fence",
+        "No beat leaves a fence before the write bursts that were in flight when it entered.",
+        _fence,
+        Force("hdl.axi.order:Fence", "limit", like("come")),
+        depth=12,
+    ),
     Proof(
         "skid",
         "A skid buffer loses no beat, repeats none and keeps their order.",

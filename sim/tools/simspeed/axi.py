@@ -145,9 +145,14 @@ class AxiHost:
 
 
 class AxiTestbench:
-    """Clock, reset and hosts; a wire between two cards, or from one to itself."""
+    """Clock, reset and hosts; a wire between two cards, or from one to itself.
+
+    ``TX``, ``RX``: the names of a card's streams. For cards whose host port is another than
+    ``HostPort`` there is ``make_host``.
+    """
 
     __test__ = False
+    TX, RX = "mac_tx", "mac_rx"
 
     def __init__(
         self, dut: Any, *, config: NicConfig, memory: int = 256 << 20, shuffle: int | None = 1
@@ -155,7 +160,7 @@ class AxiTestbench:
         self.dut, self.config = dut, config
         self.period_ps = 1_000_000_000_000 // config.clock_hz // 2 * 2
         self._memory, self._shuffle = memory, shuffle
-        self.hosts: list[AxiHost] = []
+        self.hosts: list[Any] = []
         self.wires: list[Any] = []
         self._sources: list[Any] = []
         #: Frames that have gone from card to card.
@@ -165,23 +170,25 @@ class AxiTestbench:
         """Start the clock, reset, create hosts and wire."""
         self.dut.rst.value = 1
         Clock(self.dut.clk, self.period_ps, "ps").start()
-        cards = [i for i in (0, 1) if getattr(self.dut, f"nic{i}_mac_tx_tvalid", None) is not None]
+        cards = [
+            i for i in (0, 1) if getattr(self.dut, f"nic{i}_{self.TX}_tvalid", None) is not None
+        ]
         for i in cards:
-            self.hosts.append(
-                AxiHost(
-                    self.dut, i, width=self.config.width, size=self._memory, shuffle=self._shuffle
-                )
-            )
+            self.hosts.append(self.make_host(i, size=self._memory, shuffle=self._shuffle))
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
         self.management = [Management(host.mmio, self.config) for host in self.hosts]
-        sinks = [self._end(AxiStreamSink, f"nic{i}_mac_tx") for i in cards]
-        self._sources = [self._end(AxiStreamSource, f"nic{i}_mac_rx") for i in cards]
+        sinks = [self._end(AxiStreamSink, f"nic{i}_{self.TX}") for i in cards]
+        self._sources = [self._end(AxiStreamSource, f"nic{i}_{self.RX}") for i in cards]
         for sink, source in zip(sinks, reversed(self._sources), strict=True):
             cocotb.start_soon(self._wire(sink, source))
         await self.cycles(_RESET_CYCLES)
         self.dut.rst.value = 0
         await self.cycles(1)
+
+    def make_host(self, index: int, *, size: int, shuffle: int | None) -> Any:
+        """Return the host of a card."""
+        return AxiHost(self.dut, index, width=self.config.width, size=size, shuffle=shuffle)
 
     def deadline(self, cycles: int, report: Callable[[], Any] | None = None) -> Deadline:
         """Fail the test after that many cycles; ``report`` says what was stuck."""

@@ -1,0 +1,109 @@
+"""The NIC with AXI on both sides: a core for a design of one's own."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.axi.bus import Axi4, AxiLite, AxiStream
+from hdl.axi.frames import AxiStreamIn, AxiStreamOut
+from hdl.axi.host import AxiHost
+from hdl.axi.reads import ID_BITS
+from hdl.axi.registers import ADDRESS_BITS
+from hdl.common.crossing import AsyncStreamFifo, LevelCrossing
+from hdl.config import NicConfig
+from hdl.nic import Nic
+from hdl.ports.packet import packet_beat
+
+__all__ = ["MAC_RX", "MAC_TX", "AxiNic"]
+
+#: Clock domains of the MAC's side, when it has clocks of its own.
+MAC_TX, MAC_RX = "mac_tx", "mac_rx"
+
+
+class AxiNic(wiring.Component):
+    """``Nic`` with its host port on AXI4 and AXI4-Lite, and its frames on AXI4-Stream.
+
+    Parameters: ``mac_clocks``: the streams have clocks of their own, ``mac_tx`` and ``mac_rx``, and
+    FIFOs behind them; a frame may then have gaps even if the MAC's clock is the slower one.
+    ``interrupts``: wires for interrupts, 0 for none; ``interrupt_window``: the page of addresses
+    whose words are these wires (see ``AxiWrites``). ``write_bursts``: see ``AxiWrites``.
+
+    Members: ``m_axi``: host memory; ``s_axil``: registers; ``m_axis_tx``, ``s_axis_rx``: frames
+    without FCS; ``irq`` Out: a pulse of a cycle for each interrupt, one bit for each wire; ``intx``
+    Out: levels, of each function without MSI-X; ``link_up`` In, of the domain of ``s_axis_rx``;
+    ``read_errors``, ``write_errors`` Out: bursts that memory has refused, modulo 2**16.
+    Reset: all domains together, for 8 cycles of the slowest clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        mac_clocks: bool = False,
+        interrupts: int = 0,
+        interrupt_window: int = 0,
+        write_bursts: int = 32,
+    ):
+        self.config = config
+        self._mac_clocks = mac_clocks
+        self._host = AxiHost(
+            config=config, bursts=write_bursts, wires=interrupts, window=interrupt_window
+        )
+        members = {"irq": Out(interrupts)} if interrupts else {}
+        super().__init__(
+            members
+            | {
+                "m_axi": Out(Axi4(config.width, ID_BITS)),
+                "s_axil": In(AxiLite(ADDRESS_BITS)),
+                "m_axis_tx": Out(AxiStream(config.width)),
+                "s_axis_rx": In(AxiStream(config.width)),
+                "intx": Out(config.functions),
+                "link_up": In(1),
+                "read_errors": Out(16),
+                "write_errors": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.nic = nic = Nic(config=self.config)
+        m.submodules.host = host = self._host
+        connect(m, nic.host, host.host)
+        connect(m, host.axi, flipped(self.m_axi))
+        connect(m, flipped(self.s_axil), host.axil)
+        m.d.comb += [
+            host.intx_i.eq(nic.intx),
+            self.intx.eq(host.intx),
+            host.interrupt.ready.eq(1),
+            self.read_errors.eq(host.read_errors),
+            self.write_errors.eq(host.write_errors),
+        ]
+        if "irq" in self.signature.members:
+            for n, wire in enumerate(self.irq):
+                m.d.sync += wire.eq(host.interrupt.valid & (host.interrupt.payload == n))
+        self._frames(m, nic)
+        return m
+
+    def _frames(self, m: Module, nic: Nic) -> None:
+        """The streams, and their way from and to the MAC's clocks."""
+        width = self.config.width
+        m.submodules.frames_out = frames_out = AxiStreamOut(width=width)
+        m.submodules.frames_in = frames_in = AxiStreamIn(width=width)
+        connect(m, frames_out.o, flipped(self.m_axis_tx))
+        connect(m, flipped(self.s_axis_rx), frames_in.i)
+        if not self._mac_clocks:
+            connect(m, nic.mac_tx, frames_out.i)
+            connect(m, frames_in.o, nic.mac_rx)
+            m.d.comb += nic.link_up.eq(self.link_up)
+            return
+        beat = packet_beat(width)
+        m.submodules.to_mac = to_mac = AsyncStreamFifo(shape=beat, i_domain="sync", o_domain=MAC_TX)
+        m.submodules.from_mac = from_mac = AsyncStreamFifo(
+            shape=beat, i_domain=MAC_RX, o_domain="sync"
+        )
+        m.submodules.link = link = LevelCrossing(i_domain=MAC_RX, o_domain="sync")
+        connect(m, nic.mac_tx, to_mac.i)
+        connect(m, to_mac.o, frames_out.i)
+        connect(m, frames_in.o, from_mac.i)
+        connect(m, from_mac.o, nic.mac_rx)
+        m.d.comb += [link.i.eq(self.link_up), nic.link_up.eq(link.o)]

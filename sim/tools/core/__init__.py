@@ -1,0 +1,1 @@
+"""``./rocinante verilog``: the NIC as a core for a design of one's own."""
