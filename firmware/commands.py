@@ -11,6 +11,7 @@ from typing import Any
 
 from firmware.device import Operations, Request
 from firmware.objects import Cq, Hints, Limits, Objects, Pd, Refused
+from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
@@ -30,8 +31,6 @@ from hdl.abi.layout import Values
 
 Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 
-#: The one entry of the partition key table: default partition, full member (VR-3.32).
-DEFAULT_PKEY = 0xFFFF
 #: Largest message in bytes: the limit of RETH.
 MAX_MESSAGE = 1 << 31
 
@@ -56,8 +55,9 @@ class Commands:
         self.objects = Objects(limits)
         #: GID index -> VLAN of the packets that are sent from it.
         self.vlans: dict[int, int] = {}
+        self.pkeys = PkeyTable(limits.device["max_pkeys"])
         self.refusal = ""
-        self._qps = qp = QpCommands(hardware, limits, hints, lambda: self.objects, DEFAULT_PKEY)
+        self._qps = qp = QpCommands(hardware, limits, hints, lambda: self.objects, self.pkeys)
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
         self._handlers: dict[ControlCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
@@ -110,6 +110,14 @@ class Commands:
             if (await hardware.read_row("queue", queue))["enabled"]:
                 await hardware.drop_queue(queue, restart=True)
 
+    async def settle_pkeys(self) -> None:
+        """Gives the QPs of entries of the P_Key table that have changed their new P_Key."""
+        changed = set(self.pkeys.changed)
+        self.pkeys.changed -= changed
+        for qp in self.objects.qps.all():
+            if changed and qp.attrs["pkey_index"] in changed:
+                await self._qps.configure(qp, qp.state)
+
     async def _serve(self, request: Request) -> bytes:
         if not request.data:
             raise Refused("empty request")
@@ -149,7 +157,7 @@ class Commands:
         self.limits.check("phys_port_cnt", v.port, 1)
         if v.index >= self.limits.device["max_pkeys"]:
             raise Refused(f"no P_Key {v.index}")
-        return {"pkey": DEFAULT_PKEY}
+        return {"pkey": self.pkeys[v.index]}
 
     def _gid_index(self, index: int, port: int) -> None:
         self.limits.check("phys_port_cnt", port, 1)

@@ -20,7 +20,10 @@ class HardwareError(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """One control request. ``data`` may be cut at the mailbox's size; ``length`` is the whole."""
+    """One control request. ``data`` may be cut at the mailbox's size; ``length`` is the whole.
+
+    Attributes that the mask of MODIFY_QP does not name may be 0 in it.
+    """
 
     function: int
     data: bytes
@@ -51,6 +54,9 @@ class Operations(Protocol):
 
     async def read_row(self, table: str, index: int) -> dict[str, int]:
         """A copy of one row."""
+
+    async def read_fields(self, table: str, index: int, *names: str) -> dict[str, int]:
+        """Some fields of one row, read together in one step."""
 
     async def write_row(self, table: str, index: int, row: Row) -> None:
         """Replaces one row; fields that are not given become 0."""
@@ -83,6 +89,9 @@ class Hardware(Operations, Protocol):
 
     async def function_state(self, function: int) -> FunctionState:
         """Resets of a guest function, by its PCI number."""
+
+    async def resets(self, function: int) -> int:
+        """``FunctionState.resets`` of a function, behind all rows that were written."""
 
     async def reset_done(self, function: int) -> None:
         """Ends the device reset of a function that has no objects any more; without effect on a

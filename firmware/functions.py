@@ -56,6 +56,10 @@ class FunctionHardware:
         """A copy of one row; numbers in it are the card's."""
         return await self._hardware.read_row(table, self._index(table, index))
 
+    async def read_fields(self, table: str, index: int, *names: str) -> dict[str, int]:
+        """Some fields of one row; numbers in it are the card's."""
+        return await self._hardware.read_fields(table, self._index(table, index), *names)
+
     async def write_row(self, table: str, index: int, row: Row) -> None:
         """Replaces one row; an empty one belongs to nobody."""
         card = dict(row)

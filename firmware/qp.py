@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firmware.objects import Limits, Qp, Refused
+from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState
 from hdl.abi.enums import QpAttrMask as M
@@ -62,11 +63,17 @@ _VALUES: dict[str, Callable[[Limits, int], bool]] = {
 
 
 def new_attributes(
-    limits: Limits, qp: Qp, mask: int, attrs: Mapping[str, Any], gids: Mapping[int, bytes]
+    limits: Limits,
+    qp: Qp,
+    mask: int,
+    attrs: Mapping[str, Any],
+    *,
+    gids: Mapping[int, bytes],
+    pkeys: PkeyTable,
 ) -> dict[str, Any]:
     """The QP's attributes with those that ``mask`` names replaced; Refused for an illegal value.
 
-    ``gids``: the GIDs that are set, by index.
+    ``gids``: the GIDs that are set, by index. ``pkeys``: the P_Keys.
     """
     if mask & M.ALT_PATH:
         raise Refused("There is no path migration (VR-3.25)")
@@ -80,6 +87,8 @@ def new_attributes(
             if legal is not None and not legal(limits, value):
                 raise Refused(f"{name} cannot be {value}")
             result[name] = value
+    if mask & M.PKEY_INDEX and not pkeys[result["pkey_index"]]:
+        raise Refused(f"pkey_index {result['pkey_index']} has no P_Key")
     if mask & M.ACCESS_FLAGS:
         result["qp_access_flags"] &= _KNOWN_ACCESS  # others are ignored (VR-3.19)
     if mask & M.AV:

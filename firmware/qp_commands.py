@@ -12,6 +12,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
+from firmware.pkeys import PkeyTable
 from firmware.qp import configuration_row, new_attributes
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from hdl.abi import virtio_rdma as abi
@@ -31,10 +32,10 @@ class QpCommands:
         limits: Limits,
         hints: Hints,
         objects: Callable[[], Objects],
-        pkey: int,
+        pkeys: PkeyTable,
     ):
         self._hardware, self._limits, self._hints = hardware, limits, hints
-        self._objects, self._pkey = objects, pkey
+        self._objects, self._pkeys = objects, pkeys
 
     def _find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
@@ -81,7 +82,7 @@ class QpCommands:
         send_cq.users += 1
         recv_cq.users += 1
         await self._hardware.clear_counters(qp.number)
-        await self._configure(qp, QpState.RESET)
+        await self.configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
 
     # MODIFY -------------------------------------------------------------------------------------
@@ -92,7 +93,9 @@ class QpCommands:
         before = await self._actual_state(qp)
         after = next_state(before, qp.type, v.attr_mask, v.attrs)
         objects = self._objects()
-        attrs = new_attributes(self._limits, qp, v.attr_mask, v.attrs, objects.gids)
+        attrs = new_attributes(
+            self._limits, qp, v.attr_mask, v.attrs, gids=objects.gids, pkeys=self._pkeys
+        )
         if v.attr_mask & QpAttrMask.MAX_DEST_RD_ATOMIC:
             self._reserve(qp, before, attrs["max_dest_rd_atomic"])
         attrs["qp_state"] = after
@@ -108,7 +111,7 @@ class QpCommands:
             await self._start_sending(qp)
         if before == QpState.SQE and after == QpState.RTS:
             await self._clear_send_error(qp)
-        await self._configure(qp, after)
+        await self.configure(qp, after)
         if after == QpState.ERR or (after == QpState.RTS and before != after):
             await self._hardware.wake(qp.number)  # there may be something to flush, or to send
 
@@ -132,12 +135,13 @@ class QpCommands:
                 ("qp_tx", SEND_ERROR_STATES[qp.type]),
                 ("qp_ack", SEND_ERROR_STATES[qp.type]),
             ):
-                if (await self._hardware.read_row(table, qp.number))["error"]:
+                if (await self._hardware.read_fields(table, qp.number, "error"))["error"]:
                     return state
         return qp.state
 
-    async def _configure(self, qp: Qp, state: QpState) -> None:
-        row = configuration_row(qp, state, self._pkey)
+    async def configure(self, qp: Qp, state: QpState) -> None:
+        """Writes the QP's configuration, in ``state``."""
+        row = configuration_row(qp, state, self._pkeys[qp.attrs["pkey_index"]])
         await self._hardware.write_row("qp_cfg", qp.number, row)
 
     async def _write(self, qp: Qp, table: str, **row: int) -> None:
@@ -176,7 +180,7 @@ class QpCommands:
     async def _clear_send_error(self, qp: Qp) -> None:
         """SQE -> RTS: WQEs that are posted from now on are sent. In SQE the send side does not
         move, so its rows can be changed when nothing is under way."""
-        await self._configure(qp, QpState.SQE)
+        await self.configure(qp, QpState.SQE)
         await self._hardware.drain()
         for table in ("qp_tx", "qp_ack"):
             row = await self._hardware.read_row(table, qp.number)
@@ -184,7 +188,7 @@ class QpCommands:
 
     async def stop(self, qp: Qp) -> None:
         """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
-        await self._configure(qp, QpState.RESET)
+        await self.configure(qp, QpState.RESET)
         await self._hardware.drain()
         await self._hardware.drop(qp.number)
         for table in QP_TABLES:
@@ -205,10 +209,11 @@ class QpCommands:
         state = await self._actual_state(qp)
         attr["qp_state"] = attr["cur_qp_state"] = state
         if qp.state in _LIVE:
-            attr["rq_psn"] = (await self._hardware.read_row("qp_rx", qp.number))["psn"]
+            rx = await self._hardware.read_fields("qp_rx", qp.number, "psn")
+            attr["rq_psn"] = rx["psn"]
         if qp.state in _SENDING:
-            sent = await self._hardware.read_row("qp_tx", qp.number)
-            ended = await self._hardware.read_row("qp_ack", qp.number)
+            sent = await self._hardware.read_fields("qp_tx", qp.number, "psn", "high")
+            ended = await self._hardware.read_fields("qp_ack", qp.number, "position")
             attr["sq_psn"] = sent["psn"]
             # By WQEs, as the PSN moves back when something is sent again.
             begun = sent["high"] != ended["position"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from firmware.device import FunctionState, HardwareError, Request, Row
+from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
-from hdl.csr.map import CsrMap, row_map
+from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
 PATIENCE = 100_000
@@ -29,27 +32,40 @@ class Bus(Protocol):
         """Writes a register."""
 
 
+@dataclass
+class _Window:
+    """What is known of a table's window. None: nothing; ``words`` are those of its shadow.
+
+    Nothing is known while an access is under way, as whoever runs the firmware may stop it there.
+    """
+
+    index: int | None = None
+    words: list[int] | None = None
+    busy: bool = True  # it may be
+
+
 class Registers:
     """The hardware's operations as register accesses.
 
-    One command at a time: callers do not overlap calls. Errors: HardwareError when a register
-    stays busy or the bus does not lead to this NIC.
+    ``bus`` may be replaced between calls. One command at a time: callers do not overlap calls.
+    Errors: HardwareError when a register stays busy or the bus does not lead to this NIC.
     """
 
     def __init__(self, bus: Bus, config: NicConfig):
-        self._bus = bus
+        self.bus = bus
         self._map = CsrMap(config)
         self._config = config
         self._beats = 0
+        self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
-        return await self._bus.read(self._map.address(path, word))
+        return await self.bus.read(self._map.address(path, word))
 
     async def _fields(self, path: str) -> dict[str, int]:
         return self._map.decode(path, await self._read(path))
 
     async def _write(self, path: str, **values: int) -> None:
-        await self._bus.write(self._map.address(path), self._map.encode(path, **values))
+        await self.bus.write(self._map.address(path), self._map.encode(path, **values))
 
     async def _wait(self, path: str, field: str, what: str) -> dict[str, int]:
         """The register's fields once ``field`` is 0."""
@@ -71,6 +87,10 @@ class Registers:
                 if found != wanted:
                     raise HardwareError(f"core.{name} is {found}, not {wanted}")
 
+    def forget(self) -> None:
+        """Assumes nothing of the windows any more: another one has used them."""
+        self._windows = {table: _Window() for table in TABLES}
+
     # Mailbox ------------------------------------------------------------------------------------
 
     async def function_state(self, function: int) -> FunctionState:
@@ -79,6 +99,12 @@ class Registers:
         resets = await self._read(f"{name}_resets")
         status = await self._fields(f"{name}_status")
         return FunctionState(resets, bool(status["resetting"]), bool(status["waits"]))
+
+    async def resets(self, function: int) -> int:
+        """How many device resets of a guest function there were, when all rows written so far
+        are in their tables: a reset that comes later clears them."""
+        await self._settle()
+        return await self._read(f"{self._function(function)}_resets")
 
     async def reset_done(self, function: int) -> None:
         """Ends the device reset of a function."""
@@ -96,17 +122,27 @@ class Registers:
         length = await self._read("mailbox.request_length")
         writable = await self._read("mailbox.writable_length")
         kept = min(length, 4 * MAILBOX_WORDS)
-        words = [await self._read("mailbox.request", i) for i in range(-(-kept // 4))]
-        data = b"".join(word.to_bytes(4, "little") for word in words)[:kept]
+        words = [bytes(4)] * -(-kept // 4)
+
+        async def take(numbers: Iterable[int]) -> None:
+            for i in numbers:
+                words[i] = (await self._read("mailbox.request", i)).to_bytes(4, "little")
+
+        head = range(min(HEAD_WORDS, len(words)))
+        await take(head)
+        needed = needed_words(b"".join(words[: len(head)]), len(words))
+        await take(sorted(needed.difference(head)))
+        data = b"".join(words)[:kept]
         return Request(status["function"], data, length, writable)
 
     async def respond(self, response: bytes) -> None:
         """Writes the response and says that it is complete."""
+        await self._settle()
         if len(response) > 4 * MAILBOX_WORDS:
             raise HardwareError(f"A response of {len(response)} bytes does not fit the mailbox")
         for i in range(0, len(response), 4):
             word = int.from_bytes(response[i : i + 4], "little")
-            await self._bus.write(self._map.address("mailbox.response", i // 4), word)
+            await self.bus.write(self._map.address("mailbox.response", i // 4), word)
         await self._write("mailbox.response_length", value=len(response))
         await self._write("mailbox.control", done=1)
 
@@ -152,30 +188,70 @@ class Registers:
     async def read_row(self, table: str, index: int) -> dict[str, int]:
         """Reads a row through its window."""
         await self._table_command(table, index, read=1)
+        await self._settle(table)
+        words = [await self._read(f"{table}.row", i) for i in range(row_map(table).words)]
+        self._windows[table].words = words
+        return row_map(table).unpack(words)
+
+    async def read_fields(self, table: str, index: int, *names: str) -> dict[str, int]:
+        """Reads only the words of a row in which these fields are."""
+        await self._table_command(table, index, read=1)
+        await self._settle(table)
         row = row_map(table)
-        return row.unpack([await self._read(f"{table}.row", i) for i in range(row.words)])
+        words = [0] * row.words
+        for i in row.words_of(*names):
+            words[i] = await self._read(f"{table}.row", i)
+        found = row.unpack(words)
+        return {name: found[name] for name in names}
 
     async def write_row(self, table: str, index: int, row: Row) -> None:
-        """Fills the window's shadow and commits it."""
-        for i, word in enumerate(row_map(table).pack(row)):
-            await self._bus.write(self._map.address(f"{table}.row", i), word)
+        """Commits a row; words that the window's shadow holds already are not written again.
+
+        Returns before the commit has ended. The next use of the window waits for that, and so does
+        whatever is to come after it: a command, the response.
+        """
+        words, window = row_map(table).pack(row), self._windows[table]
+        await self._settle(table)
+        known, window.words = window.words, None
+        for i, word in enumerate(words):
+            if known is None or known[i] != word:
+                await self.bus.write(self._map.address(f"{table}.row", i), word)
         await self._table_command(table, index, commit=1)
+        window.words = words
 
     async def _table_command(self, table: str, index: int, **command: int) -> None:
-        await self._write(f"{table}.index", value=index)
+        await self._settle(table)
+        window = self._windows[table]
+        known, window.index, window.words = window.index, None, None
+        window.busy = True
+        if index != known:
+            await self._write(f"{table}.index", value=index)
         await self._write(f"{table}.command", **command)
-        status = await self._wait(f"{table}.status", "busy", f"{table} row {index}")
-        if status["error"]:
-            raise HardwareError(f"{table} has no row {index}")
+        window.index = index
+
+    async def _settle(self, *tables: str) -> None:
+        """Waits until the commands given to these windows (default: to all) have ended."""
+        for table in tables or TABLES:
+            window = self._windows[table]
+            if not window.busy:
+                continue
+            status = await self._wait(f"{table}.status", "busy", f"{table} row {window.index}")
+            window.busy = False
+            if status["error"] and window.index is not None:
+                raise HardwareError(f"{table} has no row {window.index}")
 
     # Commands -----------------------------------------------------------------------------------
 
     async def _command(self, name: str, field: str | None = None, **values: int) -> None:
         """Gives a command and waits until it has been taken, or done."""
-        busy = field or name
-        await self._wait("command.busy", busy, name)
+        await self._begin(name, field, **values)
+        await self._wait("command.busy", field or name, name)
+
+    async def _begin(self, name: str, field: str | None = None, **values: int) -> None:
+        """Gives a command, behind the rows that were written before it."""
+        await self._settle()
+        await self._wait("command.busy", field or name, name)
         await self._write(f"command.{name}", **values)
-        await self._wait("command.busy", busy, name)
 
     async def arm_cq(self, cqn: int, flags: int) -> None:
         """Arms a completion queue."""
@@ -183,8 +259,8 @@ class Registers:
 
     async def wake(self, pair: int) -> None:
         """Activates the send and the receive side of a QP."""
-        await self._command("activate_send", qp=pair, flags=_SEND_CHANGED)
-        await self._command("activate_receive", qp=pair, flags=_RECEIVE_CHANGED)
+        await self._begin("activate_send", qp=pair, flags=_SEND_CHANGED)
+        await self._begin("activate_receive", qp=pair, flags=_RECEIVE_CHANGED)
 
     async def drop(self, pair: int) -> None:
         """Gives back a QP's outstanding requests."""

@@ -52,6 +52,14 @@ class GuestFunction:
         else:
             raise ValueError(f"A VLAN must be 0 to 4094, not {vlan!r}")
 
+    def set_pkey(self, index: int, pkey: int | None) -> None:
+        """Set entry ``index`` of the P_Key table; None: it has none. Bit 15 says full member.
+
+        QPs that use the entry have the new P_Key after the firmware's next step. Without one they
+        accept no packet. A device reset leaves the table alone. ValueError for what does not exist.
+        """
+        self.commands.pkeys.set(index, pkey)
+
 
 class Firmware:
     """Serves the control queues of one NIC's guest functions, which are in ``functions``.
@@ -92,6 +100,7 @@ class Firmware:
         for function in self.functions:
             if await self._reset(function, raced=False):
                 return True
+            await function.commands.settle_pkeys()
         request = await self.hardware.request()
         if request is None:
             return False
@@ -125,6 +134,8 @@ class Firmware:
         only one is forgotten, as the hardware clears its tables. ``raced``: a command was under way
         and may have written rows after they were cleared, so they are cleared once more.
         """
+        if self._alone and await self.hardware.resets(function.number) == function.resets:
+            return False
         state = await self.hardware.function_state(function.number)
         if not self._alone and state.waits:
             # No further request of the function comes, but one may be here.

@@ -107,6 +107,9 @@ CROSSING = ("tests/common/test_crossing.py",)
 AXI = ("tests/axi/test_axi.py::test_adapter[64]",)
 ORDER = ("tests/axi/test_order.py",)
 
+#: Why a fault of the firmware is told by its text.
+FIRMWARE = "it is in the firmware, which has no signals"
+
 #: One WRITE each way between the whole NIC and Linux, nothing changed on the way.
 INTEROP = "tests/interop/test_interop.py::test_what_a_faulty_card_sends_is_noticed[None]"
 
@@ -1038,5 +1041,71 @@ FAULTS = (
         force=Force("hdl.egress.seal:Seal", "crcs.o.payload", inverted(1 << 9)),
         tests=EGRESS + REPLAY,
         live=True,
+    ),
+    # What the firmware does.
+    Fault(
+        name="required-attribute-forgotten",
+        what="a datagram QP goes to RTS without a PSN",
+        because=FIRMWARE,
+        file="firmware/transitions.py",
+        old="(_DATAGRAM, S.RTR, S.RTS, M.SQ_PSN, _UD_LIVE)",
+        new="(_DATAGRAM, S.RTR, S.RTS, _NONE, _UD_LIVE | M.SQ_PSN)",
+        tests=("tests/firmware/test_transitions.py",),
+    ),
+    Fault(
+        name="claimed-state-ignored",
+        what="CUR_STATE may name any state",
+        because=FIRMWARE,
+        file="firmware/transitions.py",
+        old=' or attrs["cur_qp_state"] != current)',
+        new=")",
+        tests=("tests/firmware/test_transitions.py::test_current_state_is_compared",),
+    ),
+    Fault(
+        name="read-slots-leaked",
+        what="a QP that is reset keeps its share of the READ requests",
+        because=FIRMWARE,
+        file="firmware/qp_commands.py",
+        old="            self._objects().slices.give(qp.slice)\n            qp.slice = None",
+        new="            qp.slice = None",
+        tests=("tests/firmware/test_leaks.py::test_everything_10000_times",),
+    ),
+    Fault(
+        name="destroyed-while-in-use",
+        what="a CQ does not know that a receive queue completes to it",
+        because=FIRMWARE,
+        file="firmware/qp_commands.py",
+        old="        recv_cq.users += 1",
+        new="        recv_cq.users += 0",
+        tests=("tests/firmware/test_leaks.py::test_commands_in_any_order",),
+    ),
+    Fault(
+        name="pkey-of-the-first-entry",
+        what="every QP has the first P_Key of the table",
+        because=FIRMWARE,
+        file="firmware/qp_commands.py",
+        old='self._pkeys[qp.attrs["pkey_index"]]',
+        new="self._pkeys[0]",
+        tests=("tests/firmware/test_pkeys.py",),
+    ),
+    Fault(
+        name="stale-shadow-believed",
+        what="the firmware believes that a window holds what it last wrote, after a read",
+        because=FIRMWARE,
+        file="firmware/registers.py",
+        old="known, window.index, window.words = window.index, None, None",
+        new="known, window.index = window.index, None",
+        tests=(
+            "tests/firmware/test_registers.py::test_words_that_are_there_are_not_written_again",
+        ),
+    ),
+    Fault(
+        name="answered-before-the-row",
+        what="a command is answered while its row is still on the way",
+        because=FIRMWARE,
+        file="firmware/registers.py",
+        old="        await self._settle()\n        if len(response)",
+        new="        if len(response)",
+        tests=("tests/firmware/test_registers.py::test_rows_are_written_before_what_follows",),
     ),
 )

@@ -45,6 +45,16 @@ A union shows all its members, which share the same bytes.
   le64 page addresses; pages have 4096 bytes and the first one begins at `start` mod 4096.
 - `imm_data`, GIDs, MAC addresses and `sys_image_guid` are raw bytes. They are copied and never
   swapped.
+
+## C header
+
+    ./rocinante header -o virtio_rdma.h
+
+The header has these structures as packed C structs, named `struct virtio_rdma_...`, the numbers as
+macros, and macros for the numbers of the virtqueues. It needs C11 or C++11, and GCC's or clang's
+attribute `packed`. Fields of several bytes have the types `vrdma_le16`, `vrdma_le32` and
+`vrdma_le64`, which are little-endian on any machine. `tests/abi/test_cheader.py` compares each
+offset and size with the tables of the specification.
 """
 
 

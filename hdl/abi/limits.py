@@ -17,6 +17,8 @@ HARDWARE_VERSION = 1
 
 #: Address handles are the driver's own objects; only it limits them (VR-2.6).
 MAX_AH = 1 << 16
+#: Entries of the P_Key table, which the firmware keeps.
+MAX_PKEYS = 16
 #: Largest region in bytes: the page list's length is a le32 (VR-2.3, REG_USER_MR).
 MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
 #: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
@@ -59,7 +61,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_ah": MAX_AH,
         "max_fast_reg_page_list_len": MAX_FAST_PAGES if config.fast_registration else 0,
         "max_pi_fast_reg_page_list_len": 0,
-        "max_pkeys": 1,
+        "max_pkeys": MAX_PKEYS,
         "local_ca_ack_delay": 0,
     }
 

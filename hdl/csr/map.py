@@ -64,6 +64,14 @@ class RowMap:
             number |= int(value) << field.low
         return number
 
+    def words_of(self, *paths: str) -> list[int]:
+        """The words in which these fields are."""
+        found: set[int] = set()
+        for path in paths:
+            field = self.fields[path]
+            found.update(range(field.low // 32, (field.low + field.width - 1) // 32 + 1))
+        return sorted(found)
+
     def unpack(self, row: Sequence[int]) -> dict[str, int]:
         """Field values of the words of a row."""
         if len(row) != self.words:

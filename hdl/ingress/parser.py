@@ -14,7 +14,6 @@ from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ICRC_BYTES,
     IP_PROTOCOL_UDP,
-    PKEY_DEFAULT,
     PKEY_MASK,
     ROCE_PORT,
     ip_offset,
@@ -220,9 +219,7 @@ class HeaderParser(wiring.Component):
             early.port.eq(get(l4, UDP, "destination_port") != ROCE_PORT),
             early.tver.eq(get(l4, BTH, "tver", at=UDP.size) != 0),
             early.opcode.eq(~known),
-            early.pkey.eq(
-                (get(l4, BTH, "pkey", at=UDP.size) & PKEY_MASK) != PKEY_DEFAULT & PKEY_MASK
-            ),
+            early.pkey.eq((get(l4, BTH, "pkey", at=UDP.size) & PKEY_MASK) == 0),
         ]
         m.d.sync += [
             checks.eq(early),

@@ -20,7 +20,6 @@ __all__ = [
     "NAK_REMOTE_ACCESS",
     "NAK_REMOTE_OPERATION",
     "NAK_SEQUENCE",
-    "PKEY_DEFAULT",
     "PKEY_MASK",
     "ROCE_PORT",
     "SYNDROME_ACK",
@@ -45,8 +44,7 @@ ROCE_PORT = 4791
 MIN_FRAME = 60
 MAX_MTU = 4096
 MAX_PAD = 3
-#: The only partition, full member; a limited member's has bit 15 clear.
-PKEY_DEFAULT = 0xFFFF
+#: The partition in a P_Key; the bit above it says full member. 0 is no partition.
 PKEY_MASK = 0x7FFF
 
 # AETH syndromes (IBTA vol 1, 9.7.5.1.1): the low five bits are credit, timer or NAK code.

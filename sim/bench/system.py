@@ -148,6 +148,7 @@ class QpOptions:
     min_rnr_timer: int = 12  # code of the ABI
     gid: int = 0  # index of the address that both ends use
     priority: int = 0
+    pkey_index: int = 0
 
 
 async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -181,6 +182,7 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
             dgid=other.context.query_gid(1, o.gid), sgid_index=o.gid, traffic_class=o.traffic_class
         )
         return QPAttr(
+            pkey_index=o.pkey_index,
             path_mtu=o.mtu,
             qkey=o.qkey,
             dest_qp_num=qps[1 - i].qp_num,

@@ -29,7 +29,7 @@ class FakeHardware:
         self.rows = defaultdict(dict)
         self.log = []
         self.inbox, self.outbox = [], []
-        self.resets, self.resetting = 0, 0
+        self.resets_seen, self.resetting = 0, 0
         self.waiting = set()  # functions whose device reset waits for the firmware
         self.link = True
         self.beats = 0
@@ -48,7 +48,10 @@ class FakeHardware:
     async def function_state(self, function):
         waits = function in self.waiting
         resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
-        return FunctionState(self.resets, bool(resetting) or waits, waits)
+        return FunctionState(self.resets_seen, bool(resetting) or waits, waits)
+
+    async def resets(self, function):
+        return self.resets_seen
 
     async def reset_done(self, function):
         self.waiting.remove(function)
@@ -70,6 +73,10 @@ class FakeHardware:
     async def read_row(self, table, index):
         layout = row_map(table)
         return layout.unpack(self.rows[table].get(index, [0] * layout.words))
+
+    async def read_fields(self, table, index, *names):
+        row = await self.read_row(table, index)
+        return {name: row[name] for name in names}
 
     async def write_row(self, table, index, row):
         self.rows[table][index] = row_map(table).pack(row)

@@ -35,7 +35,7 @@ def test_query_port():
     bench = Bench()
     port = bench.ok(C.QUERY_PORT, port=1)
     assert (port.state, port.phys_state, port.max_mtu, port.phys_mtu) == (4, 5, 5, 4096)
-    assert (port.gid_tbl_len, port.pkey_tbl_len, port.port_cap_flags) == (4, 1, 1 << 16)
+    assert (port.gid_tbl_len, port.pkey_tbl_len, port.port_cap_flags) == (4, 16, 1 << 16)
     assert port.max_msg_sz == 1 << 31
     bench.hardware.link = False
     port = bench.ok(C.QUERY_PORT, port=1)
@@ -50,7 +50,10 @@ def test_query_port_refused(port):
 def test_query_pkey():
     bench = Bench()
     assert bench.ok(C.QUERY_PKEY, port=1, index=0).pkey == 0xFFFF
-    assert "no P_Key 1" in bench.err(C.QUERY_PKEY, port=1, index=1)
+    assert bench.ok(C.QUERY_PKEY, port=1, index=15).pkey == 0
+    bench.function.set_pkey(15, 0x1234)
+    assert bench.ok(C.QUERY_PKEY, port=1, index=15).pkey == 0x1234
+    assert "no P_Key 16" in bench.err(C.QUERY_PKEY, port=1, index=16)
     assert "phys_port_cnt" in bench.err(C.QUERY_PKEY, port=0, index=0)
     assert "phys_port_cnt" in bench.err(C.QUERY_PKEY, port=2, index=0)
 

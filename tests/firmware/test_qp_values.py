@@ -23,7 +23,7 @@ def test_current_state():
 @pytest.mark.parametrize(
     ("start", "name", "good", "bad"),
     [
-        (S.RESET, "pkey_index", [0], [1, 65535]),
+        (S.RESET, "pkey_index", [0], [16, 65535]),
         (S.RESET, "port_num", [1], [0, 2, 255]),
         (S.INIT, "path_mtu", [1, 5], [0, 6, 255]),
         (S.INIT, "dest_qp_num", [0, 0xFFFFFF], [1 << 24, (1 << 32) - 1]),

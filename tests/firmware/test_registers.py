@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from firmware.device import HardwareError
+from firmware.qp import FIELDS
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
@@ -205,6 +206,152 @@ def test_requests(size):
     assert bus.answer == bytes(range(9)) and bus.request is None
     with pytest.raises(HardwareError, match="257 bytes does not fit"):
         run(registers.respond(bytes(257)))
+
+
+@pytest.mark.parametrize("mask", [0, 1, 1 << 7, 0x121181 | 1 << 15, (1 << 26) - 1])
+def test_attributes_that_are_not_named_are_not_read(mask):
+    """Of MODIFY_QP, the words with what the mask names come as they are, others may be 0."""
+    bus = Counting()
+    registers = Registers(bus, CONFIG)
+    whole = bytes([C.MODIFY_QP]) + abi.CMD_MODIFY_QP.pack(qpn=5, attr_mask=mask)[:8]
+    whole += bytes(range(1, 130))
+    bus.request, bus.writable = whole, 1
+    found = run(registers.request()).data
+    assert len(found) == len(whole) and found[:12] == whole[:12]
+    got, sent = (abi.CMD_MODIFY_QP.unpack(data[1:]).attrs for data in (found, whole))
+    names = [name for bit, names in FIELDS.items() if mask & bit for name in names]
+    names += ["qp_state"] * (mask & 1) + ["cur_qp_state"] * (mask >> 1 & 1)
+    for name in names:
+        assert got[name] == sent[name], name
+    for size in (1, 8, 9, 11, 12, 13, 40):  # short ones are refused by whoever parses them
+        bus.request = whole[:size]
+        assert len(run(registers.request()).data) == size
+    bus.request, bus.reads = whole, 0
+    run(registers.request())
+    assert bus.reads <= (10 if mask in (0, 1) else 3 + -(-len(whole) // 4))
+
+
+class Counting(FakeBus):
+    """Counts accesses."""
+
+    reads = writes = 0
+
+    async def read(self, addr):
+        self.reads += 1
+        return await super().read(addr)
+
+    async def write(self, addr, value):
+        self.writes += 1
+        await super().write(addr, value)
+
+
+def test_words_that_are_there_are_not_written_again():
+    bus = Counting()
+    registers = Registers(bus, CONFIG)
+    rows = {"state": 3, "qpn": 5, "av.dgid": 77}, {"state": 3, "qpn": 6, "av.dgid": 77}
+    bus.shadows["qp_cfg"] = [0xFFFFFFFF] * 16  # what a firmware before this one has left
+    run(registers.write_row("qp_cfg", 1, rows[0]))
+    bus.writes = 0
+    run(registers.write_row("qp_cfg", 2, rows[1]))
+    assert bus.writes <= 4  # index, command, and what differs
+    run(registers.write_row("qp_cfg", 2, rows[1]))
+    for index, row in zip((1, 2), rows, strict=True):
+        found = run(registers.read_row("qp_cfg", index))
+        assert {name: value for name, value in found.items() if value} == row
+    # A read changes the shadow: of which only some words may be known then.
+    bus.rows["qp_cfg"][3] = row_map("qp_cfg").pack(state=6, qkey=9)
+    assert run(registers.read_fields("qp_cfg", 3, "state", "qkey")) == {"state": 6, "qkey": 9}
+    run(registers.write_row("qp_cfg", 4, rows[1]))
+    assert run(registers.read_row("qp_cfg", 4))["qkey"] == 0
+    assert run(registers.read_row("qp_cfg", 3))["state"] == 6
+    run(registers.write_row("qp_cfg", 4, rows[0]))
+    assert run(registers.read_row("qp_cfg", 4))["state"] == 3
+
+
+@pytest.mark.parametrize("what", ["drain", "respond", "resets", "wake"])
+def test_rows_are_written_before_what_follows(what):
+    """A command and the answer wait for the rows; so does the look at the counter of resets."""
+    bus = FakeBus(delay=5)
+    registers = Registers(bus, CONFIG)
+
+    async def main():
+        await registers.write_row("mr", 3, {"tag": 5})
+        assert "mr.status.busy" in bus.busy
+        bus.request = b""
+        calls = {
+            "drain": registers.drain,
+            "respond": lambda: registers.respond(b"\0"),
+            "resets": lambda: registers.resets(1),
+            "wake": lambda: registers.wake(3),
+        }
+        await calls[what]()
+        assert "mr.status.busy" not in bus.busy
+
+    run(main())
+
+
+class Stopping(Counting):
+    """Stops whoever accesses it, once, before or after the access with the number ``at``."""
+
+    at, late = 0, False
+
+    async def read(self, addr):
+        return await self._access(super().read(addr))
+
+    async def write(self, addr, value):
+        await self._access(super().write(addr, value))
+
+    async def _access(self, work):
+        self.at -= 1
+        if self.at == 0 and not self.late:
+            work.close()
+            raise asyncio.CancelledError
+        found = await work
+        if self.at == 0:
+            raise asyncio.CancelledError
+        return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("again", "place"), [(1, 4), (2, 4), (0, 2), (0, 3)])
+@pytest.mark.parametrize("at", range(1, 40))
+def test_stopped_at_any_access(at, again, place, late):
+    """Whoever runs the firmware may stop it anywhere; what it writes later is right."""
+    bus = Stopping()
+    registers = Registers(bus, CONFIG)
+    rows = [{"state": n, "qkey": 0x1111_1111 * n, "av.dgid": n << 99 | 1} for n in range(1, 4)]
+    rows.append(rows[again])  # which may be the one that was not written to its end
+    run(registers.write_row("qp_cfg", 1, rows[0]))
+    bus.at, bus.late = at, late
+
+    async def begun():
+        await registers.write_row("qp_cfg", 2, rows[1])
+        await registers.read_fields("qp_cfg", 1, "state")
+        await registers.write_row("qp_cfg", 3, rows[2])
+        await registers.read_row("qp_cfg", 1)
+
+    try:
+        run(begun())
+        stopped = False
+    except asyncio.CancelledError:
+        stopped = True
+    bus.at = 0
+    run(registers.write_row("qp_cfg", place, rows[3]))
+    run(registers.drain())
+    rows[place - 1] = rows[3]
+    for index in {1, 2, 3, place}:
+        found = row_map("qp_cfg").unpack(bus.rows["qp_cfg"].get(index, [0] * 16))
+        there = {name: value for name, value in found.items() if value}
+        assert there == rows[index - 1] or (stopped and index in {2, 3} - {place} and not there), (
+            index
+        )
+
+
+def test_a_row_that_does_not_exist_is_noticed_later():
+    registers = Registers(FakeBus(), CONFIG)
+    run(registers.write_row("mr", CONFIG.mrs, {"tag": 5}))
+    with pytest.raises(HardwareError, match="mr has no row 32"):
+        run(registers.drain())
 
 
 def test_a_whole_qp():

@@ -47,7 +47,7 @@ def test_reset_forgets_everything():
     bench.ok(C.REG_USER_MR, start=0, length=1, npages=1)
     hardware = bench.hardware
     hardware.rows.clear()
-    hardware.resets, hardware.resetting = 1, 5
+    hardware.resets_seen, hardware.resetting = 1, 5
     hardware.log.clear()
     assert asyncio.run(bench.firmware.step())
     assert hardware.resetting == 0 and hardware.log == []
@@ -69,8 +69,8 @@ def test_reset_during_a_command():
     write = hardware.write_row
 
     async def write_late(table, index, row):
-        if not hardware.resets:
-            hardware.resets, hardware.resetting = 1, 3
+        if not hardware.resets_seen:
+            hardware.resets_seen, hardware.resetting = 1, 3
             hardware.rows.clear()
         await write(table, index, row)
 
@@ -85,7 +85,7 @@ def test_reset_during_a_command():
 
 def test_reset_before_the_first_look_is_no_event():
     hardware = FakeHardware()
-    hardware.resets = 9
+    hardware.resets_seen = 9
     firmware = Firmware(hardware, CONFIG)
     assert not asyncio.run(firmware.step())
 
@@ -93,7 +93,7 @@ def test_reset_before_the_first_look_is_no_event():
 def test_stuck_reset(monkeypatch):
     monkeypatch.setattr("firmware.service.PATIENCE", 10)
     bench = Bench()
-    bench.hardware.resets, bench.hardware.resetting = 1, 1000
+    bench.hardware.resets_seen, bench.hardware.resetting = 1, 1000
     with pytest.raises(HardwareError, match="reset does not end"):
         asyncio.run(bench.firmware.step())
 

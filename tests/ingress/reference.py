@@ -106,7 +106,7 @@ def cause(frame: bytes, mac: bytes, gids: Sequence[bytes], *, error: bool = Fals
         return "length"
     if payload > 4096:
         return "oversize"
-    if struct.unpack_from("!H", bth, 2)[0] & 0x7FFF != 0x7FFF:
+    if struct.unpack_from("!H", bth, 2)[0] & 0x7FFF == 0:
         return "pkey"
     if gid not in gids:
         return "address"

@@ -34,7 +34,7 @@ async def up(dut):
     wire.connect(wire)
     pair.nodes = pair.nodes * 2
     pair.nodes[0].host.set(mmio_latency_ns=0)
-    await pair._objects(1 << 17, QpOptions(timeout=5, min_rnr_timer=7))  # 131 us, 120 us
+    await pair.objects(1 << 17, QpOptions(timeout=5, min_rnr_timer=7))  # 131 us, 120 us
     return pair
 
 

@@ -7,7 +7,18 @@ import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import Access, Mtu, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import (
+    Access,
+    Mtu,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
@@ -16,12 +27,13 @@ from sim.bench.broken_rings import break_ring
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.virtqueue import RingPolicy
-from sim.guest.verbs import CQ, MR, SGE, QPAttr, QPCap, RecvWR, SendWR
+from sim.guest.verbs import CQ, MR, QP, SGE, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
 from sim.wire.packets import build, dissect
 from sim.wire.pcap import read_pcap
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+INIT_ATTRIBUTES = QpAttrMask.PKEY_INDEX | QpAttrMask.PORT | QpAttrMask.ACCESS_FLAGS
 WAIT_NS = 400_000
 DATA = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
 
@@ -37,7 +49,7 @@ class Pair:
         self = cls(await System.start(dut, config, options=options, **bench))
         for node in self.nodes:
             node.host.set(mmio_latency_ns=0)
-        await self._objects(length, qp)
+        await self.objects(length, qp)
         return self
 
     async def again(self, options=None, qp=None):
@@ -48,9 +60,9 @@ class Pair:
         for node in self.nodes:
             assert not node.host.faults, node.host.faults
             await node.start(options)
-        await self._objects(1 << 17, qp)
+        await self.objects(1 << 17, qp)
 
-    async def _objects(self, length, qp):
+    async def objects(self, length, qp):
         self.pds = [await n.context.alloc_pd() for n in self.nodes]
         self.cqs = [await CQ.create(n.context, 64) for n in self.nodes]
         self.mrs = [await MR.create(pd, length, RIGHTS, offset=5) for pd in self.pds]
@@ -406,6 +418,89 @@ async def queue_pairs_come_and_go(dut):
                 await qp.modify(QPAttr(qp_state=QpState.RESET), 1)
             await qp.close()
         p.qps = await connect(p.nodes, p.pds, p.cqs)
+
+
+@cocotb.test()
+async def everything_comes_and_goes(dut):
+    """Ten lives of each object at a time, which end in any order, then a connection that ends with
+    work outstanding: nothing is left in firmware and driver, and the last message goes like the
+    first. ``ROCINANTE_TURNS``: how often."""
+    p = await Pair.up(dut)
+    for obj in (*p.qps, *p.mrs, *p.cqs, *p.pds):
+        await obj.close()
+    for node in p.nodes:
+        node.firmware_poll_ns = 20
+    rng, context = random.Random(5), p.nodes[0].context
+    free = [node.context.memory.free_bytes for node in p.nodes]
+
+    async def born():
+        pd, cq = await context.alloc_pd(), await CQ.create(context, 8)
+        mr = await MR.create(pd, 4096)
+        qp = await QP.create(pd, QPInitAttr(QpType.RC, cq, cq, QPCap(4, 4, 1, 1)))
+        attr = QPAttr(qp_state=QpState.INIT, port_num=1)
+        await qp.modify(attr, QpAttrMask.STATE | INIT_ATTRIBUTES)
+        return pd, cq, mr, qp
+
+    async def gone(life):
+        for obj in reversed(life):
+            await obj.close()
+
+    for turn in range(int(os.environ.get("ROCINANTE_TURNS", "1"))):
+        lives = [await task for task in [cocotb.start_soon(born()) for _ in range(10)]]
+        for numbers in zip(*((pd.pdn, cq.cqn, mr.mrn) for pd, cq, mr, _ in lives), strict=True):
+            assert sorted(numbers) == list(range(10)), "no number is lost, none is there twice"
+        rng.shuffle(lives)
+        for task in [cocotb.start_soon(gone(life)) for life in lives]:
+            await task
+        await p.objects(8192, None)
+        await p.qps[1].post_recv([RecvWR(turn, [p.mrs[1].sge(0, 1000)]) for _ in range(2)])
+        await p.qps[0].post_send(p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 1000)], number=turn))
+        (wc,), (got,) = await p.good(), await p.good(side=1)
+        assert (wc.wr_id, got.wr_id, got.byte_len) == (turn, turn, 1000)
+        assert np.array_equal(p.mrs[1].read(1000), DATA[:1000])
+        # Nobody waits for these.
+        write = p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(0, 4096)])
+        await p.qps[0].post_send([write, p.request(WrOpcode.SEND, [p.mrs[0].sge(0, 64)])])
+        for obj in (*p.qps, *p.mrs, *p.cqs, *p.pds):
+            await obj.close()
+        assert [node.context.memory.free_bytes for node in p.nodes] == free
+        for node in p.nodes:
+            objects = node.function.commands.objects
+            assert not any(map(len, (objects.pds, objects.cqs, objects.mrs, objects.qps)))
+            assert not node.host.faults
+
+
+@cocotb.test()
+async def partitions(dut):
+    """A QP talks to members of its partition, of whom one must be a full one; a change of the
+    table reaches a QP that is up."""
+    p = await Pair.up(dut)
+
+    async def dropped():
+        return (await p.nodes[1].counters())["bad_pkey"]
+
+    options = QpOptions(pkey_index=1, timeout=1, retry_cnt=1)
+    for number, (pkeys, talk) in enumerate(
+        (
+            ((0x8001, 0x0001), True),
+            ((0x8001, 0x8001), True),
+            ((0x0001, 0x0001), False),
+            ((0x8001, 0x8002), False),
+        )
+    ):
+        for node in p.nodes:
+            node.function.set_pkey(1, 0x8009)
+        qps = await connect(p.nodes, p.pds, p.cqs, options)
+        for node, pkey in zip(p.nodes, pkeys, strict=True):
+            node.function.set_pkey(1, pkey)
+            assert await node.context.query_pkey(index=1) == pkey
+        before = await dropped()
+        write = p.request(WrOpcode.RDMA_WRITE, [p.mrs[0].sge(0, 100)], number=number)
+        await qps[0].post_send(write)
+        (wc,) = await p.done()
+        status = WcStatus.SUCCESS if talk else WcStatus.RETRY_EXC_ERR
+        assert (wc.wr_id, wc.status) == (number, status)
+        assert await dropped() - before == (0 if talk else 2)  # once more
 
 
 @cocotb.test()

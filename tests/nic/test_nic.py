@@ -28,6 +28,8 @@ NARROW = [
     "counters_of_each_qp",
     "reads_behind_an_error",
     "queue_pairs_come_and_go",
+    "everything_comes_and_goes",
+    "partitions",
     "dropped_requests_stay_dropped",
     "ring_shapes",
     "broken_rings",
@@ -79,6 +81,17 @@ def test_services_without_answers():
         test_module="tests.nic.bench_services",
         extra_env={"ROCINANTE_WIDTH": "64"},
         timeout_s=600,
+    )
+
+
+@pytest.mark.slow
+def test_everything_a_hundred_times():
+    run(
+        model(64),
+        test_module="tests.nic.bench_nic",
+        testcase=["everything_comes_and_goes"],
+        extra_env={"ROCINANTE_WIDTH": "64", "ROCINANTE_TURNS": "10"},
+        timeout_s=900,
     )
 
 

@@ -62,6 +62,7 @@ class DirectTables(Registers):
 
     async def _command(self, name: str, field: str | None = None, **values: int) -> None:
         """Give a command and wait until it is taken; so none is busy before it."""
+        await self._settle()
         await self._write(f"command.{name}", **values)
         await self._wait("command.busy", field or name, name)
 
@@ -70,6 +71,13 @@ class DirectTables(Registers):
         if (memory := self.memories.get(table)) is None:
             return await super().read_row(table, index)
         return row_map(table).unpack_number(memory.read(index))
+
+    async def read_fields(self, table: str, index: int, *names: str) -> dict[str, int]:
+        """Read some fields of a row."""
+        if table not in self.memories:
+            return await super().read_fields(table, index, *names)
+        row = await self.read_row(table, index)
+        return {name: row[name] for name in names}
 
     async def write_row(self, table: str, index: int, row: Row) -> None:
         """Write a row into all copies."""
@@ -107,7 +115,7 @@ def bulk(node: Node) -> Iterator[None]:
     served = node.function.commands
     hardware = FunctionHardware(tables, node.testbench.config, node.ordinal)
     commands = Commands(hardware, served.limits, node.function.hints)
-    commands.objects, commands.vlans = served.objects, served.vlans
+    commands.objects, commands.vlans, commands.pkeys = served.objects, served.vlans, served.pkeys
 
     running = node.firmware_runs
     node.stop_firmware()
@@ -124,5 +132,6 @@ def bulk(node: Node) -> Iterator[None]:
         yield
     finally:
         device.channel, node.host.mmio = usual
+        node.registers.forget()
         if running:
             node.start_firmware()

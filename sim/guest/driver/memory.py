@@ -44,6 +44,11 @@ class GuestMemory:
         self._pages = np.arange(first, end, PAGE_SIZE, dtype=np.uint64)
         self._random = None if seed is None else np.random.default_rng(seed)
 
+    @property
+    def free_bytes(self) -> int:
+        """What has not been given out, in holes of any size and pages."""
+        return sum(end - start for start, end in self._holes) + PAGE_SIZE * int(self._pages.size)
+
     def alloc(self, size: int, align: int = 16) -> int:
         """Physical address of ``size`` contiguous bytes set to zero; takes whole ``GRAIN``s."""
         if size < 1 or align < 1 or align & (align - 1):

@@ -1,0 +1,37 @@
+"""The partition keys of a guest function: which partitions its QPs can be in.
+
+Spec: IBTA vol 1, 10.9 (partitioning); virtio-rdma VR-3.32. On Ethernet there is no subnet manager:
+whoever runs the card sets the table.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT_PKEY", "PkeyTable"]
+
+#: The default partition, full member: what entry 0 begins with.
+DEFAULT_PKEY = 0xFFFF
+#: Number of a partition within a P_Key; the bit above says full member. 0 is no partition.
+_PARTITION = 0x7FFF
+
+
+class PkeyTable:
+    """P_Keys by index. An entry without one reads 0.
+
+    ``changed`` holds the entries whose QPs still have the P_Key of before in their rows.
+    """
+
+    def __init__(self, size: int):
+        self._keys = [DEFAULT_PKEY] + [0] * (size - 1)
+        self.changed: set[int] = set()
+
+    def __getitem__(self, index: int) -> int:
+        return self._keys[index]
+
+    def set(self, index: int, pkey: int | None) -> None:
+        """Gives an entry a P_Key, or none; ValueError for what does not exist."""
+        if not 0 <= index < len(self._keys):
+            raise ValueError(f"No P_Key {index}")
+        if pkey is not None and not (0 < pkey <= 0xFFFF and pkey & _PARTITION):
+            raise ValueError(f"A P_Key must have 16 bits and name a partition, not {pkey!r}")
+        self._keys[index] = pkey or 0
+        self.changed.add(index)
