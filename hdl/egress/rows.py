@@ -3,7 +3,7 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
-from hdl.ports.jobs import OPERAND_BYTES
+from hdl.ports.atomics import OPERAND_BYTES
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
 from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, IETH, IMM_DT, RETH
 from hdl.wire.opcodes import ROCE_OPCODES, Opcode

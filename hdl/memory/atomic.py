@@ -8,8 +8,8 @@ from amaranth.utils import ceil_log2
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
+from hdl.ports.atomics import AtomicRequest, AtomicResult
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
-from hdl.ports.jobs import AtomicRequest, AtomicResult
 from hdl.ports.tables import TableWrite
 from hdl.wire.opcodes import ATOMIC_BYTES
 

@@ -185,7 +185,11 @@ class Gather(wiring.Component):
             (checked_first | (checker.job.valid & checker.job.ready & copy)) & ~taken
         )
 
-        # Answer: the checked packet goes on to the gate, which decides whether it is sent.
+        self._answer(m, jobs, checker, gate, inline)
+        return m
+
+    def _answer(self, m: Module, jobs, checker, gate, inline) -> None:
+        """The checked packet goes on to the gate, which decides whether it is sent."""
         oldest, result, decided = jobs.o.payload, checker.result.payload, gate.i.payload
         copied = Signal(range(JOBS + 1))  # inline packets copied, not answered
         answered = Signal()
@@ -208,4 +212,3 @@ class Gather(wiring.Component):
         ]
         with m.If(inline.done != (answered & oldest.copy)):
             m.d.sync += copied.eq(Mux(inline.done, copied + 1, copied - 1))
-        return m

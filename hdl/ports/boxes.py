@@ -12,11 +12,10 @@ from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.config import NicConfig
 
+from .atomics import AtomicRequest, AtomicResult
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     ERA_BITS,
-    AtomicRequest,
-    AtomicResult,
     Effects,
     FetchRequest,
     Interrupt,

@@ -9,9 +9,6 @@ from .rows import Outstanding, ReceiveSource
 
 __all__ = [
     "ERA_BITS",
-    "OPERANDS_AT",
-    "OPERAND_BYTES",
-    "OPERAND_SLOT",
     "WQE_LINE_BITS",
     "Sge",
     "FetchRequest",
@@ -34,8 +31,6 @@ __all__ = [
     "ScatterKind",
     "ScatterJob",
     "ScatterChecked",
-    "AtomicRequest",
-    "AtomicResult",
     "Effects",
     "Completion",
     "ReplyFlags",
@@ -59,13 +54,6 @@ ERA_BITS = 2
 WQE_LINE_BITS = 14
 #: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
 LINE_USES = 16
-
-
-#: The slot of an atomic's line that holds its operands, behind the SGEs, as they are sent: the
-#: end of AtomicETH. So many bytes of it, from there on.
-OPERAND_SLOT = 31
-OPERANDS_AT = 16 * OPERAND_SLOT
-OPERAND_BYTES = 16
 
 
 class Sge(data.Struct):
@@ -307,23 +295,6 @@ class ScatterChecked(data.Struct):
     """Answer to each ScatterJob, in order, before payload is written: WC status (0 = may be)."""
 
     status: 8
-
-
-class AtomicRequest(data.Struct):
-    """What an atomic does with its word; one for each ScatterJob of kind ATOMIC, in their order,
-    not behind it. Numbers are native."""
-
-    compares: 1  # it writes ``swap_add`` if it finds ``compare``; else it adds ``swap_add``
-    swap_add: 64
-    compare: 64
-    resource: 16  # where its result is kept: the place of its ``ReadResource``
-
-
-class AtomicResult(data.Struct):
-    """What an atomic has found in its word; ``failed``: the host did not answer."""
-
-    value: 64
-    failed: 1
 
 
 class ReplyFlags(data.Struct):

@@ -8,7 +8,8 @@ from hdl.abi.enums import SendFlags, WcStatus
 from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.count import add_up
 from hdl.config import NicConfig
-from hdl.ports.jobs import OPERAND_SLOT, SendWqe
+from hdl.ports.atomics import OPERAND_SLOT
+from hdl.ports.jobs import SendWqe
 from hdl.ports.operations import RequestOperation, decode_request
 from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import Kind

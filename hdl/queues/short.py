@@ -9,8 +9,9 @@ from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
+from hdl.ports.atomics import OPERAND_SLOT
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import OPERAND_SLOT, WQE_LINE_BITS
+from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.operations import decode_request
 from hdl.wire.opcodes import Kind
 

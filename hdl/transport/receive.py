@@ -7,10 +7,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Register
 from hdl.config import NicConfig
+from hdl.ports.atomics import AtomicRequest
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
-    AtomicRequest,
     Effects,
     LineUse,
     Oldest,

@@ -8,7 +8,8 @@ from hdl.common.activation import ActivationList
 from hdl.common.count import COUNT
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.jobs import Activation, AtomicResult, TxChecked, TxJob
+from hdl.ports.atomics import AtomicResult
+from hdl.ports.jobs import Activation, TxChecked, TxJob
 from hdl.ports.rows import QpCfg, QpReply, QpRx, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 

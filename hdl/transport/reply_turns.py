@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import COUNT, increment
-from hdl.ports.jobs import Activation, AtomicResult, ReplyFlags
+from hdl.ports.atomics import AtomicResult
+from hdl.ports.jobs import Activation, ReplyFlags
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.constants import (
@@ -321,7 +322,6 @@ class ReplyTurns(wiring.Component):
     def _reply(self, m: Module, turn: Signal) -> None:
         """What is offered: a READ, a refused response, a NAK or an ACK of the QP."""
         said, cfg, rx, resource = self.o.payload, self.cfg.row, self.rx.row, self.resource.row
-        atomic = said.read & resource.atomic
         m.d.comb += [
             said.fresh.eq(turn.fresh),
             said.first.eq(turn.row.packet == 0),
@@ -333,9 +333,9 @@ class ReplyTurns(wiring.Component):
             said.dest_qp.eq(cfg.dest_qpn),
             said.av.eq(cfg.av),
             said.path_mtu.eq(cfg.path_mtu),
-            said.atomic.eq(atomic),
+            said.atomic.eq(resource.atomic),
             said.failed.eq(self.result.failed),
-            said.va.eq(Mux(atomic, self.result.value, resource.va)),
+            said.va.eq(Mux(resource.atomic, self.result.value, resource.va)),
             said.key.eq(resource.rkey),
             said.length.eq(resource.length),
             said.packet.eq(turn.row.packet),
@@ -345,7 +345,7 @@ class ReplyTurns(wiring.Component):
         ]
         with m.If(said.read):
             m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(resource.msn)]
-            with m.If(atomic & self.result.failed):
+            with m.If(resource.atomic & self.result.failed):
                 m.d.comb += said.syndrome.eq(NAK_REMOTE_OPERATION)
         with m.Elif(turn.serving):
             m.d.comb += [

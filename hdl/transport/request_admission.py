@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
-from hdl.ports.jobs import OPERAND_SLOT, FetchStatus, SendFetched, SendWqe
+from hdl.ports.atomics import OPERAND_SLOT
+from hdl.ports.jobs import FetchStatus, SendFetched, SendWqe
 from hdl.ports.operations import request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind

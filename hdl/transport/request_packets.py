@@ -7,14 +7,8 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
 from hdl.config import NicConfig
-from hdl.ports.jobs import (
-    ERA_BITS,
-    OPERAND_BYTES,
-    OPERANDS_AT,
-    SendFetched,
-    TxJob,
-    TxSource,
-)
+from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
+from hdl.ports.jobs import ERA_BITS, SendFetched, TxJob, TxSource
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.opcodes import Kind
 

@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
 from hdl.config import NicConfig
+from hdl.ports.atomics import AtomicRequest
 from hdl.ports.jobs import (
     Activation,
-    AtomicRequest,
     FetchStatus,
     RecvFetched,
     RecvRequest,

@@ -7,15 +7,9 @@ import random
 
 import cocotb
 
+from hdl.ports.atomics import OPERAND_BYTES, OPERAND_SLOT, OPERANDS_AT
 from hdl.ports.headers import TxHeader
-from hdl.ports.jobs import (
-    OPERAND_BYTES,
-    OPERAND_SLOT,
-    OPERANDS_AT,
-    TxChecked,
-    TxJob,
-    TxSource,
-)
+from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World

@@ -319,7 +319,7 @@ async def local_errors(dut):
         (WrOpcode.SEND, [SGE(2**64 - 4, 8, mr.lkey)], WcStatus.LOC_PROT_ERR),
         (WrOpcode.RDMA_WRITE, [foreign.sge(0, 8)], WcStatus.LOC_PROT_ERR),
         (WrOpcode.RDMA_READ, [read_only.sge(0, 8)], WcStatus.LOC_PROT_ERR),
-        (WrOpcode.ATOMIC_FETCH_AND_ADD, [ok], WcStatus.LOC_QP_OP_ERR),
+        (WrOpcode.ATOMIC_FETCH_AND_ADD, [ok], WcStatus.LOC_LEN_ERR),
         (99, [ok], WcStatus.LOC_QP_OP_ERR),
     ):
         qps = await connect(p.nodes, p.pds, p.cqs)

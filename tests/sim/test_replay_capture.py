@@ -14,7 +14,7 @@ from hdl.wire.opcodes import Operation as Op
 from sim.rtl.env import REPO
 from sim.tools.replay.compare import FREE
 from sim.tools.replay.messages import FATAL
-from sim.tools.replay.plan import Plan
+from sim.tools.replay.plan import ALL_RIGHTS, Plan
 from sim.wire.packets import build
 from sim.wire.pcap import read_capture
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
@@ -284,7 +284,7 @@ def test_a_region_that_is_written_and_not_read(capture, tmp_path):
     talk.read(0, 0x1010, 0x900, b"abc", answer=False)
     talk.ack(1, talk.psns[0] - 1, msn=1, syndrome=0x62)
     (run,), _ = plan_of(capture, tmp_path).runs("B", CONFIG)
-    assert run.rights() == {0x900: Access.LOCAL_WRITE | Access.REMOTE_WRITE}
+    assert run.rights() == {0x900: ALL_RIGHTS & ~Access.REMOTE_READ}
     talk = Talk(Capture(), psns=(5, 6))
     talk.write(0, DATA, 0x1000, 0x900)
     talk.write(0, b"abc", 0x1010, 0x900, ack=False)

@@ -16,10 +16,10 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from hdl.ports.atomics import AtomicRequest
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import (
     Activation,
-    AtomicRequest,
     Effects,
     Oldest,
     RecvFetched,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hdl.config import NicConfig
+from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.tools.perf.plan import (
     IN_FLIGHT,
     LARGEST_REGION,
@@ -25,7 +26,16 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"op": "atomic_bw"}, "Operation must be one of write_bw, .*, not 'atomic_bw'"),
+        ({"op": "add_bw"}, "Operation must be one of write_bw, .*, not 'add_bw'"),
+        ({"op": "atomic_bw", "size": 16}, "--size of an atomic must be 8"),
+        ({"op": "atomic_bw", "size": 8, "inline": 4}, "--inline is for what is sent"),
+        ({"op": "atomic_bw", "size": 8, "miss_qps": 1}, "--miss-qps is for write_bw and read_bw"),
+        ({"op": "atomic_bw", "size": 8, "atomic_type": "ADD"}, "--atomic-type must be FETCH_AND"),
+        ({"one_word": True}, "--one-word is for atomic_bw"),
+        (
+            {"op": "atomic_bw", "size": 8, "one_word": True, "atomic_type": "CMP_AND_SWAP"},
+            "--one-word is for FETCH_AND_ADD",
+        ),
         ({"size": 0}, "--size must be 1 to 8388608, not 0"),
         ({"size": (1 << 23) + 1}, "--size must be 1 to 8388608, not 8388609"),
         ({"mtu": 1500}, "--mtu must be one of 256, 512, 1024, 2048, 4096, not 1500"),
@@ -74,6 +84,8 @@ def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize("tx_depth", [1, 3, 128, 2048])
 def test_shapes_hold_together(op: str, size: int, tx_depth: int) -> None:
     """A slot is free again before it is used; completions come; the timed part is not the last."""
+    if op.startswith("atomic"):
+        size = ATOMIC_BYTES
     p = plan(op, size, tx_depth=tx_depth)
     shape = p.shape(size)
     assert 1 <= shape.signal <= shape.depth <= tx_depth or p.latency
