@@ -28,6 +28,7 @@ from hdl.abi.enums import (
     Response,
 )
 from hdl.abi.layout import Values
+from hdl.wire.constants import is_mapped_gid
 
 Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 
@@ -172,7 +173,7 @@ class Commands:
             raise Refused("the GID is zero")
         if self._foreign(bytes(v.gid)):
             raise Refused("another function has the GID")
-        row = {"valid": 1, "gid": raw(v.gid)}
+        row = {"valid": 1, "gid": raw(v.gid), "ipv4": int(is_mapped_gid(v.gid))}
         if v.index in self.vlans:
             row |= {"vlan_valid": 1, "vlan_id": self.vlans[v.index]}
         self.objects.gids[v.index] = bytes(v.gid)

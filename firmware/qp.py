@@ -11,7 +11,7 @@ from typing import Any
 from firmware.objects import Limits, Qp, Refused
 from firmware.pkeys import PkeyTable
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState
+from hdl.abi.enums import Access, AhFlags, MigState, Mtu, QpState, QpType
 from hdl.abi.enums import QpAttrMask as M
 from hdl.wire.constants import is_mapped_gid
 
@@ -153,7 +153,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "qpn": qp.qpn,
         "dest_qpn": attrs["dest_qp_num"],
         "pkey": pkey,
-        "qkey": attrs["qkey"],
+        "qkey": abi.GSI_QKEY if qp.type == QpType.GSI else attrs["qkey"],
         "remote_write": int(bool(access & Access.REMOTE_WRITE)),
         "remote_read": int(bool(access & Access.REMOTE_READ)),
         "remote_atomic": int(bool(access & Access.REMOTE_ATOMIC)),

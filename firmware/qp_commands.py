@@ -65,6 +65,8 @@ class QpCommands:
 
         attrs = Values(abi.QP_ATTR.unpack(bytes(abi.QP_ATTR.size)))
         attrs["cap"] = {name.name: v[name.name] for name in abi.QP_CAP.fields}
+        if v.qp_type in (QpType.UD, QpType.GSI):
+            attrs["path_mtu"] = limits.mtu  # a datagram's limit is the port's
         init = {name: v[name] for name in v if name != "reserved"}
         qpn = None
         if v.qp_type == QpType.GSI:

@@ -26,9 +26,7 @@ class CardFeature(Enum):
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
-BUILT = frozenset(
-    {CardFeature.BASE, CardFeature.UC, CardFeature.ATOMICS, CardFeature.FAST_REGISTRATION}
-)
+BUILT = frozenset(CardFeature)
 #: Fields of ``NicConfig`` that are True or False.
 SWITCHES = frozenset(feature.value for feature in CardFeature if feature is not CardFeature.BASE)
 
@@ -117,7 +115,7 @@ class NicConfig:
     receive_bytes: int = 262144
     quantum: int = 16
     uc: bool = True
-    ud: bool = False
+    ud: bool = True
     atomics: bool = True
     fast_registration: bool = True
 

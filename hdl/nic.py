@@ -121,9 +121,15 @@ class Nic(wiring.Component):
         connect(m, tables.memory_command, memory.command)
         m.d.comb += [
             ingress.gids.eq(tables.gids),
+            *(
+                fact[name].eq(row[name])
+                for fact, row in zip(transport.gids, tables.gids, strict=True)
+                for name in ("valid", "ipv4")
+            ),
             ingress.mac_address.eq(tables.mac_address),
             ingress.lossless.eq(tables.lossless),
             egress.mac_address.eq(tables.mac_address),
+            transport.sent.eq(egress.sent),
             tables.link_up.eq(self.link_up),
             tables.room_reset.eq(host_side.room_reset),
             host_side.tables_ready.eq(tables.ready & transport.ready),

@@ -80,7 +80,9 @@ GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 ATOMIC = ("tests/memory/test_atomic.py",)
 SEND = ("tests/transport/test_send.py",)
-RECEIVE = ("tests/transport/test_receive.py",)
+RECEIVE = ("tests/transport/test_receive.py::test_receive[receive]",)
+RECEIVE_UNANSWERED = ("tests/transport/test_receive.py::test_receive[unanswered]",)
+UNANSWERED = ("tests/transport/test_unanswered.py",)
 DRAINED = ("tests/transport/test_drained_qp.py",)
 WINDOW = ("tests/memory/test_read_window.py",)
 RESEND = ("tests/transport/test_resend.py",)
@@ -946,6 +948,67 @@ FAULTS = (
         what="a QP's counters can be read before they were cleared for it",
         force=Force("hdl.transport.qp_counters:QpCounters", "known", stuck(1)),
         tests=COUNTERS,
+    ),
+    # Services without answers.
+    Fault(
+        name="ended-before-it-is-sent",
+        what="a WQE that nothing answers ends with its check, before its payload has been read",
+        force=Force("hdl.transport.request_checks:RequestChecks", "gone", stuck(1)),
+        tests=UNANSWERED,
+    ),
+    Fault(
+        name="sent-wqe-forgotten",
+        what="nobody looks at a WQE that nothing answers when it has been sent",
+        force=Force("hdl.transport.outstanding:OutstandingTable", "now.ends", stuck(0)),
+        tests=UNANSWERED,
+    ),
+    Fault(
+        name="uc-answered",
+        what="requests of UC and UD are judged and answered like those of RC",
+        force=Force("hdl.transport.responder:Responder", "facts_now.silent", stuck(0)),
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
+        name="broken-message-keeps-its-wqe",
+        what="the receive WQE of a message that is broken off is lost",
+        force=Force("hdl.transport.responder:Responder", "rx_write.row.held", stuck(0)),
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
+        name="wqe-taken-behind-a-bad-write",
+        what="a UC message takes a receive WQE while a WRITE before it may still be dropped",
+        force=Force("hdl.transport.intake:Intake", "settled", stuck(1)),
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
+        name="qkey-unchecked",
+        what="a datagram is taken whatever its Q_Key is",
+        force=Force("hdl.transport.intake:Intake", "drop_now.bad_qkey", stuck(0)),
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
+        name="privileged-qkey-sent",
+        what="a WQE can name a Q_Key with bit 31 set",
+        force=Force(
+            "hdl.transport.request_packets:RequestPackets",
+            "cfg.qkey",
+            of(lambda true, signal: signal("held.wqe.remote_addr")[32:]),
+        ),
+        tests=UNANSWERED,
+    ),
+    Fault(
+        name="address-of-another-pd",
+        what="a datagram goes out by an address handle of another protection domain",
+        force=Force(
+            "hdl.transport.request_admission:RequestAdmission", "destination.pd", like("cfg.pd")
+        ),
+        tests=UNANSWERED,
+    ),
+    Fault(
+        name="grh-left-out",
+        what="the GRH area of a datagram is all zeros",
+        force=Force("hdl.ingress.grh:GrhJoin", "plans.i.payload.area", stuck(0)),
+        tests=("tests/ingress/test_grh.py",),
     ),
     # Several functions on a card: see the configuration of the bench.
     Fault(

@@ -32,6 +32,8 @@ KEY_TAG_BITS = 8
 #: Queue pair 0 is unused and pair 1 is the general services interface (VR-3.22).
 GSI_QP_INDEX = 1
 FIRST_USER_QP_INDEX = 2
+#: Q_Key of the general services interface, well known (IBTA vol 1, 13.5.1.1).
+GSI_QKEY = 0x80010000
 
 #: Width of a QPN on the wire and of a PSN, in bits.
 QPN_BITS = PSN_BITS = 24

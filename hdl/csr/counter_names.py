@@ -98,6 +98,7 @@ COUNTERS: tuple[str, ...] = (
     "control_requests",
     "doorbell_drops",
     "merged_acks",
+    "bad_qkey",
 )
 #: Bits of a counter's number: those of the port first, then the others.
 COUNTER_INDEX = (len(PORT_COUNTERS + COUNTERS) - 1).bit_length()

@@ -10,7 +10,8 @@ from amaranth.utils import ceil_log2
 from hdl.common.checksum import WordSum
 from hdl.common.delay import Delay
 from hdl.common.fifo import StreamFifo
-from hdl.ports.headers import GidRow, TxHeader
+from hdl.config import NicConfig
+from hdl.ports.headers import IN_VA, GidRow, TxHeader
 from hdl.ports.tables import TableRead
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
@@ -28,6 +29,7 @@ from hdl.wire.headers import (
     ATOMIC_ACK_ETH,
     ATOMIC_ETH,
     BTH,
+    DETH,
     ETHERNET,
     IETH,
     IMM_DT,
@@ -39,7 +41,7 @@ from hdl.wire.headers import (
 )
 
 from .resolve import Resolve
-from .rows import EXTENDED_BYTES, HEAD_BYTES, SENT_OPCODES, head, lengths
+from .rows import EXTENDED_BYTES, HEAD_BYTES, head, lengths, sent_opcodes
 
 __all__ = ["HeaderBuilder"]
 
@@ -63,8 +65,9 @@ class HeaderBuilder(wiring.Component):
     BUILT = Resolve.LATENCY + 1
     STAGES = Resolve.LATENCY + WordSum.LATENCY
 
-    def __init__(self, *, width: int):
-        self._width = width
+    def __init__(self, *, config: NicConfig):
+        self._config, self._width = config, config.width
+        width = config.width
         super().__init__(
             {
                 "i": In(stream.Signature(TxHeader)),
@@ -103,7 +106,7 @@ class HeaderBuilder(wiring.Component):
 
         # 1 to 4: the GID row, lengths and the IPv4 header; 4 to 8: its checksum, for IPv4 only.
         job = self.i.payload
-        m.submodules.resolve = resolve = Resolve()
+        m.submodules.resolve = resolve = Resolve(config=self._config)
         m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=Resolve.LATENCY - 1, block=True)
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
         wiring.connect(m, resolve.gid, wiring.flipped(self.gid))
@@ -169,6 +172,7 @@ class HeaderBuilder(wiring.Component):
             result.vlan.eq(vlan4),
             result.ipv6.eq(entry4.ipv6),
             result.error.eq(entry4.error),
+            result.told.eq(job4.told),
         ]
         m.d.comb += [queue.i.payload.eq(result), bytes_queue.i.payload.eq(packet)]
         return m
@@ -204,12 +208,14 @@ class HeaderBuilder(wiring.Component):
             IETH: {"rkey": job.rkey},
             ATOMIC_ETH: {"va": job.va, "rkey": job.rkey},
             ATOMIC_ACK_ETH: {"original": job.va},
+            DETH: {"qkey": job.va[IN_VA["qkey"]], "src_qp": job.va[IN_VA["src_qp"]]},
         }
+        sent = sent_opcodes(self._config)
         extended = Signal(8 * EXTENDED_BYTES)
-        kinds = {opcode.headers for opcode in SENT_OPCODES.values() if opcode.headers}
+        kinds = {opcode.headers for opcode in sent.values() if opcode.headers}
         with m.Switch(job.opcode):
             for headers in sorted(kinds, key=repr):
-                codes = [code for code, one in SENT_OPCODES.items() if one.headers == headers]
+                codes = [code for code, one in sent.items() if one.headers == headers]
                 with m.Case(*codes):
                     m.d.comb += extended.eq(Cat(build(h, fields[h]) for h in headers))
         return Cat(udp, bth, extended)

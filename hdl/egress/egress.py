@@ -36,7 +36,8 @@ class Egress(wiring.Component):
     Parameters: config (width).
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
-    bytes; ``counters``.
+    bytes; ``sent``: pulse, a packet whose sender wants to be told is on its way, and needs its
+    payload no more; ``counters``.
     Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Waits: a frame waits for its payload, also in its middle.
@@ -54,6 +55,7 @@ class Egress(wiring.Component):
                 "gid": Out(TableRead(8, GidRow)),
                 "mac_address": In(48),
                 "o": Out(packet_stream(config.width)),
+                "sent": Out(1),
                 "counters": Out(EgressCounters),
             }
         )
@@ -62,7 +64,7 @@ class Egress(wiring.Component):
         m = Module()
         width = self._config.width
         m.submodules.payload_skid = payload_skid = Skid(shape=packet_beat(width))
-        m.submodules.builder = builder = HeaderBuilder(width=width)
+        m.submodules.builder = builder = HeaderBuilder(config=self._config)
         m.submodules.merge = merge = Merge(width=width)
         m.submodules.seal = seal = Seal(width=width, depth=QUEUE)
         connect(m, flipped(self.header), builder.i)
@@ -74,6 +76,7 @@ class Egress(wiring.Component):
         connect(m, seal.o, flipped(self.o))
         m.d.comb += [
             builder.mac_address.eq(self.mac_address),
+            self.sent.eq(merge.sent),
             seal.valid.eq(merge.o_valid),
             seal.i.eq(merge.o),
         ]

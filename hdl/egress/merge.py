@@ -21,7 +21,8 @@ class Merge(wiring.Component):
     A packet's beats follow the last one of the packet before without a gap. A frame has at least as
     many beats as its payload, so one payload beat at most is needed for each.
     Members: ``heads``, ``headers`` (bytes of these packets, no later), ``payload`` In; ``go``:
-    there is room for one more beat; ``stepped``: it was begun; ``o_valid``, ``o`` Out: frames with
+    there is room for one more beat; ``stepped``: it was begun; ``sent``: it is the last one of a
+    packet whose sender wants to be told; ``o_valid``, ``o`` Out: frames with
     zeros in place of the ICRC.
     Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
     Waits: a beat that needs payload waits for it, also in the middle of a frame.
@@ -37,6 +38,7 @@ class Merge(wiring.Component):
                 "payload": In(packet_stream(width)),
                 "go": In(1),
                 "stepped": Out(1),
+                "sent": Out(1),
                 "o_valid": Out(1),
                 "o": Out(sealed_beat(width)),
             }
@@ -67,6 +69,7 @@ class Merge(wiring.Component):
             end_beat.eq(now.check >> lane_bits),
             self.payload.ready.eq(self.heads.valid & self.go & needs),
             self.heads.ready.eq(step & last),
+            self.sent.eq(step & last & now.told),
         ]
         with m.If(step):
             m.d.sync += [

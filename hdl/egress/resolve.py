@@ -5,13 +5,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.delay import delayed
+from hdl.config import NicConfig
 from hdl.ports.headers import GidRow, TxHeader
 from hdl.ports.tables import TableRead
 from hdl.wire.constants import ICRC_BYTES, IP_PROTOCOL_UDP, mapped_gid
 from hdl.wire.gateware import build, swap
 from hdl.wire.headers import BTH, IPV4, UDP
 
-from .rows import SENT_OPCODES, built_bytes
+from .rows import built_bytes, sent_opcodes
 
 __all__ = ["Resolve", "Resolved"]
 
@@ -39,7 +40,8 @@ class Resolve(wiring.Component):
 
     LATENCY = 4
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__({"i": In(TxHeader), "gid": Out(TableRead(8, GidRow)), "o": Out(Resolved)})
 
     def elaborate(self, platform):
@@ -54,7 +56,7 @@ class Resolve(wiring.Component):
         length1 = delayed(m, job.length, 1, name="length")
         extended, known = Signal(5), Signal()
         with m.Switch(opcode1):
-            for code, opcode in SENT_OPCODES.items():
+            for code, opcode in sent_opcodes(self._config).items():
                 with m.Case(code):
                     m.d.comb += [extended.eq(built_bytes(opcode)), known.eq(1)]
         pad1 = Signal(2)

@@ -3,10 +3,11 @@
 from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
+from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
-from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, IETH, IMM_DT, RETH
-from hdl.wire.opcodes import ROCE_OPCODES, Opcode
+from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, DETH, IETH, IMM_DT, RETH
+from hdl.wire.opcodes import ROCE_OPCODES, Opcode, services
 
 __all__ = [
     "EXTENDED_BYTES",
@@ -17,10 +18,11 @@ __all__ = [
     "head",
     "lengths",
     "sealed_beat",
+    "sent_opcodes",
 ]
 
-#: Headers that a ``TxHeader`` has the fields of: none of a datagram.
-FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH)
+#: Headers that a ``TxHeader`` has the fields of.
+FILLED = (RETH, AETH, IMM_DT, IETH, ATOMIC_ETH, ATOMIC_ACK_ETH, DETH)
 #: Bytes of them that follow from it. The operands of an atomic are the packet's payload in here.
 BUILT_BYTES = {header: header.size for header in FILLED} | {
     ATOMIC_ETH: ATOMIC_ETH.size - OPERAND_BYTES
@@ -44,6 +46,12 @@ HEAD_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + EXTENDED_BYTES
 FRAME_BYTES = max(MIN_FRAME, HEAD_BYTES + MAX_MTU + 8)
 
 
+def sent_opcodes(config: NicConfig) -> dict[int, Opcode]:
+    """Those that this card sends."""
+    served = services(config)
+    return {code: one for code, one in SENT_OPCODES.items() if one.transport in served}
+
+
 def head(width: int) -> data.StructLayout:
     """One packet to send. ``checksum`` of an IPv4 header is not in its bytes yet."""
     return data.StructLayout({"lengths": lengths(width), "checksum": 16})
@@ -54,7 +62,7 @@ def lengths(width: int) -> data.StructLayout:
 
     ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes that the
     ICRC covers, so its place; ``frame``: bytes of the frame without FCS; ``last_beat``: number
-    of its last beat. ``error``: the frame is sent spoiled.
+    of its last beat. ``error``: the frame is sent spoiled. ``told``: see ``TxHeader``.
     """
     size = width // 8
     count = ceil_log2(FRAME_BYTES + 1)
@@ -68,6 +76,7 @@ def lengths(width: int) -> data.StructLayout:
             "vlan": 1,
             "ipv6": 1,
             "error": 1,
+            "told": 1,
         }
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.checksum import BeatSum
@@ -19,6 +19,7 @@ from .checks import IcrcCheck, UdpSum
 from .collector import LENGTH_BITS, HeaderCollector, header_beats
 from .counters import Cause, IngressCounters
 from .decoder import Decoder
+from .grh import GrhJoin
 from .parser import HeaderChecks, HeaderParser
 from .realign import Realign
 from .rows import KEPT, expanded
@@ -168,15 +169,26 @@ class Ingress(wiring.Component):
             buffer.finish.eq(ends[-1]),
             buffer.keep.eq(good),
             end.eq(delayed(m, decoder.bounds.end, DECISION - bounded, name="end")),
+        ]
+        self._deliver(m, buffer)
+        self._count(m, ends[-1], causes, good & buffer.full, good & ~buffer.full, end)
+        return m
+
+    def _deliver(self, m: Module, buffer) -> None:
+        """Rows and payload, that of datagrams with its GRH area."""
+        if self._config.ud:
+            m.submodules.grh = grh = GrhJoin(width=self._config.width)
+            connect(m, buffer.header, grh.kept)
+            connect(m, buffer.payload, grh.payload)
+            connect(m, grh.header, flipped(self.header))
+            connect(m, grh.o, flipped(self.payload))
+            return
+        connect(m, buffer.payload, flipped(self.payload))
+        m.d.comb += [
             self.header.valid.eq(buffer.header.valid),
             *expanded(self.header.payload, buffer.header.payload),
             buffer.header.ready.eq(self.header.ready),
-            self.payload.valid.eq(buffer.payload.valid),
-            self.payload.payload.eq(buffer.payload.payload),
-            buffer.payload.ready.eq(self.payload.ready),
         ]
-        self._count(m, ends[-1], causes, good & buffer.full, good & ~buffer.full, end)
-        return m
 
     def _frame_length(self, m: Module, now) -> Signal:
         """Bytes of the frame up to this beat, two cycles later."""

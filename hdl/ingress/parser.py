@@ -23,6 +23,7 @@ from hdl.wire.gateware import get, raw
 from hdl.wire.headers import (
     ATOMIC_ETH,
     BTH,
+    DETH,
     ETHERNET,
     IETH,
     IMM_DT,
@@ -245,16 +246,21 @@ class HeaderParser(wiring.Component):
             return get(l4, header, field, at=EXTENDED_AT + after)
 
         imm = Signal(unsigned(32))
+        deth = Signal()
         m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT))
         with m.Switch(bth("opcode")):
             for code, opcode in ROCE_OPCODES.items():
                 names = opcode.headers
                 with m.Case(code):
+                    m.d.comb += deth.eq(DETH in names)
                     if IETH in names:
                         m.d.comb += imm.eq(extended(IETH, "rkey"))
                     elif IMM_DT in names:
                         after = sum(h.size for h in names[: names.index(IMM_DT)])
                         m.d.comb += imm.eq(raw(l4, IMM_DT, "imm", at=EXTENDED_AT + after))
+        # Of a datagram: what its GRH area needs and no other field has (``grh_area``).
+        gid = self._gid(ip, "destination", v6)
+        rest = Mux(v6, ip[:64], Cat(ip[16:64], ip[80:96]))
         return [
             row.opcode.eq(bth("opcode")),
             row.solicited.eq(bth("solicited")),
@@ -263,11 +269,11 @@ class HeaderParser(wiring.Component):
             row.dest_qp.eq(bth("dest_qp")),
             row.psn.eq(bth("psn")),
             row.va.eq(extended(RETH, "va")),
-            row.rkey.eq(extended(RETH, "rkey")),
-            row.dma_length.eq(extended(RETH, "dma_length")),
+            row.rkey.eq(Mux(deth, rest[:32], extended(RETH, "rkey"))),
+            row.dma_length.eq(Mux(deth, rest[32:], extended(RETH, "dma_length"))),
             row.imm.eq(imm),
-            row.swap_add.eq(extended(ATOMIC_ETH, "swap_add")),
-            row.compare.eq(extended(ATOMIC_ETH, "compare")),
+            row.swap_add.eq(Mux(deth, gid[:64], extended(ATOMIC_ETH, "swap_add"))),
+            row.compare.eq(Mux(deth, gid[64:], extended(ATOMIC_ETH, "compare"))),
             row.ipv6.eq(v6),
             row.src_gid.eq(self._gid(ip, "source", v6)),
             row.traffic_class.eq(

@@ -2,17 +2,9 @@
 
 from amaranth.lib import data
 
-from hdl.ports.headers import RxHeader
+from hdl.ports.headers import IN_VA, RxHeader
 
 __all__ = ["KEPT", "expanded"]
-
-#: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
-IN_VA = {
-    "syndrome": slice(56, 64),  # AETH
-    "msn": slice(32, 56),
-    "qkey": slice(32, 64),  # DETH
-    "src_qp": slice(0, 24),
-}
 
 #: ``RxHeader`` without them.
 KEPT = data.StructLayout(

@@ -16,6 +16,7 @@ from .atomics import AtomicRequest, AtomicResult
 from .host import PlacedWriteClient, ReadClient, WriteClient
 from .jobs import (
     ERA_BITS,
+    Destination,
     Effects,
     FetchRequest,
     Interrupt,
@@ -160,7 +161,7 @@ class FunctionStatus(Signature):
 class SendFetchPort(Signature):
     """Between the transport and the fetching of send WQEs, seen from the transport.
 
-    ``release``: lines whose WQE has been used.
+    ``release``: lines whose WQE has been used. ``destination``: reads that of the WQE in a line.
     """
 
     def __init__(self):
@@ -169,6 +170,7 @@ class SendFetchPort(Signature):
                 "req": Out(stream.Signature(FetchRequest)),
                 "rsp": In(stream.Signature(SendFetched)),
                 "release": Out(stream.Signature(8)),
+                "destination": Out(TableRead(8, Destination)),
             }
         )
 

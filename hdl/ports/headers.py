@@ -6,7 +6,15 @@ byte of the wire in bits 7:0. An IPv4 address a.b.c.d is the GID ::ffff:a.b.c.d.
 
 from amaranth.lib import data
 
-__all__ = ["AddressVector", "TxHeader", "RxHeader", "GidRow"]
+__all__ = ["IN_VA", "AddressVector", "GidRow", "RxHeader", "TxHeader"]
+
+#: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
+IN_VA = {
+    "syndrome": slice(56, 64),  # AETH
+    "msn": slice(32, 56),
+    "qkey": slice(32, 64),  # DETH
+    "src_qp": slice(0, 24),
+}
 
 
 class GidRow(data.Struct):
@@ -17,6 +25,7 @@ class GidRow(data.Struct):
     gid: 128
     vlan_valid: 1
     vlan_id: 12
+    ipv4: 1  # it maps an IPv4 address
 
 
 class AddressVector(data.Struct):
@@ -45,13 +54,14 @@ class TxHeader(data.Struct):
     pkey: 16
     dest_qp: 24
     psn: 24
-    va: 64  # RETH, AtomicETH; the value of AtomicAckETH
+    va: 64  # RETH, AtomicETH; the value of AtomicAckETH; DETH: its fields as in ``IN_VA``
     rkey: 32  # RETH, AtomicETH, IETH
     dma_length: 32  # RETH
     imm: 32  # ImmDt, raw bytes
     syndrome: 8  # AETH
     msn: 24  # AETH
     length: 13
+    told: 1  # egress tells when it has been sent
     av: AddressVector
 
 
@@ -59,8 +69,9 @@ class RxHeader(data.Struct):
     """What ingress found in one good packet. Fields of absent headers are undefined.
 
     ``length`` is the payload in bytes without pad: that many bytes follow in the payload stream as
-    one packet (none when 0). The value of AtomicAckETH is payload: 8 bytes, in the order of the
-    host. The ICRC, lengths, checksums and the destination address were checked.
+    one packet (none when 0); of a datagram with the 40 bytes of the GRH area in front. The value of
+    AtomicAckETH is payload: 8 bytes, in the order of the host. The ICRC, lengths, checksums and the
+    destination address were checked.
     """
 
     opcode: 8

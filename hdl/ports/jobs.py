@@ -16,6 +16,7 @@ __all__ = [
     "SinkRequest",
     "FetchStatus",
     "SendWqe",
+    "Destination",
     "RecvWqe",
     "SendFetched",
     "RecvFetched",
@@ -112,7 +113,8 @@ class FetchStatus(enum.Enum, shape=2):
 
 class SendWqe(data.Struct):
     """A decoded send WQE (VR-4, cmd_post_send); its SGEs or inline bytes are in its line, and the
-    operands of an atomic too."""
+    operands of an atomic too. Of a datagram ``remote_addr`` is the QPN (23:0) and the Q_Key (63:32)
+    that lie in its place."""
 
     operation: RequestOperation
     fence: 1
@@ -133,6 +135,20 @@ class RecvWqe(data.Struct):
     num_sge: 6
     wr_id: 64
     length: 32  # bytes it can take
+
+
+class Destination(data.Struct):
+    """Where a datagram goes: the address vector of its WQE (virtio_rdma_av, VR-4.7), as the guest
+    wrote it. It is kept beside the WQE's line."""
+
+    pd: 32
+    gid_index: 8
+    flow_label: 20
+    traffic_class: 8
+    sl: 4
+    dgid: 128
+    hop_limit: 8
+    dmac: 48
 
 
 class SendFetched(data.Struct):

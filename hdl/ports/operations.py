@@ -14,6 +14,7 @@ from amaranth.lib import data
 
 from hdl.abi.operations import WORK_REQUESTS, WorkRequest
 from hdl.config import NicConfig
+from hdl.wire.headers import DETH
 from hdl.wire.opcodes import (
     OPCODES,
     QP_TRANSPORT,
@@ -33,6 +34,7 @@ __all__ = [
     "RequestOperation",
     "decode_packet",
     "decode_request",
+    "is_datagram",
     "packet_code",
     "packet_serves",
     "request_fields",
@@ -192,6 +194,16 @@ def unanswered(config: NicConfig, qp_type: Value) -> Value:
     hit = Const(0, 1)
     for service in services(config):
         if all(row.answer is Answer.NONE for row in OPCODES.values() if row.transport is service):
+            hit |= _types(service, qp_type)
+    return hit
+
+
+def is_datagram(config: NicConfig, qp_type: Value) -> Value:
+    """Whether each packet of a QP of this type says where it comes from, and each work request
+    where it goes (DETH): UD, and with it GSI."""
+    hit = Const(0, 1)
+    for service in services(config):
+        if all(DETH in row.headers for row in OPCODES.values() if row.transport is service):
             hit |= _types(service, qp_type)
     return hit
 

@@ -1,5 +1,7 @@
 """From the bytes of an element to a decoded WQE and the slots of its line."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -9,7 +11,7 @@ from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.count import add_up
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
-from hdl.ports.jobs import SendWqe
+from hdl.ports.jobs import Destination, SendWqe
 from hdl.ports.operations import RequestOperation, decode_request
 from hdl.wire.gateware import swap as swap_bytes
 from hdl.wire.opcodes import Kind
@@ -24,6 +26,7 @@ __all__ = [
     "WqeDecode",
     "WqeResult",
     "atomic_operands",
+    "destination",
     "element_limit",
 ]
 
@@ -42,6 +45,7 @@ OPERANDS = ("compare_add", "swap")
 def header_words(config: NicConfig) -> int:
     """Words of a WQE's fixed part that are kept."""
     last = "wr.atomic.rkey" if config.atomics else "wr.rdma.rkey"
+    last = "wr.ud.av.dmac" if config.ud else last
     return -(-(POST_SEND.offset(last) + POST_SEND.place(last).size) // 8)
 
 
@@ -54,6 +58,21 @@ def atomic_operands(operation: RequestOperation, compare_add: Value, swap: Value
 def element_limit(config: NicConfig) -> int:
     """Bytes of the longest valid WQE."""
     return SEND_BYTES + max(SGE.size * config.max_sge, config.max_inline)
+
+
+def destination(m: Module, field: Callable[[str], Value]) -> Signal:
+    """The address vector of a WQE from the fields of cmd_post_send; ``field`` gives one by name."""
+    found = Signal(Destination, name="destination_now")
+    packed = field("wr.ud.av.sl_tclass_flowlabel")
+    m.d.comb += [
+        found.pd.eq(field("wr.ud.av.pdn")),
+        found.gid_index.eq(field("wr.ud.av.gid_index")),
+        Cat(found.flow_label, found.traffic_class, found.sl).eq(packed),
+        found.dgid.eq(field("wr.ud.av.dgid")),
+        found.hop_limit.eq(field("wr.ud.av.hop_limit")),
+        found.dmac.eq(field("wr.ud.av.dmac")),
+    ]
+    return found
 
 
 class Slot(data.Struct):
@@ -69,6 +88,7 @@ class WqeResult(data.Struct):
 
     error: 8
     wqe: SendWqe
+    destination: Destination
 
 
 class WqeDecode(wiring.Component):
@@ -87,6 +107,7 @@ class WqeDecode(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
+        self._config = config
         self._config = config
         self._max_sge, self._max_inline = config.max_sge, config.max_inline
         # Their largest number is beyond every valid length.
@@ -252,6 +273,10 @@ class WqeDecode(wiring.Component):
         if self._config.atomics:
             with m.If(wqe.operation.kind == Kind.ATOMIC):
                 m.d.comb += wqe.rkey.eq(field(POST_SEND, "wr.atomic.rkey"))
+        if self._config.ud:
+            m.d.comb += self.o.payload.destination.eq(
+                destination(m, lambda name: field(POST_SEND, name))
+            )
         # The sum is more than MAX_MESSAGE: without a carry chain.
         exceeds = sum_[MESSAGE_BITS:].any() | (
             sum_[MESSAGE_BITS - 1] & sum_[: MESSAGE_BITS - 1].any()

@@ -102,6 +102,7 @@ class Queues(wiring.Component):
         connect(m, flipped(self.send_fetch.req), send.req)
         connect(m, send.rsp, flipped(self.send_fetch.rsp))
         connect(m, flipped(self.send_fetch.release), send.release)
+        connect(m, flipped(self.send_fetch.destination), send.destination)
         connect(m, flipped(self.recv_fetch.req), recv.req)
         connect(m, recv.rsp, flipped(self.recv_fetch.rsp))
         connect(m, flipped(self.recv_fetch.sink_req), recv.sink_req)

@@ -10,6 +10,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
+    Destination,
     DropQueue,
     FetchRequest,
     FetchStatus,
@@ -52,7 +53,8 @@ class SendFetch(wiring.Component):
     Spec: Virtio 1.2, 2.7; virtio-rdma VR-4.1 to VR-4.6, VR-7.5.
     Members: ``req``/``rsp``; ``slot``, ``slot_enable``, ``slot_data`` read port of the lines
     (latency 1 cycle, data stays until the next enabled read); ``release`` lines that are done with
-    (status OK gave them out; others keep none); ``queue_read`` the queues' rows; ``error`` broken
+    (status OK gave them out; others keep none); ``destination`` reads that of the WQE in a line,
+    if it is a datagram's; ``queue_read`` the queues' rows; ``error`` broken
     rings; ``queue_reset`` is taken when nothing is under way and no line holds a WQE of that queue
     any more; it forgets what was read ahead. While it waits requests for other queues are not
     taken, and those for its own queue are EMPTY: nobody gets what was offered before. ``idle``;
@@ -83,6 +85,7 @@ class SendFetch(wiring.Component):
                 "slot_enable": In(1),
                 "slot_data": Out(128),
                 "release": In(stream.Signature(8)),
+                "destination": In(TableRead(8, Destination)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "error": Out(stream.Signature(QueueError)),
@@ -142,16 +145,16 @@ class SendFetch(wiring.Component):
 
         waiting = data.StructLayout({"slow": 1, "queue": 16, "answer": SendFetched})
         m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
-        self._verdicts(m)
-        self._answers(m, answered)
+        slow_line = Signal(ceil_log2(config.send_lines), reset_less=True)
+        self._verdicts(m, slow_line)
+        self._answers(m, answered, self._destinations(m, slow_line) if config.ud else 1)
         return m
 
-    def _verdicts(self, m: Module) -> None:
+    def _verdicts(self, m: Module, slow_line: Signal) -> None:
         """Verdicts of the fast path, in order: done, or for the slow path. Slots into the lines."""
         fast, slow, slots = m.submodules.fast, m.submodules.slow, m.submodules.slots
         answers, given = m.submodules.answers, m.submodules.given
         line_bits = ceil_log2(self._config.send_lines)
-        slow_line = Signal(line_bits, reset_less=True)
         verdict, entry, job = fast.o.payload, answers.i.payload, fast.job
         for_slow = Signal()
         m.d.comb += [
@@ -207,8 +210,9 @@ class SendFetch(wiring.Component):
             self.slot_data.eq(slots.read0.row),
         ]
 
-    def _answers(self, m: Module, answered: Signal) -> None:
-        """Answers: of polls first, else of the oldest request, by either way."""
+    def _answers(self, m: Module, answered: Signal, stored) -> None:
+        """Answers: of polls first, else of the oldest request, by either way. ``stored``: the slow
+        path's destination is in its memory."""
         lines, polls, slow = m.submodules.lines, m.submodules.polls, m.submodules.slow
         answers = m.submodules.answers
         answer, answer_valid = Signal(SendFetched, reset_less=True), Signal()
@@ -232,7 +236,9 @@ class SendFetch(wiring.Component):
         collect = Signal()
         m.d.comb += [
             polls.o.ready.eq(free),
-            collect.eq(free & ~polls.o.valid & answers.o.valid & (slow.o.valid | ~by_slow)),
+            collect.eq(
+                free & ~polls.o.valid & answers.o.valid & ((slow.o.valid & stored) | ~by_slow)
+            ),
             answers.o.ready.eq(collect),
             slow.o.ready.eq(collect & by_slow),
         ]
@@ -270,6 +276,32 @@ class SendFetch(wiring.Component):
             lines.i.valid.eq(unused | self.release.valid),
             lines.i.payload.eq(Mux(unused, answers.o.payload.answer.line, self.release.payload)),
         ]
+
+    def _destinations(self, m: Module, slow_line: Signal) -> Signal:
+        """Address vectors into their memory, a row for each line; those of the fast path first.
+
+        Returns whether that of the slow path's WQE is there."""
+        fast, slow, stored = m.submodules.fast, m.submodules.slow, Signal()
+        lines = self._config.send_lines
+        m.submodules.destinations = rows = Ram(
+            shape=Destination, depth=lines, forward=False, block=True
+        )
+        passes = fast.o.valid & fast.o.ready
+        m.d.comb += [
+            rows.write.enable.eq(passes | slow.o.valid),
+            rows.write.index.eq(slow_line),
+            rows.write.row.eq(slow.o.payload.destination),
+            rows.read0.index.eq(self.destination.index),
+            rows.read0.enable.eq(self.destination.enable),
+            self.destination.row.eq(rows.read0.row),
+        ]
+        with m.If(passes):
+            m.d.comb += [
+                rows.write.index.eq(fast.o.payload.line),
+                rows.write.row.eq(fast.o.payload.destination),
+            ]
+        m.d.sync += stored.eq(slow.o.valid & ~slow.o.ready & (stored | ~passes))
+        return stored
 
     def _sinks(self, m: Module, fast):
         """Tells of the READs that go by."""

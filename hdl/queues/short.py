@@ -15,7 +15,15 @@ from hdl.ports.jobs import WQE_LINE_BITS
 from hdl.ports.operations import decode_request
 from hdl.wire.opcodes import Kind
 
-from .decode import MAX_MESSAGE, OPERANDS, RECV_BYTES, SEND_BYTES, Slot, atomic_operands
+from .decode import (
+    MAX_MESSAGE,
+    OPERANDS,
+    RECV_BYTES,
+    SEND_BYTES,
+    Slot,
+    atomic_operands,
+    destination,
+)
 from .flow import ReadFlow
 from .slot_window import SLOT_BYTES, SlotWindow
 from .types import Element, Verdict
@@ -224,6 +232,8 @@ class ShortWqes(wiring.Component):
             ]
             with m.If(element.is_atomic):
                 m.d.comb += wqe.rkey.eq(field("wr.atomic.rkey"))
+        if config.ud:
+            m.d.comb += verdict.destination.eq(destination(m, field))
 
     def _keep(self, m: Module, element: _Element, number: int) -> None:
         """Keep the fixed part's bytes in its beat ``number``."""

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
-from hdl.ports.jobs import FetchStatus, QueueErrorCause, SendWqe
+from hdl.ports.jobs import Destination, FetchStatus, QueueErrorCause, SendWqe
 
 from .decode import Slot, WqeDecode, element_limit
 from .element import ElementReader
@@ -38,6 +38,7 @@ class WqeFound(data.Struct):
     cause: QueueErrorCause
     error: 8
     wqe: SendWqe
+    destination: Destination
 
 
 class SlowPath(wiring.Component):
@@ -98,6 +99,7 @@ class SlowPath(wiring.Component):
             decode.o.ready.eq(self.o.ready),
             answer.cause.eq(cause),
             answer.wqe.eq(decode.o.payload.wqe),
+            answer.destination.eq(decode.o.payload.destination),
         ]
         with m.If(cause != QueueErrorCause.NONE):
             m.d.comb += answer.status.eq(FetchStatus.QUEUE_ERROR)

@@ -5,7 +5,14 @@ from amaranth.lib import data
 
 from hdl.abi import virtio_pci
 from hdl.common.address import OFFSET_BITS
-from hdl.ports.jobs import WQE_LINE_BITS, FetchRequest, FetchStatus, QueueErrorCause, SendWqe
+from hdl.ports.jobs import (
+    WQE_LINE_BITS,
+    Destination,
+    FetchRequest,
+    FetchStatus,
+    QueueErrorCause,
+    SendWqe,
+)
 from hdl.ports.rows import QueueRow
 
 __all__ = [
@@ -200,3 +207,4 @@ class Verdict(data.Struct):
     odd: 1
     line: WQE_LINE_BITS
     wqe: SendWqe
+    destination: Destination

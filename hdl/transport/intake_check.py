@@ -6,7 +6,7 @@ from amaranth.lib import data
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
-from hdl.ports.operations import packet_serves
+from hdl.ports.operations import is_datagram, packet_serves
 from hdl.ports.rows import QpAck, QpState
 
 from .receive_types import Events, ResponderWork, is_plain_ack
@@ -16,8 +16,10 @@ __all__ = ["drop_cause", "supersedes"]
 
 
 def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) -> data.View:
-    """The first reason for which the packet is not this QP's, or none (IBTA vol 1, 9.6.1)."""
+    """The first reason for which the packet is not this QP's, or none (IBTA vol 1, 9.6.1 and
+    9.8.3.1)."""
     header, cfg, rx = work.header, work.cfg, work.rx
+    datagram = is_datagram(config, cfg.type)  # from anybody who knows the Q_Key
     cause = Signal(Events, name="drop_now")
     ready_to_send = (
         (cfg.state == QpState.RTS) | (cfg.state == QpState.SQD) | (cfg.state == QpState.SQE)
@@ -31,7 +33,9 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) ->
         m.d.comb += cause.wrong_transport.eq(1)
     with m.Elif(~ready | rx.error | ack.error):
         m.d.comb += cause.qp_state.eq(1)
-    with m.Elif((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index)):
+    with m.Elif(
+        ~datagram & ((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index))
+    ):
         m.d.comb += cause.address_mismatch.eq(1)
     with m.Elif(
         (header.pkey[:15] != cfg.pkey[:15])
@@ -39,6 +43,8 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) ->
         | ~(header.pkey[15] | cfg.pkey[15])  # two limited members do not talk
     ):
         m.d.comb += cause.bad_pkey.eq(1)
+    with m.Elif(datagram & (header.qkey != cfg.qkey)):
+        m.d.comb += cause.bad_qkey.eq(1)
     return cause
 
 

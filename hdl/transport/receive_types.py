@@ -91,6 +91,7 @@ COUNTERS = {
     "qp_state": "QP in RESET, INIT or in error, or a response before RTS",
     "address_mismatch": "addresses are not those of the QP's address vector",
     "bad_pkey": "P_Key does not match",
+    "bad_qkey": "Q_Key of a datagram is not the QP's",
     # Responder.
     "rx_send_requests": "SEND messages begun",
     "rx_write_requests": "WRITE messages begun",

@@ -1,6 +1,6 @@
 """Whether the requester may begin or go on with a WQE."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,16 +8,18 @@ from hdl.abi.enums import WcStatus
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
-from hdl.ports.jobs import FetchStatus, SendFetched, SendWqe
-from hdl.ports.operations import request_serves
+from hdl.ports.jobs import Destination, FetchStatus, SendFetched, SendWqe
+from hdl.ports.numbers import ordinal_of
+from hdl.ports.operations import is_datagram, request_serves
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpState, QpTx
+from hdl.wire.constants import mapped_gid
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
 from .pace import is_long
 from .request_recovery import Recovery
 from .segment import fit
 
-__all__ = ["RequestAdmission", "broken_rules"]
+__all__ = ["GidFacts", "RequestAdmission", "broken_rules"]
 
 #: Cycles that a WQE waits in place for room in the outstanding table. Then it is given back, and
 #: with it what was fetched behind it: a WQE of another QP may have its entry already.
@@ -36,14 +38,39 @@ def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
     )
 
 
+class GidFacts(data.Struct):
+    """What is to be known of a row of the GID table."""
+
+    valid: 1
+    ipv4: 1
+
+
+def broken_datagram_rules(
+    m: Module, config: NicConfig, destination: Destination, cfg: QpCfg, gids: data.View
+) -> Value:
+    """Return a bit for each rule that the address vector of a datagram breaks: the protection
+    domain is the QP's, the source one of its function's addresses, and of the destination's kind.
+    """
+    source, known = Signal(GidFacts, name="source_gid"), config.guest.gids
+    ordinal = ordinal_of(config, cfg.function)
+    with m.Switch(Cat(destination.gid_index, ordinal)):
+        for n in range(config.functions * known):
+            with m.Case(n % known | n // known << 8):
+                m.d.comb += source.eq(gids[n])
+    mapped = destination.dgid[:96] == int.from_bytes(mapped_gid(bytes(4))[:12], "little")
+    return Cat(destination.pd != cfg.pd, ~source.valid, source.ipv4 != mapped)
+
+
 class RequestAdmission(wiring.Component):
     """Decides what becomes of a WQE: it is sent, given back, dropped, or ends in error.
 
-    Spec: IBTA vol 1, 10.8.3 (order, fence), 9.7.3.1 (limit of READs); virtio-rdma VR-5.3, 5.7.
+    Spec: IBTA vol 1, 10.8.3 (order, fence), 9.7.3.1 (limit of READs), 10.2.2.2 (a datagram's
+    address); virtio-rdma VR-4.7, VR-5.3, 5.7, VR-7.5.
 
     Members: ``start``: the rows of the WQE's QP have been asked for, and ``wqe`` is valid from the
     next cycle on. ``cfg``, ``ack``, ``rx`` and ``tx``: its rows as the tables show them; ``row``,
     ``newer``, ``begun``: see ``RequestRow``; ``oldest``: ``ack.position``, a cycle later.
+    ``destination``, ``gids``: of a datagram, and what is known of the source addresses.
     ``room``: the outstanding table has an entry free; ``free``: see ``RequestEntry``. ``urgent``:
     something comes before a WQE that waits. ``load``: the working copy is loaded. Then one of
     these, for a cycle: ``go``, the WQE is cut into packets from its row's place on; or ``end``,
@@ -58,7 +85,8 @@ class RequestAdmission(wiring.Component):
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
     ``PATIENCE`` more for room.
-    Errors: a WQE that breaks a rule, or is malformed, or whose QP is in error, ``fails``.
+    Errors: a WQE that breaks a rule, or is malformed, or whose QP is in error, ``fails``. A
+    datagram longer than the port's MTU ends with LOC_LEN_ERR, other rules with LOC_QP_OP_ERR.
     Reset: idle.
     """
 
@@ -70,6 +98,8 @@ class RequestAdmission(wiring.Component):
                 "qp": In(14),
                 "wqe": In(SendFetched),
                 "cfg": In(QpCfg),
+                "destination": In(Destination),
+                "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "ack": In(QpAck),
                 "rx": In(QpRx),
                 "tx": In(QpTx),
@@ -179,8 +209,15 @@ class RequestAdmission(wiring.Component):
         Returns whether the QP does not send (now), whether the WQE is stale (the scheduler has been
         rewound since it was fetched), whether it waits for those before it, and its WC status."""
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
-        idle, bad = Signal(), Signal(5)  # bad: it breaks a rule
-        misfit = Signal()  # the SGEs of an atomic do not hold its word and nothing else
+        # Misfit: the length of an atomic, or of a datagram, is not right.
+        idle, misfit, too_long = Signal(), Signal(), Const(0, 1)
+        rules = broken_rules(self._config, wqe, cfg)
+        if self._config.ud:
+            datagram = is_datagram(self._config, cfg.type)
+            broken = broken_datagram_rules(m, self._config, self.destination, cfg, self.gids)
+            rules = Cat(rules, broken & datagram.replicate(len(broken)))
+            too_long = datagram & ~fit(wqe.length, Const(self._config.mtu, 13))
+        bad = Signal(len(rules))  # it breaks a rule
         most_reads = Signal(8)  # at a time
         # By the table's row and by the working copy. A choice of rows would be too late.
         facts_of = data.StructLayout({"stale": 6, "reads": 8})
@@ -200,9 +237,9 @@ class RequestAdmission(wiring.Component):
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
-            bad.eq(broken_rules(self._config, wqe, cfg)),
+            bad.eq(rules),
             most_reads.eq(cfg.max_rd_atomic),
-            misfit.eq((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)),
+            misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
         ]
         blocked, cause = Signal(), Signal(8)
         malformed = self.wqe.status == FetchStatus.WQE_ERROR

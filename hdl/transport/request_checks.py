@@ -1,6 +1,6 @@
 """Request packets that have been handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import BLOCK_ROWS
 from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import TxChecked
 
@@ -27,8 +28,9 @@ class Handed(data.Struct):
     """A packet handed to the gather (``job``), or only a line to give back in its turn.
 
     ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
-    ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then, of
-    a packet that ``begins`` its WQE the entry that has been ``begun``; ``ends``: see ``Finish``."""
+    ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then.
+    ``ends``: so is its WQE, when it has been sent, as nothing answers it; the entry of one that
+    ``begins`` it is that which has been ``begun``."""
 
     job: 1
     begins: 1
@@ -47,15 +49,18 @@ class RequestChecks(wiring.Component):
     This is the in-order commit stage of the requester. The rows are speculative: they count a
     packet as sent when it is handed over. A good answer leaves it at that; ``RequestRecovery``
     stops the QP of a packet that is ``refused``.
+    Nothing answers the last packet of a WQE that ``ends`` with it. The payload is read behind the
+    check, so the WQE is finished only when egress says that the packet is on its way: packets leave
+    in the order of their checks.
 
     Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be
     next may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept
     for one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
-    packets has been appended, with its ``number``; ``checked`` the gather's answers; ``release``,
-    ``finish``: what a packet leaves to do, whatever its answer; ``refused``: its WQE ends with that
-    status. Until that is taken, when all of it has been done, no further answer is.
-    ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over before has been dealt
-    with, refusals included.
+    packets has been appended, with its ``number``; ``sent``: see ``Egress``; ``checked`` the
+    gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever its answer;
+    ``refused``: its WQE ends with that status. Until that is taken, when all of it has been done,
+    no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over
+    before has been dealt with, refusals included.
     ``packets``: counter (``COUNT`` bits, wraps) of those sent.
     Latency: 3 cycles from ``i`` to the earliest answer taken. Throughput: one in 2 cycles.
     Errors: ``refused``. Reset: empty.
@@ -70,6 +75,7 @@ class RequestChecks(wiring.Component):
                 "room": Out(1),
                 "begun": In(1),
                 "number": In(16),
+                "sent": In(1),
                 "checked": In(stream.Signature(TxChecked)),
                 "release": Out(stream.Signature(8)),
                 "finish": Out(stream.Signature(Finish)),
@@ -90,6 +96,7 @@ class RequestChecks(wiring.Component):
         any_begun = Signal()  # ``begun`` is not 0
         refused_epoch = Signal()
         free, bad, taken = Signal(), Signal(), Signal()
+        leaving = Signal()  # there is room for a packet on its way to egress
         # What ``queue.level`` is in this cycle, worked out in the one before.
         few, some, entered = Signal(init=1), Signal(init=1), Signal()
         for flag, limit in ((few, LARGE), (some, PENDING - 1)):
@@ -112,6 +119,7 @@ class RequestChecks(wiring.Component):
                 & ~self.finish.valid
                 & ~self.refused.valid
                 & (~oldest.begins | any_begun)
+                & (~oldest.ends | leaving)
             ),
             self.checked.ready.eq(free & oldest.job),
             taken.eq(free & (~oldest.job | self.checked.valid)),
@@ -120,7 +128,7 @@ class RequestChecks(wiring.Component):
             drain.start.eq(self.drain_start),
             self.drain_done.eq(drain.done & ~self.finish.valid),
             drain.enter.eq(self.i.valid & self.i.ready),
-            drain.leave0.eq(taken & ~bad),
+            drain.leave0.eq(taken & ~bad & ~oldest.ends),
             drain.epoch0.eq(queue.o.payload.epoch),
             drain.leave1.eq(self.refused.valid & self.refused.ready),
             drain.epoch1.eq(refused_epoch),
@@ -129,7 +137,6 @@ class RequestChecks(wiring.Component):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
         first = taken & oldest.begins
-        number = self._number(m, oldest, first)
         m.d.sync += [
             begun.eq(begun + self.begun - first),
             any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
@@ -138,10 +145,10 @@ class RequestChecks(wiring.Component):
             m.d.sync += [
                 self.release.valid.eq(oldest.release),
                 self.release.payload.eq(oldest.line),
-                self.finish.valid.eq(oldest.finish & ~bad),
+                self.finish.valid.eq(oldest.finish & ~bad & ~oldest.ends),
                 self.finish.payload.qp.eq(oldest.qp),
-                self.finish.payload.number.eq(number),
-                self.finish.payload.ends.eq(oldest.ends),
+                self.finish.payload.number.eq(oldest.number),
+                self.finish.payload.ends.eq(0),
                 self.refused.valid.eq(bad),
                 self.refused.payload.qp.eq(oldest.qp),
                 self.refused.payload.position.eq(oldest.position),
@@ -150,19 +157,45 @@ class RequestChecks(wiring.Component):
             ]
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
+        if self._config.features & UNANSWERED:
+            self._leave(m, taken, bad, leaving)
         return m
 
-    def _number(self, m: Module, oldest, first: Value) -> Value:
-        """The entry that is complete. That of a WQE of one packet is not known yet when the packet
-        is handed over; it is completed here only if nothing will answer it."""
-        if not self._config.features & UNANSWERED:
-            return oldest.number
-        bits = ceil_log2(self._config.outstanding)
+    def _leave(self, m: Module, taken: Signal, bad: Signal, leaving: Signal) -> None:
+        """Packets that end their WQE wait until they are on their way; then it is finished.
+
+        The entry of a WQE of one packet is not known yet when the packet is handed over."""
+        queue, drain = m.submodules.queue, m.submodules.drain
+        oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
+        waiting = data.StructLayout({"qp": 14, "number": bits, "epoch": 1})
+        m.submodules.unsent = unsent = StreamFifo(shape=waiting, depth=BLOCK_ROWS)
+        gone = Signal(range(BLOCK_ROWS + 1))  # sent, of those that wait
+        first, ended = oldest.begins & taken, Signal()
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
+            unsent.i.valid.eq(taken & oldest.ends & ~bad),
+            unsent.i.payload.qp.eq(oldest.qp),
+            unsent.i.payload.number.eq(Mux(oldest.begins, load.data, oldest.number)),
+            unsent.i.payload.epoch.eq(queue.o.payload.epoch),
+            leaving.eq(unsent.i.ready),
+            ended.eq(
+                unsent.o.valid & (gone != 0) & ~taken & ~self.finish.valid & ~self.refused.valid
+            ),
+            unsent.o.ready.eq(ended),
         ]
-        m.d.sync += [store.addr.eq(store.addr + self.begun), load.addr.eq(load.addr + first)]
-        return Mux(oldest.begins, load.data, oldest.number)
+        m.d.sync += [
+            store.addr.eq(store.addr + self.begun),
+            load.addr.eq(load.addr + first),
+            gone.eq(gone + self.sent - ended),
+        ]
+        with m.If(ended):
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(unsent.o.payload.epoch)]
+            m.d.sync += [
+                self.finish.valid.eq(1),
+                self.finish.payload.qp.eq(unsent.o.payload.qp),
+                self.finish.payload.number.eq(unsent.o.payload.number),
+                self.finish.payload.ends.eq(1),
+            ]

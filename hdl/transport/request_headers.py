@@ -1,17 +1,21 @@
 """The headers of a request packet."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import data
 
 from hdl.config import NicConfig
-from hdl.ports.operations import packet_code
+from hdl.ports.headers import IN_VA
+from hdl.ports.numbers import ordinal_of
+from hdl.ports.operations import packet_code, unanswered
 from hdl.wire.opcodes import Kind
 
-__all__ = ["ACK_AFTER", "Place", "request_headers"]
+__all__ = ["ACK_AFTER", "Place", "datagram_headers", "request_headers"]
 
 #: An acknowledgement is asked for on the last packet of a message and after this many packets
 #: without: peers stop at a limited number of unacknowledged packets (Soft-RoCE at 129).
 ACK_AFTER = 65
+#: UDP source ports of RoCE: from here on, to spread packets over paths (IBTA Annex A17, A17.9.2).
+FIRST_PORT = 0xC000
 
 
 class Place(data.Struct):
@@ -25,11 +29,13 @@ class Place(data.Struct):
 def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) -> None:
     """Fields of the packet's headers; absent ones are not looked at by egress."""
     operation, first, last = wqe.operation, place.first, place.last
+    silent = unanswered(config, cfg.type)
     code = packet_code(config, operation.packets, first=first, last=last, qp_type=cfg.type)
     m.d.comb += [
         header.opcode.eq(code),
         header.solicited.eq(wqe.solicited & last & operation.receive),
-        header.ack_request.eq(last | (row.unasked == ACK_AFTER)),
+        header.ack_request.eq(~silent & (last | (row.unasked == ACK_AFTER))),
+        header.told.eq(silent & last),
         header.pkey.eq(cfg.pkey),
         header.dest_qp.eq(cfg.dest_qpn),
         header.psn.eq(row.psn),
@@ -39,3 +45,26 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         header.imm.eq(wqe.imm),
         header.av.eq(cfg.av),
     ]
+
+
+def datagram_headers(m: Module, config: NicConfig, header, wqe, cfg, destination) -> None:
+    """The fields that a datagram takes from its WQE instead of its QP.
+
+    A Q_Key with bit 31 set means the QP's own, so no user can name a privileged one (IBTA vol 1,
+    10.2.5). The UDP port follows from flow label and QPNs, so that it is the same for each pair.
+    """
+    qkey, qpn = wqe.remote_addr[32:], wqe.remote_addr[:24]
+    label, ordinal = destination.flow_label, ordinal_of(config, cfg.function)
+    first = 0  # of the function's addresses
+    for n in range(config.functions):
+        first = Mux(ordinal == n, n * config.guest.gids, first)
+    spread = label[:14] ^ label[14:] ^ cfg.qpn[:14] ^ qpn[:14]
+    m.d.comb += [
+        header.dest_qp.eq(qpn),
+        header.va[IN_VA["qkey"]].eq(Mux(qkey[31], cfg.qkey, qkey)),
+        header.va[IN_VA["src_qp"]].eq(cfg.qpn),
+        header.av.sgid_index.eq(first + destination.gid_index),
+        header.av.udp_source.eq(Cat(spread, Const(FIRST_PORT >> 14, 2))),
+    ]
+    for name in ("dgid", "dmac", "traffic_class", "flow_label", "hop_limit", "sl"):
+        m.d.comb += header.av[name].eq(destination[name])

@@ -8,11 +8,12 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, add_middle
 from hdl.common.count import raised
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES, OPERANDS_AT
-from hdl.ports.jobs import ERA_BITS, SendFetched, TxJob, TxSource
+from hdl.ports.jobs import ERA_BITS, Destination, SendFetched, TxJob, TxSource
+from hdl.ports.operations import is_datagram
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.opcodes import Kind
 
-from .request_headers import Place, request_headers
+from .request_headers import Place, datagram_headers, request_headers
 from .request_recovery import Recovery
 from .request_row import Step
 from .segment import fit, is_ragged, mtu_bytes, whole_packets
@@ -31,17 +32,18 @@ class RequestPackets(wiring.Component):
     first packet, and any multiple of the path MTU is where a turn ended or a restart points to.
 
     Members: ``take``: ``wqe`` becomes ``held``, at least 2 cycles before ``start``, which hands
-    over its packets by ``cfg`` and ``row``. ``single``: the message has one packet; ``psns``: PSNs
-    but one that it takes; both valid with ``start`` and 1 cycle before. ``room``: a packet may be
-    handed over, of a message that is ``large``; ``entering``: the WQE's outstanding entry is being
-    made, which the second packet waits for. ``job`` to the gather; ``handed``: pulse, it has been
-    taken, as the ``last`` of its WQE or not. ``advance``, a cycle later, with the ``step`` of the
-    row; with ``done`` that was the last one, otherwise with ``again``: the QP's rows must be read
-    now, as they say whether it may go on: ``stopped``, ``reset`` (``RequestAdmission``).
-    ``urgent``: something else must be done before the next packet. ``contended``: the next WQE is
-    another QP's, or one goes back, so the turn ends after ``quantum`` packets. ``end``, for a
-    cycle, with the ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the
-    first packet or between two, never while a job is offered.
+    over its packets by ``cfg`` and ``row``, a datagram's to its ``destination``. ``single``: the
+    message has one packet; ``psns``: PSNs but one that it takes; both valid with ``start`` and 1
+    cycle before. ``room``: a packet may be handed over, of a message that is ``large``;
+    ``entering``: the WQE's outstanding entry is being made, which the second packet waits for.
+    ``job`` to the gather; ``handed``: pulse, it has been taken, as the ``last`` of its WQE or not.
+    ``advance``, a cycle later, with the ``step`` of the row; with ``done`` that was the last one,
+    otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on:
+    ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else must be done before
+    the next packet. ``contended``: the next WQE is another QP's, or one goes back, so the turn ends
+    after ``quantum`` packets. ``end``, for a cycle, with the ``way`` in which the WQE ends
+    otherwise. ``end`` and ``done`` come before the first packet or between two, never while a job
+    is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.
@@ -55,6 +57,7 @@ class RequestPackets(wiring.Component):
                 "wqe": In(SendFetched),
                 "held": Out(SendFetched),
                 "cfg": In(QpCfg),
+                "destination": In(Destination),
                 "row": In(QpTx),
                 "qp": In(14),
                 "era": In(ERA_BITS),
@@ -197,6 +200,9 @@ class RequestPackets(wiring.Component):
         job, wqe, cfg, row = self.job.payload, self.held.wqe, self.cfg, self.row
         operation = wqe.operation
         request_headers(m, self._config, job.header, wqe, cfg, row, place)
+        if self._config.ud:
+            with m.If(is_datagram(self._config, cfg.type)):
+                datagram_headers(m, self._config, job.header, wqe, cfg, self.destination)
         m.d.comb += [
             job.header.length.eq(Mux(operation.data, 0, payload)),
             job.source.eq(TxSource.LINE),

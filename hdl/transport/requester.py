@@ -1,20 +1,20 @@
 """Fetched send WQEs to packets: checks, PSNs, and the outstanding table's entries."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
-from hdl.ports.jobs import ERA_BITS, Rewind, SendFetched, TxChecked, TxJob
+from hdl.ports.jobs import ERA_BITS, Destination, Rewind, SendFetched, TxChecked, TxJob
 from hdl.ports.operations import unanswered
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpAck, QpCfg, QpRx, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
 from .outstanding_types import Append, Fail, Finish
-from .request_admission import RequestAdmission
+from .request_admission import GidFacts, RequestAdmission
 from .request_checks import RequestChecks
 from .request_entry import RequestEntry
 from .request_keys import RequestKeys
@@ -37,14 +37,15 @@ class Requester(wiring.Component):
     WQE does not end with its last packet. They share the QP's row (``RequestRow``), the WQE's
     outstanding entry (``RequestEntry``) and the checks that are pending (``RequestChecks``).
 
-    Members: ``wqe`` from the scheduler; ``job``/``checked`` to and from the gather; ``append``,
-    ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind`` and
-    ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
+    Members: ``wqe`` from the scheduler; ``destination``: where a WQE in a line goes, if it is a
+    datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
+    ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
+    and ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
     (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
     of its message, and ``advance`` to a new ``era`` (``RequestEras``); ``turned``: see ``Quiesce``;
-    ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``. ``keys``,
-    ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets the QP's turn ends if
-    the next WQE is another QP's.
+    ``sent``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``.
+    ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets the QP's turn
+    ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry's number
@@ -62,6 +63,9 @@ class Requester(wiring.Component):
                 "wqe": In(stream.Signature(SendFetched)),
                 "restart": In(stream.Signature(14)),
                 "cfg": Out(TableRead(14, QpCfg)),
+                "destination": Out(TableRead(8, Destination)),
+                "gids": In(data.ArrayLayout(GidFacts, config.gids)),
+                "sent": In(1),
                 "row": Out(TableRead(14, QpTx)),
                 "row_write": Out(TableWrite(14, QpTx)),
                 "ack": Out(TableRead(14, QpAck)),
@@ -116,6 +120,13 @@ class Requester(wiring.Component):
         # All look at the same WQE and the same rows, which are read together.
         for table in (self.cfg, self.ack, self.rx, self.era):
             m.d.comb += [table.index.eq(row.index), table.enable.eq(row.read)]
+        m.d.comb += [
+            self.destination.index.eq(self.wqe.payload.line),
+            self.destination.enable.eq(packets.take),
+            admission.gids.eq(self.gids),
+        ]
+        for part in (admission, packets):
+            m.d.comb += part.destination.eq(self.destination.row)
         for part in (admission, packets, entry, recovery):
             m.d.comb += part.row.eq(row.row)
         for part in (admission, packets, entry):
@@ -273,18 +284,16 @@ class Requester(wiring.Component):
         """The packets and the lines whose turn comes when those before them are answered."""
         parts, handed = m.submodules, m.submodules.checks.i.payload
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
-        ends = unanswered(self._config, self.cfg.row.type)  # with its last packet
+        ends = unanswered(self._config, self.cfg.row.type)
         m.d.comb += [
             checks.i.valid.eq(packets.handed | parts.recovery.release),
             handed.job.eq(packets.handed),
             handed.begins.eq(entry.entered),
             handed.release.eq(packets.last | ~packets.handed),
             handed.finish.eq(
-                packets.handed
-                & packets.last
-                & (ends | (row.newest & ~row.row.whole & ~packets.single))
+                packets.handed & packets.last & row.newest & ~row.row.whole & ~packets.single
             ),
-            handed.ends.eq(ends),
+            handed.ends.eq(packets.handed & packets.last & ends),
             handed.qp.eq(row.qp),
             handed.position.eq(packets.held.position),
             handed.number.eq(row.row.entry),
@@ -293,6 +302,7 @@ class Requester(wiring.Component):
             checks.large.eq(packets.large),
             checks.begun.eq(entry.begun),
             checks.number.eq(self.appended.payload),
+            checks.sent.eq(self.sent),
             checks.drain_start.eq(self.drain_start),
             self.drain_done.eq(checks.drain_done),
             self.packets.eq(checks.packets),

@@ -50,6 +50,8 @@ class Responder(wiring.Component):
     behind it, of any QP, must not be checked before its key has become invalid.
     Of a service without answers (UC) what is wrong is dropped and counted: the message goes no
     further, its receive WQE is held for the next one, and any beginning of a message is accepted.
+    A datagram (UD) is a message, whatever its PSN; one that is too long for its receive WQE is
+    dropped. Its payload begins with the GRH area.
     Spec: IBTA vol 1, 9.7.4 (order of checks), 9.7.5 (responses), 9.7.5.2.8 (RNR NAK), 9.8.2.2 (UC),
     and what Linux does where the text leaves it open: a duplicate is acknowledged at once, a
     receive buffer that is too small is NAK 63h, a QP without the permission NAK 61h.
@@ -232,6 +234,8 @@ class Responder(wiring.Component):
                         verdict.consume.eq(1),
                         verdict.status.eq(WcStatus.LOC_LEN_ERR),
                     ]
+                    with m.If(verdict.facts.datagram):  # from anybody: the WQE waits for another
+                        m.d.sync += [verdict.outcome.eq(Outcome.DROP), verdict.consume.eq(0)]
                 with m.Else():
                     m.d.sync += [
                         verdict.consume.eq(work.operation.last),

@@ -6,7 +6,7 @@ from amaranth.lib import data
 from hdl.common.count import raised
 from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
 from hdl.config import NicConfig
-from hdl.ports.operations import unanswered
+from hdl.ports.operations import is_datagram, unanswered
 from hdl.ports.rows import RxMessage
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 
@@ -25,6 +25,7 @@ class RequestFacts(data.Struct):
     behind: 1  # PSN before the expected one
     ahead: 1  # or, without answers, in no message that goes on
     invalid: 1  # to be answered 61h
+    datagram: 1
     silent: 1  # its service has no answers: what is wrong is dropped
     skips: (
         1  # it begins a message, and packets before it are missing: the service leaves it at that
@@ -59,7 +60,7 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     placed = wide_sum(m, rx.va, rx.offset, block=11)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
-    silent = unanswered(config, cfg.type)
+    silent, datagram = unanswered(config, cfg.type), is_datagram(config, cfg.type)
     after = Signal(33, name="after_now")
     m.d.comb += [
         distance.eq(header.psn - rx.psn),
@@ -87,6 +88,8 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
         m.d.comb += length.eq(header.length != mtu)
     with m.Else():
         m.d.comb += length.eq((header.length > mtu) | ((header.length == 0) & ~first))
+    with m.If(datagram):  # of any length that ingress lets pass, with its GRH area
+        m.d.comb += length.eq(0)
 
     length32 = Signal(32)
     m.d.comb += length32.eq(header.length)
@@ -118,7 +121,8 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     forbidden = (operation.rights & ~granted).any()
     m.d.comb += [
         facts.silent.eq(silent),
-        facts.skips.eq(silent & first & (distance != 0)),
+        facts.datagram.eq(datagram),
+        facts.skips.eq(silent & first & ~datagram & (distance != 0)),
         facts.behind.eq(distance[23] & ~silent),
         facts.ahead.eq(
             Mux(silent, ~first & ((distance != 0) | order), ~distance[23] & distance.any())

@@ -117,10 +117,11 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
         done.byte_len.eq(Mux(failed, 0, v.facts.after)),
         done.imm.eq(header.imm),
         done.qp_num.eq(cfg.qpn),
-        done.src_qp.eq(cfg.dest_qpn),
+        done.src_qp.eq(Mux(v.facts.datagram, header.src_qp, cfg.dest_qpn)),
         done.flags.eq(
             Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)
             | Mux(operation.invalidate & ~failed, WcFlags.WITH_INV, 0)
+            | Mux(v.facts.datagram & ~failed, WcFlags.GRH, 0)
         ),
         done.solicited.eq(header.solicited | failed),
         done.ring.eq(1),

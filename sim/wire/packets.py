@@ -278,6 +278,14 @@ def dissect(frame: bytes) -> Dissected:
     return out
 
 
+def grh_area(frame: bytes) -> bytes:
+    """The 40 bytes in front of a datagram's payload: its IPv6 header, or zeros and its IPv4 header,
+    as scapy finds it (VR-5.23)."""
+    packet = Ether(frame)
+    ip, size = (packet[IPv6], 40) if IPv6 in packet else (packet[IP], 20)
+    return bytes(ip)[:size].rjust(40, bytes(1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """How a frame reaches its place: its headers in front of the BTH.

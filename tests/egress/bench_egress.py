@@ -44,18 +44,20 @@ PEERS = [pk.gid_bytes("192.168.3.4"), pk.gid_bytes("2001:db8::1")]
 #: Opcode -> the fields of its extended headers.
 RETH = ("va", "rkey", "dma_length")
 AETH = ("syndrome", "msn")
+DETH = ("qkey", "src_qp")
 OPCODES = {
     0x00: (), 0x01: (), 0x02: (), 0x03: ("imm",), 0x04: (), 0x05: ("imm",), 0x06: RETH, 0x07: (),
     0x08: (), 0x09: ("imm",), 0x0A: RETH, 0x0B: (*RETH, "imm"), 0x0C: RETH, 0x0D: AETH, 0x0E: (),
     0x0F: AETH, 0x10: AETH, 0x11: AETH, 0x16: ("rkey",), 0x17: ("rkey",), 0x20: (), 0x21: (),
     0x22: (), 0x23: ("imm",), 0x24: (), 0x25: ("imm",), 0x26: RETH, 0x27: (), 0x28: (),
     0x29: ("imm",), 0x2A: RETH, 0x2B: (*RETH, "imm"),
-    0x12: (*AETH, "va"), 0x13: RETH[:2], 0x14: RETH[:2],
+    0x12: (*AETH, "va"), 0x13: RETH[:2], 0x14: RETH[:2], 0x64: DETH, 0x65: (*DETH, "imm"),
 }  # fmt: skip
 EMPTY = {0x0C, 0x11, 0x12}
 #: Atomics: their operands are payload on this side. What one has found is the address.
 ATOMICS, ATOMIC_ACK = {0x13, 0x14}, 0x12
 WIDTHS = {"va": 64, "rkey": 32, "dma_length": 32, "syndrome": 8, "msn": 24}
+WIDTHS |= {"qkey": 32, "src_qp": 24}
 
 
 class Packet:
@@ -91,6 +93,9 @@ class Packet:
         # Fields of absent headers hold anything.
         absent = {name: rng.getrandbits(bits) for name, bits in WIDTHS.items()}
         self.row = absent | common | extended
+        deth = [self.row.pop(name) for name in DETH]  # at the place of ``va``
+        if "qkey" in extended:
+            self.row["va"] = deth[0] << 32 | deth[1]
         self.row |= {
             "opcode": self.opcode,
             "length": length,
@@ -133,6 +138,8 @@ class Packet:
             **headers,
             **address,
         )
+        if "qkey" in extended:
+            self.arrives_payload = pk.grh_area(self.frame) + self.payload
 
 
 class Bench:
@@ -272,7 +279,7 @@ async def bad_packets(dut):
     spoiled = set(range(0, len(sent), 2))
     wrong_gid, wrong_opcode = Packet(rng, opcode=0x04), Packet(rng, opcode=0x04)
     wrong_gid.row["av"]["sgid_index"] = 200
-    wrong_opcode.row["opcode"] = 0x64
+    wrong_opcode.row["opcode"] = 0xA4
     all_sent = [*sent, wrong_gid, Packet(rng), wrong_opcode, Packet(rng)]
     await bench.send(all_sent, errors=spoiled)
     bad = spoiled | {len(sent), len(sent) + 2}

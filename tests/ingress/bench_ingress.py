@@ -151,6 +151,9 @@ def expected(frame: bytes) -> tuple[dict, bytes]:
     if fields["opcode"] == 0x12:  # what the atomic has found is payload, as it lies in memory
         payload = fields.pop("swap_add").to_bytes(8, "little")
         fields["length"] = len(payload)
+    if "qkey" in fields:
+        payload = pk.grh_area(frame) + payload
+        fields["length"] = len(payload)
     return fields | {"gid_index": index, "function": 7 + index}, payload
 
 
@@ -307,9 +310,10 @@ async def every_length(dut):
     await bench.start()
     lengths = range(4097) if FULL else [*range(200), *range(200, 4097, 41), 4096]
     opcodes = [(0x01, {}), (0x0B, {"rkey": 3}), (0x0D, {"msn": 5})]
+    opcodes += [(0x64, {"qkey": 5, "src_qp": 9}), (0x65, {"qkey": 7, "imm": b"imm!"})]
     frames = []
-    for length in lengths:
-        opcode, fields = opcodes[length % 3]
+    for number, length in enumerate(lengths):
+        opcode, fields = opcodes[number % 5]
         fields = fields | {"vlan": 7} if length % 7 == 1 else fields
         v6 = {"src_gid": GIDS[3], "dst_gid": GIDS[2]} if length % 5 == 1 else {}
         payload = random.Random(length).randbytes(length)

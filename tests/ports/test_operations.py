@@ -40,7 +40,7 @@ REQUESTS = {
 
 #: What follows is of a card with RC alone, and of one with the other services beside it.
 CONFIG = NicConfig(uc=False, ud=False)  # RC alone
-SERVICES = {"uc": (1, range(0x0C))}
+SERVICES = {"uc": (1, range(0x0C)), "ud": (3, (0x04, 0x05))}
 
 
 def decoded(function, code, fields, config=CONFIG):

@@ -11,10 +11,10 @@ import random
 import cocotb
 
 from .bench_receive import PSN, QP, completions, flags, start
-from .model_receive import FINISH, SENT_BY_POKE, UC, Row
+from .model_receive import FINISH, GSI, SENT_BY_POKE, UC, UD, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
-from .receive_traffic import BUFFER, KEY_READ_ONLY, Peer, Traffic, make_qp
+from .receive_traffic import BUFFER, KEY_READ_ONLY, QKEY, Peer, Traffic, make_qp
 
 IS_UC = {"type": UC, "timeout": 0}
 
@@ -196,6 +196,82 @@ async def uc_sent(dut):
     assert [one["status"] for seen in found for one in completions(seen)] == [0, 4]
     assert h.ack[QP]["error"]
     assert not any(seen.timers for seen in h.done)
+
+
+@cocotb.test()
+@cocotb.parametrize(kind=[UD, GSI])
+async def datagrams(dut, kind):
+    """From anybody with the Q_Key, whatever the PSN; the CQE says who, and that there is a GRH."""
+    h, peer = await start(dut, qp={"type": kind, "timeout": 0, "qkey": QKEY})
+    before = h.counters()
+    for number, fields in enumerate(
+        (
+            {"opcode": 0x04, "length": 40, "psn": 7},
+            {"opcode": 0x05, "length": 41, "psn": 7, "imm": 0xAABBCCDD, "solicited": 1},
+            {"opcode": 0x04, "length": 4136, "src_gid": 5, "gid_index": 0},
+        )
+    ):
+        peer.post_recv(fields["length"])
+        (seen,) = await packets(h, peer, fields | {"src_qp": 0xABCDE0 + number})
+        (done,) = completions(seen)
+        assert (done["status"], done["byte_len"], done["opcode"]) == (0, fields["length"], 128)
+        assert (done["src_qp"], done["qp_num"]) == (0xABCDE0 + number, 0x5A1503)
+        assert done["flags"] == 1 | 2 * (fields["opcode"] == 5)
+        assert seen.jobs[0]["offset"] == 0 and seen.jobs[0]["length"] == fields["length"]
+    after = h.counters()
+    assert {k: after[k] - before[k] for k in after if after[k] != before[k]} == {
+        "rx_send_requests": 3
+    }
+
+
+@cocotb.test()
+async def datagrams_that_are_dropped(dut):
+    """A wrong Q_Key, no receive WQE, one that is too small: counted; the QP and its WQE stay."""
+    h, peer = await start(dut, qp={"type": UD, "timeout": 0, "qkey": QKEY})
+    some: Row = {"opcode": 0x04, "length": 48}
+    for cause, fields in (
+        ("bad_qkey", some | {"qkey": QKEY ^ 1}),
+        ("bad_qkey", some | {"qkey": 0}),
+        ("bad_pkey", some | {"pkey": 0x1234}),
+        ("wrong_function", some | {"function": 2}),
+        ("unknown_qp", some | {"dest_qp": 0x5A1503 ^ 1 << 20}),
+        ("out_of_buffer", some),
+    ):
+        before = h.counters()
+        (seen,) = await packets(h, peer, fields)
+        assert not completions(seen)
+        assert h.counters() == before | {cause: before[cause] + 1}, fields
+    for opcode in (0x04, 0x0A, 0x11, 0x24):
+        before = h.counters()
+        await h.packet(peer.packet(0x04, length=48) | {"opcode": opcode})
+        assert h.counters() == before | {"wrong_transport": before["wrong_transport"] + 1}
+    peer.post_recv(48)
+    before = h.counters()
+    for _ in range(2):
+        (seen,) = await packets(h, peer, some | {"length": 49})
+        assert not completions(seen) and h.rx[QP]["held"]
+    assert h.counters()["resp_local_length_error"] == before["resp_local_length_error"] + 2
+    (seen,) = await packets(h, peer, some)
+    (done,) = completions(seen)
+    assert (done["wr_id"] & 0xFFFF, done["status"], h.next[QP]) == (0, 0, 1)
+    assert not h.rx[QP]["held"] and not h.rx[QP]["error"]
+
+
+@cocotb.test()
+async def datagram_random(dut):
+    """UD and GSI among RC and UC, with errors; every packet as the model has it."""
+    seed, counted = int(os.environ.get("RECEIVE_SEED", "1")), set()
+    for round_, (errors, delays) in enumerate(((0.0, False), (0.1, True))):
+        h = Harness(dut, seed=seed + round_, delays=delays, limit=200_000)
+        types = (GSI, UD, UC, 2)
+        traffic = Traffic(
+            h.world, [1, 3, 6, 9], seed=seed * 5 + round_, left=1000, errors=errors, types=types
+        )
+        h.sync()
+        await h.start(clock=round_ == 0)
+        await h.feed(traffic)
+        counted |= {name for name, value in h.counters().items() if value}
+    assert {"bad_qkey", "resp_local_length_error", "out_of_buffer"} <= counted
 
 
 @cocotb.test()

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from .model_unanswered import Unanswered
+from .model_unanswered import Datagram, Unanswered
 
 Row = dict[str, Any]
 
@@ -21,7 +21,8 @@ ATOMICS, ATOMIC_ACK = {0x13: 1, 0x14: 0}, 0x12  # whether it compares
 RESPONSES = range(0x0D, 0x13)
 REQUESTS = {*range(0x00, 0x0D), 0x13, 0x14, 0x16, 0x17}
 WITH_IMM, WITH_INV = {0x03, 0x05, 0x09, 0x0B}, {0x16, 0x17}
-KNOWN = {2: {*REQUESTS, *RESPONSES}, 3: {*range(0x00, 0x0C)}}  # by the type of the QP
+#: Operations by the type of the QP.
+KNOWN = {1: {4, 5}, 2: {*REQUESTS, *RESPONSES}, 3: {*range(0x00, 0x0C)}, 4: {4, 5}}
 FIRST, MIDDLE = {0x00, 0x06}, {0x01, 0x07}
 LAST, ONLY = {0x02, 0x03, 0x08, 0x09, 0x16}, {0x04, 0x05, 0x0A, 0x0B, 0x17}
 ATOMIC_WRS = {5, 6}  # work requests,
@@ -49,8 +50,8 @@ FINISH, FLUSH = 1, 2
 FAIL, TIMEOUT = 4, 8
 NEXT, AGAIN, SINK = range(3)
 IN_SEND = 1
-RC, UC = 2, 3  # types of QPs
-SERVICES = {RC: 0, UC: 1}
+GSI, RC, UC, UD = 1, 2, 3, 4  # types of QPs
+SERVICES = {RC: 0, UC: 1, UD: 3, GSI: 3}
 #: WQEs that nothing answers which a poke finishes, at most.
 SENT_BY_POKE = 8
 
@@ -161,6 +162,7 @@ class World:
         qp = (h["dest_qp"] & 0x3FFF) % self.qps
         cfg, rx, ack = self.cfg[qp], self.rx[qp], self.ack[qp]
         op, is_response = h["opcode"] & 31, h["opcode"] & 31 in RESPONSES
+        datagram, addresses = cfg["type"] in (UD, GSI), (h["src_gid"], h["gid_index"])
         states = (RTS, SQD, SQE) if is_response else (RTR, RTS, SQD, SQE)
         keys = h["pkey"], cfg["pkey"]
         pkey_fits = keys[0] & 0x7FFF == keys[1] & 0x7FFF != 0 and (keys[0] | keys[1]) & 0x8000
@@ -172,15 +174,17 @@ class World:
             cause = "wrong_transport"
         elif cfg["state"] not in states or rx["error"] or ack["error"]:
             cause = "qp_state"
-        elif (h["src_gid"], h["gid_index"]) != (cfg["av"]["dgid"], cfg["av"]["sgid_index"]):
+        elif not (datagram or addresses == (cfg["av"]["dgid"], cfg["av"]["sgid_index"])):
             cause = "address_mismatch"
         elif not pkey_fits:
             cause = "bad_pkey"
+        elif datagram and h["qkey"] != cfg["qkey"]:
+            cause = "bad_qkey"
         elif is_response:
             self._response(qp, h, out)
             return out
         elif cfg["type"] != RC:
-            Unanswered(self, qp, h, out).request()
+            (Datagram if datagram else Unanswered)(self, qp, h, out).request()
             return out
         else:
             self._request(qp, h, out)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .model_receive import Element, Result, Row, World
 
-__all__ = ["LEFT_OPEN", "Unanswered"]
+__all__ = ["LEFT_OPEN", "Datagram", "Unanswered"]
 
 SENDS, WRITES = range(0x00, 0x06), range(0x06, 0x0C)
 FIRST, MIDDLE, LAST, ONLY = {0x00, 0x06}, {0x01, 0x07}, {0x02, 0x03, 0x08, 0x09}, {4, 5, 0xA, 0xB}
@@ -28,6 +28,8 @@ LEFT_OPEN = ("msn", "ack_psn", "ack_msn", "nak_sent", "syndrome", "offset")
 class Unanswered:
     """A request of UC in ``world``: it is executed, or dropped and counted."""
 
+    more_flags = 0
+
     def __init__(self, world: World, qp: int, header: Row, out: Result):
         self.world, self.qp, self.h, self.out = world, qp, header, out
         self.cfg, self.rx, self.op = world.cfg[qp], world.rx[qp], header["opcode"] & 31
@@ -36,7 +38,7 @@ class Unanswered:
     def request(self) -> None:
         """What becomes of it."""
         before = dict(self.rx)
-        skips = self._begins and self.h["psn"] != self.rx["psn"]
+        skips = self._skips()
         known = self._in_order()
         self.expected, self.rx["psn"] = self.rx["psn"], (self.h["psn"] + 1) % PSN
         if not known:
@@ -47,6 +49,10 @@ class Unanswered:
             self._send(skips)
         elif not self._write(skips, before):
             self.rx["psn"] = self.expected
+
+    def _skips(self) -> bool:
+        """Packets are missing before it."""
+        return self._begins and self.h["psn"] != self.rx["psn"]
 
     @property
     def _begins(self) -> bool:
@@ -126,6 +132,10 @@ class Unanswered:
         whose = {"pd": self.cfg["pd"], "function": self.cfg["function"]}
         return {"length": self.h["length"]} | whose | fields
 
+    def _source(self) -> Row:
+        """Who has sent it."""
+        return {"src_qp": self.cfg["dest_qpn"]}
+
     def _accept(self, skips: bool, element: Element | None) -> None:
         rx, h, world = self.rx, self.h, self.world
         ends = self.op in LAST | ONLY
@@ -135,7 +145,8 @@ class Unanswered:
             imm = self.op in WITH_IMM
             fields: Row = {"status": 0, "solicited": h["solicited"], "byte_len": total}
             fields |= {"opcode": 129 if self.op in WRITES else 128, "flags": 2 if imm else 0}
-            fields |= {"src_qp": self.cfg["dest_qpn"]} | ({"imm": h["imm"]} if imm else {})
+            fields |= self._source() | ({"imm": h["imm"]} if imm else {})
+            fields["flags"] |= self.more_flags
             effect["complete"] = world._receive_cqe(self.qp, element, **fields)
             rx["held"] = 0
         self.out.effects.append(effect)
@@ -153,7 +164,7 @@ class Unanswered:
             return
         offset = 0 if self._begins else self.rx["offset"]
         if offset + self.h["length"] > element.length:
-            self._stop(element, LOC_LEN_ERR)
+            self._too_long(element)
             return
         where = {"kind": LINE, "line": element.line, "num_sge": element.num_sge}
         job = self._job(**where, offset=offset)
@@ -164,6 +175,9 @@ class Unanswered:
             return
         self.out.jobs.append(job)
         self._accept(skips, element)
+
+    def _too_long(self, element: Element) -> None:
+        self._stop(element, LOC_LEN_ERR)
 
     def _write(self, skips: bool, before: Row) -> bool:
         """Whether its key allows it."""
@@ -191,3 +205,24 @@ class Unanswered:
             rx["dma_length"] = self.h["dma_length"]
         self._accept(skips, element)
         return True
+
+
+class Datagram(Unanswered):
+    """A datagram: a message in one packet, from anybody, whose PSN means nothing. ``length`` has
+    the 40 bytes of the GRH area in it."""
+
+    more_flags = 1  # there is a GRH
+
+    def _skips(self) -> bool:
+        return False
+
+    def _invalid(self) -> bool:
+        return False
+
+    def _source(self) -> Row:
+        return {"src_qp": self.h["src_qp"]}
+
+    def _too_long(self, element: Element) -> None:
+        """Its sender must not break the QP, nor use up a WQE."""
+        self.world.counters["resp_local_length_error"] += 1
+        self._drop("resp_remote_operational_errors")

@@ -12,12 +12,14 @@ from .model_receive import (
     ATOMICS,
     FETCH_OK,
     FETCHES,
+    GSI,
     LOCAL,
     QUEUE_ERROR,
     RC,
     READ,
     RTS,
     SERVICES,
+    UD,
     WITH_INV,
     WQE_ERROR,
     Element,
@@ -32,6 +34,7 @@ __all__ = ["GID", "KEY_ALL", "PEER_GID", "WORD", "Peer", "Traffic", "make_qp"]
 
 PEER_GID = int.from_bytes(b"\0" * 10 + b"\xff\xff\x0a\0\0\x02", "little")
 GID = 2  # row of the GID table
+QKEY = 0x80010000
 KEY_ALL = 0x1234_5601
 KEY_READ_ONLY = 0x1234_5702
 KEY_FAST = 0x1234_5803  # may be invalidated
@@ -99,7 +102,8 @@ class Peer:
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
         opcode |= SERVICES[cfg["type"]] << 5
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
-        header = dict.fromkeys((*names, "syndrome", "msn", "swap_add", "compare"), 0) | {
+        names += ("syndrome", "msn", "swap_add", "compare", "src_qp")
+        header = dict.fromkeys(names, 0) | {
             "opcode": opcode,
             "dest_qp": cfg["qpn"],
             "psn": (rx["psn"] + ahead) % PSN,
@@ -107,6 +111,7 @@ class Peer:
             "function": cfg["function"],
             "gid_index": GID,
             "src_gid": PEER_GID,
+            "qkey": cfg["qkey"],
         }
         if opcode & 0x1F in (0x06, 0x0A, 0x0B, READ):
             header |= {"va": BUFFER, "rkey": KEY_ALL}
@@ -206,6 +211,7 @@ class Traffic:
             retry_count=rng.choice((0, 1, 7)),
             timeout=rng.choice((0, 14)) if answered else 0,
             type=self.types[peer.qp],
+            qkey=QKEY,
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
             path_mtu=rng.choice((1, 1, 2)),
         )
@@ -317,6 +323,10 @@ class Traffic:
         rx, mtu = world.rx[peer.qp], mtu_of(world.cfg[peer.qp])
         fields: Row = {"ack_request": rng.randrange(2), "imm": rng.getrandbits(32)}
         fields["solicited"] = rng.randrange(2)
+        if self.types[peer.qp] in (UD, GSI):
+            fields |= {"src_qp": rng.getrandbits(24), "src_gid": rng.getrandbits(128)}
+            length = 40 + rng.choice((0, 1, 256, 4096))
+            return peer.packet(rng.choice((0x04, 0x05)), length=length, **fields)
         if rx["message"] == 1:
             if rng.random() < 0.5:
                 return peer.packet(0x01, length=mtu, **fields)
@@ -399,6 +409,7 @@ class Traffic:
                 ("src_gid", 1),
                 ("pkey", rng.choice((0x7FFF, 0xFFFE, 0x8000))),
                 ("syndrome", rng.randrange(256)),
+                ("qkey", header["qkey"] ^ 1 << rng.randrange(32)),
             )
         )
         return header | {name: value % (1 << 64) if name == "va" else value}

@@ -7,9 +7,10 @@ from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
 
 from hdl.abi.enums import QpType, WrOpcode
+from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.context.table import Table
-from hdl.ports.jobs import FetchStatus, TxSource
+from hdl.ports.jobs import Destination, FetchStatus, TxSource
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpRx, QpState, QpTx
 from hdl.transport.outstanding import OutstandingTable
 from hdl.transport.receive_types import ReceiveFlags
@@ -33,6 +34,7 @@ class SendSide(Elaboratable):
         self.requester = Requester(config=config)
         self.outstanding = OutstandingTable(config=config)
         self.eras = RequestEras(config=config)
+        self.destinations = Ram(shape=Destination, depth=config.send_lines, forward=False)
         self.cfg = Table(row=QpCfg, depth=config.qps, index_width=14, reads=2, owned=False)
         self.fetch = Table(row=QpFetch, depth=config.qps, index_width=14)
         self.tx = Table(row=QpTx, depth=config.qps, index_width=14, reads=2)
@@ -41,7 +43,7 @@ class SendSide(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
-        parts = ("scheduler", "requester", "outstanding", "eras")
+        parts = ("scheduler", "requester", "outstanding", "eras", "destinations")
         for name in (*parts, "cfg", "fetch", "tx", "ack", "rx"):
             setattr(m.submodules, name, getattr(self, name))
         s, r, o = self.scheduler, self.requester, self.outstanding
@@ -66,6 +68,12 @@ class SendSide(Elaboratable):
             (r.era, self.eras.requester),
         ):
             wiring.connect(m, a, b)
+        read = self.destinations.read0
+        m.d.comb += [
+            read.index.eq(r.destination.index),
+            read.enable.eq(r.destination.enable),
+            r.destination.row.eq(read.row),
+        ]
         m.d.comb += [r.room.eq(o.room), self.eras.advance.eq(r.advance)]
         return m
 
@@ -82,8 +90,12 @@ async def gather_model(ctx, sender, world):
     Answers in order, each ``world.delay`` cycles after its job, for ``world.most`` jobs at a time;
     the replier's jobs without payload have none (TxArbiter). ``world.cycles``: when each job was
     taken."""
-    waiting, cycle, offered = deque(), 0, False
+    waiting, cycle, offered, leaving = deque(), 0, False, deque()
     while True:
+        if hasattr(sender, "sent"):
+            ctx.set(sender.sent, bool(leaving) and leaving[0] <= cycle)
+            if leaving and leaving[0] <= cycle:
+                leaving.popleft()
         ctx.set(sender.job.ready, len(waiting) < world.most)
         *_, valid, ready, job, taken = await ctx.tick().sample(
             sender.job.valid, sender.job.ready, sender.job.payload, sender.checked.ready
@@ -101,6 +113,8 @@ async def gather_model(ctx, sender, world):
             status = world.refuse(job) if world.refuse else 0
             if not status:
                 world.jobs.append(job)
+                if job.header.told:
+                    leaving.append(cycle + world.sending)
             if world.silent and job.source == TxSource.NONE:
                 continue
             offered = True
@@ -122,6 +136,7 @@ class World:
     silent = False  # jobs without payload get no answer
     delay: int = 8  # of the gather's answers
     most: int = 8  # jobs that it has at a time
+    sending: int = 20  # from an answer to the packet's way
     cycles: list = field(default_factory=list)  # when it took each
     fetch_delay: int = 20
     lanes: int = 4
@@ -166,7 +181,7 @@ class World:
                     answer["available"] = len(queue)
             else:
                 element = dict(queue[request.position])
-                error = element.pop("error", 0)
+                error, destination = element.pop("error", 0), element.pop("destination", {})
                 element["operation"] = request_row(element.pop("opcode"), self.dut.config)
                 answer |= {"wqe": element, "head": 100 + request.position}
                 if error:
@@ -177,6 +192,10 @@ class World:
                             free.append(self.lines.pop())
                         await ctx.tick()
                     answer |= {"status": FetchStatus.OK, "line": free.popleft()}
+                    write = self.dut.destinations.write
+                    ctx.set(write.index, answer["line"])
+                    ctx.set(write.row, destination)
+                    ctx.set(write.enable, 1)
             self.under_way.popleft()
             ctx.set(s.fetch_rsp.payload, answer)
             ctx.set(s.fetch_rsp.valid, 1)

@@ -1,4 +1,4 @@
-"""The requester of services without answers: a WQE ends when its last packet has been checked."""
+"""The requester of services without answers: a WQE ends when its last packet is on its way."""
 
 import random
 from dataclasses import replace
@@ -26,10 +26,11 @@ async def finished(ctx, world, qp, count):
     return found
 
 
+@pytest.mark.parametrize("late", ["delay", "sending"])
 @pytest.mark.parametrize("length", [0, MTU, MTU + 1, 5 * MTU])
-def test_uc_wqe_is_complete_behind_its_last_check(length):
+def test_uc_wqe_is_complete_when_its_last_packet_has_gone(length, late):
     async def scenario(ctx, world):
-        world.delay = 200
+        setattr(world, late, 200)
         await world.connect(ctx, 2, psn=0xFFFFFE, type=QpType.UC)
         world.queues[2].append(wqe(WrOpcode.SEND, length))
         await world.ring(ctx, 2)
@@ -94,3 +95,78 @@ def test_uc_ends_in_order_whatever_is_refused(seed):
                 assert found[-1][1] == WcStatus.WR_FLUSH_ERR
 
     run(scenario, deadline=60_000, config=replace(CONFIG, outstanding=64))
+
+
+PEER = int.from_bytes(bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 2)), "little")
+PEER6 = int.from_bytes(b"\xfd" + bytes(14) + b"\x02", "little")
+QPN, QKEY, OWN_QKEY = 0x00BEEF, 0x1234, 0x80010000
+
+
+def datagram(*, length=MTU, qkey=QKEY, **where):
+    """A WQE to a QP of the peer at GID 1."""
+    to = {"pd": 5, "gid_index": 1, "flow_label": 0xABCDE, "traffic_class": 0x2C, "sl": 3}
+    to |= {"dgid": PEER, "hop_limit": 9, "dmac": 0x0605_0403_0201}
+    address = 0xFF << 24 | QPN | qkey << 32  # the guest's high bits of a QPN mean nothing
+    return wqe(length=length, remote_addr=address, destination=to | where)
+
+
+async def datagram_qp(ctx, world, type_=QpType.UD):
+    """QP 2 is one for datagrams; GID 0 is an IPv6 address, GID 1 an IPv4 address."""
+    gids = world.dut.requester.gids
+    ctx.set(gids[0], {"valid": 1})
+    ctx.set(gids[1], {"valid": 1, "ipv4": 1})
+    await world.connect(
+        ctx, 2, type=type_, psn=0xFFFFFF, path_mtu=5, pd=5, qpn=0x20002, qkey=OWN_QKEY, function=1
+    )
+
+
+@pytest.mark.parametrize("type_", [QpType.UD, QpType.GSI])
+@pytest.mark.parametrize("qkey,sent", [(QKEY, QKEY), (1 << 31, OWN_QKEY), (0x80010001, OWN_QKEY)])
+def test_datagram_goes_where_its_wqe_says(type_, qkey, sent):
+    async def scenario(ctx, world):
+        await datagram_qp(ctx, world, type_)
+        world.queues[2] = [
+            datagram(qkey=qkey),
+            datagram(length=0, gid_index=0, dgid=PEER6, flow_label=0),
+        ]
+        await world.ring(ctx, 2)
+        assert await finished(ctx, world, 2, 2) == [(0, 0), (1, 0)]
+        first, second = (job.header for job in world.jobs)
+        assert [(h.opcode, h.psn, h.dest_qp) for h in (first, second)] == [
+            (0x64, 0xFFFFFF, QPN),
+            (0x64, 0, QPN),
+        ]
+        assert (first.va >> 32, first.va & 0xFFFFFF) == (sent, 0x20002)
+        av = first.av
+        assert (av.sgid_index, av.dgid, av.dmac) == (1, PEER, 0x0605_0403_0201)
+        assert (av.traffic_class, av.flow_label, av.hop_limit, av.sl) == (0x2C, 0xABCDE, 9, 3)
+        assert av.udp_source >= 0xC000 and second.av.udp_source != av.udp_source
+        assert (second.av.sgid_index, second.av.dgid) == (0, PEER6)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "bad,status",
+    [
+        (datagram(pd=6), WcStatus.LOC_QP_OP_ERR),
+        (datagram(pd=5 | 1 << 16), WcStatus.LOC_QP_OP_ERR),
+        (datagram(gid_index=2), WcStatus.LOC_QP_OP_ERR),
+        (datagram(gid_index=255), WcStatus.LOC_QP_OP_ERR),
+        (datagram(gid_index=0), WcStatus.LOC_QP_OP_ERR),  # of the other address family
+        (datagram(dgid=PEER6), WcStatus.LOC_QP_OP_ERR),
+        (datagram(length=4097), WcStatus.LOC_LEN_ERR),
+        (datagram() | {"opcode": int(WrOpcode.RDMA_WRITE)}, WcStatus.LOC_QP_OP_ERR),
+        (datagram() | {"opcode": int(WrOpcode.RDMA_READ)}, WcStatus.LOC_QP_OP_ERR),
+    ],
+)
+def test_datagram_that_cannot_go(bad, status):
+    async def scenario(ctx, world):
+        await datagram_qp(ctx, world)
+        world.queues[2] = [datagram(length=4096), bad, datagram()]
+        await world.ring(ctx, 2)
+        wanted = [(0, 0), (1, status), (2, WcStatus.WR_FLUSH_ERR)]
+        assert await finished(ctx, world, 2, 3) == wanted
+        assert len(world.handed) == 1
+
+    run(scenario)
