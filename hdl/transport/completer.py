@@ -287,7 +287,7 @@ class Completer(wiring.Component):
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
-            in_order = (said.first != s.ack.read_begun) | s.ack.resent
+            in_order = (said.first != s.ack.read_begun) | (s.ack.read_begun & s.ack.resent)
             with m.If(~in_order | facts.other_kind | ~(owes_last | owes_more)):
                 m.d.comb += [events.bad_response.eq(1), sink.unwanted.eq(1)]
                 m.d.sync += [s.finish.eq(1), s.status.eq(WcStatus.BAD_RESP_ERR)]
