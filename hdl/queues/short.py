@@ -62,6 +62,7 @@ class _Element:
         self.total = Signal(36)  # bytes of the SGEs that were written
         self.answered = Signal()  # the verdict has gone ahead of the last slots
         self.is_atomic, self.operands = Signal(), Signal(8 * SLOT_BYTES)
+        self.stored = Signal()  # the operands have been written
 
 
 class ShortWqes(wiring.Component):
@@ -133,10 +134,12 @@ class ShortWqes(wiring.Component):
                 m.d.comb += window.advance.eq(1)
                 with m.If(window.ended | window.i.payload.last):
                     m.next = "GIVE"
-            # GIVE: gives the verdict, and writes the operands of an atomic; ends when it is taken.
+            # GIVE: gives the verdict, and writes the operands of an atomic, once, as the slow path
+            # writes its slots meanwhile; ends when the verdict is taken.
             with m.State("GIVE"):
                 m.d.comb += [self.o.valid.eq(1), window.close.eq(1)]
-                with m.If(element.is_atomic):
+                m.d.sync += element.stored.eq(1)
+                with m.If(element.is_atomic & ~element.stored):
                     m.d.comb += [
                         self.slot.slot.eq(OPERAND_SLOT),
                         self.slot.data.eq(element.operands),
@@ -261,6 +264,7 @@ class ShortWqes(wiring.Component):
                 element.number.eq(0),
                 element.total.eq(0),
                 element.answered.eq(0),
+                element.stored.eq(0),
             ]
             self._keep(m, element, 0)
             with m.If(waits.o.valid & (odd | arrivals.o.valid)):
