@@ -6,8 +6,9 @@ from itertools import groupby, pairwise
 
 import pytest
 
-from hdl.abi.enums import WcStatus, WrOpcode
+from hdl.abi.enums import WcOpcode, WcStatus, WrOpcode
 from hdl.config import NicConfig
+from hdl.ports.jobs import TxSource
 from hdl.ports.rows import QpState
 from hdl.wire.opcodes import Operation
 from tests.transport.send_side import run, wqe
@@ -177,6 +178,41 @@ def test_fence_waits_for_reads_only():
         assert len(world.jobs) == 2
         await world.wake(ctx, 1, reads=1, wakes=1)
         await world.until(ctx, lambda: len(world.jobs) == 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "opcode,operation,completion",
+    [
+        (WrOpcode.ATOMIC_CMP_AND_SWP, Operation.CMP_SWAP, WcOpcode.COMP_SWAP),
+        (WrOpcode.ATOMIC_FETCH_AND_ADD, Operation.FETCH_ADD, WcOpcode.FETCH_ADD),
+    ],
+)
+def test_atomics_are_sent_like_reads(opcode, operation, completion):
+    """One packet and one PSN; operands out of the line, and a sink to be checked; the limit of
+    READs counts them."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 1, max_rd_atomic=2)
+        atomic = wqe(opcode, 8, remote_addr=0x7000, rkey=0x501, num_sge=3)
+        world.queues[1] = [wqe(length=4), atomic, atomic, atomic]
+        await world.ring(ctx, 1)
+        await ctx.tick().repeat(300)
+        assert [(p[0], p[2]) for p in packets(world)] == [
+            (Operation.SEND_ONLY, 0),
+            (operation, 496),
+            (operation, 496),
+        ]
+        first, *jobs = world.jobs
+        for n, job in enumerate(jobs, 1):
+            assert job.source == TxSource.INLINE and job.check_sink and job.num_sge == 3
+            assert (job.header.length, job.header.va, job.header.rkey) == (16, 0x7000, 0x501)
+            assert job.header.psn == first.header.psn + n and job.header.ack_request
+        await world.pop(ctx, 1)
+        entry = await world.oldest(ctx, 1)
+        assert (entry.data, entry.completion, entry.length) == (1, completion, 8)
+        assert entry.first_psn == entry.last_psn and entry.complete
 
     run(scenario)
 
