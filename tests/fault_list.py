@@ -79,6 +79,7 @@ KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
 SCATTER = ("tests/memory/test_memory.py::test_room[64-scatter]",)
 ATOMIC = ("tests/memory/test_atomic.py",)
+IN_TURN = ("tests/memory/test_atomics_and_writes.py",)
 SEND = ("tests/transport/test_send.py",)
 RECEIVE = ("tests/transport/test_receive.py::test_receive[receive]",)
 RECEIVE_UNANSWERED = ("tests/transport/test_receive.py::test_receive[unanswered]",)
@@ -703,19 +704,19 @@ FAULTS = (
         name="write-passes-an-atomic",
         what="payload of a QP is written while an atomic in front of it is at work",
         force=Force("hdl.memory.cut:Cutter", "may_write", stuck(1)),
-        tests=SCATTER,
+        tests=IN_TURN,
     ),
     Fault(
         name="answered-before-executed",
         what="the effects of an atomic do not wait until it has been executed",
         force=Force("hdl.memory.order:PacketOrder", "atomic", stuck(0)),
-        tests=SCATTER,
+        tests=IN_TURN,
     ),
     Fault(
         name="undone-atomic-executed",
         what="an atomic that is rolled back is executed all the same",
         force=Force("hdl.memory.scatter:Scatter", "cutter.plan.payload.drop", stuck(0)),
-        tests=SCATTER,
+        tests=IN_TURN,
     ),
     Fault(
         name="operands-of-a-refused-atomic",
