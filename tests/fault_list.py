@@ -183,7 +183,7 @@ FAULTS = (
         force=Force(
             "hdl.axi.writes:AxiWrites",
             "last_byte",
-            of(lambda true, get: get("held.beat.length") - 1),
+            of(lambda true, get: get("held.final")),
         ),
         tests=AXI,
     ),

@@ -71,7 +71,9 @@ class AxiWrites(wiring.Component):
         m = Module()
         width, count = self._config.width, self._config.bytes_per_beat
         lanes = ceil_log2(count)
-        beat = data.StructLayout({"beat": edge_write_beat(width), "interrupt": 1})
+        # ``final``: the burst's last byte, counted from its first one: here nothing else is late.
+        size = ceil_log2(self._config.write_bytes)
+        beat = data.StructLayout({"beat": edge_write_beat(width), "interrupt": 1, "final": size})
         address = data.StructLayout({"function": 8, "addr": 64, "beats": 8})
         word = data.StructLayout({"data": width, "strb": count, "last": 1})
         m.submodules.front = front = Skid(shape=beat)
@@ -85,6 +87,7 @@ class AxiWrites(wiring.Component):
         m.d.comb += [
             front.i.payload.beat.eq(offered),
             front.i.payload.interrupt.eq(hits),
+            front.i.payload.final.eq(offered.length - 1),
             front.i.valid.eq(self.wr.valid),
             self.wr.ready.eq(front.i.ready),
             self.taken.eq(self.wr.valid & self.wr.ready & offered.first & ~hits),
@@ -114,9 +117,9 @@ class AxiWrites(wiring.Component):
             with m.If(held.interrupt):
                 m.d.comb += front.o.ready.eq(noted)
 
-        last_byte = Signal(13)  # of the burst, counted from the beginning of its first beat
+        last_byte = Signal(size + 1)  # counted from the beginning of the first beat
         m.d.comb += [
-            last_byte.eq(self._lane(held.beat.strb) + held.beat.length - 1),
+            last_byte.eq(self._lane(held.beat.strb) + held.final),
             addresses.i.payload.function.eq(held.beat.function),
             addresses.i.payload.addr.eq(held.beat.addr),
             addresses.i.payload.beats.eq(last_byte[lanes:]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 from typing import Any
 
 import cocotb
@@ -53,12 +54,14 @@ class AxiNicHost:
     def __init__(self, dut: Any, index: int, *, size: int, shuffle: int | None):
         prefix = f"nic{index}"
         self._irq, self._clk = getattr(dut, f"{prefix}_irq"), dut.clk
-        ram = AxiRam(AxiBus.from_prefix(dut, f"{prefix}_m_axi_"), dut.clk, dut.rst, size=size)
-        bus = AxiLiteBus.from_prefix(dut, f"{prefix}_s_axil_")
-        master = AxiLiteMaster(bus, dut.clk, dut.rst)
+        octets = mmap.mmap(-1, size)
+        bus = AxiBus.from_prefix(dut, f"{prefix}_m_axi_")
+        ram = AxiRam(bus, dut.clk, dut.rst, size=size, mem=octets)
+        lite = AxiLiteBus.from_prefix(dut, f"{prefix}_s_axil_")
+        master = AxiLiteMaster(lite, dut.clk, dut.rst)
         for part in (ram.write_if, ram.read_if, master.write_if, master.read_if):
             part.log.setLevel(logging.WARNING)
-        self.memory = GuestMemory(np.frombuffer(ram.mem, np.uint8), seed=shuffle)
+        self.memory = GuestMemory(np.frombuffer(octets, np.uint8), seed=shuffle)
         self.mmio = AxiMmio(master)
         self.interrupts = Interrupts()
         self.faults: list[Any] = []
