@@ -1,6 +1,6 @@
 """The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,8 +30,9 @@ class Replier(wiring.Component):
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
     READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
-    its QP is activated. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is taken
-    until all that has been handed over has its check. ``waiting``: QPs in the list. Counters
+    its QP is activated; ``begun`` In (a cycle): one at ``begun_at`` in the pool has been accepted
+    and is not executed yet. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is
+    taken until all that has been handed over has its check. ``waiting``: QPs in the list. Counters
     (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
@@ -58,6 +59,8 @@ class Replier(wiring.Component):
                 "row_write": Out(TableWrite(14, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(TableWrite(16, AtomicResult)),
+                "begun": In(1),
+                "begun_at": In(16),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "hold": In(1),
@@ -87,6 +90,14 @@ class Replier(wiring.Component):
                 results.read0.enable.eq(turns.resource.enable),
                 turns.result.eq(results.read0.row),
             ]
+            # Atomics that have been accepted and not executed, by their place in the pool.
+            unknown = Signal(self._config.read_resources)
+            with m.If(self.result.enable):
+                m.d.sync += unknown.bit_select(self.result.index, 1).eq(0)
+            with m.If(self.begun):
+                m.d.sync += unknown.bit_select(self.begun_at, 1).eq(1)
+            with m.If(turns.resource.enable):
+                m.d.sync += turns.unknown.eq(unknown.bit_select(turns.resource.index, 1))
         for one, other in (
             (wiring.flipped(self.activate), active.set0),
             (turns.again, active.set1),

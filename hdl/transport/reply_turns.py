@@ -57,9 +57,9 @@ class ReplyTurns(wiring.Component):
     ``ReplyPackets`` has its last packet at hand, before the check. A refused response (``refused``)
     rolls it back between two turns: the READs the QP still has are dropped, and the peer gets NAK
     62h with the PSN of the first refused one. ``QpReply.era`` tells the first from those behind it.
-    Atomics stand among the READs. Their ``result`` is read together with ``resource``; it is there,
-    as a QP is activated for an atomic behind its execution. Without one (the host did not answer)
-    the peer gets NAK 63h.
+    Atomics stand among the READs. Their ``result`` is read together with ``resource``. While it is
+    ``unknown``, the QP goes back into the list. Without one (the host did not answer) the peer gets
+    NAK 63h.
     Members: ``active``, ``again``: the list's output, and back into it; ``hold``: no QP is taken;
     ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply, ``progress`` of the READ taken
     last; ``acks``, ``naks`` (``COUNT`` bits, wrap).
@@ -81,6 +81,7 @@ class ReplyTurns(wiring.Component):
                 "row_write": Out(TableWrite(14, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(AtomicResult),
+                "unknown": In(1),
                 "refused": In(stream.Signature(Response)),
                 "o": Out(stream.Signature(Reply)),
                 "progress": In(Progress),
@@ -219,17 +220,21 @@ class ReplyTurns(wiring.Component):
     def _answer_reads(self, m: Module, turn: Signal) -> None:
         """READs are answered, one after the other."""
         progress, following = self.progress, turn.following
-        # OFFER: offers the READ at the head; ends when ReplyPackets takes it.
+        # OFFER: offers the READ at the head; ends when ReplyPackets takes it, or at once if it is
+        # an atomic that has been committed and not executed.
         with m.State("OFFER"):
             after = (turn.row.read_head + 1)[:8]
-            m.d.comb += [self.o.valid.eq(1), self.o.payload.read.eq(1)]
+            waits = self.resource.row.atomic & self.unknown
+            m.d.comb += [self.o.valid.eq(~waits), self.o.payload.read.eq(1)]
             m.d.sync += [
                 following.eq(after),
                 turn.more.eq(after != turn.tail),
                 turn.again_next.eq(turn.again & (after != turn.row.answered)),
                 turn.leaves.eq((after == turn.tail) & ~turn.answers),
             ]
-            with m.If(self.o.ready):
+            with m.If(waits):
+                m.next = "YIELD"
+            with m.Elif(self.o.ready):
                 m.d.sync += turn.fresh.eq(0)
                 m.next = "SENDING"
         # SENDING: its packets go out; ends when the last one, or the turn's, is at hand. The
@@ -269,8 +274,8 @@ class ReplyTurns(wiring.Component):
                         m.next = "CHECK"
                 with m.Else():
                     m.next = "ANSWER"
-        # YIELD: the quantum is used up; ends when the QP stands in the list again. It counts
-        # between READs too, or many small READs of one QP would hold up everybody else.
+        # YIELD: the quantum is used up, or an atomic is at work; ends when the QP is in the list
+        # again. It counts between READs too, or many small READs of one QP would hold up everybody.
         with m.State("YIELD"):
             m.d.comb += self.again.valid.eq(1)
             with m.If(self.again.ready):

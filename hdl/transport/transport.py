@@ -197,6 +197,10 @@ class Transport(wiring.Component):
         connect(m, receive.effects, flipped(self.rx.effects))
         connect(m, receive.atomic, flipped(self.rx.atomic))
         connect(m, flipped(self.rx.result), replier.result)
+        m.d.comb += [
+            replier.begun.eq(receive.atomic.valid),
+            replier.begun_at.eq(receive.atomic.payload.resource),
+        ]
         connect(m, receive.wake, wakes.i)
         connect(m, wakes.o, scheduler.wake)
         connect(m, flipped(self.reply), replies.i0)
