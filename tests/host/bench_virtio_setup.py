@@ -32,7 +32,7 @@ async def features_are_offered_and_checked(dut):
     assert offered == [OFFERED & 0xFFFF_FFFF, OFFERED >> 32, 0, 0, 0]
     await host.set("device_feature", 0)
     version = Feature.VERSION_1.mask
-    for features in (0, OFFERED & ~version, OFFERED | 1, OFFERED | 1 << 63, version | 1 << 34):
+    for features in (0, OFFERED & ~version, OFFERED | 2, OFFERED | 1 << 63, version | 1 << 34):
         await host.reset()
         assert await host.negotiate(features) == BEGUN, f"{features:#x} was accepted"
         assert int(dut.features.value) == 0
