@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from firmware.qp_commands import FLUSH_POLLS
 from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.enums import QpState as S
@@ -137,14 +138,22 @@ def test_destroy_refused_while_used():
 
 @pytest.mark.parametrize("way", ["destroy", "reset"])
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_is_held_ends_flushed(way, gone):
+@pytest.mark.parametrize("holds", [{"message": 1}, {"held": 1}])
+def test_what_is_held_ends_flushed(way, gone, holds):
     """Before the rows of the QP are cleared, its WQE is given back; not without end, if that does
     not happen as the ring is not there any more."""
     bench = SrqBench()
     pair = bench.taker()
     bench.go(S.INIT)
     rows = bench.hardware.rows["qp_rx"]
-    seen = []
+    seen, polls = [], []
+    read_row = bench.hardware.read_row
+
+    async def counted(table, index):
+        polls.append(table)
+        return await read_row(table, index)
+
+    bench.hardware.read_row = counted
 
     def flush(number):
         seen.append((number, bench.hardware.row("qp_cfg", number)["state"]))
@@ -152,7 +161,7 @@ def test_what_is_held_ends_flushed(way, gone):
             rows[number] = [0] * len(rows[number])
 
     bench.hardware.on_flush.append(flush)
-    rows[pair] = row_map("qp_rx").pack({"message": 1, "head": 3})
+    rows[pair] = row_map("qp_rx").pack(holds | {"head": 3})
     if way == "destroy":
         bench.ok(C.DESTROY_QP, qpn=bench.qpn)
     else:
@@ -161,6 +170,7 @@ def test_what_is_held_ends_flushed(way, gone):
     log = [entry[0] for entry in bench.hardware.log]
     assert log.index("drain") < log.index("flush") < log.index("drop")
     assert bench.hardware.row("qp_rx", pair) == {}
+    assert polls.count("qp_rx") == (FLUSH_POLLS if gone else 1)
 
 
 def test_device_reset_forgets_all():
