@@ -874,6 +874,14 @@ FAULTS = (
         tests=RECV,
     ),
     Fault(
+        name="receive-keys-of-the-qps-domain",
+        what="keys of receive WQEs are checked against the QP's domain, not the source's",
+        force=Force(
+            "hdl.transport.responder:Responder", "job.payload.pd", like("i.payload.cfg.pd")
+        ),
+        tests=("tests/transport/test_receive.py",),
+    ),
+    Fault(
         name="held-wqe-of-another-message",
         what="a message gets the receive WQE that another QP's message holds of the same source",
         force=Force("hdl.queues.recv_match:RecvMatch", "same", stuck(0b111111)),
