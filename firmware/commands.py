@@ -15,9 +15,11 @@ from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
+from firmware.srq_commands import SrqCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
     ControlCommand,
+    ExtensionCommand,
     GidType,
     NotifyFlags,
     PhysState,
@@ -25,6 +27,7 @@ from hdl.abi.enums import (
     PortSpeed,
     PortState,
     PortWidth,
+    RdmaFeature,
     Response,
 )
 from hdl.abi.layout import Values
@@ -39,7 +42,8 @@ MAX_MESSAGE = 1 << 31
 class Commands:
     """Serves the control requests of one guest function.
 
-    All numbers are the function's own. ``foreign``: whether a GID is another function's.
+    All numbers are the function's own. ``features``: the extensions that its driver has negotiated,
+    a mask of ``RdmaFeature``; ``foreign``: whether a GID is another function's.
     ``refusal`` says why the last command was refused, for logs and tests.
     """
 
@@ -49,18 +53,22 @@ class Commands:
         limits: Limits,
         hints: Hints,
         *,
+        features: Callable[[], Awaitable[int]],
         foreign: Callable[[bytes], bool] = lambda gid: False,
     ):
         self.hardware, self.limits, self.hints = hardware, limits, hints
-        self._foreign = foreign
+        self.features, self._foreign = features, foreign
         self.objects = Objects(limits)
         #: GID index -> VLAN of the packets that are sent from it.
         self.vlans: dict[int, int] = {}
         self.pkeys = PkeyTable(limits.device["max_pkeys"])
         self.refusal = ""
-        self._qps = qp = QpCommands(hardware, limits, hints, lambda: self.objects, self.pkeys)
+        self._qps = qp = QpCommands(
+            hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated
+        )
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
-        self._handlers: dict[ControlCommand, Handler] = {
+        srq = SrqCommands(hardware, limits, lambda: self.objects)
+        self._handlers: dict[abi.AnyCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
             ControlCommand.CREATE_CQ: self._create_cq,
             ControlCommand.DESTROY_CQ: self._destroy_cq,
@@ -79,6 +87,10 @@ class Commands:
             ControlCommand.ADD_GID: self._add_gid,
             ControlCommand.DEL_GID: self._del_gid,
             ControlCommand.REQ_NOTIFY_CQ: self._req_notify_cq,
+            ExtensionCommand.CREATE_SRQ: srq.create,
+            ExtensionCommand.MODIFY_SRQ: srq.modify,
+            ExtensionCommand.QUERY_SRQ: srq.query,
+            ExtensionCommand.DESTROY_SRQ: srq.destroy,
         }
 
     async def serve(self, request: Request) -> bytes:
@@ -123,10 +135,8 @@ class Commands:
         if not request.data:
             raise Refused("empty request")
         number, body = request.data[0], request.data[abi.REQUEST_HEADER.size :]
-        if number not in list(ControlCommand):
-            raise Refused(f"unknown command {number}")
-        command = ControlCommand(number)
-        asked, answered = abi.COMMANDS[command]
+        command = await self._known(number)
+        asked, answered = abi.structures(command)
         if len(body) < asked.size:
             raise Refused(f"{command.name} needs {asked.size} bytes, not {len(body)}")
         room = request.writable - abi.RESPONSE_HEADER.size
@@ -134,6 +144,18 @@ class Commands:
             raise Refused(f"{command.name} answers {answered.size} bytes, there is room for {room}")
         result = await self._handlers[command](asked.unpack(body))
         return abi.RESPONSE_HEADER.pack(response=Response.OK) + answered.pack(result or {})
+
+    async def _known(self, number: int) -> abi.AnyCommand:
+        """The command with this number, of virtio-rdma or of an extension that is negotiated."""
+        if number in list(ControlCommand):
+            return ControlCommand(number)
+        for feature, commands in abi.EXTENSIONS.items():
+            if number in commands and await self._negotiated(feature):
+                return ExtensionCommand(number)
+        raise Refused(f"unknown command {number}")
+
+    async def _negotiated(self, feature: RdmaFeature) -> bool:
+        return bool(await self.features() & feature.mask)
 
     # Port ---------------------------------------------------------------------------------------
 

@@ -35,12 +35,14 @@ class Request:
 class FunctionState:
     """Device resets of a guest function since power-on, and whether one is going on.
 
-    ``waits``: for the end of it (``reset_done``).
+    ``waits``: for the end of it (``reset_done``). ``features``: of the extensions (``RdmaFeature``)
+    those that the driver has negotiated, as a mask.
     """
 
     resets: int
     resetting: bool
     waits: bool = False
+    features: int = 0
 
 
 class Operations(Protocol):
@@ -66,6 +68,9 @@ class Operations(Protocol):
 
     async def wake(self, pair: int) -> None:
         """The QP's state has changed: both its queues are looked at again."""
+
+    async def flush(self, pair: int) -> None:
+        """The QP is in ERR: the receive WQE that it holds ends flushed."""
 
     async def drop(self, pair: int) -> None:
         """Gives back everything the QP has outstanding, without completions."""

@@ -79,6 +79,10 @@ class FunctionHardware:
         """See ``Hardware``."""
         await self._hardware.wake(self._first["qps"] + pair)
 
+    async def flush(self, pair: int) -> None:
+        """See ``Hardware``."""
+        await self._hardware.flush(self._first["qps"] + pair)
+
     async def drop(self, pair: int) -> None:
         """See ``Hardware``."""
         await self._hardware.drop(self._first["qps"] + pair)

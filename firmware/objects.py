@@ -72,11 +72,24 @@ class Mr:
 
 
 @dataclass
+class Srq:
+    """A shared receive queue, which has the receive virtqueue of pair ``number``; ``users`` counts
+    the QPs that take from it."""
+
+    pd: Pd
+    max_wr: int
+    max_sge: int
+    number: int = 0
+    users: int = 0
+
+
+@dataclass
 class Qp:
     """A queue pair: what it was created with, and its attributes as last set.
 
     ``attrs`` has the fields of ``virtio_rdma_qp_attr``, unpacked. ``slice`` is the QP's part of the
-    pool of READ requests. ``start`` has more row fields, for replays.
+    pool of READ requests. ``start`` has more row fields, for replays. ``srq``: where its receive
+    WQEs come from, instead of its own receive queue.
     """
 
     pd: Pd
@@ -84,6 +97,7 @@ class Qp:
     recv_cq: Cq
     init: dict[str, int]
     attrs: dict[str, Any]
+    srq: Srq | None = None
     number: int = 0
     qpn: int = 0
     slice: Slice | None = None
@@ -100,16 +114,20 @@ class Qp:
         return QpState(self.attrs["qp_state"])
 
 
-T = TypeVar("T", Pd, Cq, Mr, Qp)
+T = TypeVar("T", Pd, Cq, Mr, Qp, Srq)
 
 
 class Handles(Generic[T]):
-    """Objects by number, the lowest free one first; those below ``reserved`` only on demand."""
+    """Objects by number, the lowest free one first; those below ``reserved`` only on demand.
+
+    A number may also be lent to somebody else's object, the highest free one first.
+    """
 
     def __init__(self, what: str, count: int, reserved: int = 0):
         self._what, self._count, self._reserved = what, count, reserved
         self._objects: dict[int, T] = {}
         self._free = list(range(reserved, count))  # a heap
+        self._lent: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -117,18 +135,37 @@ class Handles(Generic[T]):
     def add(self, make: Callable[[], T], number: int | None = None) -> T:
         """Makes an object with a free number, or with ``number``; Refused when there is none."""
         if number is None:
-            if not self._free:
-                raise Refused(f"All {self._count - self._reserved} {self._what}s are in use")
+            self._check_free()
             number = heapq.heappop(self._free)
-        elif not 0 <= number < self._count or number in self._objects:
+        elif not 0 <= number < self._count or number in self._objects or number in self._lent:
             raise Refused(f"{self._what} {number} is in use or does not exist")
         elif number >= self._reserved:
-            self._free.remove(number)
-            heapq.heapify(self._free)
+            self._drop_free(number)
         made = make()
         made.number = number
         self._objects[number] = made
         return made
+
+    def _check_free(self) -> None:
+        if not self._free:
+            raise Refused(f"All {self._count - self._reserved} {self._what}s are in use")
+
+    def _drop_free(self, number: int) -> None:
+        self._free.remove(number)
+        heapq.heapify(self._free)
+
+    def lend(self) -> int:
+        """The highest free number, which nobody gets until ``give_back``; Refused without one."""
+        self._check_free()
+        number = max(self._free)
+        self._drop_free(number)
+        self._lent.add(number)
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Frees a number that was lent."""
+        self._lent.remove(number)
+        heapq.heappush(self._free, number)
 
     def get(self, number: int) -> T:
         """The object; Refused when it does not exist."""
@@ -240,6 +277,8 @@ class Objects:
         self.cqs: Handles[Cq] = Handles("CQ", config.cqs)
         self.mrs: Handles[Mr] = Handles("MR", config.mrs)
         self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
+        #: A shared receive queue has the number of the pair that is lent to it.
+        self.srqs: Handles[Srq] = Handles("SRQ", config.qps, reserved=config.qps)
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
         self.gids: dict[int, bytes] = {}
@@ -269,6 +308,9 @@ class Objects:
                 self.slices.give(qp.slice)
             self.qps.remove(qp.number)
             rows += [(table, qp.number) for table in QP_TABLES]
+        for srq in self.srqs.all():
+            self.srqs.remove(srq.number)
+            self.qps.give_back(srq.number)
         for mr in self.mrs.all():
             self.mrs.remove(mr.number)
             rows.append(("mr", mr.number))

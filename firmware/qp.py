@@ -144,10 +144,11 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "state": state,
         "type": qp.type,
         "pd": qp.pd.number,
+        "recv_pd": qp.srq.pd.number if qp.srq else qp.pd.number,
         "send_cq": qp.send_cq.number,
         "recv_cq": qp.recv_cq.number,
-        "source.kind": 0,  # its own receive queue
-        "source.number": qp.number,
+        "source.kind": int(qp.srq is not None),
+        "source.number": qp.srq.number if qp.srq else qp.number,
         "signal_all": int(qp.init["sq_sig_type"] == 0),
         "path_mtu": attrs["path_mtu"],
         "qpn": qp.qpn,

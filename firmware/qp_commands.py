@@ -7,7 +7,7 @@ Spec: virtio-rdma VR-3.21 to VR-3.31.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
@@ -16,8 +16,13 @@ from firmware.pkeys import PkeyTable
 from firmware.qp import configuration_row, new_attributes
 from firmware.transitions import SEND_ERROR_STATES, next_state
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import QpAttrMask, QpState, QpType, SigType
+from hdl.abi.enums import QpAttrMask, QpState, QpType, RdmaFeature, SigType
 from hdl.abi.layout import Values
+
+#: Polls of a QP that flushes the WQE it holds, which takes some microseconds.
+FLUSH_POLLS = 1000
+#: ``QpRx.message`` of a QP that holds a receive WQE.
+_HOLDS_WQE = 1
 
 _LIVE = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)
 _SENDING = (QpState.RTS, QpState.SQD, QpState.SQE)
@@ -33,9 +38,10 @@ class QpCommands:
         hints: Hints,
         objects: Callable[[], Objects],
         pkeys: PkeyTable,
+        negotiated: Callable[[RdmaFeature], Awaitable[bool]],
     ):
         self._hardware, self._limits, self._hints = hardware, limits, hints
-        self._objects, self._pkeys = objects, pkeys
+        self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
 
     def _find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
@@ -62,6 +68,11 @@ class QpCommands:
         limits.check("max_recv_sge", v.max_recv_sge)
         if v.max_inline_data > limits.config.max_inline:
             raise Refused(f"{v.max_inline_data} bytes inline of {limits.config.max_inline}")
+        srq = None
+        if v.srqn and await self._negotiated(RdmaFeature.SRQ):
+            srq = objects.srqs.get(v.srqn)
+            if v.max_recv_wr:
+                raise Refused(f"max_recv_wr must be 0 with an SRQ, not {v.max_recv_wr}")
 
         attrs = Values(abi.QP_ATTR.unpack(bytes(abi.QP_ATTR.size)))
         attrs["cap"] = {name.name: v[name.name] for name in abi.QP_CAP.fields}
@@ -76,13 +87,15 @@ class QpCommands:
             pair = abi.qp_index(qpn, limits.config.qps)
         else:
             pair = None
-        qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs), pair)
+        qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
         pd.users += 1
         send_cq.users += 1
         recv_cq.users += 1
+        if srq is not None:
+            srq.users += 1
         await self._hardware.clear_counters(qp.number)
         await self.configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
@@ -103,6 +116,7 @@ class QpCommands:
         attrs["qp_state"] = after
         qp.attrs = attrs
         if after == QpState.RESET:
+            await self._let_go(qp)
             await self.stop(qp)
             return
         if before == QpState.RESET:
@@ -188,6 +202,19 @@ class QpCommands:
             row = await self._hardware.read_row(table, qp.number)
             await self._hardware.write_row(table, qp.number, row | {"error": 0})
 
+    async def _let_go(self, qp: Qp) -> None:
+        """What the QP holds of an SRQ ends flushed, as nobody else can give it back to the driver.
+        When the ring is not there any more, there is nothing to give back."""
+        if qp.srq is None:
+            return
+        await self.configure(qp, QpState.ERR)
+        await self._hardware.drain()
+        await self._hardware.flush(qp.number)
+        for _ in range(FLUSH_POLLS):
+            row = await self._hardware.read_row("qp_rx", qp.number)
+            if row["message"] != _HOLDS_WQE and not row["held"]:
+                return
+
     async def stop(self, qp: Qp) -> None:
         """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
         await self.configure(qp, QpState.RESET)
@@ -223,11 +250,14 @@ class QpCommands:
         return {"attr": attr}
 
     async def destroy(self, v: Values) -> None:
-        """DESTROY_QP: outstanding requests get no completion (VR-3.31)."""
+        """DESTROY_QP: outstanding requests get no completion (VR-3.31), but for one of an SRQ."""
         qp = self._find(v.qpn)
+        await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})
         qp.pd.users -= 1
         qp.send_cq.users -= 1
         qp.recv_cq.users -= 1
+        if qp.srq is not None:
+            qp.srq.users -= 1
         self._objects().qps.remove(qp.number)

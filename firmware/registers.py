@@ -20,6 +20,7 @@ NOTHING = 0xFFFF_FFFF
 #: Flags of an activation of the send side (doorbell, wake) and of the receive side (finish, flush).
 _SEND_CHANGED = 3
 _RECEIVE_CHANGED = 3
+_RECEIVE_FLUSH = 2
 
 
 class Bus(Protocol):
@@ -98,7 +99,9 @@ class Registers:
         name = self._function(function)
         resets = await self._read(f"{name}_resets")
         status = await self._fields(f"{name}_status")
-        return FunctionState(resets, bool(status["resetting"]), bool(status["waits"]))
+        return FunctionState(
+            resets, bool(status["resetting"]), bool(status["waits"]), status["features"]
+        )
 
     async def resets(self, function: int) -> int:
         """How many device resets of a guest function there were, when all rows written so far
@@ -261,6 +264,10 @@ class Registers:
         """Activates the send and the receive side of a QP."""
         await self._begin("activate_send", qp=pair, flags=_SEND_CHANGED)
         await self._begin("activate_receive", qp=pair, flags=_RECEIVE_CHANGED)
+
+    async def flush(self, pair: int) -> None:
+        """Activates the receive side of a QP, to flush what it holds."""
+        await self._command("activate_receive", qp=pair, flags=_RECEIVE_FLUSH)
 
     async def drop(self, pair: int) -> None:
         """Gives back a QP's outstanding requests."""

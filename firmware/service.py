@@ -91,7 +91,10 @@ class Firmware:
             others = (one for n, one in enumerate(self.functions) if n != ordinal)
             return any(gid in other.commands.objects.gids.values() for other in others)
 
-        commands = Commands(hardware, limits, hints, foreign=foreign)
+        async def features() -> int:
+            return (await self.hardware.function_state(FUNCTION_RDMA + ordinal)).features
+
+        commands = Commands(hardware, limits, hints, features=features, foreign=foreign)
         return GuestFunction(FUNCTION_RDMA + ordinal, commands, hints)
 
     async def step(self) -> bool:

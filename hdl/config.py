@@ -23,6 +23,7 @@ class CardFeature(Enum):
     UD = "ud"  # with GSI
     ATOMICS = "atomics"
     FAST_REGISTRATION = "fast_registration"  # with operations that invalidate a key
+    SRQ = "srq"  # shared receive queues
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -85,8 +86,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration: switches of ``CardFeature``. A card without a feature
-            refuses what needs it and costs nothing for it.
+        uc, ud, atomics, fast_registration, srq: switches of ``CardFeature``. A card without a
+            feature refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -118,6 +119,7 @@ class NicConfig:
     ud: bool = True
     atomics: bool = True
     fast_registration: bool = True
+    srq: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -874,6 +874,26 @@ FAULTS = (
         tests=RECV,
     ),
     Fault(
+        name="receive-keys-of-the-qps-domain",
+        what="keys of receive WQEs are checked against the QP's domain, not the source's",
+        force=Force(
+            "hdl.transport.responder:Responder", "job.payload.pd", like("i.payload.cfg.pd")
+        ),
+        tests=("tests/transport/test_receive.py",),
+    ),
+    Fault(
+        name="held-wqe-of-another-message",
+        what="a message gets the receive WQE that another QP's message holds of the same source",
+        force=Force("hdl.queues.recv_match:RecvMatch", "same", stuck(0b111111)),
+        tests=RECV,
+    ),
+    Fault(
+        name="held-wqe-of-an-earlier-message",
+        what="a held receive WQE that was fetched again is found when its head is another WQE's",
+        force=Force("hdl.queues.recv_sinks:RecvSinks", "stale", stuck(0)),
+        tests=RECV,
+    ),
+    Fault(
         name="line-fetched-into-while-read",
         what="a receive WQE is fetched into a line that a packet's job still reads",
         force=Force("hdl.queues.recv_lines:RecvLines", "held.held0", stuck(0)),

@@ -113,6 +113,13 @@ def page() -> str:
     for command, structs in virtio_rdma.COMMANDS.items():
         names = ["-" if s is virtio_rdma.NOTHING else f"`{s.name}`" for s in structs]
         lines.append(f"| {command.value} | {command.name} | {names[0]} | {names[1]} |")
+    lines.append("\n## Commands of extensions\n")
+    lines += ["| number | command | feature | request | response |", "|---|---|---|---|---|"]
+    for feature, commands in virtio_rdma.EXTENSIONS.items():
+        for command, structs in commands.items():
+            names = ["-" if s is virtio_rdma.NOTHING else f"`{s.name}`" for s in structs]
+            row = (command.value, command.name, feature.name, *names)
+            lines.append(f"| {' | '.join(map(str, row))} |")
     lines.append("\n## Structures of virtio-rdma\n")
     for struct in virtio_rdma.STRUCTS:
         lines += _struct_table(struct)

@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 
 
 class ControlCommand(IntEnum):
-    """First byte of a control request. Spec: VR-3.6. 0 and numbers above 18 are unknown."""
+    """First byte of a control request. Spec: VR-3.6. Extensions have numbers from 32 on."""
 
     QUERY_PORT = 1
     CREATE_CQ = 2
@@ -30,6 +30,33 @@ class ControlCommand(IntEnum):
     ADD_GID = 16
     DEL_GID = 17
     REQ_NOTIFY_CQ = 18
+
+
+class ExtensionCommand(IntEnum):
+    """Commands of extensions, each unknown unless its feature was negotiated."""
+
+    CREATE_SRQ = 32
+    MODIFY_SRQ = 33
+    QUERY_SRQ = 34
+    DESTROY_SRQ = 35
+
+
+class RdmaFeature(IntEnum):
+    """Feature bit numbers of extensions, in the device type's own range (VR-1.3)."""
+
+    SRQ = 0
+
+    @property
+    def mask(self) -> int:
+        """The feature as a bit of the 64-bit feature word."""
+        return 1 << self.value
+
+
+class SrqAttrMask(IntFlag):
+    """Which attributes MODIFY_SRQ sets."""
+
+    MAX_WR = 1 << 0
+    LIMIT = 1 << 1
 
 
 class Response(IntEnum):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hdl.abi.enums import AtomicCap, DeviceCap
 from hdl.abi.virtio_pci import VENDOR_ID
-from hdl.abi.virtio_rdma import CONFIG, PAGE_SIZE
+from hdl.abi.virtio_rdma import CONFIG, FIRST_USER_QP_INDEX, PAGE_SIZE
 from hdl.config import NicConfig
 
 __all__ = ["HARDWARE_VERSION", "VENDOR_PART_ID", "config_bytes", "device_limits", "system_guid"]
@@ -63,6 +63,9 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_pi_fast_reg_page_list_len": 0,
         "max_pkeys": MAX_PKEYS,
         "local_ca_ack_delay": 0,
+        "max_srq": config.qps - FIRST_USER_QP_INDEX if config.srq else 0,  # one of the pairs each
+        "max_srq_wr": config.queue_size if config.srq else 0,
+        "max_srq_sge": config.max_sge if config.srq else 0,
     }
 
 

@@ -6,7 +6,7 @@ GIDs, MAC addresses, ``sys_image_guid`` and ``imm_data`` are raw bytes (VR-0.2, 
 
 from __future__ import annotations
 
-from hdl.abi.enums import ControlCommand
+from hdl.abi.enums import ControlCommand, ExtensionCommand, RdmaFeature
 from hdl.abi.layout import (
     Scalar,
     Struct,
@@ -21,13 +21,16 @@ from hdl.abi.layout import (
 )
 
 #: Version of the layouts here; grows whenever an offset, a size or a number changes.
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 #: Most completion queues and most queue pairs a device may have (VR-1.4, VR-1.5).
 MAX_CQ_LIMIT = MAX_QP_LIMIT = 16384
 
 #: Memory keys: region number above an 8-bit variant tag (VR-3.18).
 KEY_TAG_BITS = 8
+
+#: Feature bits of the device type's own, from bit 0 on, that extensions may use.
+TYPE_FEATURES = 16
 
 #: Queue pair 0 is unused and pair 1 is the general services interface (VR-3.22).
 GSI_QP_INDEX = 1
@@ -98,7 +101,10 @@ CONFIG = Struct(
     le32("max_pi_fast_reg_page_list_len"),
     le16("max_pkeys"),
     u8("local_ca_ack_delay"),
-    array("reserved", Scalar(8), 64),
+    le32("max_srq", "extension SRQ, else 0; this field was reserved, as were the next two"),
+    le32("max_srq_wr", "extension SRQ, else 0"),
+    le32("max_srq_sge", "extension SRQ, else 0"),
+    array("reserved", Scalar(4), 125),
 )
 
 # Control queue ---------------------------------------------------------------------------------
@@ -172,7 +178,8 @@ CMD_CREATE_QP = Struct(
     le32("max_recv_sge"),
     le32("recv_cqn"),
     le32("max_inline_data", "bytes"),
-    array("reserved", Scalar(4), 8),
+    le32("srqn", "extension SRQ: its WQEs are taken, 0: the pair's own; this field was reserved"),
+    array("reserved", Scalar(4), 7),
 )
 RSP_CREATE_QP = Struct("rsp_create_qp", le32("qpn", "low bits: index of the queue pair"))
 GLOBAL_ROUTE = Struct(
@@ -251,6 +258,28 @@ CMD_ADD_GID = Struct(
 CMD_DEL_GID = Struct("cmd_del_gid", le16("index"), le32("port", "from 1"))
 CMD_REQ_NOTIFY = Struct("cmd_req_notify", le32("cqn"), le32("flags", "NotifyFlags"))
 
+CMD_CREATE_SRQ = Struct(
+    "cmd_create_srq",
+    le32("pdn"),
+    le32("max_wr"),
+    le32("max_sge"),
+    le32("srq_limit", "0: no limit event"),
+    array("reserved", Scalar(4), 4, "0"),
+)
+RSP_CREATE_SRQ = Struct(
+    "rsp_create_srq", le32("srqn", "the index of a queue pair, whose receive queue it has")
+)
+CMD_MODIFY_SRQ = Struct(
+    "cmd_modify_srq",
+    le32("srqn"),
+    le32("attr_mask", "SrqAttrMask"),
+    le32("max_wr"),
+    le32("srq_limit"),
+)
+CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
+RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
+CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
+
 NOTHING = Struct("nothing")
 
 #: Request and response data of every control command, after their one-byte headers (VR-3.6).
@@ -274,6 +303,27 @@ COMMANDS: dict[ControlCommand, tuple[Struct, Struct]] = {
     ControlCommand.DEL_GID: (CMD_DEL_GID, NOTHING),
     ControlCommand.REQ_NOTIFY_CQ: (CMD_REQ_NOTIFY, NOTHING),
 }
+
+#: The same of the commands that each extension has (docs/extensions.md).
+EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
+    RdmaFeature.SRQ: {
+        ExtensionCommand.CREATE_SRQ: (CMD_CREATE_SRQ, RSP_CREATE_SRQ),
+        ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
+        ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
+        ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
+    },
+}
+
+#: A command of virtio-rdma or of an extension.
+AnyCommand = ControlCommand | ExtensionCommand
+
+
+def structures(command: AnyCommand) -> tuple[Struct, Struct]:
+    """Request and response data of any command."""
+    if isinstance(command, ControlCommand):
+        return COMMANDS[command]
+    return next(commands[command] for commands in EXTENSIONS.values() if command in commands)
+
 
 # Work requests and completions -----------------------------------------------------------------
 
@@ -349,7 +399,17 @@ STRUCTS: tuple[Struct, ...] = (
     CQE,
 )
 #: Those that the specification does not have.
-ADDITIONS: tuple[Struct, ...] = (COUNTER_WINDOW, QP_COUNTER_WINDOW)
+ADDITIONS: tuple[Struct, ...] = (
+    COUNTER_WINDOW,
+    QP_COUNTER_WINDOW,
+    *dict.fromkeys(
+        struct
+        for commands in EXTENSIONS.values()
+        for pair in commands.values()
+        for struct in pair
+        if struct is not NOTHING
+    ),
+)
 
 # Virtqueue numbers -----------------------------------------------------------------------------
 

@@ -191,6 +191,7 @@ class Tables(wiring.Component):
             "status_device": status.status,
             "status_resetting": status.resetting,
             "status_waits": status.reset_request,
+            "status_features": status.features,
             "needs_reset_queue": status.needs_reset_queue,
             "needs_reset_cause": status.needs_reset_cause,
             "needs_reset_active": status.needs_reset,

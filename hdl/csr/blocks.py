@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.config import NicConfig
 
 from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
@@ -120,6 +121,7 @@ def _function(n: int) -> tuple[Register, ...]:
                 ro("device", 8, "virtio device status"),
                 ro("resetting", 1, "a device reset has begun and is not complete"),
                 ro("waits", 1, "the reset waits for its end by the hardware or the firmware"),
+                ro("features", TYPE_FEATURES, "negotiated, the first of the device type's own"),
             ),
         ),
         Register(

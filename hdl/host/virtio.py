@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi.virtio_pci import Feature
+from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.common.fifo import StreamFifo
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
@@ -53,8 +54,8 @@ class VirtioFunction(wiring.Component):
     of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` and ``qp_counters`` Out, if
     any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
     ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and the
-    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data`` (0
-    until FEATURES_OK).
+    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data``, and
+    ``features``: the first of the device type's own (all 0 until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors), one of a counter as much later as its owner answers. Throughput: one access at a time,
     a doorbell in 3 cycles.
@@ -86,6 +87,7 @@ class VirtioFunction(wiring.Component):
                 "mac": In(48),
                 "driver_ok": Out(1),
                 "status": Out(8),
+                "features": Out(TYPE_FEATURES),
                 "resetting": Out(1),
                 "reset_count": Out(32),
                 "needs_reset": Out(1),
@@ -136,6 +138,7 @@ class VirtioFunction(wiring.Component):
             self.reset_request.eq(common.reset_request),
             self.driver_ok.eq(common.driver_ok),
             self.status.eq(common.status),
+            self.features.eq(common.features),
             self.resetting.eq(common.resetting),
             self.reset_count.eq(common.reset_count),
             self.needs_reset.eq(common.needs_reset),

@@ -8,32 +8,38 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import Feature, Status
 from hdl.common.count import increment
-from hdl.config import NicConfig
+from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import QueueError, QueueErrorCause
 
 from .local import LocalPort, lanes, merge
 
-__all__ = ["OFFERED", "CommonConfig"]
+__all__ = ["CommonConfig", "offered_features"]
 
-#: Feature bits the RDMA function offers.
-OFFERED = sum(
-    feature.mask
-    for feature in (
-        Feature.INDIRECT_DESC,
-        Feature.EVENT_IDX,
-        Feature.VERSION_1,
-        Feature.ACCESS_PLATFORM,
-        Feature.IN_ORDER,
-        Feature.ORDER_PLATFORM,
-        Feature.NOTIFICATION_DATA,
-        Feature.RING_RESET,
-    )
+#: Feature bits that every RDMA function offers.
+_OFFERED = (
+    Feature.INDIRECT_DESC,
+    Feature.EVENT_IDX,
+    Feature.VERSION_1,
+    Feature.ACCESS_PLATFORM,
+    Feature.IN_ORDER,
+    Feature.ORDER_PLATFORM,
+    Feature.NOTIFICATION_DATA,
+    Feature.RING_RESET,
 )
+#: What a card has -> the feature bit of the extension with which a driver uses it.
+_EXTENSIONS = {CardFeature.SRQ: RdmaFeature.SRQ}
 COMMON = abi.COMMON_CFG.offset
 #: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
 PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED
+
+
+def offered_features(config: NicConfig) -> int:
+    """The feature word that the RDMA functions of a card offer."""
+    extensions = [bit.mask for card, bit in _EXTENSIONS.items() if card in config.features]
+    return sum((feature.mask for feature in _OFFERED), sum(extensions))
 
 
 class CommonConfig(wiring.Component):
@@ -101,7 +107,7 @@ class CommonConfig(wiring.Component):
         ]
 
         # The value of each field; the words that are read consist of them.
-        offered = Const(OFFERED, 64)
+        offered = Const(offered_features(self._config), 64)
         shown = {
             "device_feature_select": device_select,
             "device_feature": self._half(offered, device_select),
@@ -208,7 +214,8 @@ class CommonConfig(wiring.Component):
     def _status(self, m, written, status, driver_features):
         """The bits that the driver's write of the status is granted."""
         touched, value = written("device_status")
-        acceptable = (driver_features & (OFFERED ^ ((1 << 64) - 1))) == 0
+        others = offered_features(self._config) ^ ((1 << 64) - 1)
+        acceptable = (driver_features & others) == 0
         has_version = driver_features[Feature.VERSION_1]
         grant_features, grant_driver = Signal(), Signal()
         m.d.comb += [

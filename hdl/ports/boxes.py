@@ -10,6 +10,7 @@ from typing import Any
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, Signature
 
+from hdl.abi.virtio_rdma import TYPE_FEATURES
 from hdl.config import NicConfig
 
 from .atomics import AtomicRequest, AtomicResult
@@ -139,7 +140,8 @@ class FunctionStatus(Signature):
     """What the management registers show of a guest function, seen from the host side.
 
     ``mac``: the port's address, raw bytes, for the device configuration. ``reset_request``: the
-    driver resets the device; held until ``reset_done``.
+    driver resets the device; held until ``reset_done``. ``features``: those negotiated of the
+    device type's own.
     """
 
     def __init__(self):
@@ -150,6 +152,7 @@ class FunctionStatus(Signature):
                 "reset_done": In(1),
                 "reset_count": Out(32),
                 "status": Out(8),
+                "features": Out(TYPE_FEATURES),
                 "resetting": Out(1),
                 "needs_reset": Out(1),
                 "needs_reset_cause": Out(QueueErrorCause),

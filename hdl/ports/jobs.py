@@ -83,13 +83,14 @@ class FetchRequest(data.Struct):
 
 class RecvRequest(data.Struct):
     """A receive WQE is asked for: the source's next one, with which the source moves on, or
-    ``again`` the one that it gave from ``position``, for the next packet of the message."""
+    ``again`` the one whose descriptors begin with ``head``, for the next packet of the message that
+    holds it. (Its place in the ring does not tell: the driver may have used that again.)"""
 
     function: 8
     qp: 14
     source: ReceiveSource
     again: 1
-    position: 16
+    head: 16
     last: 1  # it is not asked for any more
 
 
@@ -175,8 +176,7 @@ class RecvFetched(data.Struct):
 
     status: FetchStatus
     error: 8
-    queue: 16  # the virtqueue that the WQE came from,
-    position: 16  # and where it stood there
+    queue: 16  # the virtqueue that the WQE came from
     head: 16
     line: WQE_LINE_BITS
     wqe: RecvWqe

@@ -57,7 +57,7 @@ class SourceKind(enum.Enum, shape=2):
     """What kind of queue a receive source is."""
 
     PRIVATE = 0  # the receive queue of one QP, whose pair index is the source's number
-    SHARED = 1  # a shared receive queue: there are none yet, so it is always empty
+    SHARED = 1  # a shared receive queue, in the receive queue of a pair that is no QP's
 
 
 class ReceiveSource(data.Struct):
@@ -75,6 +75,7 @@ class QpCfg(data.Struct):
     type: 3  # ABI values: RC 2, UC 3, UD 4
     function: 8
     pd: 16
+    recv_pd: 16  # that of the regions which the WQEs of ``source`` name
     send_cq: 14
     recv_cq: 14  # of the WQEs of ``source`` that this QP takes
     source: ReceiveSource
@@ -163,7 +164,7 @@ class QpRx(data.Struct):
     ack_psn: 24  # of an ACK: the newest packet that was accepted, unless of a READ,
     ack_msn: 24  # and the messages completed up to it
     message: RxMessage  # SEND: it holds a receive WQE,
-    position: 16  # which the source gave it from this position
+    head: 16  # whose descriptors begin with this one
     held: 1  # UC, UD: it holds one of a message that was dropped, for the next
     offset: 32  # payload bytes of the current message already placed
     va: 64  # WRITE: start of the message

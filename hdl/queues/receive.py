@@ -118,6 +118,7 @@ class RecvFetch(wiring.Component):
             (flipped(self.queue_reset), reclaim.queue_reset),
             (flipped(self.upcoming), answers.upcoming),
             (flipped(self.reported), sinks.reported),
+            (sinks.held, path.held),
         ):
             connect(m, one, other)
         self._requests(m, answers, sinks)
@@ -153,6 +154,7 @@ class RecvFetch(wiring.Component):
         elsewhere = Signal()  # what the sinks are at is a receive WQE
         free = ~answers.at_work & ~self.req.valid
         connect(m, answers.away, sinks.away)
+        connect(m, answers.begun, sinks.begun)
         m.d.comb += [
             answers.req.valid.eq(self.req.valid & ~sinks.at_work),
             answers.req.payload.eq(self.req.payload),

@@ -8,7 +8,6 @@ from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
     WQE_LINE_BITS,
-    FetchRequest,
     FetchStatus,
     QueueError,
     RecvFetched,
@@ -21,7 +20,7 @@ from hdl.ports.tables import TableRead
 from .index import AvailIndex, IndexResult
 from .read import BlockReader
 from .recv_match import RecvMatch
-from .recv_path import Arrival, Tag
+from .recv_path import Arrival, HeldWqe, Tag
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
 from .recv_sources import SourceAccess, SourceRow, has_queue, queue_of
@@ -61,7 +60,7 @@ class RecvAnswers(wiring.Component):
     message which goes on is *held*: it stays first in the list, where the message's next packets
     find it again, until the source is asked for the next one. Who asks again later, because another
     QP takes from the same source or the line was needed, is sent ``away``: its WQE is fetched once
-    more, by its position.
+    more, by its head.
 
     Members: ``req``, ``rsp``, ``upcoming``, ``error``, ``event_idx``: as in RecvFetch. ``stop``: a
     reset of ``stopped`` waits: no request is taken, and one for that source is EMPTY. ``access``,
@@ -71,7 +70,8 @@ class RecvAnswers(wiring.Component):
     ``wanted_done``, ``release`` of ``released`` (in a cycle of ``room``). ``answered``: sources to
     be looked at for more. ``demand``, ``starved``: of RecvPrefetch. ``line_needed``,
     ``line_freed``, ``dropping``, ``epoch``: of RecvReclaim. ``away``: a request that others answer,
-    who are always ready. ``at_work``: a request has been taken and neither answered nor sent away.
+    who are always ready. ``begun``: a WQE is given out, which ``away`` may
+    tell of from now on. ``at_work``: a request has been taken and neither answered nor sent away.
     Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
     look-up in 4; 6 for both when sources come in turn, else 7.
     Errors: QUEUE_ERROR with a row in ``error``; WQE_ERROR. A queue that is not enabled is EMPTY.
@@ -84,7 +84,8 @@ class RecvAnswers(wiring.Component):
         super().__init__(
             {
                 "req": In(stream.Signature(RecvRequest)),
-                "away": Out(stream.Signature(FetchRequest, always_ready=True)),
+                "away": Out(stream.Signature(HeldWqe, always_ready=True)),
+                "begun": Out(stream.Signature(HeldWqe, always_ready=True)),
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "upcoming": In(Upcoming()),
                 "error": Out(stream.Signature(QueueError)),
@@ -141,9 +142,11 @@ class RecvAnswers(wiring.Component):
             self.error.payload.queue.eq(answer.queue),
             self.error.payload.cause.eq(work.fault.found.cause),
             self.away.payload.function.eq(work.request.function),
-            self.away.payload.qp.eq(work.request.qp),
             self.away.payload.queue.eq(queue_of(self._config, work.number)),
-            self.away.payload.position.eq(work.request.position),
+            self.away.payload.head.eq(work.request.head),
+            self.begun.payload.function.eq(work.request.function),
+            self.begun.payload.queue.eq(answer.queue),
+            self.begun.payload.head.eq(answer.head),
             self.answered.payload.eq(work.number),
             self.demand.payload.source.eq(work.number),
             self.demand.payload.again.eq(work.again),
@@ -163,7 +166,7 @@ class RecvAnswers(wiring.Component):
         m.submodules.match = match = RecvMatch(config=self._config)
         facts = match.o
         m.d.comb += [
-            match.position.eq(work.request.position),
+            match.head.eq(work.request.head),
             match.number.eq(work.number),
             match.source.eq(source),
             match.size_log2.eq(work.queue.size_log2),
@@ -175,10 +178,9 @@ class RecvAnswers(wiring.Component):
             with m.State("IDLE"):
                 request = self.req.payload
                 number = request.source.number
-                same = Mux(
-                    request.again, source.held & (request.position == source.first), ~source.held
-                )
-                hits = cached & (number == work.number) & has_queue(request.source) & same
+                same = Mux(request.again, source.held & (request.head == answer.head), ~source.held)
+                known = has_queue(self._config, request.source)
+                hits = cached & (number == work.number) & known & same
                 m.d.sync += work.early.eq(0)
                 m.d.comb += self.access.source.eq(Mux(self.req.valid, number, upcoming.number))
                 with m.If(done):
@@ -254,7 +256,6 @@ class RecvAnswers(wiring.Component):
                 answer.status.eq(FetchStatus.OK),
                 answer.error.eq(0),
                 answer.queue.eq(queue_of(self._config, work.number)),
-                answer.position.eq(source.first),
                 answer.head.eq(self.tag.row.head),
                 answer.line.eq(source.head),
                 answer.wqe.eq(self.tag.row.wqe),
@@ -264,7 +265,7 @@ class RecvAnswers(wiring.Component):
             with m.If(work.early):
                 m.d.sync += cached.eq(work.queue.enabled & facts.ready)
                 m.next = "IDLE"
-            with m.Elif(~work.queue.enabled | ~has_queue(request.source)):
+            with m.Elif(~work.queue.enabled | ~has_queue(self._config, request.source)):
                 m.d.sync += [answer.status.eq(FetchStatus.EMPTY), source.used.eq(0)]
                 m.next = "ANSWER"
             with m.Elif(request.again & ~facts.held):
@@ -376,6 +377,7 @@ class RecvAnswers(wiring.Component):
                 self.release.eq(ends & final),
                 changed.given.eq(~final),
                 changed.held.eq(~final),
+                self.begun.valid.eq(ends & ~request.again & (answer.status == FetchStatus.OK)),
             ]
             with m.If(final):
                 m.d.comb += [

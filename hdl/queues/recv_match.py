@@ -26,9 +26,9 @@ class RecvFacts(data.Struct):
 class RecvMatch(wiring.Component):
     """Compares a source's row with the tag of the first line of its list, and with a request.
 
-    Members: ``position`` that a request asks for again; ``number`` of the source; ``source``: its
-    row; ``size_log2`` of its ring; ``tag``: of the first line, a RAM's output; ``filled``: that
-    line holds a WQE, and is not being written, valid with ``o``.
+    Members: ``head`` of the WQE that a request asks for again; ``number`` of the source;
+    ``source``: its row; ``size_log2`` of its ring; ``tag``: of the first line, a RAM's output;
+    ``filled``: that line holds a WQE, and is not being written, valid with ``o``.
     Latency: ``o`` a cycle after its inputs, as all of it is long. Throughput: one a cycle.
     Errors: none. Reset: none needed.
     """
@@ -37,7 +37,7 @@ class RecvMatch(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "position": In(16),
+                "head": In(16),
                 "number": In(14),
                 "source": In(SourceRow),
                 "size_log2": In(4),
@@ -52,7 +52,7 @@ class RecvMatch(wiring.Component):
         source, facts = self.source, self.o
         # What is available, less one: from 1 to the queue's size means no bit beyond it.
         available = Signal(16)
-        sought, same = Signal(11), Signal()  # in pieces: a RAM's output is late
+        sought, same = Signal(11), Signal(6)  # in pieces: a RAM's output is late
         m.d.sync += [
             available.eq(source.available + ~source.first),
             sought.eq(
@@ -61,12 +61,12 @@ class RecvMatch(wiring.Component):
                     Cat(queue_of(self._config, self.number), source.first),
                 )
             ),
-            same.eq(self.position == source.first),
+            same.eq(~unequal(self.tag.head, self.head)),
             facts.here.eq(source.count != 0),
         ]
         m.d.comb += [
             facts.known.eq((available & ~mask(self.size_log2)) == 0),
             facts.ready.eq(facts.here & self.filled & sought.all()),
-            facts.held.eq(same & source.held & facts.here),
+            facts.held.eq(same.all() & source.held & facts.here),
         ]
         return m

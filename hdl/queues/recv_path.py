@@ -14,9 +14,9 @@ from hdl.ports.tables import TableRead
 from .fast_path import FastPath
 from .read import ReadShare
 from .slow_path import SlowPath, WqeFound
-from .types import FastPathJob
+from .types import FastPathJob, WqeJob
 
-__all__ = ["Arrival", "RecvPath", "Tag"]
+__all__ = ["Arrival", "HeldWqe", "RecvPath", "Tag"]
 
 SLOTS = 32
 
@@ -33,8 +33,18 @@ class Arrival(data.Struct):
     found: WqeFound
 
 
+class HeldWqe(data.Struct):
+    """A receive WQE that a message holds. Its head names it as long as it is held: until then the
+    driver cannot use that again, unlike its place in the avail ring."""
+
+    function: 8
+    queue: 16
+    head: 16
+
+
 class Tag(data.Struct):
-    """Whose WQE a line holds, and the answer for it."""
+    """Whose WQE a line holds, and the answer for it. ``position`` is the head in the line of one
+    that is held."""
 
     queue: 16
     position: 16
@@ -45,12 +55,14 @@ class Tag(data.Struct):
 class RecvPath(wiring.Component):
     """FastPath for receive WQEs, a SlowPath for what it leaves over, and the lines.
 
-    Members: ``i`` jobs, each with a line of its own; ``arrived`` with ``arrived_valid`` (a cycle):
-    what became of one, after its last slot was written, at most every other cycle; ``good``: it is
-    a WQE, its tag is written now. ``waits``, ``wanted``: the line whose asker waits: only its chain
-    goes into the slow path, so it never stands behind one that is fetched ahead. Others are given
-    up. ``tag``: read port of the tags; ``slot``, ``slot_enable``, ``slot_data``: of the lines (1
-    cycle each). ``flush`` forgets ring entries (nothing may be inside). ``indirect``: negotiated.
+    Members: ``i`` jobs, each with a line of its own; ``held``: such for a WQE that a message holds,
+    with its head as the position; it goes straight to the slow path. ``arrived`` with
+    ``arrived_valid`` (a cycle): what became of one, after its last slot was written, at most every
+    other cycle; ``good``: it is a WQE, its tag is written now. ``waits``, ``wanted``: the line
+    whose asker waits: only its chain goes into the slow path, so it never stands behind one that is
+    fetched ahead. Others are given up. ``tag``: read port of the tags; ``slot``, ``slot_enable``,
+    ``slot_data``: of the lines (1 cycle each). ``flush`` forgets ring entries (nothing may be
+    inside). ``indirect``: negotiated.
     Latency: two to three host reads and 36 cycles, the slow path two more. Throughput: as FastPath.
     Nothing inside waits for anything but host reads. Errors: in ``arrived``. Reset: empty.
     """
@@ -60,6 +72,7 @@ class RecvPath(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(FastPathJob)),
+                "held": In(stream.Signature(FastPathJob)),
                 "arrived": Out(Arrival),
                 "arrived_valid": Out(1),
                 "waits": In(1),
@@ -92,34 +105,46 @@ class RecvPath(wiring.Component):
         m.d.comb += fast.flush.eq(self.flush)
 
         # What the fast path leaves over goes to the slow path if its asker waits, else it is given
-        # up. There is one who asks, so the slow path is free for what is demanded.
+        # up. There is one who asks, so the slow path is free for what is demanded, and for what is
+        # held.
         m.submodules.slow = slow = SlowPath(config=config)
         connect(m, slow.read_client0, share.client3)
         connect(m, slow.read_client1, share.client4)
         for_slow, demanded, given_up, arrived_last = (Signal() for _ in range(4))
-        owner = Signal(Arrival, reset_less=True)
+        owner, chain = Signal(Arrival, reset_less=True), slow.i.payload
+        slow_job, head = Signal(WqeJob), Signal(16)
+        m.d.comb += [slow_job.eq(job), head.eq(verdict.head)]
+        with m.If(self.held.valid):
+            m.d.comb += head.eq(self.held.payload.request.position)
+            m.d.comb += [
+                slow_job[name].eq(self.held.payload[name])
+                for name in ("request", "line", "size_log2", "desc")
+            ]
         m.d.comb += [
             for_slow.eq(verdict.odd & ~verdict.failed),
             demanded.eq(for_slow & self.waits & (job.line == self.wanted)),
             given_up.eq(for_slow & ~demanded),
             slow.indirect.eq(self.indirect),
-            slow.i.valid.eq(fast.o.valid & demanded),
-            slow.i.payload.function.eq(job.request.function),
-            slow.i.payload.desc.eq(job.desc),
-            slow.i.payload.size_log2.eq(job.size_log2),
-            slow.i.payload.head.eq(verdict.head),
-            slow.i.payload.receive.eq(~job.request.send),
+            slow.i.valid.eq(self.held.valid | (fast.o.valid & demanded)),
+            self.held.ready.eq(slow.i.ready),
+            chain.function.eq(slow_job.request.function),
+            chain.desc.eq(slow_job.desc),
+            chain.size_log2.eq(slow_job.size_log2),
+            chain.head.eq(head),
+            chain.receive.eq(~slow_job.request.send),
             slow.o.ready.eq(~arrived_last),
-            fast.o.ready.eq(Mux(demanded, slow.i.ready, ~slow.o.valid & ~arrived_last)),
+            fast.o.ready.eq(
+                Mux(demanded, slow.i.ready & ~self.held.valid, ~slow.o.valid & ~arrived_last)
+            ),
             self.arrived_valid.eq(~arrived_last & (slow.o.valid | (fast.o.valid & ~demanded))),
         ]
         m.d.sync += arrived_last.eq(self.arrived_valid)
         with m.If(slow.i.valid & slow.i.ready):
             m.d.sync += [
-                owner.line.eq(job.line),
-                owner.queue.eq(job.request.queue),
-                owner.position.eq(job.request.position),
-                owner.head.eq(verdict.head),
+                owner.line.eq(slow_job.line),
+                owner.queue.eq(slow_job.request.queue),
+                owner.position.eq(slow_job.request.position),
+                owner.head.eq(head),
             ]
         arrived = self.arrived
         with m.If(slow.o.valid):

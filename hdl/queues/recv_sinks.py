@@ -22,7 +22,7 @@ from hdl.ports.tables import TableRead
 
 from .read_sinks import ReadSinks
 from .recv_lines import SinkLines, is_sink, sink_line, sinks_of
-from .recv_path import Arrival, Tag
+from .recv_path import Arrival, HeldWqe, Tag
 from .types import FastPathJob
 
 __all__ = ["RecvSinks"]
@@ -36,17 +36,19 @@ class RecvSinks(wiring.Component):
 
     SendFetch tells of most READs as it fetches them (``reported``), and ReadSinks keeps these. Any
     other is fetched once more into one of a few lines, which queue number and position select; so
-    is a receive WQE (not ``send``) that a message has, and whose line is gone.
+    is a receive WQE (not ``send``) that a message holds, and whose line is gone: its head is known,
+    and stands for the position.
 
-    Members: ``req``: sinks; ``away``: receive WQEs, which come only while nothing is asked for;
-    ``rsp``, ``error``: as in RecvFetch.
+    Members: ``req``: sinks; ``away``: receive WQEs, which come only while nothing is asked for, and
+    so does ``begun``: a receive WQE is given out, so what is here of an earlier one with its head
+    is not valid any more. ``rsp``, ``error``: as in RecvFetch.
     ``reported``: from SendFetch. ``forget`` (a cycle): no sink is valid any more.
     ``queue_read``: the rows of the virtqueues, which answers at once. ``tag``: read port of the
-    tags of lines. ``job``: a sink to fetch; ``arrived``, ``arrived_valid``, ``good``: what became
-    of a fetch. ``waits`` for the line ``wanted``. ``fetched_line``, ``reported_line``: lines about
-    to be written, with ``fetched_held``, ``reported_held``: one is being read. ``slot``,
-    ``slot_enable``, ``slot_data``: of the sinks that were reported. ``at_work``: a request has not
-    been answered.
+    tags of lines. ``job``: a sink to fetch, ``held``: a receive WQE; ``arrived``,
+    ``arrived_valid``, ``good``: what became of a fetch. ``waits`` for the line ``wanted``.
+    ``fetched_line``, ``reported_line``: lines about to be written, with ``fetched_held``,
+    ``reported_held``: one is being read. ``slot``, ``slot_enable``,
+    ``slot_data``: of the sinks that were reported. ``at_work``: a request has not been answered.
     Latency: 4 cycles when the sink was reported, 5 when it is in its line, else three host reads
     and 50 cycles. One request at a time. A sink is forgotten when nobody has asked for it while
     SendFetch gave out 16384 to 32768 WQEs, half of those that bring a position again.
@@ -59,7 +61,8 @@ class RecvSinks(wiring.Component):
         super().__init__(
             {
                 "req": In(stream.Signature(SinkRequest)),
-                "away": In(stream.Signature(FetchRequest, always_ready=True)),
+                "away": In(stream.Signature(HeldWqe, always_ready=True)),
+                "begun": In(stream.Signature(HeldWqe, always_ready=True)),
                 "rsp": Out(stream.Signature(RecvFetched)),
                 "error": Out(stream.Signature(QueueError)),
                 "reported": In(SinksReported()),
@@ -67,6 +70,7 @@ class RecvSinks(wiring.Component):
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "tag": Out(TableRead(line, Tag)),
                 "job": Out(stream.Signature(FastPathJob)),
+                "held": Out(stream.Signature(FastPathJob)),
                 "arrived": In(Arrival),
                 "arrived_valid": In(1),
                 "good": In(1),
@@ -88,7 +92,8 @@ class RecvSinks(wiring.Component):
         m.submodules.reported = reported = ReadSinks(config=self._config)
         m.submodules.fetched = fetched = SinkLines(sinks=sinks_of(total))
         connect(m, flipped(self.reported.sink), reported.i)
-        line, idle = Signal(WQE_LINE_BITS), Signal()
+        line, idle, stale = Signal(WQE_LINE_BITS), Signal(), Signal()
+        receives = Signal(sinks_of(total))  # lines whose last fetch was of a receive WQE
         queue = Signal(
             16
         )  # the request's: a sink's follows from its QP in LOAD, as that takes long
@@ -112,6 +117,7 @@ class RecvSinks(wiring.Component):
             fetched.kept.eq(self.arrived.line),
             fetched.keep.eq(self.good & is_sink(self.arrived.line, total)),
             fetched.clear.eq(self.forget | self.reported.forget),
+            fetched.drop.eq(stale & receives.bit_select(line[: len(fetched.asked)], 1)),
             job.request.eq(request),
             # It was available when it was given out.
             job.request.known.eq(request.position + 1),
@@ -119,31 +125,21 @@ class RecvSinks(wiring.Component):
             job.size_log2.eq(row.size_log2),
             job.desc.eq(row.desc),
             job.driver.eq(row.driver),
+            self.held.payload.eq(job),
             self.rsp.payload.eq(answer),
             self.error.payload.queue.eq(request.queue),
             self.error.payload.cause.eq(cause),
         ]
         self._grow_old(m, reported, fetched)
+        with m.If(fetched.keep):
+            m.d.sync += receives.bit_select(fetched.kept, 1).eq(~request.send)
 
         sought = Signal(11)  # in pieces: a RAM's output is late
         tag, asked = self.tag.row, Cat(request.queue, request.position)
         m.d.sync += sought.eq(~unequal(Cat(tag.queue, tag.position), asked))
 
         with m.FSM(name="sinks") as fsm:
-            # IDLE: takes a request, and looks among the sinks that were reported; ends with it.
-            with m.State("IDLE"):
-                m.d.comb += [idle.eq(1), self.req.ready.eq(1), reported.look.eq(1)]
-                asked = self.req.payload
-                m.d.sync += [
-                    request.function.eq(asked.function),
-                    request.qp.eq(asked.qp),
-                    request.position.eq(asked.position),
-                    request.send.eq(1),
-                ]
-                with m.If(self.away.valid):
-                    m.d.sync += request.eq(self.away.payload)
-                with m.If(self.req.valid | self.away.valid):
-                    m.next = "LOAD"
+            self._begin(m, request, reported, idle, stale)
             # LOAD: reads the row of its queue, and looks at the line that the sink would be fetched
             # into, while the tag of one that was reported is compared; one cycle.
             with m.State("LOAD"):
@@ -160,7 +156,6 @@ class RecvSinks(wiring.Component):
                     answer.status.eq(FetchStatus.OK),
                     answer.error.eq(0),
                     answer.queue.eq(request.queue),
-                    answer.position.eq(request.position),
                 ]
                 m.next = "LINE"
                 with m.If(~self.queue_read.row.enabled):
@@ -180,7 +175,7 @@ class RecvSinks(wiring.Component):
                     m.next = "ANSWER"
                 with m.Else():
                     m.next = "FREE"
-            self._fetch(m, line, answer, cause, fetched)
+            self._fetch(m, line, answer, cause, fetched, request.send)
             # ANSWER: answers.
             with m.State("ANSWER"):
                 m.d.comb += self.rsp.valid.eq(1)
@@ -193,17 +188,42 @@ class RecvSinks(wiring.Component):
         ]
         return m
 
-    def _fetch(self, m: Module, line, answer, cause, fetched) -> None:
+    def _begin(self, m: Module, request, reported, idle, stale) -> None:
+        """A request is taken."""
+        # IDLE: takes a request, and looks among the sinks that were reported; ends with it. What is
+        # known of an earlier WQE that had the head of a held one is dropped (``stale``).
+        with m.State("IDLE"):
+            m.d.comb += [idle.eq(1), self.req.ready.eq(1), reported.look.eq(1)]
+            asked = self.req.payload
+            m.d.sync += [
+                request.function.eq(asked.function),
+                request.qp.eq(asked.qp),
+                request.position.eq(asked.position),
+                request.send.eq(1),
+                stale.eq(self.begun.valid),
+            ]
+            for held in (self.begun, self.away):
+                with m.If(held.valid):
+                    m.d.sync += [
+                        request.function.eq(held.payload.function),
+                        request.queue.eq(held.payload.queue),
+                        request.position.eq(held.payload.head),
+                        request.send.eq(0),
+                    ]
+            with m.If(self.req.valid | self.away.valid):
+                m.next = "LOAD"
+
+    def _fetch(self, m: Module, line, answer, cause, fetched, send) -> None:
         """A sink that is nowhere at hand is fetched into its line."""
         # FREE: waits until nobody reads the line; that is known two cycles after it was chosen.
         with m.State("FREE"):
             m.d.comb += fetched.drop.eq(~self.fetched_held)
             with m.If(~self.fetched_held):
                 m.next = "FETCH"
-        # FETCH: asks for the sink.
+        # FETCH: asks for the sink, or for the receive WQE; ends when that is taken.
         with m.State("FETCH"):
-            m.d.comb += self.job.valid.eq(1)
-            with m.If(self.job.ready):
+            m.d.comb += [self.job.valid.eq(send), self.held.valid.eq(~send)]
+            with m.If(Mux(send, self.job.ready, self.held.ready)):
                 m.next = "WAIT"
         # WAIT: waits until the sink, or what is wrong with it, has come.
         with m.State("WAIT"):

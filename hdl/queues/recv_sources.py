@@ -16,10 +16,11 @@ from .recv_shares import SourceShare
 __all__ = ["SourceAccess", "SourceRow", "RecvSources", "has_queue", "place_of", "queue_of"]
 
 
-def has_queue(source) -> Value:
-    """Whether a ``ReceiveSource`` can have WQEs: there are no shared receive queues yet. Theirs
-    would be rows of RecvSources behind those of the private ones."""
-    return source.kind == SourceKind.PRIVATE
+def has_queue(config: NicConfig, source) -> Value:
+    """Whether a ``ReceiveSource`` can have WQEs. Sources of both kinds are numbered together: a
+    shared one has the receive queue of a pair that is no QP's, so no two ever have the same."""
+    shared = (source.kind == SourceKind.SHARED) if config.srq else Const(0)
+    return (source.kind == SourceKind.PRIVATE) | shared
 
 
 def queue_of(config: NicConfig, number: Value) -> Value:

@@ -398,7 +398,7 @@ class Commit(wiring.Component):
             events.resp_remote_access_errors.eq(1),
         ]
         with m.If(record.taken):
-            m.d.comb += row.position.eq(record.row.position)
+            m.d.comb += row.head.eq(record.row.head)
 
     def _coalesce(self, m, coalescer, record, fate, gone):
         """Tells the coalescer of the records that come and go, and of what they are answered."""

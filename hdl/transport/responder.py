@@ -276,7 +276,7 @@ class Responder(wiring.Component):
             fetch.qp.eq(work.qp),
             fetch.again.eq((rx.message == RxMessage.SEND) | rx.held),
             fetch.source.eq(cfg.source),
-            fetch.position.eq(rx.position),
+            fetch.head.eq(rx.head),
             fetch.last.eq(work.flush | work.operation.last),
             self.repoke.payload.qp.eq(work.qp),
             self.repoke.payload.flags.eq(Mux(outcome == Outcome.FLUSH, ReceiveFlags.FLUSH, both)),
@@ -316,6 +316,9 @@ class Responder(wiring.Component):
                 pending.pd.eq(cfg.pd),
             ]
         drive_job(m, work, verdict, self.job.payload)
+        if self._config.srq:
+            with m.If(pending.line):
+                m.d.comb += self.job.payload.pd.eq(cfg.recv_pd)
         drive_effects(m, work, verdict, pending.effects)
         drive_row(m, work, verdict, self.rx_write.row)
         drive_resource(m, work, self.resource_write.row)

@@ -168,7 +168,7 @@ def drive_row(m: Module, work: ResponderWork, v: Verdict, row: QpRx) -> None:
         message.eq(Mux(v.consume | breaks, RxMessage.NONE, rx.message)),
         row.message.eq(message),
         row.held.eq(holds & ~v.consume & (message != RxMessage.SEND)),
-        row.position.eq(Mux(v.taken, v.fetched.position, rx.position)),
+        row.head.eq(Mux(v.taken, v.fetched.head, rx.head)),
         row.offset.eq(rx.offset),
         row.va.eq(Mux(begins, header.va, rx.va)),
         row.rkey.eq(Mux(begins, header.rkey, rx.rkey)),

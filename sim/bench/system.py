@@ -19,7 +19,18 @@ from hdl.config import NicConfig
 from sim.bench.stall import node_report, stall_report
 from sim.bench.testbench import Testbench
 from sim.guest.driver.device import DriverOptions
-from sim.guest.verbs import CQ, PD, QP, AHAttr, Context, GlobalRoute, QPAttr, QPCap, QPInitAttr
+from sim.guest.verbs import (
+    CQ,
+    PD,
+    QP,
+    SRQ,
+    AHAttr,
+    Context,
+    GlobalRoute,
+    QPAttr,
+    QPCap,
+    QPInitAttr,
+)
 
 __all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect", "join"]
 
@@ -158,14 +169,19 @@ async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 async def connect(
-    nodes: Sequence[Node], pds: Sequence[PD], cqs: Sequence[CQ], options: QpOptions | None = None
+    nodes: Sequence[Node],
+    pds: Sequence[PD],
+    cqs: Sequence[CQ],
+    options: QpOptions | None = None,
+    srqs: Sequence[SRQ | None] = (None, None),
 ) -> tuple[QP, QP]:
-    """A QP on each of two nodes, connected if their type is, both in RTS."""
+    """A QP on each of two nodes, connected if their type is, both in RTS; ``srqs``: that an end
+    takes from."""
     o = options or QpOptions()
     qps: list[QP] = await _together(
         *(
-            QP.create(pd, QPInitAttr(o.type, cq, cq, replace(o.cap), o.sq_sig_all))
-            for pd, cq in zip(pds, cqs, strict=True)
+            QP.create(pd, QPInitAttr(o.type, cq, cq, replace(o.cap), o.sq_sig_all, srq))
+            for pd, cq, srq in zip(pds, cqs, srqs, strict=True)
         )
     )
     await join(nodes, (qps[0], qps[1]), o)

@@ -15,6 +15,7 @@ from hdl.abi import enums, virtio_rdma
 from hdl.abi.cheader import c_header, c_name
 from hdl.abi.layout import Field, Kind, Struct
 from sim.tools.header import header
+from tests.abi.test_offsets import EXTENSION_FIELDS
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "abi_offsets.json").read_text())
 STRUCTS = {struct.name: struct for struct in (*virtio_rdma.STRUCTS, *virtio_rdma.ADDITIONS)}
@@ -49,6 +50,11 @@ def checks() -> list[str]:
             places = [(path, at, octets) for path, _kind, at, octets in TABLE[name]["fields"]]
         word = f"struct {c_name(struct)}"
         found.append(f"sizeof({word}) == {size}")
+        if own := EXTENSION_FIELDS.get(name):  # they are in front of what is still reserved
+            path, offset, octets = places.pop()
+            found.append(f"offsetof({word}, {own[0]}) == {offset}")
+            rest = f"offsetof({word}, {path}) + sizeof((({word} *)0)->{path})"
+            found.append(f"{rest} == {offset + octets}")
         for path, offset, octets in places:
             found.append(f"offsetof({word}, {path}) == {offset}")
             found.append(f"sizeof((({word} *)0)->{path}) == {octets}")

@@ -9,3 +9,12 @@ def test_what_there_is_no_command_for_is_0():
     limits = device_limits(NicConfig())
     names = ("max_mw", "max_mcast_grp", "max_mcast_qp_attach", "max_total_mcast_qp_attach")
     assert [limits[name] for name in names] == [0] * 4
+
+
+def test_shared_receive_queues():
+    """One for each pair of a user, as large as any queue; none without the switch (E-37)."""
+    names = ("max_srq", "max_srq_wr", "max_srq_sge")
+    limits = device_limits(NicConfig(qps=64, queue_size=512, max_sge=4))
+    assert [limits[name] for name in names] == [62, 512, 4]
+    limits = device_limits(NicConfig(srq=False))
+    assert [limits[name] for name in names] == [0] * 3

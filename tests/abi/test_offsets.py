@@ -14,6 +14,11 @@ STRUCTS = {struct.name: struct for struct in virtio_rdma.STRUCTS}
 
 #: Raw bytes where the specification's table has a scalar "in network byte order" (E-8, E-9).
 OPAQUE = {"sys_image_guid": "u8[8]", "ex": "ex_u"}
+#: Fields that extensions have in the specification's reserved bytes, which are called ``reserved``.
+EXTENSION_FIELDS = {
+    "virtio_rdma_config": ["max_srq", "max_srq_wr", "max_srq_sge"],
+    "cmd_create_qp": ["srqn"],
+}
 
 
 def test_every_structure_of_the_table_exists():
@@ -33,6 +38,13 @@ def test_offsets_and_sizes(name):
         [path, OPAQUE.get(path, kind), offset, size]
         for path, kind, offset, size in TABLE[name]["fields"]
     ]
+    fields = EXTENSION_FIELDS.get(name, [])
+    if fields:
+        *expected, (_, _, first, size) = expected
+        own, found = found[len(expected) :], found[: len(expected)]
+        assert [path for path, *_ in own] == [*fields, "reserved"]
+        assert all(offset == first + 4 * n for n, (_, _, offset, _) in enumerate(own))
+        assert sum(each for *_, each in own) == size
     assert found == expected
 
 
@@ -103,6 +115,17 @@ def test_commands_are_complete():
         base = {"REQ_NOTIFY_CQ": "req_notify"}.get(command.name, command.name.lower())
         assert request.name in (f"cmd_{base}", "nothing")
         assert response.name in (f"rsp_{base}", "nothing")
+
+
+def test_extension_commands():
+    """Above those of the specification, and each in one extension."""
+    commands = [one for each in virtio_rdma.EXTENSIONS.values() for one in each]
+    assert sorted(commands) == sorted(enums.ExtensionCommand) and min(commands) >= 32
+    for command in commands:
+        request, response = virtio_rdma.structures(command)
+        assert request.name == f"cmd_{command.name.lower()}"
+        assert response.name in (f"rsp_{command.name.lower()}", "nothing")
+    assert all(feature < virtio_rdma.TYPE_FEATURES for feature in enums.RdmaFeature)
 
 
 def sequence(text, first=0):

@@ -193,12 +193,16 @@ async def written_values_reach_the_members(dut):
     dut.core__function0_needs_reset_queue.value = 0x1234
     dut.core__function0_needs_reset_cause.value = 9
     dut.core__function0_needs_reset_active.value = 1
+    dut.core__function0_status_device.value = 0xF
+    dut.core__function0_status_features.value = 0x8001
     await bus.tick()
     assert await bus.fields("core.function0_needs_reset") == {
         "queue": 0x1234,
         "cause": 9,
         "active": 1,
     }
+    status = await bus.fields("core.function0_status")
+    assert (status["device"], status["features"]) == (0xF, 0x8001)
 
 
 @cocotb.test()

@@ -29,7 +29,8 @@ class FakeHardware:
         self.rows = defaultdict(dict)
         self.log = []
         self.inbox, self.outbox = [], []
-        self.resets_seen, self.resetting = 0, 0
+        self.resets_seen, self.resetting, self.features = 0, 0, 0
+        self.on_flush = []  # what the hardware would do
         self.waiting = set()  # functions whose device reset waits for the firmware
         self.link = True
         self.beats = 0
@@ -48,7 +49,7 @@ class FakeHardware:
     async def function_state(self, function):
         waits = function in self.waiting
         resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
-        return FunctionState(self.resets_seen, bool(resetting) or waits, waits)
+        return FunctionState(self.resets_seen, bool(resetting) or waits, waits, self.features)
 
     async def resets(self, function):
         return self.resets_seen
@@ -88,6 +89,11 @@ class FakeHardware:
     async def wake(self, pair):
         self.log.append(("wake", pair))
 
+    async def flush(self, pair):
+        self.log.append(("flush", pair))
+        for action in self.on_flush:
+            action(pair)
+
     async def drop(self, pair):
         self.log.append(("drop", pair))
 
@@ -121,7 +127,7 @@ class Bench:
         return self.hardware.outbox.pop()
 
     def ok(self, command, /, **fields):
-        asked, answered = abi.COMMANDS[command]
+        asked, answered = abi.structures(command)
         response = self.raw(bytes([command]) + asked.pack(fields), 1 + answered.size)
         assert response[0] == 0, self.firmware.refusal
         assert len(response) == 1 + answered.size
@@ -129,7 +135,7 @@ class Bench:
 
     def err(self, command, /, **fields):
         """The reason of a refusal; checks that nothing changed."""
-        asked, answered = abi.COMMANDS[command]
+        asked, answered = abi.structures(command)
         before = self.snapshot()
         response = self.raw(bytes([command]) + asked.pack(fields), 1 + answered.size)
         assert response == b"\1"
@@ -139,12 +145,13 @@ class Bench:
 
     def snapshot(self):
         objects = self.function.commands.objects
+        handles = (objects.pds, objects.cqs, objects.mrs, objects.qps, objects.srqs)
         return (
             self.hardware.state(),
-            [sorted(h._objects) for h in (objects.pds, objects.cqs, objects.mrs, objects.qps)],
-            [sorted(h._free) for h in (objects.pds, objects.cqs, objects.mrs, objects.qps)],
+            [(sorted(h._objects), sorted(h._free), sorted(h._lent)) for h in handles],
             [(pd.number, pd.users) for pd in objects.pds._objects.values()],
             [(cq.number, cq.users) for cq in objects.cqs._objects.values()],
+            [repr(srq) for srq in objects.srqs._objects.values()],
             [(qp.qpn, repr(qp.attrs), qp.slice) for qp in objects.qps._objects.values()],
             sorted(objects.gids.items()),
             sorted(objects.slices._taken, key=lambda s: s.base),

@@ -46,6 +46,20 @@ ATTRS = dict(
 )
 
 
+CREATION = dict(
+    pdn=0,
+    qp_type=T.RC,
+    sq_sig_type=0,
+    max_send_wr=64,
+    max_send_sge=32,
+    send_cqn=0,
+    max_recv_wr=64,
+    max_recv_sge=32,
+    recv_cqn=1,
+    max_inline_data=512,
+)
+
+
 class QpBench(Bench):
     """With a PD, two CQs, a GID and one QP of a type."""
 
@@ -73,19 +87,7 @@ class QpBench(Bench):
             self.stop_sending()
 
     def create(self, type_=T.RC, **changes):
-        values = dict(
-            pdn=0,
-            qp_type=type_,
-            sq_sig_type=0,
-            max_send_wr=64,
-            max_send_sge=32,
-            send_cqn=0,
-            max_recv_wr=64,
-            max_recv_sge=32,
-            recv_cqn=1,
-            max_inline_data=512,
-        )
-        return self.ok(C.CREATE_QP, **values | changes).qpn
+        return self.ok(C.CREATE_QP, **CREATION | {"qp_type": type_} | changes).qpn
 
     def mask(self, state):
         """The attributes that the way to ``state`` needs."""

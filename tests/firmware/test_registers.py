@@ -183,8 +183,9 @@ def test_state_and_beat():
     bus = FakeBus()
     registers = Registers(bus, CONFIG)
     bus.values |= {"core.function0_resets.value": 7, "core.function0_status.resetting": 1}
+    bus.values["core.function0_status.features"] = 1
     state = run(registers.function_state(1))
-    assert (state.resets, state.resetting) == (7, True)
+    assert (state.resets, state.resetting, state.features) == (7, True, 1)
     assert not run(registers.link_up())
     bus.values["port.status.link_up"] = 1
     assert run(registers.link_up())

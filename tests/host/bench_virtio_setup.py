@@ -32,7 +32,7 @@ async def features_are_offered_and_checked(dut):
     assert offered == [OFFERED & 0xFFFF_FFFF, OFFERED >> 32, 0, 0, 0]
     await host.set("device_feature", 0)
     version = Feature.VERSION_1.mask
-    for features in (0, OFFERED & ~version, OFFERED | 1, OFFERED | 1 << 63, version | 1 << 34):
+    for features in (0, OFFERED & ~version, OFFERED | 2, OFFERED | 1 << 63, version | 1 << 34):
         await host.reset()
         assert await host.negotiate(features) == BEGUN, f"{features:#x} was accepted"
         assert int(dut.features.value) == 0
@@ -244,9 +244,11 @@ async def reset_waits_for_the_rooms(dut):
     for _ in range(20):
         assert await host.get("device_status") != 0
         assert int(dut.reset_request.value)
-        assert host.csr.decode(
+        status = host.csr.decode(
             "core.function0_status", await host.csr_read("core.function0_status")
-        ) == {"device": Status.DEVICE_NEEDS_RESET, "resetting": 1, "waits": 1}
+        )
+        assert status.pop("features") == OFFERED & 0xFFFF
+        assert status == {"device": Status.DEVICE_NEEDS_RESET, "resetting": 1, "waits": 1}
     await host.pulse(dut.reset_done)
     await host.tick(2)
     assert not int(dut.reset_request.value)

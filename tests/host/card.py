@@ -87,6 +87,7 @@ class Card(wiring.Component):
             core.function0_status_device.eq(function.status),
             core.function0_status_resetting.eq(function.resetting),
             core.function0_status_waits.eq(function.reset_request),
+            core.function0_status_features.eq(function.features),
             core.function0_needs_reset_active.eq(function.needs_reset),
             core.function0_needs_reset_cause.eq(function.needs_reset_cause),
             core.function0_needs_reset_queue.eq(function.needs_reset_queue),

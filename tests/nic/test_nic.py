@@ -64,6 +64,16 @@ def test_two_nics(width, part):
     )
 
 
+def test_shared_receive_queue():
+    """Queue pairs with one receive queue, at the width that simulates sooner."""
+    run(
+        model(64),
+        test_module="tests.nic.bench_srq",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=300,
+    )
+
+
 def test_fast_regions():
     """Keys and their order, at the width that simulates sooner."""
     run(

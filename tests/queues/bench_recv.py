@@ -61,24 +61,26 @@ class RecvBench(Bench):
         """The QP, and the receive source, that the queue belongs to."""
         return (queue.number - self.CONFIG.sq_queue(0)) // 2
 
-    async def ask(self, queue: Queue, position: int, *, last=0, again=None, qp=None) -> dict:
-        """The next receive WQE, which must be that at ``position``; the one there ``again`` if it
-        is held."""
+    async def ask(
+        self, queue: Queue, position: int, *, last=0, again=None, qp=None, kind=0
+    ) -> dict:
+        """The next receive WQE of a source of this ``kind``, which must be that at ``position``;
+        the one there ``again`` if it is held."""
         number = self.pair(queue)
         again = self.held.get(number) == position if again is None else again
         self.req.queue.append(
             {
                 "function": self.function,
                 "qp": number if qp is None else qp,
-                "source": {"kind": 0, "number": number},
+                "source": {"kind": kind, "number": number},
                 "again": int(again),
-                "position": position if again else 0xBAD,
+                "head": queue.heads[position] if again else 0xBAD,
                 "last": last,
             }
         )
         got = await self._answer(self.rsp)
         if got["status"] in (wqes.OK, wqes.WQE_ERROR):
-            assert (got["queue"], got["position"]) == (queue.number, position)
+            assert (got["queue"], got["head"]) == (queue.number, queue.heads[position])
             if not again or (last and self.held.get(number) == position):
                 self.held.pop(number, None)
             if not again and not last and got["status"] == wqes.OK:
@@ -303,7 +305,7 @@ async def kept_lines(dut):
 @cocotb.test()
 async def one_source_for_two(dut):
     """Two QPs take from one source, packet by packet: no WQE is given twice, none is left out, and
-    each finds that of its message again. A source of a kind that has no queues is empty."""
+    each finds that of its message again. A source of a kind that does not exist is empty."""
     bench = RecvBench(dut, seed=12, latency=20, stall=0.2)
     await bench.start()
     rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(1), 256)
@@ -322,9 +324,43 @@ async def one_source_for_two(dut):
         messages[qp] = position
         if last:
             del messages[qp]
-    request = {"function": bench.function, "qp": 1, "source": {"kind": 1, "number": 1}}
-    bench.req.queue.append(request | {"again": 0, "position": 0, "last": 1})
+    request = {"function": bench.function, "qp": 1, "source": {"kind": 2, "number": 1}}
+    bench.req.queue.append(request | {"again": 0, "head": 0, "last": 1})
     assert (await bench._answer(bench.rsp))["status"] == wqes.EMPTY
+
+
+@cocotb.test()
+async def shared_source(dut):
+    """WQEs of a shared source end in any order. The driver puts new ones where the avail ring
+    names some that are still held, and uses each descriptor again as soon as its WQE has ended."""
+    bench = RecvBench(dut, seed=13, latency=20, stall=0.2)
+    await bench.start()
+    rng, queue = bench.rng, bench.queue(CONFIG.rq_queue(3), 8)
+    wanted: dict[int, tuple[dict, int, bytes]] = {}  # position -> WQE, head, SGEs
+    messages: dict[int, int] = {}  # QP -> position of what it holds
+    given = written_over = again_late = 0
+    while given < 300:
+        while queue.spare and rng.random() < 0.8:
+            sges = wqes.random_sges(rng, rng.choice((1, 2, 8)))
+            data, expected = wqes.recv_wqe(rng, sges)
+            position, head = bench.offer(queue, data)
+            wanted[position] = (expected, head, wqes.sge_bytes(sges))
+        qp = rng.choice((1, 2, 3, 5))
+        if qp not in messages and given not in wanted:
+            continue
+        again, last = qp in messages, int(rng.random() < (0.05 if qp == 5 else 0.4))
+        position = messages.setdefault(qp, given)
+        written_over += again and queue.avail - position > queue.size
+        again_late += again and given - position > 1
+        got = await bench.ask(queue, position, again=again, qp=qp, last=last, kind=1)
+        expected, head, slots = wanted[position]
+        assert (got["status"], got["wqe"], got["head"]) == (wqes.OK, expected, head)
+        assert await bench.line(got["line"], len(slots)) == slots
+        given += not again
+        if last:
+            del messages[qp]
+            queue.spare.append(head)  # each WQE has one descriptor
+    assert written_over > 20 and again_late > 50, (written_over, again_late)
 
 
 @cocotb.test()

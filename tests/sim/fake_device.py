@@ -10,10 +10,12 @@ from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
     Access,
     ControlCommand,
+    ExtensionCommand,
     QpAttrMask,
     QpState,
     Response,
     SendFlags,
+    SrqAttrMask,
     WcFlags,
     WcOpcode,
     WcStatus,
@@ -37,6 +39,9 @@ CONFIG = dict(
     max_mr=64,
     max_pd=16,
     max_pkeys=1,
+    max_srq=2,
+    max_srq_wr=256,
+    max_srq_sge=32,
 )
 
 _WC = {
@@ -93,6 +98,7 @@ class FakeRdma(FakePci):
     def reset(self):
         super().reset()
         self.pds, self.cqs, self.mrs, self.qps, self.gids = set(), {}, {}, {}, {}
+        self.srqs = {}
         self.generation = 0
         self.later = []
         self.requests = []
@@ -135,15 +141,16 @@ class FakeRdma(FakePci):
         return abi.sq_queue(pair.index, MAX_CQ)
 
     def rq(self, pair):
-        return abi.rq_queue(pair.index, MAX_CQ)
+        return abi.rq_queue(pair.init["srqn"] or pair.index, MAX_CQ)
 
     # Control commands ---------------------------------------------------------------------------
 
     def answer(self, request, room):
         self.requests.append(request)
         try:
-            command = ControlCommand(request[0])
-            structs = abi.COMMANDS[command]
+            known = ControlCommand if request[0] < 32 else ExtensionCommand
+            command = known(request[0])
+            structs = abi.structures(command)
             if len(request) - 1 < structs[0].size or room - 1 < structs[1].size:
                 raise Refused
             values = structs[0].unpack(request[1:])
@@ -234,7 +241,10 @@ class FakeRdma(FakePci):
             raise Refused
         if v.max_send_wr > CONFIG["max_qp_wr"] or v.max_send_sge > CONFIG["max_send_sge"]:
             raise Refused
-        index = self._unused({p.index for p in self.qps.values()}, abi.FIRST_USER_QP_INDEX, MAX_QP)
+        if v.srqn and (v.srqn not in self.srqs or v.max_recv_wr):
+            raise Refused
+        taken = {p.index for p in self.qps.values()} | set(self.srqs)
+        index = self._unused(taken, abi.FIRST_USER_QP_INDEX, MAX_QP)
         self.generation += 1
         qpn = self.generation << 8 | index
         self.qps[qpn] = Pair(qpn, index, dict(v))
@@ -248,16 +258,39 @@ class FakeRdma(FakePci):
             pair.attr["dest_qp_num"] = v.attrs.dest_qp_num
         if pair.state == QpState.RESET:
             pair.sends.clear()
-            for index in (self.sq(pair), self.rq(pair)):
-                self._drop(index)
+            self._drop_queues(pair)
 
     def query_qp(self, v):
         return dict(attr=self.qps[v.qpn].attr)
 
     def destroy_qp(self, v):
-        pair = self.qps.pop(v.qpn)
-        for index in (self.sq(pair), self.rq(pair)):
-            self._drop(index)
+        self._drop_queues(self.qps.pop(v.qpn))
+
+    def create_srq(self, v):
+        if v.pdn not in self.pds or v.srq_limit or not 1 <= v.max_wr <= CONFIG["max_srq_wr"]:
+            raise Refused
+        taken = {p.index for p in self.qps.values()} | set(self.srqs)
+        srqn = next(n for n in reversed(range(MAX_QP)) if n not in taken)
+        self.srqs[srqn] = dict(v)
+        return dict(srqn=srqn)
+
+    def modify_srq(self, v):
+        if v.srqn not in self.srqs or v.attr_mask & SrqAttrMask.MAX_WR or v.srq_limit:
+            raise Refused
+
+    def query_srq(self, v):
+        return {name: self.srqs[v.srqn][name] for name in ("max_wr", "max_sge", "srq_limit")}
+
+    def destroy_srq(self, v):
+        if any(p.init["srqn"] == v.srqn for p in self.qps.values()):
+            raise Refused
+        del self.srqs[v.srqn]
+        self._drop(abi.rq_queue(v.srqn, MAX_CQ))
+
+    def _drop_queues(self, pair):
+        self._drop(self.sq(pair))
+        if not pair.init["srqn"]:
+            self._drop(self.rq(pair))
 
     def _drop(self, index):
         """Forgets what a queue holds: it goes on at its used index (E-18)."""
@@ -286,7 +319,7 @@ class FakeRdma(FakePci):
                 self.complete(pair, "send_cqn", wqe.wr_id, status, opcode=opcode)
             if status:
                 pair.attr["qp_state"] = QpState.ERR
-        if pair.state == QpState.ERR:
+        if pair.state == QpState.ERR and not pair.init["srqn"]:
             while (chain := self.take(self.rq(pair))) is not None:
                 wr_id = abi.POST_RECV.unpack(self.gather(chain)).wr_id
                 self._finish(self.rq(pair), chain.head)

@@ -11,6 +11,7 @@ import numpy as np
 
 from hdl.abi import virtio_pci as abi
 from hdl.abi import virtio_rdma
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import CapId, CfgType, DescFlags, Feature, MsixControl, Status
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
@@ -19,9 +20,8 @@ FUNCTION = 1
 BAR = 2
 COMMON, ISR, DEVICE, NOTIFY, TABLE = 0x000, 0x100, 0x200, 0x1000, 0x2000
 MULTIPLIER = 4
-OFFERED = sum(1 << f for f in Feature if f not in (Feature.RING_PACKED, Feature.SR_IOV)) & ~(
-    Feature.NOTIF_CONFIG_DATA.mask
-)
+_LACKING = (Feature.RING_PACKED, Feature.SR_IOV, Feature.NOTIF_CONFIG_DATA)
+OFFERED = sum(f.mask for f in (*Feature, *RdmaFeature) if f not in _LACKING)
 
 
 class FakePlatform:

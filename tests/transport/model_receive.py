@@ -90,7 +90,7 @@ class Result:
 
     jobs: list[Row] = field(default_factory=list)
     effects: list[Row] = field(default_factory=list)
-    # What is fetched: the choice, the source (or the QP of a SINK), the position.
+    # What is fetched: the choice, the source (or the QP of a SINK), the position or held head.
     fetches: list[tuple[int, int, int]] = field(default_factory=list)
     pops: int = 0
     wakes: int = 0
@@ -122,24 +122,27 @@ class World:
 
     # What the hardware's neighbours answer.
 
-    def fetch(self, asked: tuple[int, int, int], next_of: dict[int, int]) -> tuple[Element, int]:
-        """The element that is asked for, and its position; the next one is taken."""
-        choice, number, position = asked
+    def fetch(self, asked: tuple[int, int, int], next_of: dict[int, int]) -> Element:
+        """The element that is asked for; the next one is taken."""
+        choice, number, name = asked
         ring = (self.send if choice == SINK else self.recv)[number]
-        position = next_of[number] if choice == NEXT else position
+        if choice == AGAIN:
+            return next(one for one in ring.values() if one.head == name)
+        position = next_of[number] if choice == NEXT else name
         element = ring.get(position, Element(status=EMPTY))
         if choice == NEXT and element.status not in (EMPTY, QUEUE_ERROR):
             next_of[number] = (position + 1) % 65536
-        return element, position
+        return element
 
     def _take(self, qp: int, out: Result) -> Element:
         """The receive WQE that the QP holds, or else the next one of its source."""
         rx, number = self.rx[qp], self.cfg[qp]["source"]["number"]
         asked = (NEXT, number, 0)
         if rx["message"] == IN_SEND or rx["held"]:
-            asked = (AGAIN, number, rx["position"])
+            asked = (AGAIN, number, rx["head"])
         out.fetches.append(asked)
-        element, rx["position"] = self.fetch(asked, self.next)
+        element = self.fetch(asked, self.next)
+        rx["head"] = element.head
         return element
 
     def check(self, job: Row, element: Element) -> int:
@@ -429,7 +432,7 @@ class World:
         job = {"kind": NONE, "length": 0}
         if h["length"]:
             job = {"kind": LINE, "length": h["length"], "line": element.line, "offset": offset}
-            job |= {"num_sge": element.num_sge, "pd": cfg["pd"], "function": cfg["function"]}
+            job |= {"num_sge": element.num_sge, "pd": cfg["recv_pd"], "function": cfg["function"]}
         out.jobs.append(job)
         if status := self.check(job, element):
             self._receive_failed(qp, element, status, out, discard=1)
@@ -647,7 +650,7 @@ class World:
         status, job = SUCCESS, drop
         if length:
             asked = (SINK, qp, entry["position"])
-            element, _ = self.fetch(asked, self.next)
+            element = self.fetch(asked, self.next)
             out.fetches.append(asked)
             self._fetched = element
             if element.status == FETCH_OK:

@@ -129,7 +129,8 @@ class Unanswered:
         """Where the payload goes."""
         if not self.h["length"]:
             return {"kind": NONE, "length": 0}
-        whose = {"pd": self.cfg["pd"], "function": self.cfg["function"]}
+        pd = "recv_pd" if fields["kind"] == LINE else "pd"
+        whose = {"pd": self.cfg[pd], "function": self.cfg["function"]}
         return {"length": self.h["length"]} | whose | fields
 
     def _source(self) -> Row:
@@ -194,7 +195,7 @@ class Unanswered:
         self.out.jobs.append(job)
         if world.check(job, world._fetched):
             taken = element is not None or before["held"] or before["message"] == IN_SEND
-            rx.update(before, message=0, held=int(taken), position=rx["position"])
+            rx.update(before, message=0, held=int(taken), head=rx["head"])
             world.counters["resp_remote_access_errors"] += 1
             self.out.effects.append({"discard": 1})
             self.out.repoke = FINISH_AND_FLUSH

@@ -332,17 +332,16 @@ class Harness:
             self._about(qp)
             assert row["function"] == self.world.cfg[qp]["function"]
             if name == "sink_req":
-                choice, number = SINK, qp
+                number, asked = qp, (SINK, qp, row["position"])
             else:
-                choice, number = AGAIN if row["again"] else NEXT, row["source"]["number"]
-            asked = (choice, number, 0 if choice == NEXT else row["position"])
+                number = row["source"]["number"]
+                asked = (AGAIN, number, row["head"]) if row["again"] else (NEXT, number, 0)
             seen.fetches.append(asked)
-            element, position = self.world.fetch(asked, self.next)
+            element = self.world.fetch(asked, self.next)
             self._elements[element.line] = element
             wqe = {"num_sge": element.num_sge, "wr_id": element.wr_id, "length": element.length}
             answer: Row = {"status": element.status, "error": element.error, "line": element.line}
-            answer |= {"queue": 2 + CONFIG.cqs + 2 * number, "position": position}
-            answer |= {"head": element.head, "wqe": wqe}
+            answer |= {"queue": 2 + CONFIG.cqs + 2 * number, "head": element.head, "wqe": wqe}
             self._answer(name.replace("req", "rsp"), pack(RecvFetched, answer))
         elif name == "scatter_job":
             row = self._read(name)
@@ -464,10 +463,10 @@ class Harness:
 
 
 def told(row: Row, *, answered: bool) -> Row:
-    """What a row says: the position of a QpRx means something while a WQE is held, and some fields
+    """What a row says: the head in a QpRx means something while a WQE is held, and some fields
     nothing if requests are not ``answered``."""
     without = row.get("message", IN_SEND) != IN_SEND and not row.get("held")
-    open_ = {"position"} if without else set()
+    open_ = {"head"} if without else set()
     if not answered:
         open_ |= set(LEFT_OPEN) - ({"offset"} if row.get("message") else set())
     return {k: v for k, v in row.items() if k not in open_}

@@ -51,6 +51,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
         "type": 2,
         "function": 1,
         "pd": 0x100 + qp,
+        "recv_pd": 0x200 + qp,
         "send_cq": 1,
         "recv_cq": 2,
         "path_mtu": 1,
@@ -139,7 +140,7 @@ class Peer:
         return ring[position]
 
     def _element(self, position: int, length: int, **fields: Any) -> Element:
-        base = {"wr_id": 0xFEED_0000_0000_0000 + position, "head": position * 7 % 256}
+        base = {"wr_id": 0xFEED_0000_0000_0000 + position, "head": position * 7 % 65536}
         return Element(length=length, line=64 * self.qp + position % 64, **(base | fields))
 
     def post_send(self, opcode: int, length: int, *, sink: Row | None = None, **fields: Any) -> Row:

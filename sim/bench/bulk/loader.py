@@ -114,7 +114,7 @@ def bulk(node: Node) -> Iterator[None]:
     tables, device = DirectTables(node), node.context.device
     served = node.function.commands
     hardware = FunctionHardware(tables, node.testbench.config, node.ordinal)
-    commands = Commands(hardware, served.limits, node.function.hints)
+    commands = Commands(hardware, served.limits, node.function.hints, features=served.features)
     commands.objects, commands.vlans, commands.pkeys = served.objects, served.vlans, served.pkeys
 
     running = node.firmware_runs

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from hdl.abi import virtio_pci as abi
+from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import CfgType, Feature, Status
 from sim.guest.driver.errors import DeviceError, DriverTimeout, NeedsReset, RdmaError
 from sim.guest.driver.pci import Msix, PciFunction, Window, find_windows
@@ -30,6 +31,7 @@ ALL_FEATURES = sum(
         Feature.RING_RESET,
         Feature.ACCESS_PLATFORM,
         Feature.ORDER_PLATFORM,
+        RdmaFeature.SRQ,
     )
 )
 
@@ -149,7 +151,7 @@ class VirtioPciDevice:
             value |= await self.common_read(field) << 32 * half
         return value
 
-    def has(self, feature: Feature) -> bool:
+    def has(self, feature: Feature | RdmaFeature) -> bool:
         """Whether ``feature`` was negotiated."""
         return bool(self.features & feature.mask)
 
@@ -315,9 +317,11 @@ class VirtioPciDevice:
         size: int | None = None,
         vector: int = abi.NO_VECTOR,
         policy: RingPolicy | None = None,
+        any_order: bool = False,
     ) -> VirtQueue:
         """Allocates and enables queue ``index`` with ``size`` entries, by default the most.
 
+        ``any_order``: the device may use its buffers in any order, whatever was negotiated.
         A queue left behind by ``release_queue`` without RING_RESET is taken up again as it is.
         Raises RdmaError: ENXIO no such queue, EBUSY in use, EINVAL size too large, ENOSPC vector.
         """
@@ -335,7 +339,7 @@ class VirtioPciDevice:
                 self.platform.memory,
                 index=index,
                 size=size,
-                policy=self.negotiated(policy or self.options.policy),
+                policy=self.negotiated(policy or self.options.policy, any_order),
             )
             try:
                 await self._program(queue, vector)
@@ -345,9 +349,9 @@ class VirtioPciDevice:
             self.queues[index] = queue
             return queue
 
-    def negotiated(self, policy: RingPolicy) -> RingPolicy:
-        """``policy`` within what was negotiated."""
-        in_order = self.has(Feature.IN_ORDER)
+    def negotiated(self, policy: RingPolicy, any_order: bool = False) -> RingPolicy:
+        """``policy`` within what was negotiated; ``any_order``: as in ``setup_queue``."""
+        in_order = self.has(Feature.IN_ORDER) and not any_order
         return replace(
             policy,
             indirect=policy.indirect and self.has(Feature.INDIRECT_DESC),

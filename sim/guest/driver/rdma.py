@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import ControlCommand, Response
+from hdl.abi.enums import Response
 from hdl.abi.layout import Values
 from hdl.abi.virtio_pci import DEVICE_ID_RDMA, NO_VECTOR
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_halves
@@ -108,13 +108,13 @@ class RdmaDevice(VirtioPciDevice):
         )
 
     async def command(
-        self, command: ControlCommand, request: Mapping[str, Any] | None = None, **fields: Any
+        self, command: abi.AnyCommand, request: Mapping[str, Any] | None = None, **fields: Any
     ) -> Values:
         """One control command; returns the unpacked response data.
 
         Raises CommandError when the device refuses it, DeviceError for a short response.
         """
-        request_struct, response_struct = abi.COMMANDS[command]
+        request_struct, response_struct = abi.structures(command)
         body = request_struct.pack(request, **fields)
         result = await self.channel.request(
             bytes([command]) + body, abi.RESPONSE_HEADER.size + response_struct.size, command.name

@@ -17,6 +17,7 @@ from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.qp import QP
+from sim.guest.verbs.srq import SRQ, SrqAttr
 from sim.guest.verbs.wr import SGE, WC, RecvWR, SendWR
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PD",
     "QP",
     "SGE",
+    "SRQ",
     "WC",
     "AHAttr",
     "CommandError",
@@ -41,6 +43,7 @@ __all__ = [
     "RdmaError",
     "RecvWR",
     "SendWR",
+    "SrqAttr",
     "gid_bytes",
     "gid_text",
 ]

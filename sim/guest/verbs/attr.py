@@ -9,6 +9,7 @@ from hdl.abi.enums import Access, MigState, Mtu, QpState, QpType
 from hdl.abi.layout import Values
 from sim.guest.verbs.address import AHAttr
 from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.srq import SRQ
 
 
 @dataclass
@@ -24,13 +25,15 @@ class QPCap:
 
 @dataclass
 class QPInitAttr:
-    """What a queue pair is created with. ``sq_sig_all``: every send request completes."""
+    """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
+    takes the place of its receive queue, whose capacities then mean nothing."""
 
     qp_type: QpType = QpType.RC
     scq: CQ | None = None
     rcq: CQ | None = None
     cap: QPCap = field(default_factory=QPCap)
     sq_sig_all: int = 1
+    srq: SRQ | None = None
 
 
 @dataclass

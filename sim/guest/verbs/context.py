@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 from hdl.abi.enums import ControlCommand, GidType
 from hdl.abi.layout import Values
+from hdl.abi.virtio_rdma import AnyCommand
 from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.errors import RdmaError
@@ -91,7 +92,7 @@ class Context(Resource):
         """The guest's memory."""
         return self.device.platform.memory
 
-    async def command(self, command: ControlCommand, /, **fields: Any) -> Values:
+    async def command(self, command: AnyCommand, /, **fields: Any) -> Values:
         """One control command; CommandError when refused."""
         return await self.device.command(command, fields)
 

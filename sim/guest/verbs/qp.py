@@ -6,25 +6,16 @@ Spec: virtio-rdma VR-3.21 to VR-3.31, VR-4.1 to VR-4.6.
 from __future__ import annotations
 
 import errno
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-import numpy as np
+from collections.abc import Sequence
 
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand, QpAttrMask, QpState, QpType, SendFlags, SigType
 from hdl.csr.counter_names import RDMA_CORE_NAMES
-from sim.guest.driver.device import VirtQueue
-from sim.guest.driver.errors import CommandError, DeviceError, DriverTimeout, RdmaError
-from sim.guest.driver.memory import view
-from sim.guest.driver.virtqueue import Segment
+from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
-from sim.guest.verbs.context import PD, Context, Resource
-from sim.guest.verbs.cq import ring_size
+from sim.guest.verbs.context import PD, Resource
+from sim.guest.verbs.work_queue import WorkQueue
 from sim.guest.verbs.wr import RecvWR, SendWR
-
-R = TypeVar("R", SendWR, RecvWR)
 
 _INIT = QpAttrMask.STATE | QpAttrMask.PKEY_INDEX | QpAttrMask.PORT
 _CONNECTED_INIT = _INIT | QpAttrMask.ACCESS_FLAGS
@@ -56,98 +47,17 @@ _CAN_SEND = (QpState.RTS, QpState.SQD, QpState.SQE, QpState.ERR)
 #: The way to RTS, and the state at its start.
 _WAY = (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS)
 
-#: A request's ring element may become visible a little after its completion; a post to a full
-#: queue gives it this long, in ns.
-_GRACE_NS = 5_000
-
-
-class WorkQueue:
-    """A send or receive queue: a virtqueue and the memory of its elements."""
-
-    def __init__(self, ctx: Context, name: str, limit: int, element_size: int):
-        self.ctx, self.name, self.limit = ctx, name, limit
-        self.ring: VirtQueue
-        align = ctx.wqe_align
-        self._stride = -(-element_size // align) * align
-        self._memory = 0
-        self._free: deque[int] = deque()
-        self._sizes: dict[int, int] = {}
-
-    async def set_up(self, index: int) -> None:
-        """Enables the virtqueue."""
-        policy = self.ctx.device.options.policy
-        chain = 1 if policy.indirect else len(policy.split) + 1
-        self.ring = await self.ctx.device.setup_queue(
-            index, size=ring_size(self.limit, chain), policy=policy
-        )
-        self.ring.disable_interrupts()
-        if not self._memory:
-            self._memory = self.ctx.memory.alloc(max(self.limit * self._stride, 1), 64)
-        self._free = deque(self._memory + i * self._stride for i in range(self.limit))
-
-    async def tear_down(self) -> None:
-        """Ends the use of the virtqueue; its requests are forgotten."""
-        await self.ctx.device.release_queue(self.ring.index)
-
-    def free(self) -> None:
-        """Frees the memory of the elements."""
-        if self._memory:
-            self.ctx.memory.free(self._memory)
-            self._memory = 0
-
-    @property
-    def outstanding(self) -> int:
-        """Requests whose ring elements the device has not given back."""
-        return self.ring.outstanding
-
-    @property
-    def pending(self) -> list[bytes]:
-        """The elements whose ring elements the device has not given back, oldest first."""
-        self._reap()
-        addrs = [addr for addr in self.ring.pending if isinstance(addr, int)]
-        return [view(self.ctx.memory, addr, self._sizes[addr]).tobytes() for addr in addrs]
-
-    def _reap(self) -> bool:
-        for used in self.ring.reap():
-            assert isinstance(used.token, int)
-            if used.size:
-                raise DeviceError(f"{self.name}: {used.size} bytes written to a readable element")
-            self._free.append(used.token)
-        return bool(self._free)
-
-    async def post(self, element: bytes) -> None:
-        """Puts one element into the ring; RdmaError(ENOMEM) when the queue is full."""
-        if len(element) > self._stride:
-            raise RdmaError(
-                errno.EINVAL, f"{self.name}: an element of {len(element)} bytes of {self._stride}"
-            )
-        if not self._reap():
-            try:
-                if self.limit:
-                    await self.ctx.device.wait_until(self._reap, self.name, _GRACE_NS)
-            except DriverTimeout:
-                pass
-            if not self._free:
-                raise RdmaError(
-                    errno.ENOMEM, f"{self.name}: full, {self.limit} requests are outstanding"
-                )
-        addr = self._free.popleft()
-        view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
-        self._sizes[addr] = len(element)
-        try:
-            self.ring.add([Segment(addr, len(element))], addr)
-        except RdmaError:
-            self._free.append(addr)
-            raise
-
 
 class QP(Resource):
-    """A queue pair. ``state`` is the last one set or queried here."""
+    """A queue pair. ``state`` is the last one set or queried here.
+
+    With ``srq`` its receive requests come from there, and its receive queue is not used.
+    """
 
     def __init__(self, pd: PD, init: QPInitAttr, qpn: int):
         self.pd, self.ctx = pd, pd.ctx
         self.qp_type, self.qp_num = init.qp_type, qpn
-        self.cap = init.cap
+        self.cap, self.srq = init.cap, init.srq
         self.state = QpState.RESET
         cap, ctx = init.cap, pd.ctx
         send_tail = max(abi.SGE.size * cap.max_send_sge, cap.max_inline_data)
@@ -157,7 +67,7 @@ class QP(Resource):
 
     @classmethod
     async def create(cls, pd: PD, init: QPInitAttr, attr: QPAttr | None = None) -> QP:
-        """Creates a queue pair and enables its two virtqueues; with ``attr`` goes to RTS.
+        """Creates a queue pair and enables its virtqueues; with ``attr`` goes to RTS.
 
         Raises RdmaError: EINVAL for capacities that the device or its virtqueues refuse, ENOMEM.
         """
@@ -172,10 +82,11 @@ class QP(Resource):
             max_send_wr=cap.max_send_wr,
             max_send_sge=cap.max_send_sge,
             send_cqn=init.scq.cqn,
-            max_recv_wr=cap.max_recv_wr,
+            max_recv_wr=0 if init.srq else cap.max_recv_wr,
             max_recv_sge=cap.max_recv_sge,
             recv_cqn=init.rcq.cqn,
             max_inline_data=cap.max_inline_data,
+            srqn=init.srq.srqn if init.srq else 0,
         )
         qp = cls(pd, init, result.qpn)
         try:
@@ -188,25 +99,25 @@ class QP(Resource):
         pd.ctx.qps[qp.qp_num] = qp
         return qp
 
-    def _queues(self) -> tuple[tuple[WorkQueue, int], tuple[WorkQueue, int]]:
+    @property
+    def _queues(self) -> tuple[WorkQueue, ...]:
+        """The queues that it uses."""
+        return (self.sq,) if self.srq else (self.sq, self.rq)
+
+    async def _set_up(self) -> None:
         config = self.ctx.device.config
         pair = abi.qp_index(self.qp_num, config.max_qp)
         if self.qp_num >> abi.QPN_BITS or pair >= config.max_qp:
             raise DeviceError(f"CREATE_QP returned QPN {self.qp_num:#x} of {config.max_qp} pairs")
-        return (
-            (self.sq, abi.sq_queue(pair, config.max_cq)),
-            (self.rq, abi.rq_queue(pair, config.max_cq)),
-        )
-
-    async def _set_up(self) -> None:
-        for queue, index in self._queues():
+        indices = (abi.sq_queue(pair, config.max_cq), abi.rq_queue(pair, config.max_cq))
+        for queue, index in zip(self._queues, indices, strict=False):
             await queue.set_up(index)
 
     async def close(self) -> None:
         """Destroys the queue pair; outstanding requests get no completion (VR-3.31)."""
         await self.ctx.command(ControlCommand.DESTROY_QP, qpn=self.qp_num)
         self.ctx.qps.pop(self.qp_num, None)
-        for queue in (self.sq, self.rq):
+        for queue in self._queues:
             if hasattr(queue, "ring"):
                 await queue.tear_down()
             queue.free()
@@ -222,7 +133,7 @@ class QP(Resource):
         if mask & QpAttrMask.STATE:
             self.state = QpState(attr.qp_state)
             if self.state == QpState.RESET:
-                for queue in (self.sq, self.rq):
+                for queue in self._queues:
                     await queue.tear_down()
                 await self._set_up()
 
@@ -275,7 +186,7 @@ class QP(Resource):
         No state but RESET has a way back, and RESET empties the queues: what was posted in INIT is
         posted again.
         """
-        queues = (self.sq, self.rq)
+        queues = self._queues
         posted = [queue.pending for queue in queues]
         await self.modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
         if before is None:
@@ -301,23 +212,13 @@ class QP(Resource):
         A bad one ends the list: RdmaError with ``bad_wr``, those before it are posted. EINVAL:
         state, SGEs or inline bytes beyond the capacities; ENOMEM: queue full.
         """
-        await self._post(self.sq, requests, self._send_element)
+        await self.sq.post_all(requests, self._send_element)
 
     async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
-        """Posts receive requests; errors as with ``post_send``."""
-        await self._post(self.rq, requests, self._receive_element)
-
-    async def _post(
-        self, queue: WorkQueue, requests: R | Sequence[R], element_of: Callable[[R], bytes]
-    ) -> None:
-        for request in requests if isinstance(requests, Sequence) else [requests]:
-            try:
-                await queue.post(element_of(request))
-            except RdmaError as error:
-                await queue.ring.kick()
-                error.bad_wr = request
-                raise
-        await queue.ring.kick()
+        """Posts receive requests; errors as with ``post_send``, and EINVAL with an SRQ."""
+        if self.srq:
+            raise RdmaError(errno.EINVAL, f"QP {self.qp_num:#x} receives into an SRQ")
+        await self.rq.post_all(requests, self._receive_element)
 
     def _send_element(self, request: SendWR) -> bytes:
         if self.state not in _CAN_SEND:

@@ -1,0 +1,70 @@
+"""The control commands about shared receive queues (docs/extensions.md).
+
+A shared receive queue has the receive virtqueue of a queue pair, which is then no QP's, and the
+pair's index as its number. What has been fetched of it is the hardware's business, as with the
+receive queue of a QP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firmware.device import Operations
+from firmware.objects import Limits, Objects, Refused, Srq
+from hdl.abi.enums import SrqAttrMask
+from hdl.abi.layout import Values
+
+_KNOWN_MASK = sum(bit.value for bit in SrqAttrMask)
+
+
+def _check_limit(srq_limit: int) -> None:
+    if srq_limit:
+        raise Refused(f"srq_limit cannot be {srq_limit}: there are no events")
+
+
+class SrqCommands:
+    """CREATE, MODIFY, QUERY and DESTROY_SRQ; ``objects`` gives the device's objects."""
+
+    def __init__(self, hardware: Operations, limits: Limits, objects: Callable[[], Objects]):
+        self._hardware, self._limits, self._objects = hardware, limits, objects
+
+    async def create(self, v: Values) -> dict[str, Any]:
+        """CREATE_SRQ: takes the highest free pair, so that the numbers of QPs stay low."""
+        objects = self._objects()
+        pd = objects.pds.get(v.pdn)
+        self._limits.check("max_srq_wr", v.max_wr, 1)
+        self._limits.check("max_srq_sge", v.max_sge)
+        _check_limit(v.srq_limit)
+        if any(v.reserved):
+            raise Refused("reserved fields are not 0")
+        number = objects.qps.lend()
+        objects.srqs.add(lambda: Srq(pd, v.max_wr, v.max_sge), number)
+        pd.users += 1
+        return {"srqn": number}
+
+    async def modify(self, v: Values) -> None:
+        """MODIFY_SRQ: there is no limit event, so its limit can only be 0; there is no resize."""
+        self._objects().srqs.get(v.srqn)
+        if v.attr_mask & ~_KNOWN_MASK:
+            raise Refused(f"attr_mask {v.attr_mask:#x} has unknown bits")
+        if v.attr_mask & SrqAttrMask.MAX_WR:
+            raise Refused("An SRQ cannot be resized")
+        if v.attr_mask & SrqAttrMask.LIMIT:
+            _check_limit(v.srq_limit)
+
+    async def query(self, v: Values) -> dict[str, Any]:
+        """QUERY_SRQ: what it was created with."""
+        srq = self._objects().srqs.get(v.srqn)
+        return {"max_wr": srq.max_wr, "max_sge": srq.max_sge}
+
+    async def destroy(self, v: Values) -> None:
+        """DESTROY_SRQ: refused while QPs use it; its WQEs get no completion."""
+        objects = self._objects()
+        srq = objects.srqs.get(v.srqn)
+        if srq.users:
+            raise Refused(f"SRQ {srq.number} is used by {srq.users} QPs")
+        await self._hardware.drop_queue(self._limits.config.rq_queue(srq.number))
+        srq.pd.users -= 1
+        objects.srqs.remove(srq.number)
+        objects.qps.give_back(srq.number)

@@ -1,0 +1,100 @@
+"""Shared receive queues: receive requests that several queue pairs take from.
+
+Spec: docs/extensions.md, extension SRQ.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import ExtensionCommand, RdmaFeature, SrqAttrMask
+from sim.guest.driver.errors import DeviceError, RdmaError
+from sim.guest.verbs.context import PD, Context, Resource
+from sim.guest.verbs.work_queue import WorkQueue
+from sim.guest.verbs.wr import RecvWR
+
+
+@dataclass
+class SrqAttr:
+    """Requests, SGEs in one, and the number of requests below which an event would come."""
+
+    max_wr: int = 100
+    max_sge: int = 1
+    srq_limit: int = 0
+
+
+class SRQ(Resource):
+    """A shared receive queue. Its requests end in any order."""
+
+    def __init__(self, pd: PD, attr: SrqAttr, srqn: int):
+        self.pd, self.ctx, self.srqn, self.attr = pd, pd.ctx, srqn, attr
+        tail = abi.SGE.size * attr.max_sge
+        self.queue = WorkQueue(pd.ctx, f"SRQ {srqn}", attr.max_wr, abi.POST_RECV.size + tail)
+
+    @classmethod
+    async def create(cls, pd: PD, attr: SrqAttr | None = None) -> SRQ:
+        """Creates the queue and enables its virtqueue.
+
+        Raises RdmaError: EOPNOTSUPP when the device has no such queues, CommandError.
+        """
+        ctx, attr = pd.ctx, attr or SrqAttr()
+        _check_offered(ctx)
+        result = await ctx.command(
+            ExtensionCommand.CREATE_SRQ,
+            pdn=pd.pdn,
+            max_wr=attr.max_wr,
+            max_sge=attr.max_sge,
+            srq_limit=attr.srq_limit,
+        )
+        srq, config = cls(pd, attr, result.srqn), ctx.device.config
+        if not 0 < srq.srqn < config.max_qp:
+            raise DeviceError(f"CREATE_SRQ returned srqn {srq.srqn} of {config.max_qp} pairs")
+        try:
+            await srq.queue.set_up(abi.rq_queue(srq.srqn, config.max_cq), any_order=True)
+        except BaseException:
+            await ctx.command(ExtensionCommand.DESTROY_SRQ, srqn=srq.srqn)
+            raise
+        return srq
+
+    async def modify(self, attr: SrqAttr, mask: SrqAttrMask) -> None:
+        """Sets the attributes that ``mask`` names."""
+        await self.ctx.command(
+            ExtensionCommand.MODIFY_SRQ,
+            srqn=self.srqn,
+            attr_mask=mask,
+            max_wr=attr.max_wr,
+            srq_limit=attr.srq_limit,
+        )
+
+    async def query(self) -> SrqAttr:
+        """The attributes as the device has them."""
+        return SrqAttr(**await self.ctx.command(ExtensionCommand.QUERY_SRQ, srqn=self.srqn))
+
+    async def close(self) -> None:
+        """Destroys it; refused while a QP uses it. Its requests get no completion."""
+        await self.ctx.command(ExtensionCommand.DESTROY_SRQ, srqn=self.srqn)
+        await self.queue.tear_down()
+        self.queue.free()
+
+    async def post_recv(self, requests: RecvWR | Sequence[RecvWR]) -> None:
+        """Posts receive requests, with one doorbell for all.
+
+        A bad one ends the list: RdmaError with ``bad_wr``, those before it are posted. EINVAL: too
+        many SGEs; ENOMEM: queue full.
+        """
+        await self.queue.post_all(requests, self._element)
+
+    def _element(self, request: RecvWR) -> bytes:
+        if len(request.sg) > self.attr.max_sge:
+            raise RdmaError(
+                errno.EINVAL, f"{len(request.sg)} SGEs to receive, at most {self.attr.max_sge}"
+            )
+        return request.pack()
+
+
+def _check_offered(ctx: Context) -> None:
+    if not ctx.device.has(RdmaFeature.SRQ):
+        raise RdmaError(errno.EOPNOTSUPP, "The device has no shared receive queues")

@@ -1,0 +1,118 @@
+"""Send and receive queues: a virtqueue and the memory of the requests in it."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from sim.guest.driver.device import VirtQueue
+from sim.guest.driver.errors import DeviceError, DriverTimeout, RdmaError
+from sim.guest.driver.memory import view
+from sim.guest.driver.virtqueue import Segment
+from sim.guest.verbs.context import Context
+from sim.guest.verbs.cq import ring_size
+from sim.guest.verbs.wr import RecvWR, SendWR
+
+R = TypeVar("R", SendWR, RecvWR)
+
+#: A request's ring element may become visible a little after its completion; a post to a full
+#: queue gives it this long, in ns.
+_GRACE_NS = 5_000
+
+
+class WorkQueue:
+    """A send or receive queue: a virtqueue and the memory of its elements."""
+
+    def __init__(self, ctx: Context, name: str, limit: int, element_size: int):
+        self.ctx, self.name, self.limit = ctx, name, limit
+        self.ring: VirtQueue
+        align = ctx.wqe_align
+        self._stride = -(-element_size // align) * align
+        self._memory = 0
+        self._free: deque[int] = deque()
+        self._sizes: dict[int, int] = {}
+
+    async def set_up(self, index: int, *, any_order: bool = False) -> None:
+        """Enables the virtqueue; ``any_order``: its requests may end in any order."""
+        policy = self.ctx.device.options.policy
+        chain = 1 if policy.indirect else len(policy.split) + 1
+        self.ring = await self.ctx.device.setup_queue(
+            index, size=ring_size(self.limit, chain), policy=policy, any_order=any_order
+        )
+        self.ring.disable_interrupts()
+        if not self._memory:
+            self._memory = self.ctx.memory.alloc(max(self.limit * self._stride, 1), 64)
+        self._free = deque(self._memory + i * self._stride for i in range(self.limit))
+
+    async def tear_down(self) -> None:
+        """Ends the use of the virtqueue; its requests are forgotten."""
+        await self.ctx.device.release_queue(self.ring.index)
+
+    def free(self) -> None:
+        """Frees the memory of the elements."""
+        if self._memory:
+            self.ctx.memory.free(self._memory)
+            self._memory = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Requests whose ring elements the device has not given back."""
+        return self.ring.outstanding
+
+    @property
+    def pending(self) -> list[bytes]:
+        """The elements whose ring elements the device has not given back, oldest first."""
+        self._reap()
+        addrs = [addr for addr in self.ring.pending if isinstance(addr, int)]
+        return [view(self.ctx.memory, addr, self._sizes[addr]).tobytes() for addr in addrs]
+
+    def _reap(self) -> bool:
+        for used in self.ring.reap():
+            assert isinstance(used.token, int)
+            if used.size:
+                raise DeviceError(f"{self.name}: {used.size} bytes written to a readable element")
+            self._free.append(used.token)
+        return bool(self._free)
+
+    async def post(self, element: bytes) -> None:
+        """Puts one element into the ring; RdmaError(ENOMEM) when the queue is full."""
+        if len(element) > self._stride:
+            raise RdmaError(
+                errno.EINVAL, f"{self.name}: an element of {len(element)} bytes of {self._stride}"
+            )
+        if not self._reap():
+            try:
+                if self.limit:
+                    await self.ctx.device.wait_until(self._reap, self.name, _GRACE_NS)
+            except DriverTimeout:
+                pass
+            if not self._free:
+                raise RdmaError(
+                    errno.ENOMEM, f"{self.name}: full, {self.limit} requests are outstanding"
+                )
+        addr = self._free.popleft()
+        view(self.ctx.memory, addr, len(element))[:] = np.frombuffer(element, np.uint8)
+        self._sizes[addr] = len(element)
+        try:
+            self.ring.add([Segment(addr, len(element))], addr)
+        except RdmaError:
+            self._free.append(addr)
+            raise
+
+    async def post_all(self, requests: R | Sequence[R], element_of: Callable[[R], bytes]) -> None:
+        """Posts requests, with one doorbell for all.
+
+        A bad one ends the list: RdmaError with ``bad_wr``, those before it are posted.
+        """
+        for request in requests if isinstance(requests, Sequence) else [requests]:
+            try:
+                await self.post(element_of(request))
+            except RdmaError as error:
+                await self.ring.kick()
+                error.bad_wr = request
+                raise
+        await self.ring.kick()
