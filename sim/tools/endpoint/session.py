@@ -310,7 +310,7 @@ class Session:
     async def _post_send(self, f: Fields) -> Reply:
         qp = self._qp(f.qp)
         if f.ah is not None:
-            raise BadRequest("post_send: ah is for datagrams, this is a queue pair of RC")
+            raise BadRequest("post_send: ah is for datagrams, which are not sent here")
         self._check_opcode(f.opcode)
         request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
         if f.opcode in _ATOMIC:
