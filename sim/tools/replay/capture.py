@@ -71,8 +71,8 @@ class Packet:
 
     @property
     def name(self) -> str:
-        """Name of the operation."""
-        return Op(self.op).name
+        """Name of the operation, or its number if the standard has none."""
+        return Op(self.op).name if self.op in list(Op) else f"opcode {self.op:#04x}"
 
     @property
     def psn(self) -> int:

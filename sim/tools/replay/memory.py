@@ -83,6 +83,7 @@ class MachineMemory:
         self._stated = {one.rkey: one for one in stated if one.gid in gids}
         self._regions: dict[int, _Region] = {}
         self._places: dict[int, int] = {}  # id(message) -> offset in the local region
+        self._executed: set[int] = set()  # id(message) of atomics that the card has got
         self._local: _Region
         self.differences: list[Difference] = []
         #: Bytes that the application must have written while the capture ran.
@@ -137,9 +138,10 @@ class MachineMemory:
         at = message.va - region.mr.iova
         if message.writes:
             region.expect(data, at)
-        elif message.read:
+        elif message.read and id(message) not in self._executed:
             await self._show(message, region, at)
             if message.atomic and message.whole:
+                self._executed.add(id(message))  # a copy finds the result that was saved
                 region.expect(message.left, at)
 
     async def _show(self, message: Message, region: _Region, at: int) -> None:
