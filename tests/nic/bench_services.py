@@ -11,7 +11,17 @@ from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from hdl.abi.enums import Mtu, QpType, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import (
+    Mtu,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendFlags,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
 from hdl.abi.virtio_rdma import GRH_SIZE, GSI_QKEY
 from hdl.config import NicConfig
 from hdl.wire.opcodes import OPCODES, Kind, Position
@@ -121,6 +131,32 @@ async def uc_is_no_rc(dut):
     await p.qps[0].post_send(p.request(WrOpcode.SEND, [ok]))
     (got,) = await p.good(1)
     assert got.wr_id == 5 and np.array_equal(p.mrs[1].read(3000, 7), p.mrs[0].read(3000))
+
+
+@cocotb.test()
+async def uc_goes_on_behind_a_send_error(dut):
+    """The send side has stopped: QUERY_QP says SQE, and MODIFY_QP leads back to RTS, where both
+    directions work again."""
+    p = await Pair.up(dut, qp=UC)
+    ok = p.mrs[0].sge(0, 3000)
+    bad = SGE(p.mrs[0].iova, 9, p.mrs[0].lkey ^ 1)
+    for turn, wr in enumerate(
+        (p.request(WrOpcode.RDMA_READ, [ok]), p.request(WrOpcode.SEND, [bad]))
+    ):
+        await p.qps[0].post_send([wr, p.request(WrOpcode.SEND, [ok], number=2)])
+        found = await p.done(count=2)
+        assert found[0].status != WcStatus.SUCCESS and found[1].status == WcStatus.WR_FLUSH_ERR
+        assert (await p.qps[0].query()).qp_state == QpState.SQE
+        attr = QPAttr(qp_state=QpState.RTS, cur_qp_state=QpState.SQE)
+        await p.qps[0].modify(attr, QpAttrMask.STATE | QpAttrMask.CUR_STATE)
+        assert (await p.qps[0].query()).qp_state == QpState.RTS
+        for source, sink in ((0, 1), (1, 0)):
+            await p.qps[sink].post_recv(RecvWR(turn, [p.mrs[sink].sge(4000, 3000)]))
+            sge = p.mrs[source].sge(0, 3000)
+            await p.qps[source].post_send(p.request(WrOpcode.SEND, [sge], number=50 + turn))
+            (wc,), (got,) = await p.good(source), await p.good(sink)
+            assert (wc.wr_id, got.wr_id, got.byte_len) == (50 + turn, turn, 3000)
+            assert np.array_equal(p.mrs[sink].read(3000, 4000), p.mrs[source].read(3000))
 
 
 @cocotb.test()
