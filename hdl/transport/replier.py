@@ -1,6 +1,6 @@
 """The responder's packets: READ responses, ACKs and NAKs, from QP state and a ready list."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,10 +30,11 @@ class Replier(wiring.Component):
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
     READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
-    its QP is activated; ``begun`` In (a cycle): one at ``begun_at`` in the pool has been accepted
-    and is not executed yet. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so no QP is
-    taken until all that has been handed over has its check. ``waiting``: QPs in the list. Counters
-    (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ responses sent).
+    its QP is activated; ``begun`` In (a cycle, at most every other): one at ``begun_at`` in the
+    pool has been accepted and is not executed yet. ``turned``: see ``Quiesce``; ``hold``: it is
+    waited for, so no QP is taken until all that has been handed over has its check. ``waiting``:
+    QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ
+    responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
@@ -79,25 +80,7 @@ class Replier(wiring.Component):
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()
         if self._config.atomics:
-            m.submodules.results = results = Ram(
-                shape=AtomicResult, depth=self._config.read_resources, forward=False
-            )
-            m.d.comb += [
-                results.write.index.eq(self.result.index),
-                results.write.row.eq(self.result.row),
-                results.write.enable.eq(self.result.enable),
-                results.read0.index.eq(turns.resource.index),
-                results.read0.enable.eq(turns.resource.enable),
-                turns.result.eq(results.read0.row),
-            ]
-            # Atomics that have been accepted and not executed, by their place in the pool.
-            unknown = Signal(self._config.read_resources)
-            with m.If(self.result.enable):
-                m.d.sync += unknown.bit_select(self.result.index, 1).eq(0)
-            with m.If(self.begun):
-                m.d.sync += unknown.bit_select(self.begun_at, 1).eq(1)
-            with m.If(turns.resource.enable):
-                m.d.sync += turns.unknown.eq(unknown.bit_select(turns.resource.index, 1))
+            self._results(m, turns)
         for one, other in (
             (wiring.flipped(self.activate), active.set0),
             (turns.again, active.set1),
@@ -123,6 +106,36 @@ class Replier(wiring.Component):
             self.read_packets.eq(checks.good + packets.empty),
         ]
         return m
+
+    def _results(self, m: Module, turns) -> None:
+        """What atomics have found, and which of those that were accepted are not executed yet, both
+        by their places in the pool."""
+        places, result = self._config.read_resources, self.result
+        m.submodules.results = results = Ram(shape=AtomicResult, depth=places, forward=False)
+        # Read as it is written it may still say so: the QP then comes back a little later.
+        m.submodules.unknown = unknown = Ram(shape=1, depth=places, earlier=(0,))
+        # A result is known a cycle after it has been written, or two if an atomic begins then: they
+        # begin at most every other cycle.
+        known, place = Signal(), Signal(16, reset_less=True)
+        m.d.comb += [
+            results.write.index.eq(result.index),
+            results.write.row.eq(result.row),
+            results.write.enable.eq(result.enable),
+            unknown.write.index.eq(Mux(self.begun, self.begun_at, place)),
+            unknown.write.row.eq(self.begun),
+            unknown.write.enable.eq(self.begun | known),
+            turns.result.eq(results.read0.row),
+            turns.unknown.eq(unknown.read0.row),
+        ]
+        for read in (results.read0, unknown.read0):
+            m.d.comb += [
+                read.index.eq(turns.resource.index),
+                read.enable.eq(turns.resource.enable),
+            ]
+        with m.If(result.enable):
+            m.d.sync += [known.eq(1), place.eq(result.index)]
+        with m.Elif(~self.begun):
+            m.d.sync += known.eq(0)
 
 
 _TABLES = ("cfg", "rx", "row", "row_write", "resource")
