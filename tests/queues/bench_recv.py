@@ -74,13 +74,13 @@ class RecvBench(Bench):
                 "qp": number if qp is None else qp,
                 "source": {"kind": kind, "number": number},
                 "again": int(again),
-                "head": queue.heads[position] if again else 0xBAD,
+                "head": queue.offered[position] if again else 0xBAD,
                 "last": last,
             }
         )
         got = await self._answer(self.rsp)
         if got["status"] in (wqes.OK, wqes.WQE_ERROR):
-            assert (got["queue"], got["head"]) == (queue.number, queue.heads[position])
+            assert (got["queue"], got["head"]) == (queue.number, queue.offered[position])
             if not again or (last and self.held.get(number) == position):
                 self.held.pop(number, None)
             if not again and not last and got["status"] == wqes.OK:

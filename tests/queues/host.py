@@ -69,7 +69,7 @@ class Queue:
     avail: int = 0
     spare: list[int] = field(default_factory=list)
     #: Position -> head of what was offered there last.
-    heads: dict[int, int] = field(default_factory=dict)
+    offered: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.desc = self.memory.alloc(16 * self.size, 16)
@@ -130,7 +130,7 @@ class Queue:
         """Make ``head`` available; returns its position."""
         position = self.avail
         self.memory.put(self.driver + 4 + 2 * (position % self.size), struct.pack("<H", head))
-        self.heads[position] = head
+        self.offered[position] = head
         self.avail = (self.avail + 1) & 0xFFFF
         self.set_index(self.avail)
         return position
