@@ -15,14 +15,14 @@ from typing import Any
 from firmware.device import Operations
 from firmware.objects import Hints, Limits, Mr, Objects, Refused
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access
+from hdl.abi.enums import OPTIONAL_ACCESS, Access
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 _NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
-#: Access flags that a region may ask for; bits 20 to 29 are optional and may be ignored.
-_REGION_ACCESS = 0x3FF0_0000 | (
+#: Access flags that a region may ask for.
+_REGION_ACCESS = OPTIONAL_ACCESS | (
     Access.LOCAL_WRITE | _REMOTE | Access.MW_BIND | Access.ZERO_BASED | Access.HUGETLB
 )
 #: Access bits that a row holds.

@@ -768,6 +768,12 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="atomic-answered-early",
+        what="an atomic is answered before it has been executed",
+        force=Force("hdl.transport.replier:Replier", "turns.unknown", stuck(0)),
+        tests=REPLY,
+    ),
+    Fault(
         name="ack-covers-reads",
         what="an ACK acknowledges the READs behind its request",
         force=Force(

@@ -176,6 +176,10 @@ class Access(IntFlag):
     RELAXED_ORDERING = 1 << 20
 
 
+#: Access flags that a device may ignore: bits 20 to 29.
+OPTIONAL_ACCESS = 0x3FF0_0000
+
+
 class QpType(IntEnum):
     """Spec: VR-3.23."""
 

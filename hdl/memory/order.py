@@ -31,9 +31,7 @@ class PacketOrder(wiring.Component):
         m = Module()
         waiting = data.StructLayout({"atomic": 1, "epoch": 1})
         m.submodules.packets = packets = StreamFifo(shape=waiting, depth=self._depth)
-        executed = Signal(
-            range(self._depth + 1)
-        )  # atomics that are complete and wait for their turn
+        executed = Signal(range(self._depth + 1))  # complete atomics that wait for their turn
         direct, oldest, leaves = Signal(), packets.o.payload, Signal()
         m.d.comb += [
             direct.eq(self.through & ~self.atomic & (packets.level == 0)),

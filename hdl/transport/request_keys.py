@@ -4,15 +4,15 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.enums import Access, WcStatus
+from hdl.abi.enums import OPTIONAL_ACCESS, Access, WcStatus
 from hdl.ports.jobs import SendWqe
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpCfg
 
 __all__ = ["REGISTERED", "RequestKeys"]
 
-#: Access flags that REG_MR may ask for: the rights, and those that may be ignored (bits 20 to 29).
-REGISTERED = 0x3FF0_000F
+#: Access flags that REG_MR may ask for: the rights, and those that may be ignored.
+REGISTERED = OPTIONAL_ACCESS | 0xF
 
 
 class RequestKeys(wiring.Component):

@@ -27,9 +27,7 @@ class RequestFacts(data.Struct):
     invalid: 1  # to be answered 61h
     datagram: 1
     silent: 1  # its service has no answers: what is wrong is dropped
-    skips: (
-        1  # it begins a message, and packets before it are missing: the service leaves it at that
-    )
+    skips: 1  # it begins a message behind packets that are missing, and stay so
     exceeds: 1  # so is this in the middle of a WRITE: it reaches the end that its RETH gave
     read_full: 1  # no resource is free for a READ
     packets: 24  # PSNs it takes

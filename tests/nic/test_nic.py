@@ -64,31 +64,12 @@ def test_two_nics(width, part):
     )
 
 
-def test_shared_receive_queue():
-    """Queue pairs with one receive queue, at the width that simulates sooner."""
+@pytest.mark.parametrize("feature", ["atomics", "fast_regions", "services", "srq"])
+def test_feature(feature):
+    """What a card may lack, at the width that simulates sooner: the data path is that of all."""
     run(
         model(64),
-        test_module="tests.nic.bench_srq",
-        extra_env={"ROCINANTE_WIDTH": "64"},
-        timeout_s=300,
-    )
-
-
-def test_fast_regions():
-    """Keys and their order, at the width that simulates sooner."""
-    run(
-        model(64),
-        test_module="tests.nic.bench_fast_regions",
-        extra_env={"ROCINANTE_WIDTH": "64"},
-        timeout_s=600,
-    )
-
-
-def test_services_without_answers():
-    """At the width that simulates sooner: the data path is that of the other services."""
-    run(
-        model(64),
-        test_module="tests.nic.bench_services",
+        test_module=f"tests.nic.bench_{feature}",
         extra_env={"ROCINANTE_WIDTH": "64"},
         timeout_s=600,
     )

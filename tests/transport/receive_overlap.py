@@ -12,7 +12,7 @@ from typing import Any
 
 from hdl.transport.receive_types import Counters
 
-from .model_receive import CHECK_READ, KEY, LINE, RC, Result, Row
+from .model_receive import ATOMIC, CHECK_READ, KEY, LINE, RC, Result, Row
 from .receive_harness import Harness, Seen, told
 from .receive_side import CONFIG
 from .rows import unpack
@@ -178,4 +178,4 @@ class Overlap(Harness):
 
 
 def _placed(job: Row, effect: Row) -> bool:
-    return job["kind"] in (LINE, KEY, CHECK_READ) and not effect.get("discard")
+    return job["kind"] in (LINE, KEY, CHECK_READ, ATOMIC) and not effect.get("discard")

@@ -172,6 +172,49 @@ def test_atomics_are_answered_among_reads(failed):
     run(scenario)
 
 
+@pytest.mark.parametrize("together", [0, 1])
+def test_an_atomic_is_answered_when_it_has_been_executed(together):
+    """A READ behind it waits, other QPs do not; ``together``: another atomic begins in the cycle in
+    which it ends."""
+
+    async def begin(ctx, w, place):
+        ctx.set(w.dut.replier.begun_at, place)
+        ctx.set(w.dut.replier.begun, 1)
+        await ctx.tick()
+        ctx.set(w.dut.replier.begun, 0)
+        await ctx.tick()
+
+    async def scenario(ctx, w):
+        for qp in (1, 2):
+            await w.connect(ctx, qp)
+            for n in range(2):
+                row = {"va": 0x70, "rkey": 9, "length": 8, "psn": 10 + n, "msn": 1 + n}
+                atomic = int(qp == 1 and n == 0)
+                await w.program(ctx, w.dut.pool, 8 * qp + n, **row, atomic=atomic, number=n)
+            await w.program(ctx, w.dut.rx, qp, psn=12, msn=2, read_tail=2)
+        await begin(ctx, w, 8)
+        for qp in (1, 2):
+            await w.activate(ctx, qp, READ)
+        await w.until(ctx, 2)
+        await ctx.tick().repeat(200)
+        assert [job.header.dest_qp for job in w.jobs] == [0x102, 0x102]
+        result = w.dut.replier.result
+        ctx.set(result.index, 8)
+        ctx.set(result.row, {"value": 5})
+        ctx.set(result.enable, 1)
+        ctx.set(w.dut.replier.begun_at, 9)
+        ctx.set(w.dut.replier.begun, together)
+        await ctx.tick()
+        ctx.set(result.enable, 0)
+        ctx.set(w.dut.replier.begun, 0)
+        await w.activate(ctx, 1, READ)
+        await w.until(ctx, 4)
+        assert [s[0] for s in w.said()[2:]] == [Operation.ATOMIC_ACK, Operation.READ_RESP_ONLY]
+        assert w.jobs[2].header.va == 5
+
+    run(scenario)
+
+
 def test_each_read_is_known_to_be_answered_when_its_response_goes_out():
     """A peer that has a response may send another READ, however late the check's answer is."""
 
