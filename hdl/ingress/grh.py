@@ -59,7 +59,7 @@ class GrhJoin(wiring.Component):
     Members: ``kept``, ``payload`` In: rows and payload of good packets; ``header``, ``o`` Out: the
     same, where ``length`` of a datagram counts the area. A packet's payload leaves when its header
     has been taken.
-    Latency: none for the header, 3 cycles from it to the payload, 1 from payload to ``o``.
+    Latency: none for the header, 4 cycles from it to the payload, 1 from payload to ``o``.
     Throughput: one beat per cycle, one packet per cycle; a datagram has the beats of its area more.
     Errors: none. Reset: empty.
     """
@@ -78,23 +78,25 @@ class GrhJoin(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.plans = plans = StreamFifo(shape=_Plan, depth=BLOCK_ROWS)
+        # The output of a block RAM settles late.
+        m.submodules.next = following = Stage(shape=_Plan)
+        connect(m, plans.o, following.i)
         m.submodules.out = out = Stage(shape=packet_beat(self._width))
         connect(m, out.o, flipped(self.o))
-        kept, datagram, empty = self.kept.payload, Signal(), Signal()
+        kept, empty = self.kept.payload, Signal()
         plan = plans.i.payload
         m.d.comb += [
-            datagram.eq(kept.opcode.matches(*DATAGRAMS)),
             empty.eq(kept.length == 0),
             *expanded(self.header.payload, kept),
-            self.header.payload.length.eq(kept.length + Mux(datagram, GRH_SIZE, 0)),
+            self.header.payload.length.eq(kept.total),
             self.header.valid.eq(self.kept.valid & plans.i.ready),
             self.kept.ready.eq(self.header.ready & plans.i.ready),
-            plans.i.valid.eq(self.kept.valid & self.header.ready & (datagram | ~empty)),
-            plan.datagram.eq(datagram),
+            plans.i.valid.eq(self.kept.valid & self.header.ready & (kept.datagram | ~empty)),
+            plan.datagram.eq(kept.datagram),
             plan.empty.eq(empty),
             plan.area.eq(grh_area(kept)),
         ]
-        self._join(m, plans.o, out.i)
+        self._join(m, following.o, out.i)
         return m
 
     def _join(self, m: Module, plans, out) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.abi.virtio_rdma import GRH_SIZE
 from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
@@ -19,7 +20,7 @@ from .checks import IcrcCheck, UdpSum
 from .collector import LENGTH_BITS, HeaderCollector, header_beats
 from .counters import Cause, IngressCounters
 from .decoder import Decoder
-from .grh import GrhJoin
+from .grh import DATAGRAMS, GrhJoin
 from .parser import HeaderChecks, HeaderParser
 from .realign import Realign
 from .rows import KEPT, expanded
@@ -136,14 +137,17 @@ class Ingress(wiring.Component):
             "function": (parser.function, parsed),
             "length": (decoder.bounds.length, bounded),
         }
+        late = {
+            name: delayed(m, value, DECISION - stage, name=name)
+            for name, (value, stage) in late.items()
+        }
+        late["total"] = late["length"] + Mux(rows.o.datagram, GRH_SIZE, 0)
         m.d.comb += [
             rows.i.eq(parser.o),
             rows.i_valid.eq(ends[laid_out - 1]),
+            rows.i.datagram.eq(parser.o.opcode.matches(*DATAGRAMS) if self._config.ud else 0),
             buffer.row.eq(rows.o),
-            *(
-                buffer.row[name].eq(delayed(m, value, DECISION - stage, name=name))
-                for name, (value, stage) in late.items()
-            ),
+            *(buffer.row[name].eq(value) for name, value in late.items()),
             udp.pseudo.eq(
                 delayed(
                     m,

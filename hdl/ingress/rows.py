@@ -6,9 +6,11 @@ from hdl.ports.headers import IN_VA, RxHeader
 
 __all__ = ["KEPT", "expanded"]
 
-#: ``RxHeader`` without them.
+#: ``RxHeader`` without them. ``length`` counts the payload alone, ``total`` the GRH area of a
+#: ``datagram`` too. They are worked out before, as what a header's user decides by them is late.
 KEPT = data.StructLayout(
     {name: field.shape for name, field in data.Layout.cast(RxHeader) if name not in IN_VA}
+    | {"datagram": 1, "total": data.Layout.cast(RxHeader)["length"].shape}
 )
 
 

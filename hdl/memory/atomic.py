@@ -85,6 +85,7 @@ class AtomicUnit(wiring.Component):
         match = Signal(DEPTH)  # ... if that is the word at hand: one bit or none
         arriving, word = self.word.payload, Cat(at.addr, at.function)
         forwarded, enters, asked = match.any(), Signal(), self.read_client.req
+        room = Signal(init=1)  # the place at ``head`` is free; a register, as pipelines wait for it
         row = rows.i.payload
         m.d.comb += [
             asked.payload.function.eq(at.function),
@@ -100,8 +101,8 @@ class AtomicUnit(wiring.Component):
         with m.FSM(name="take") as fsm:
             # IDLE: takes a word and compares it with those at work; ends with it.
             with m.State("IDLE"):
-                m.d.comb += self.word.ready.eq(rows.i.ready & ~valid.bit_select(head, 1))
-                m.d.sync += at.eq(arriving)
+                m.d.comb += self.word.ready.eq(rows.i.ready & room)
+                m.d.sync += [at.eq(arriving), room.eq(~valid.bit_select(head, 1))]
                 for n in range(DEPTH):
                     same = words[n] == Cat(arriving.addr, arriving.function)
                     m.d.sync += match[n].eq(valid[n] & newest[n] & same)
@@ -115,6 +116,7 @@ class AtomicUnit(wiring.Component):
                     enters.eq(~asked.valid | asked.ready),
                     rows.i.valid.eq(enters),
                 ]
+                m.d.sync += room.eq(~valid.bit_select((head + 1)[: len(head)], 1))
                 with m.If(enters):
                     m.next = "IDLE"
         with m.If(enters & ~at.drop):

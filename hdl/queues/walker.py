@@ -47,8 +47,8 @@ class Walker(wiring.Component):
     Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors).
     Members: ``i`` jobs; ``o`` one Segment per buffer, the last with ``last``; ``indirect`` 1 when
     VIRTIO_F_INDIRECT_DESC was negotiated.
-    Latency: a host read plus 7 cycles a segment, one descriptor after the other (what drivers make
-    in numbers does not come here). One chain at a time.
+    Latency: a cycle, and a host read plus 7 cycles a segment, one descriptor after the other (what
+    drivers make in numbers does not come here). One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
     table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer
     beyond 2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length
@@ -138,9 +138,12 @@ class Walker(wiring.Component):
                 walk.seen.eq(0),
                 walk.written.eq(0),
             ]
-            add_low(m, segment.addr, carry, job.desc, DESC_BYTES * job.head)
             with m.If(self.i.valid):
-                m.next = "INDEX"
+                m.next = "HEAD"
+        # HEAD: works out where the chain's first descriptor is; one cycle.
+        with m.State("HEAD"):
+            add_low(m, segment.addr, carry, walk.table, DESC_BYTES * walk.index)
+            m.next = "INDEX"
         # INDEX: checks the descriptor's index and counts it; one cycle.
         with m.State("INDEX"):
             add_high(m, segment.addr, carry)

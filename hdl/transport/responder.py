@@ -138,12 +138,8 @@ class Responder(wiring.Component):
             with m.State("REPLAY"):
                 m.d.sync += verdict.replays.eq(replay_needed(m, work, verdict))
                 m.next = "JOB"
-            # FETCH: asks for the receive WQE; ends when the request is taken.
+            # FETCH: waits for the receive WQE, which ``asking`` asks for; ends when it comes.
             with m.State("FETCH"):
-                with m.If(self.fetch_req.ready):
-                    m.next = "FETCHED"
-            # FETCHED: waits for the receive WQE; ends when it comes.
-            with m.State("FETCHED"):
                 m.d.comb += self.fetch_rsp.ready.eq(1)
                 m.d.sync += fetched.eq(self.fetch_rsp.payload)
                 with m.If(self.fetch_rsp.valid):

@@ -447,4 +447,4 @@ async def latency(dut):
             for name in cycles:
                 if getattr(dut, f"{name}__valid").value and not cycles[name]:
                     cycles[name] = cycle
-        assert cycles == {"header": 16, "payload": 19}
+        assert cycles == {"header": 16, "payload": 20}

@@ -18,6 +18,8 @@ def rows(rng, packets):
         words = [int.from_bytes(area[at : at + 4], "little") for at in (0, 4)]
         gids = [int.from_bytes(area[at : at + 16], "little") for at in (8, 24)]
         row = {"opcode": opcode, "length": length, "ipv6": 1, "src_gid": gids[0]}
+        size = len(area) if opcode in DATAGRAM else 0
+        row |= {"datagram": opcode in DATAGRAM, "total": length + size}
         row |= {"rkey": words[0], "dma_length": words[1]}
         row |= {"swap_add": gids[1] % (1 << 64), "compare": gids[1] >> 64}
         found.append((row, area if opcode in DATAGRAM else b""))

@@ -20,7 +20,17 @@ BANDWIDTH: list[dict[str, Any]] = [
     {"op": "write_bw", "sizes": (64, 5000), "qps": 3, "inline": 64},
     {"op": "send_bw", "sizes": (1, 3000), "bidirectional": True},
     {"op": "read_bw", "sizes": (100, 9000), "qps": 2, "mtu": 1024},
+    {"op": "write_bw", "sizes": (64, 5000), "qps": 2, "connection": "UC"},
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 2, "connection": "UD", "bidirectional": True},
+    {"op": "send_bw", "sizes": (1, 3000), "qps": 3, "use_srq": True},
 ]
+
+
+def _named(options: dict[str, Any]) -> str:
+    service = options.get("connection", "") + "srq" * options.get("use_srq", False)
+    return "-".join(filter(None, (options["op"], service)))
+
+
 ITERS = 40  # more than what is outstanding: else the timed part may hold no packet
 FEW = {"tx_depth": 16, "cq_mod": 4, "post_list": 5, "iters": ITERS}
 LATENCY = ["write_lat", "send_lat", "read_lat"]
@@ -43,7 +53,7 @@ def direction(found: Sequence[tuple[int, int, Dissected]]) -> tuple[float, float
 
 
 @pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("options", BANDWIDTH, ids=lambda options: options["op"])
+@pytest.mark.parametrize("options", BANDWIDTH, ids=_named)
 def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
     plan = Plan(width=width, **options, **FEW)
     rows = measure(plan, tmp_path / "x.pcap", apart=True)

@@ -70,6 +70,7 @@ class _Run:
         self.warm = shape.warm * len(both)
         self.timed = shape.timed * sum(bool(side) for side in flows)
         self.completed = self._opened_at = 0
+        self._of = {(1 - flow.requester, flow.peer.qp_num): flow for flow in both}
 
     async def serve(self, number: int) -> None:
         """Everything the processor of one side does."""
@@ -95,19 +96,30 @@ class _Run:
         for cq in side.cqs:
             found = await cq.poll(cq.cqe)
             count += len(found)
-            for index, sequence, receive in good(found, self.shape.size):
-                if receive:
-                    self.flows[1 - number][index].received += 1
-                    self.flows[1 - number][index].check(sequence)
+            for index, sequence, taker in good(found, self.shape.size + self.ends.plan.area):
+                if taker is not None:
+                    self._receive(number, self.flows[1 - number][index], sequence, taker)
                     taken.add(index)
                 else:
                     self._complete(number, self.flows[number][index], sequence)
                     touched.add(index)
         for index in sorted(taken):
             await self._give(self.flows[1 - number][index])
+        if not self.ends.plan.answered:  # they wait for receives too
+            for index in sorted(taken):
+                await self._fill(1 - number, self.flows[1 - number][index])
         for index in sorted(touched):
             await self._fill(number, self.flows[number][index])
         return count
+
+    def _receive(self, number: int, giver: Flow, receive: int, taker: int) -> None:
+        """The QP ``taker`` has received its next message into what ``giver`` had posted."""
+        landed, flow = giver.take_back(receive), self._of[number, taker]
+        flow.received += 1
+        if self.ends.plan.use_srq:
+            flow.check(flow.checked, landed)
+        else:
+            flow.check(receive, landed)
 
     def _complete(self, number: int, flow: Flow, sequence: int) -> None:
         """A completion stands for all requests before it as well."""
@@ -129,7 +141,7 @@ class _Run:
 
     async def _give(self, flow: Flow) -> None:
         while (count := min(self.shape.batch, flow.quota - flow.given)) > 0:
-            if flow.received + self.shape.slots - flow.given < count:
+            if len(flow.free) < count:
                 break
             await flow.give(count)
 

@@ -14,7 +14,15 @@ import click
 from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.rtl import env
 from sim.tools import console
-from sim.tools.perf.plan import ATOMIC_TYPES, MANY, OPERATIONS, OPTIONAL, USUAL_QPS, Plan
+from sim.tools.perf.plan import (
+    ATOMIC_TYPES,
+    CONNECTIONS,
+    MANY,
+    OPERATIONS,
+    OPTIONAL,
+    USUAL_QPS,
+    Plan,
+)
 from sim.tools.perf.report import Row, body, footer, header, make_row, unsteady
 
 __all__ = ["measure", "perf", "plan_of"]
@@ -99,6 +107,10 @@ Say = Callable[[str], None]
     "-A", "--atomic-type", default=ATOMIC_TYPES[0], show_default=True, help="Or CMP_AND_SWAP."
 )
 @click.option("--one-word", is_flag=True, help="All QPs change one word.")
+@click.option(
+    "-c", "--connection", default="RC", show_default=True, help=f"{', '.join(CONNECTIONS)}."
+)
+@click.option("--use-srq", is_flag=True, help="The QPs of a node share one receive queue.")
 @click.option(
     "--without",
     multiple=True,

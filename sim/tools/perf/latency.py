@@ -40,8 +40,9 @@ class _Pair:
     async def poll(self, number: int) -> None:
         """Take what is in the CQ of one side."""
         for cq in self.ends.sides[number].cqs:
-            for _, sequence, receive in good(await cq.poll(cq.cqe), self.size):
-                if receive:
+            for _, sequence, taker in good(await cq.poll(cq.cqe), self.size + self.ends.plan.area):
+                if taker is not None:
+                    self.flows[1 - number].take_back(sequence)
                     self.flows[1 - number].received = sequence + 1
                 else:
                     self.flows[number].completed = sequence + 1

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hdl.abi.virtio_pci import Feature
-from hdl.abi.virtio_rdma import PAGE_SIZE
+from hdl.abi.virtio_rdma import GRH_SIZE, PAGE_SIZE
 from hdl.config import MTUS, NicConfig
 from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.guest.driver.device import ALL_FEATURES
@@ -14,6 +14,7 @@ from sim.models.impairments import Impairments
 
 __all__ = [
     "ATOMIC_TYPES",
+    "CONNECTIONS",
     "IN_FLIGHT",
     "MANY",
     "MEMORY",
@@ -28,6 +29,12 @@ OPERATIONS = (
     *("write_bw", "send_bw", "read_bw", "atomic_bw"),
     *("write_lat", "send_lat", "read_lat", "atomic_lat"),
 )
+#: perftest's names of the services, and what each can do.
+CONNECTIONS = {
+    "RC": ("write", "send", "read", "atomic"),
+    "UC": ("write", "send"),
+    "UD": ("send",),
+}
 #: perftest's names of the two atomics.
 ATOMIC_TYPES = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 #: Virtio features that a driver can do without.
@@ -49,6 +56,9 @@ MANY: dict[str, Any] = {
 SWEEP = tuple(1 << n for n in range(1, 21))
 #: Requests of all QPs together are not posted beyond these bytes: many times what the line holds.
 IN_FLIGHT = 8 << 20
+#: A service without answers completes what has left. So much of the line's time may pass, in bytes,
+#: until the last of it is in the peer's memory and its place can be used again.
+ON_THE_WAY = 1 << 15
 #: Payload of the timed part unless ``--iters`` says otherwise, bytes; and messages.
 TIMED_BYTES, TIMED_MESSAGES = 8 << 20, 4096
 #: Bytes that one line of the card's translation cache covers: eight pages.
@@ -112,7 +122,8 @@ class Plan:
     next (None: whole 64-byte blocks), ``miss_qps`` QPs, the first ones, whose translations are
     never in the card's cache. ``impair``: the network both ways, as ``Impairments`` reads it;
     ``qp_timeout``: code of the QPs' time-out, which lasts ``timer_scale`` times as long as it says.
-    ``atomic_type``: which atomic; ``one_word``: all QPs change the same word.
+    ``atomic_type``: which atomic; ``one_word``: all QPs change the same word. ``connection``: a key
+    of ``CONNECTIONS``; ``use_srq``: all QPs of a node receive from one shared receive queue.
     """
 
     op: str
@@ -141,9 +152,12 @@ class Plan:
     timer_scale: float = 1.0
     atomic_type: str = ATOMIC_TYPES[0]
     one_word: bool = False
+    connection: str = "RC"
+    use_srq: bool = False
 
     def __post_init__(self) -> None:
         self._check_options()
+        self._check_service()
         self._check_kinds()
         for size in self.sizes:
             self._check_size(size)
@@ -184,6 +198,8 @@ class Plan:
             raise ValueError(f"--inline is for what is sent: not with {self.op}")
         if self.verb == "atomic" and set(self.sizes) != {ATOMIC_BYTES}:
             raise ValueError(f"--size of an atomic must be {ATOMIC_BYTES}, not {self.sizes}")
+        if self.use_srq and self.op != "send_bw":
+            raise ValueError(f"--use-srq is for send_bw: not with {self.op}")
         if self.one_word and (self.op != "atomic_bw" or self.bidirectional):
             raise ValueError("--one-word is for atomic_bw in one direction")
         if self.one_word and self.atomic_type != ATOMIC_TYPES[0]:
@@ -195,6 +211,19 @@ class Plan:
         for name, value in (("places", self.places), ("miss-qps", self.miss_qps or None)):
             if value is not None and (self.latency or self.verb in ("send", "atomic")):
                 raise ValueError(f"--{name} is for write_bw and read_bw: not with {self.op}")
+
+    def _check_service(self) -> None:
+        """The operation is one of the service's."""
+        if self.connection not in CONNECTIONS:
+            raise ValueError(
+                f"--connection must be {', '.join(CONNECTIONS)}, not {self.connection!r}"
+            )
+        if self.verb not in CONNECTIONS[self.connection]:
+            raise ValueError(f"{self.connection} has no {self.verb}: not with {self.op}")
+        if not self.answered and self.impair:
+            raise ValueError(f"--impair needs RC: {self.connection} sends nothing again")
+        if self.connection == "UD" and max(self.sizes) > self.mtu:
+            raise ValueError(f"--size of a datagram must be at most --mtu {self.mtu}")
 
     def _check_size(self, size: int) -> None:
         """Places, queues and memory are enough for messages of ``size`` bytes."""
@@ -222,6 +251,16 @@ class Plan:
         """The cards that are measured."""
         more: dict[str, Any] = MANY if self.qps > USUAL_QPS else {}
         return NicConfig(width=self.width, clock_hz=round(self.clock_mhz * 1e6), **more)
+
+    @property
+    def answered(self) -> bool:
+        """Whether a request completes when the peer has answered, not when it has left."""
+        return self.connection == "RC"
+
+    @property
+    def area(self) -> int:
+        """Bytes in front of a received message: a datagram's GRH area."""
+        return GRH_SIZE if self.connection == "UD" else 0
 
     @property
     def max_rd_atomic(self) -> int:
@@ -264,7 +303,8 @@ class Plan:
         """The same with the sizes of ``--all`` that fit into memory; an atomic has only one."""
         if self.verb == "atomic":
             return self
-        fitting = [size for size in SWEEP if self.region(size) <= LARGEST_REGION]
+        most = self.mtu if self.connection == "UD" else MAX_SIZE
+        fitting = [size for size in SWEEP if size <= most and self.region(size) <= LARGEST_REGION]
         return replace(self, sizes=tuple(fitting))
 
     def scan(self) -> list[Plan]:
@@ -321,17 +361,21 @@ class Plan:
 
     def shape(self, size: int) -> Shape:
         """How messages of ``size`` bytes are sent."""
-        stride = -(-size // 64) * 64 if self.place_step is None else self.place_step
+        stride = -(-(size + self.area) // 64) * 64 if self.place_step is None else self.place_step
         if self.latency:
             iters = LAT_ITERS if self.iters is None else self.iters
             return Shape(size, 1, 1, 1, LAT_SLOTS, stride, LAT_WARM, iters)
         depth = self.tx_depth
         batch, signal = min(self.post_list, depth), min(self.cq_mod, depth)
         room = max(1, max(2, IN_FLIGHT // size) // self.qps)
+        if self.use_srq:  # all of them, and half as many again, fit into the one queue
+            room = max(1, min(room, 2 * self.config.queue_size // self.qps // 3))
         if depth > room:  # completions and doorbells often enough that the queue never runs dry
             depth = room
             batch, signal = (min(value, max(1, depth // 4)) for value in (batch, signal))
         slots = self.places or depth + 2 * max(batch, signal)
+        if not self.answered and self.verb == "write":
+            slots += -(-ON_THE_WAY // (size + stride))
         share = TIMED_BYTES // size // self.qps
         iters = max(min(share, TIMED_MESSAGES // self.qps), 2 * signal, depth, 4)
         iters = iters if self.iters is None else self.iters

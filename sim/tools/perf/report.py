@@ -145,7 +145,7 @@ def header(plan: Plan) -> Iterator[str]:
         ("Device", "two simulated NICs"),
         ("Number of qps", plan.qps),
         ("Transport type", "IB (RoCE v2)"),
-        ("Connection type", "RC"),
+        ("Connection type", plan.connection),
         ("Mtu", f"{plan.mtu}[B]"),
         ("Max inline data", f"{plan.inline}[B]"),
     ]
@@ -156,6 +156,8 @@ def header(plan: Plan) -> Iterator[str]:
             ("CQ Moderation", plan.cq_mod),
             ("Post List", plan.post_list),
         ]
+    if plan.use_srq:
+        rows.append(("Receives", "from one shared receive queue"))
     if plan.fetches:
         rows.append(("Outstand reads", plan.max_rd_atomic))
     limit = f"{plan.host_gbps:g}[Gb/s]" if plan.host_gbps else "the port's"

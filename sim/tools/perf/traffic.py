@@ -7,6 +7,7 @@ host's MMIO latency and are posted, as everywhere.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,23 @@ from typing import Any
 import numpy as np
 from cocotb.triggers import Event, SimTimeoutError, with_timeout
 
-from hdl.abi.enums import Access, Mtu, SendFlags, WcOpcode, WcStatus, WrOpcode
+from hdl.abi.enums import Access, Mtu, QpType, SendFlags, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_pci import RING_HEADER
 from sim.bench.bulk.loader import bulk
 from sim.bench.system import Node, QpOptions, System, connect
 from sim.guest.driver.platform import Octets
-from sim.guest.verbs import CQ, MR, QP, RecvWR, SendWR
+from sim.guest.verbs import (
+    AH,
+    CQ,
+    MR,
+    QP,
+    SRQ,
+    AHAttr,
+    GlobalRoute,
+    RecvWR,
+    SendWR,
+    SrqAttr,
+)
 from sim.models.impairments import Impairments
 from sim.tools.perf.plan import TLP_PAYLOAD, TLP_READ, USUAL_QPS, Plan, Shape
 
@@ -34,6 +46,8 @@ OPCODES = {
     "FETCH_AND_ADD": WrOpcode.ATOMIC_FETCH_AND_ADD,
     "CMP_AND_SWAP": WrOpcode.ATOMIC_CMP_AND_SWP,
 }
+#: Q_Key of datagram QPs.
+QKEY = 0x1111_1111
 #: What a FETCH_AND_ADD adds to a word of its own: a change of every byte.
 STEP = 0x0101_0101_0101_0101
 #: Bits of a work request's id that number the message; the QP's number is above them.
@@ -51,6 +65,8 @@ class Side:
     source: MR
     sink: MR
     wake: Event
+    srq: SRQ | None
+    peer: AH  # the way to the other node
 
     def look_at(self, addr: int, size: int) -> None:
         """From now on wake when the card has written there."""
@@ -112,17 +128,23 @@ class Ends:
         plan, nodes = self.plan, self.system.nodes
         shapes = [plan.shape(size) for size in plan.sizes]
         region = max(plan.region(size) for size in plan.sizes)
+        most = plan.config.queue_size
         pds = [await node.context.alloc_pd() for node in nodes]
         for node, pd in zip(nodes, pds, strict=True):
             cqs = [await CQ.create(node.context, plan.cq_entries) for _ in range(plan.cqs)]
             mrs = [await MR.create(pd, region, RIGHTS) for _ in range(2)]
-            self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event()))
-        most = plan.config.queue_size
+            srq = await SRQ.create(pd, SrqAttr(most)) if plan.use_srq else None
+            peer = nodes[1 - len(self.sides)]
+            route = GlobalRoute(dgid=peer.context.query_gid(1, 0), sgid_index=0)
+            way = AH(pd, AHAttr(gr=route, roce_dmac=peer.mac))
+            self.sides.append(Side(node, cqs, mrs[0], mrs[1], Event(), srq, way))
         options = QpOptions(
             mtu=Mtu[f"MTU_{plan.mtu}"],
             max_rd_atomic=plan.max_rd_atomic,
             timeout=plan.qp_timeout,
             access=RIGHTS,
+            type=QpType[plan.connection],
+            qkey=QKEY,
         )
         options.cap.max_send_wr = min(most, 2 * max(s.depth for s in shapes))
         options.cap.max_recv_wr = min(most, 2 * max(s.slots for s in shapes))
@@ -132,9 +154,8 @@ class Ends:
             if i % max(16, plan.qps // 64) == 0:
                 say(f"connecting QP {i + 1} of {plan.qps}")
             number = i * plan.cqs // plan.qps
-            self.qps.append(
-                await connect(nodes, pds, [side.cqs[number] for side in self.sides], options)
-            )
+            used, srqs = zip(*((side.cqs[number], side.srq) for side in self.sides), strict=True)
+            self.qps.append(await connect(nodes, pds, used, options, srqs))
 
 
 class Flow:
@@ -160,6 +181,11 @@ class Flow:
         self.flags = SendFlags.INLINE if shape.size <= plan.inline else SendFlags(0)
         self.data = data
         self.places = plan.places_of(number, shape.size)
+        # Places of the sink that no receive has, and that of each receive that was posted.
+        self.free, self.lent = deque(self.places), dict[int, int]()
+        self.area, self.answered = plan.area, plan.answered
+        self.receives = self.peer if other.srq is None else other.srq
+        self.way = me.peer if plan.connection == "UD" else None
         self.posted = self.completed = self.received = self.checked = self.given = 0
         self.verified = 0  # bytes
         self._name = f"{plan.op} of {shape.size} bytes on QP {self.qp.qp_num:#x}"
@@ -181,12 +207,14 @@ class Flow:
     def due(self) -> int:
         """How many requests can be posted now with one doorbell."""
         shape, outstanding = self.shape, self.posted - self.completed
+        if self.verb == "send" and not self.answered:  # a message without a receive is lost
+            outstanding = max(outstanding, self.posted - self.received)
         count = min(shape.batch, self.quota - self.posted)
         room = shape.depth - outstanding
         if count <= room:
             return count
         # Less than a batch only when nothing on the way will tell of its completion.
-        return room if outstanding < shape.signal - self.completed % shape.signal else 0
+        return max(0, room) if outstanding < shape.signal - self.completed % shape.signal else 0
 
     async def post(self, count: int) -> None:
         """Post the next messages with one doorbell."""
@@ -209,6 +237,8 @@ class Flow:
         if self.verb == "atomic":
             word = 0 if self.one_word else at
             request.set_wr_atomic(remote.rkey, remote.iova + word, *self._operands(at))
+        elif self.way is not None:
+            request.set_wr_ud(self.way, self.peer.qp_num, QKEY)
         elif self.verb != "send":
             request.set_wr_rdma(remote.rkey, remote.iova + at)
         return request
@@ -234,21 +264,31 @@ class Flow:
 
     async def give(self, count: int) -> None:
         """Post the next receives with one doorbell."""
-        size = self.shape.size
-        requests = [
-            RecvWR(self.number << _SEQUENCE | i, [self.sink.sge(self.place(i), size)])
-            for i in range(self.given, self.given + count)
-        ]
+        requests = []
+        for i in range(self.given, self.given + count):
+            self.lent[i] = at = self.free.popleft()
+            sge = self.sink.sge(at, self.shape.size + self.area)
+            requests.append(RecvWR(self.number << _SEQUENCE | i, [sge]))
         self.given += count
-        await self.peer.post_recv(requests)
+        await self.receives.post_recv(requests)
 
-    def check(self, sequence: int) -> None:
-        """Compare a message with what was sent; its place is ready for another one then."""
+    def take_back(self, receive: int) -> int:
+        """A receive has completed: the place that it had, which the next one can have."""
+        at = self.lent.pop(receive)
+        self.free.append(at)
+        return at
+
+    def check(self, sequence: int, landed: int | None = None) -> None:
+        """Compare a message with what was sent; its place is ready for another one then.
+
+        landed: the place in the sink, if it is another one than in the source.
+        """
         if sequence != self.checked:
             raise AssertionError(f"{self._name}: message {sequence} before {self.checked}")
         at, size = self.place(sequence), self.shape.size
         expected = self.data[at : at + size]
-        got = self.sink.read(size, at)
+        landed = (at if landed is None else landed) + self.area
+        got = self.sink.read(size, landed)
         if self.one_word:  # compared when all have come
             self.turns.append(int(got.view("<u8")[0]))
         elif not np.array_equal(got, expected):
@@ -257,7 +297,7 @@ class Flow:
                 f"{self._name}: {wrong.size} bytes of message {sequence} differ, the first at "
                 f"{wrong[0]}"
             )
-        self.sink.write(~expected, at)
+        self.sink.write(~expected, landed)
         if self.verb == "atomic" and not self.one_word:
             self._changed(at)
         self.checked += 1
@@ -278,10 +318,10 @@ def filled(ends: Ends, size: int) -> Iterator[list[Octets]]:
     yield found
 
 
-def good(found: Iterable[Any], size: int) -> Iterator[tuple[int, int, bool]]:
-    """QP number, message number and whether it is a receive, of each completion.
+def good(found: Iterable[Any], size: int) -> Iterator[tuple[int, int, int | None]]:
+    """Flow, number of the request, and for a receive the QP that took it, of each completion.
 
-    AssertionError when one is in error or of another length.
+    size: what a receive brings. AssertionError when one is in error or of another length.
     """
     for wc in found:
         if wc.status != WcStatus.SUCCESS:
@@ -289,4 +329,5 @@ def good(found: Iterable[Any], size: int) -> Iterator[tuple[int, int, bool]]:
         receive = wc.opcode == WcOpcode.RECV
         if receive and wc.byte_len != size:
             raise AssertionError(f"A receive of {wc.byte_len} bytes, not {size}: {wc}")
-        yield wc.wr_id >> _SEQUENCE, wc.wr_id & ((1 << _SEQUENCE) - 1), receive
+        taker = wc.qp_num if receive else None
+        yield wc.wr_id >> _SEQUENCE, wc.wr_id & ((1 << _SEQUENCE) - 1), taker

@@ -31,6 +31,12 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "atomic_bw", "size": 8, "inline": 4}, "--inline is for what is sent"),
         ({"op": "atomic_bw", "size": 8, "miss_qps": 1}, "--miss-qps is for write_bw and read_bw"),
         ({"op": "atomic_bw", "size": 8, "atomic_type": "ADD"}, "--atomic-type must be FETCH_AND"),
+        ({"connection": "XRC"}, "--connection must be RC, UC, UD, not 'XRC'"),
+        ({"op": "read_bw", "connection": "UC"}, "UC has no read: not with read_bw"),
+        ({"op": "write_lat", "connection": "UD"}, "UD has no write: not with write_lat"),
+        ({"connection": "UC", "impair": "loss=1%"}, "--impair needs RC: UC sends nothing again"),
+        ({"op": "send_bw", "connection": "UD", "size": 4097}, "--size of a datagram must be at"),
+        ({"use_srq": True}, "--use-srq is for send_bw: not with write_bw"),
         ({"one_word": True}, "--one-word is for atomic_bw"),
         (
             {"op": "atomic_bw", "size": 8, "one_word": True, "atomic_type": "CMP_AND_SWAP"},
@@ -132,6 +138,24 @@ def test_what_the_table_asks_for_is_not_cut() -> None:
         assert (shape.depth, shape.batch, shape.signal) == (128, 16, 16)
     assert plan(size=65536, iters=7).shape(65536).timed == 7
     assert plan(size=64, qps=64, iters=7).shape(64).timed == 7 * 64
+
+
+@pytest.mark.parametrize("qps", [1, 2, 64, 126])
+def test_receives_of_all_fit_into_a_shared_queue(qps: int) -> None:
+    p = plan("send_bw", qps=qps, use_srq=True)
+    assert qps * p.shape(64).slots <= p.config.queue_size
+    assert p.shape(64).slots > p.shape(64).depth
+
+
+def test_places_of_datagrams_begin_with_the_grh_area() -> None:
+    p = plan("send_bw", 64, connection="UD")
+    assert (p.area, p.shape(64).stride, p.sweep().sizes[-1]) == (40, 128, 4096)
+
+
+def test_what_completes_before_it_arrives_has_more_places() -> None:
+    """A place is not used again while its last message may be on the way."""
+    usual, early = plan().shape(64), plan(connection="UC").shape(64)
+    assert early.slots - usual.slots == 256 and early.depth == usual.depth
 
 
 def test_many_completions_are_spread_over_cqs() -> None:
