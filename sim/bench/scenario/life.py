@@ -9,8 +9,9 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import QpAttrMask, QpState, WcStatus, WrOpcode
-from sim.bench.scenario.ledger import LOCAL, Book, Receive, Sent
+from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus
+from sim.bench.scenario.keys import RIGHTS
+from sim.bench.scenario.ledger import FAULTY, Book, Receive, Sent
 from sim.bench.scenario.plan import (
     DONE,
     Attributes,
@@ -19,6 +20,7 @@ from sim.bench.scenario.plan import (
     Wrong,
     delay_ns,
     loses,
+    reads,
 )
 from sim.bench.scenario.posts import Posts
 from sim.bench.scenario.side import Side
@@ -86,10 +88,13 @@ class Connection:
                 book.reasons["network"] = WcStatus.RETRY_EXC_ERR
             other = self.books[1 - side]
             for message in self.life.ways[side].messages:
-                if message.wrong in (Wrong.RKEY, Wrong.RANGE, Wrong.SHORT):
+                if message.wrong == Wrong.NOTHING:
+                    continue
+                local = FAULTY[message.wrong].local
+                if not local:
                     other.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
                     book.reasons["peer"] = WcStatus.RETRY_EXC_ERR
-                if message.wrong in LOCAL and not (book.quiet and not self.life.ways[side].late):
+                if local and not (book.quiet and not self.life.ways[side].late):
                     # The QP stops: what was lost, or refused, in front is not sent again.
                     book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
@@ -122,12 +127,12 @@ class Connection:
             other = self.books[1 - self.books.index(book)]
             other.reasons["peer"] = WcStatus.RETRY_EXC_ERR
         for one in book.sends if isinstance(what, Sent) else ():
-            place, done = one.sink, one.status == WcStatus.SUCCESS
+            done = one.status == WcStatus.SUCCESS
             if one.seen or not done or one.message.taker or book.dubious:
                 continue
             one.seen = True
-            if one.message.opcode == WrOpcode.RDMA_READ:
-                place.arrived(one)
+            if reads(one.message.opcode):
+                one.arrived(now_ns())
             else:
                 cocotb.start_soon(_visible(one))
 
@@ -240,6 +245,7 @@ def _options(a: Attributes) -> QpOptions:
         mtu=a.mtu,
         psns=a.psns,
         max_rd_atomic=a.max_rd_atomic,
+        access=RIGHTS | Access.REMOTE_ATOMIC,
         timeout=a.timeout,
         retry_cnt=a.retry_cnt,
         rnr_retry=a.rnr_retry,

@@ -12,14 +12,17 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import Mtu, SendFlags, WrOpcode
 from hdl.config import NicConfig
+from hdl.wire.opcodes import Kind
 from sim.bench.broken_rings import break_ring
 from sim.bench.scenario import strangers
+from sim.bench.scenario.keys import Want, wanted
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
 from sim.bench.scenario.life import Connection
 from sim.bench.scenario.plan import Attributes, Batch, Guest, Life, Message, Scenario, Stranger, Way
 from sim.bench.scenario.side import GAP, Side
+from sim.bench.scenario.words import words_for
 from sim.bench.system import VISIBLE_NS, System, connect
-from sim.guest.verbs import RecvWR, SendWR
+from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
 
 __all__ = ["CONFIG", "play"]
@@ -55,11 +58,13 @@ class _Play:
         self.connections: list[Connection | None] = [None] * len(scenario.pairs)
         self.injected = [0, 0]
         self._of: dict[Book, Connection] = {}
+        self._registrars: list[tuple[QP, CQ]] = []
 
     async def run(self) -> None:
         """All of it."""
         for side in self.sides:
             await self._up(side)
+        await self._register()
         before = [await side.node.counters() for side in self.sides]
         for wire, network in zip(self.wires, self.scenario.networks, strict=True):
             wire.impair(network)
@@ -84,6 +89,8 @@ class _Play:
             await self._again(watchers)
         await self._connection(len(self.scenario.pairs), _fresh(), None)
         await Timer(VISIBLE_NS, "ns")
+        for side, registrar in zip(self.sides, self._registrars, strict=bool(self._registrars)):
+            await side.keys.settled(*registrar)
         for watcher in watchers:
             watcher.cancel()
         for side in self.sides:
@@ -93,8 +100,24 @@ class _Play:
         ways = [way for life in self.scenario.lives for way in life.ways]
         messages = [message for way in (*ways, *_fresh().ways) for message in way.messages]
         room = sum(m.length + GAP * (len(m.pieces) + len(m.landing) + 1) for m in messages)
-        await side.up(SCRATCH + GAP + room)
+        atomics = sum(message.kind is Kind.ATOMIC for message in messages)
+        await side.up(SCRATCH + GAP + room, words_for(atomics))
         side.scratch = side.take((SCRATCH,), sink=True)
+
+    async def _register(self) -> None:
+        """Make the keys of both sides, those of the peer's requests registered."""
+        needs: tuple[list[Want], list[Want]] = ([], [])
+        for life in self.scenario.lives:
+            for number, way in enumerate(life.ways):
+                for want in wanted(way):
+                    needs[1 - number if want.peer else number].append(want)
+        if not any(needs):
+            return
+        cqs = [await CQ.create(side.node.context, 8) for side in self.sides]
+        qps = await connect(self.system.nodes, [side.pd for side in self.sides], cqs)
+        self._registrars = list(zip(qps, cqs, strict=True))
+        for side, wants, registrar in zip(self.sides, needs, self._registrars, strict=True):
+            await side.keys.up(side.pd, (side.source, side.sink), wants, *registrar)
 
     # Pairs --------------------------------------------------------------------------------------
 

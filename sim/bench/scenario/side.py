@@ -9,7 +9,9 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access
+from sim.bench.scenario.keys import RIGHTS, Keys
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.scenario.words import Words
 from sim.bench.system import Node
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import CQ, MR, PD
@@ -17,7 +19,8 @@ from sim.models.platform import now_ns
 
 __all__ = ["Side"]
 
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Bytes of a word's region in front of it, so that it begins in the middle of a page.
+WORDS_AT = 16
 #: Bytes between two places at most.
 GAP = 9
 #: How often completion queues are looked at, ns: soon after something has come, later less often.
@@ -27,13 +30,16 @@ SOON_NS, LATER_NS = 500, 16_000
 class Side:
     """A node with what it sends (``source``), where messages end (``sink``) and its completions.
 
-    ``scratch``: pieces of the sink that no message uses.
+    ``scratch``: pieces of the sink that no message uses. ``words``: what atomics of the other side
+    change, in ``word_region``; ``keys``: fast regions over source and sink.
     """
 
     pd: PD
     cq: CQ
     source: MR
     sink: MR
+    word_region: MR
+    words: Words | None
     scratch: tuple[tuple[int, int], ...]
 
     def __init__(self, node: Node, rng: random.Random):
@@ -43,10 +49,11 @@ class Side:
         #: QPs whose completions nobody expects anything of.
         self.ignored: set[int] = set()
         self.on_completion: Callable[[Book, Sent | Receive], None] = lambda book, what: None
+        self.keys = Keys()
         self._numbers = 0
         self._free = [0, 0]
 
-    async def up(self, size: int) -> None:
+    async def up(self, size: int, words: int = 0) -> None:
         """Make the objects, with ``size`` bytes for what is sent and for what arrives."""
         self.node.host.set(mmio_latency_ns=0)
         self.pd = await self.node.context.alloc_pd()
@@ -56,6 +63,11 @@ class Side:
         self.data, self.before = (self._noise(size) for _ in range(2))
         self.source.write(self.data)
         self.sink.write(self.before)
+        self.words = Words(self.rng, words) if words else None
+        if self.words:
+            rights = RIGHTS | Access.REMOTE_ATOMIC
+            self.word_region = await MR.create(self.pd, 8 * words, rights, offset=WORDS_AT)
+            self.word_region.write(np.array(self.words.starts, "<u8").view(np.uint8))
         self.places.clear()
         self._free = [0, 0]
 
@@ -125,6 +137,9 @@ class Side:
         found = self.sink.read(self.sink.length)
         strayed = np.flatnonzero((found != self.before) & untouched)
         assert not strayed.size, f"{self.node.name}: written outside of messages at {strayed[:9]}"
+        if self.words:
+            held = self.word_region.read(self.word_region.length).view("<u8")
+            self.words.check([int(value) for value in held])
 
     def opened(self) -> Iterator[Place]:
         """Places that somebody may still write."""
