@@ -27,7 +27,7 @@ def test_everything_is_drawn() -> None:
     ways = [way for life in lives for way in life.ways]
     messages = [message for way in ways for message in way.messages]
     assert {message.opcode for message in messages} == set(WrOpcode)
-    assert {message.wrong for message in messages} == set(Wrong)
+    assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY}
     assert {message.kind for message in messages if message.flags & SendFlags.FENCE} == {
         Kind.LOCAL,
         Kind.SEND,

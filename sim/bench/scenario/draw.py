@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from hdl.abi.enums import Mtu, SendFlags, WrOpcode
+from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
-from hdl.wire.opcodes import Kind
+from hdl.wire.opcodes import QP_TRANSPORT, Kind
 from sim.bench import broken_rings
 from sim.bench.scenario import draw_operations as operations
 from sim.bench.scenario import strangers
@@ -25,6 +25,7 @@ from sim.bench.scenario.plan import (
     Life,
     Message,
     Scenario,
+    Shared,
     Stranger,
     Way,
     Wrong,
@@ -39,7 +40,7 @@ __all__ = ["NAMES", "draw"]
 #: Kinds of scenarios and how often ``mixed`` takes each.
 KINDS = {"network": 8, "lifecycle": 5, "errors": 5, "peers": 3, "guests": 2}
 #: Kinds that ``mixed`` does not take: each is a campaign of its own.
-ALONE = ("operations",)
+ALONE = ("operations", "shared", "services")
 #: Names of campaigns.
 NAMES = ("mixed", *KINDS, *ALONE)
 #: Share of the scenarios of a kind that have a good network.
@@ -50,6 +51,8 @@ GOOD = {
     "peers": 0.6,
     "guests": 0.7,
     "operations": 0.3,
+    "shared": 0.3,
+    "services": 0.3,
 }
 
 OPCODES = (
@@ -70,7 +73,7 @@ def draw(name: str, seed: int) -> Scenario:
         raise ValueError(f"No campaign is called {name!r}; there are {', '.join(NAMES)}")
     rng = random.Random(f"{name} {seed}")
     kind = name if name != "mixed" else rng.choices(list(KINDS), list(KINDS.values()))[0]
-    makers = {"operations": _Operations}
+    makers = {"operations": _Operations, "shared": _Shared, "services": _Services}
     return makers.get(kind, _Draw)(rng, kind).scenario(name, seed)
 
 
@@ -337,3 +340,95 @@ class _Operations(_Draw):
     def _wrongs(self, message: Message) -> list[Wrong]:
         wrongs = [Wrong.OPCODE, *operations.SPOILT[message.kind]]
         return wrongs if message.flags & SendFlags.INLINE else [Wrong.LKEY, *wrongs]
+
+
+class _Shared(_Draw):
+    """Scenarios of kind ``shared``: all queue pairs of a side receive from one queue.
+
+    Each is destroyed in the end, so that it gives back what it holds.
+    """
+
+    _bad = False
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        drawn = super().scenario(name, seed)
+        sides = [self._queue(len(drawn.pairs)) for _ in range(2)]
+        return replace(drawn, shared=(sides[0], sides[1]))
+
+    def _queue(self, pairs: int) -> Shared:
+        """A queue with requests for more than those that may hold one for ever."""
+        rng = self._rng
+        pauses = rng.choice(((100,), (100, 2000), (2000, 20_000), (500, 10_000, 80_000)))
+        return Shared(pairs + rng.choice((1, 1, 2, 4)), rng.choice((1, 2, 8)), pauses)
+
+    def _endings(self) -> list[Ending]:
+        self._bad = self._chance(0.2)
+        last = Ending.LEAVE
+        return self._several(last) if not self._bad and self._chance(0.6) else [last]
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        """As everywhere, and often SENDs alone: what takes requests."""
+        if self._chance(0.4):
+            return super()._messages(attributes)
+        rng, mtu = self._rng, attributes.mtu.octets
+        return [
+            self._message(mtu, 2 * mtu + 1, rng.choice((WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)))
+            for _ in range(rng.randrange(1, 9))
+        ]
+
+    def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
+        return self._spoil(ways) if self._bad else ways
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """A shared request is not made for a message, so none is too short for it."""
+        return [one for one in super()._wrongs(message) if one != Wrong.SHORT]
+
+
+class _Services(_Draw):
+    """Scenarios of kind ``services``: QPs of UC and UD beside those of RC."""
+
+    _service = QpType.RC
+    _bad = False
+
+    def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
+        self._service = self._rng.choice((QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD))
+        self._bad = self._chance(0.3)
+        return super()._lives(networks)
+
+    def _endings(self) -> list[Ending]:
+        (last,) = super()._endings()
+        endings = self._several(last) if not self._bad and self._chance(0.4) else [last]
+        if self._service == QpType.RC:
+            return endings
+        return [Ending.DESTROY if one == Ending.GONE else one for one in endings]
+
+    def _attributes(self, networks: tuple[Impairments, Impairments]) -> Attributes:
+        return replace(super()._attributes(networks), service=self._service)
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        if self._service == QpType.RC:
+            return super()._messages(attributes)
+        opcodes = [
+            WrOpcode(code)
+            for code, row in WORK_REQUESTS.items()
+            if QP_TRANSPORT[self._service] in row.services
+        ]
+        datagram = self._service == QpType.UD
+        longest = Mtu.MTU_4096.octets if datagram else WAY_BYTES
+        left, messages = WAY_BYTES, []
+        for _ in range(self._rng.choice((0, 1, 2, 3, 5, 8, 12))):
+            mtu = self._rng.choice((256, 4095)) if datagram else attributes.mtu.octets
+            message = self._message(mtu, min(max(left, 0), longest), self._rng.choice(opcodes))
+            left -= message.length
+            messages.append(replace(message, flags=message.flags & ~SendFlags.FENCE))
+        return messages
+
+    def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
+        return self._spoil(ways) if self._bad else ways
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """As everywhere; a receive is not made for a message of UC or UD."""
+        wrongs = super()._wrongs(message)
+        if self._service != QpType.RC and message.opcode in SENDS:
+            wrongs.remove(Wrong.SHORT)
+        return wrongs + [Wrong.QKEY] * (self._service == QpType.UD)

@@ -33,6 +33,8 @@ __all__ = ["Connection"]
 
 #: How often somebody looks whether a connection has come to its end, ns.
 LOOK_NS = 4000
+#: Of all datagram QPs.
+QKEY = 0x11223344
 #: What good networks and cards take at most until an answer has come, ns.
 ROUND_NS = 100_000
 
@@ -62,6 +64,7 @@ class Connection:
         number: int,
         *,
         dubious: bool = False,
+        posts: type[Posts] = Posts,
     ):
         self.sides, self.networks, self.life = sides, networks, life
         self.number, self.up = number, False
@@ -74,7 +77,7 @@ class Connection:
         self._posters: tuple[list[Task[None]], list[Task[None]]] = ([], [])  # by whose QP it is
         self._begun = 0
         self._counted: list[dict[str, int]] = [{}, {}]  # before this life
-        self._posts = [Posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
+        self._posts = [posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
         self._give_reasons()
 
     def _give_reasons(self) -> None:
@@ -87,6 +90,7 @@ class Connection:
             if slow or few or any(map(is_hard, self.networks)):
                 book.reasons["network"] = WcStatus.RETRY_EXC_ERR
             other = self.books[1 - side]
+            prompt = not self.life.ways[side].late and not self.sides[1 - side].pool
             for message in self.life.ways[side].messages:
                 if message.wrong == Wrong.NOTHING:
                     continue
@@ -94,7 +98,7 @@ class Connection:
                 if not local:
                     other.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
                     book.reasons["peer"] = WcStatus.RETRY_EXC_ERR
-                if local and not (book.quiet and not self.life.ways[side].late):
+                if local and not (book.quiet and prompt):
                     # The QP stops: what was lost, or refused, in front is not sent again.
                     book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
@@ -106,12 +110,19 @@ class Connection:
         nodes = [side.node for side in self.sides]
         if qps is None:
             self.qps = await connect(
-                nodes, [one.pd for one in self.sides], [one.cq for one in self.sides], options
+                nodes,
+                [one.pd for one in self.sides],
+                [one.cq for one in self.sides],
+                options,
+                [one.pool.srq if one.pool else None for one in self.sides],
             )
         else:
             self.qps = qps
             await join(nodes, qps, options)
             self._counted = [await self._counters(side) for side in (0, 1)]
+        for side, qp in enumerate(self.qps):
+            self._share(side, qp)
+        self._ready()
         self._begun, self.up = now_ns(), True
         for posts in self._posts:
             if not posts.way.late:
@@ -120,6 +131,16 @@ class Connection:
             self._posters[side].append(cocotb.start_soon(posts.sends(self.qps)))
             if posts.way.late:
                 self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
+
+    def _share(self, side: int, qp: QP) -> None:
+        """This end takes what it receives from the shared queue of its side, if there is one."""
+        pool = self.sides[side].pool
+        if pool:
+            pool.books[qp.qp_num] = self.books[side]
+            self.books[1 - side].pool_empty = pool.empty
+
+    def _ready(self) -> None:
+        """Both ends are in RTS, and nothing is posted yet."""
 
     def completed(self, book: Book, what: Sent | Receive) -> None:
         """A request has ended, well or not."""
@@ -193,6 +214,8 @@ class Connection:
         for poster in self._posters[side]:
             poster.cancel()
         self.books[1 - side].reasons["peer"] = WcStatus.RETRY_EXC_ERR
+        if self.sides[side].pool:  # what it holds comes back
+            book.reasons["dropped"] = WcStatus.WR_FLUSH_ERR
         if reset:
             await self.qps[side].modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
         else:
@@ -242,6 +265,8 @@ async def _visible(sent: Sent) -> None:
 
 def _options(a: Attributes) -> QpOptions:
     return QpOptions(
+        type=a.service,
+        qkey=QKEY,
         mtu=a.mtu,
         psns=a.psns,
         max_rd_atomic=a.max_rd_atomic,

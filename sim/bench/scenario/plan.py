@@ -26,6 +26,7 @@ __all__ = [
     "Life",
     "Message",
     "Scenario",
+    "Shared",
     "Stranger",
     "Way",
     "Wrong",
@@ -56,6 +57,7 @@ class Wrong(Enum):
     TAKEN = "registers what is registered"
     STALE = "a key that was invalidated"
     PEER_STALE = "a key of the peer that was invalidated"
+    QKEY = "another Q_Key than the peer's"
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ class Attributes:
 
     def __str__(self) -> str:
         return (
+            f"{self.service.name + ', ' if self.service != QpType.RC else ''}"
             f"MTU {self.mtu.octets}, PSNs {self.psns[0]:#x} {self.psns[1]:#x}, time-out "
             f"{self.timeout}, retries {self.retry_cnt}, RNR retries {self.rnr_retry}, RNR timer "
             f"{self.min_rnr_timer}, READs {self.max_rd_atomic}"
@@ -208,6 +211,18 @@ class Guest:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A shared receive queue of ``depth`` requests for all queue pairs of a side.
+
+    After one of ``pauses`` up to ``together`` idle ones are posted.
+    """
+
+    depth: int
+    together: int
+    pauses: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Scenario:
     """All that happens. ``networks``: what becomes of what each side sends; ``pairs``: the lives of
     each queue pair, one after the other.
@@ -222,6 +237,8 @@ class Scenario:
     guest: Guest | None = None
     #: A pair that strangers may break: all that is asked of it is that it does no harm.
     victim: int | None = None
+    #: The shared receive queue of each side, if all receive from one.
+    shared: tuple[Shared, Shared] | None = None
 
     @property
     def lives(self) -> Iterator[Life]:
@@ -233,6 +250,11 @@ class Scenario:
         lines = [f"{self.name} {self.seed} ({self.kind})"]
         for side, network in enumerate(self.networks):
             lines.append(f"network from {'ab'[side]}: {_network(network)}")
+        for side, shared in enumerate(self.shared or ()):
+            lines.append(
+                f"shared receive queue of {'ab'[side]}: {shared.depth}, up to {shared.together} "
+                f"after {', '.join(map(str, shared.pauses))} ns"
+            )
         for number, lives in enumerate(self.pairs):
             for life in lives:
                 lines.append(f"pair {number}: {life.attributes}")

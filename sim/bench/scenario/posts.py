@@ -12,6 +12,7 @@ from hdl.wire.opcodes import Kind
 from sim.bench.scenario.keys import RIGHTS, Key, KeyState, wanted
 from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import SENDS, Message, Way, Wrong, reads
+from sim.bench.scenario.pool import unresolved
 from sim.bench.scenario.side import Side
 from sim.guest.verbs import QP, SGE, RecvWR, SendWR
 from sim.models.platform import now_ns
@@ -27,8 +28,10 @@ INVALIDATE = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WIT
 class Posts:
     """The requests of ``way``, from ``side``, with their places, and the receives for them.
 
-    All of it is noted in the ``books``.
+    All of it is noted in the ``books``. ``loose``: no receive is for a message of its own.
     """
+
+    loose = False
 
     def __init__(self, sides: Sequence[Side], books: Sequence[Book], way: Way, side: int):
         self.way, self.side = way, side
@@ -73,7 +76,7 @@ class Posts:
             wr.imm_data = immediate(sent.wr_id)
         self._book.sends.append(sent)
         self._mine.known[sent.wr_id] = (self._book, sent)
-        if message.taker:
+        if message.taker and not self.loose:
             self._receive(sent)
         return wr, sent
 
@@ -122,8 +125,12 @@ class Posts:
             pieces, base = place.pieces, mine.sink
         else:
             pieces, base = mine.take(message.pieces, sink=False), mine.source
+            full = mine.gathered(pieces)
             landing = message.landing if message.opcode in SENDS else (message.length,)
-            place = theirs.place(theirs.take(landing, sink=True), mine.gathered(pieces))
+            if (theirs.pool or self.loose) and message.opcode in SENDS:
+                place = unresolved(theirs.sink, full)
+            else:
+                place = theirs.place(theirs.take(landing, sink=True), full)
             at = place.pieces[0][0] if place.pieces else 0
         if self._book.dubious:
             place.state = State.ANYTHING
@@ -144,6 +151,9 @@ class Posts:
 
     def _receive(self, sent: Sent) -> None:
         receive = sent.receive = Receive(self._theirs.number(), sent)
+        if self._theirs.pool:
+            self._other.receives.append(receive)
+            return
         sges = sent.sink.sges() if sent.message.opcode in SENDS else []
         if sent.message.wrong == Wrong.SHORT:
             sges[-1].length -= 1

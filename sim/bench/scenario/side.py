@@ -9,8 +9,11 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access
+from sim.bench.scenario.inbox import Landing
 from sim.bench.scenario.keys import RIGHTS, Keys
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.scenario.plan import Shared
+from sim.bench.scenario.pool import Pool
 from sim.bench.scenario.words import Words
 from sim.bench.system import Node
 from sim.guest.driver.platform import Octets
@@ -31,7 +34,8 @@ class Side:
     """A node with what it sends (``source``), where messages end (``sink``) and its completions.
 
     ``scratch``: pieces of the sink that no message uses. ``words``: what atomics of the other side
-    change, in ``word_region``; ``keys``: fast regions over source and sink.
+    change, in ``word_region``; ``keys``: fast regions over source and sink; ``pool``: a shared
+    receive queue that all of its queue pairs take from.
     """
 
     pd: PD
@@ -50,6 +54,9 @@ class Side:
         self.ignored: set[int] = set()
         self.on_completion: Callable[[Book, Sent | Receive], None] = lambda book, what: None
         self.keys = Keys()
+        self.pool: Pool | None = None
+        #: Receives that are for no message of their own.
+        self.landings: dict[int, Landing] = {}
         self._numbers = 0
         self._free = [0, 0]
 
@@ -70,6 +77,15 @@ class Side:
             self.word_region.write(np.array(self.words.starts, "<u8").view(np.uint8))
         self.places.clear()
         self._free = [0, 0]
+
+    async def share(self, plan: Shared, size: int) -> None:
+        """Receive from a shared queue from now on, with ``size`` bytes for each request."""
+        places = []
+        for _ in range(plan.depth):
+            pieces = self.take((size,), sink=True)
+            places.append(self.blank(pieces))
+        self.pool = Pool(plan, self.rng)
+        await self.pool.up(self.pd, self.sink, places)
 
     def _noise(self, size: int) -> Octets:
         return np.frombuffer(self.rng.randbytes(size), np.uint8).copy()
@@ -99,6 +115,10 @@ class Side:
         self.places.append(place)
         return place
 
+    def blank(self, pieces: tuple[tuple[int, int], ...]) -> Place:
+        """A place in the sink for any bytes."""
+        return self.place(pieces, self._noise(sum(length for _, length in pieces)))
+
     def gathered(self, pieces: tuple[tuple[int, int], ...]) -> Octets:
         """What the source holds at ``pieces``."""
         parts = [self.data[at : at + length] for at, length in pieces]
@@ -115,6 +135,12 @@ class Side:
         """Take the completions that are here; returns whether there were any."""
         found = await self.cq.poll(64)
         for wc in found:
+            if self.pool and wc.qp_num in self.pool.books and wc.wr_id not in self.known:
+                self.on_completion(*self.pool.completed(wc))
+                continue
+            if landing := self.landings.get(wc.wr_id):
+                landing.inbox.received(landing, wc)
+                continue
             if wc.wr_id not in self.known:
                 assert wc.qp_num in self.ignored, f"{self.node.name}: nobody posted this: {wc}"
                 continue
