@@ -13,7 +13,7 @@ import numpy as np
 
 from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from hdl.abi.virtio_rdma import GRH_SIZE
-from sim.bench.scenario.ledger import Book, Place, Sent, immediate
+from sim.bench.scenario.ledger import Book, Place, Sent, State, immediate
 from sim.bench.scenario.plan import SENDS, Wrong
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import WC
@@ -74,6 +74,7 @@ class Inbox:
             self._leftover(found, landing.place.empty, 0, what)
         ((at, _),) = landing.place.pieces
         landing.place.region.write(landing.place.empty, at)
+        landing.place.state = State.EMPTY
 
     def _delivery(self, wc: WC, found: Octets, empty: Octets, what: str) -> None:
         front = GRH_SIZE if self.grh else 0
@@ -124,6 +125,15 @@ class Inbox:
                 full = sent.sink.full[: len(found)]
                 good[: len(full)] |= found[: len(full)] == full
         assert good.all(), f"{what}: {int((~good).sum())} bytes are nobody's"
+
+    def closed(self) -> None:
+        """The QP has gone: what is in its requests now stays."""
+        for landing in self.landings:
+            if landing.at is not None and landing.status is None:
+                what = f"{self.book.where}: receive {landing.wr_id}"
+                self._leftover(landing.place.read(), landing.place.empty, 0, what)
+                landing.place.empty = landing.place.read()
+                landing.place.state = State.EMPTY
 
     def settled(self, *, sure: bool) -> None:
         """Nothing moves any more. ``sure``: nothing can have been lost."""

@@ -179,7 +179,7 @@ class Book:
     """One end of a connection. ``where`` names it in failures.
 
     ``reasons``: why it may fail -> the status that its first failing request then has.
-    ``pool_empty``: whether the peer's shared queue may have been empty in a time, if it has one.
+    ``pool_empty``: whether the peer's shared queue may have been empty since then, if it has one.
     ``loose``: nothing answers its requests, so what the peer drops has succeeded.
     ``quiet``: on this network no answer is missed. ``dubious``: strangers play with it, so
     anything may fail and nothing need arrive.
@@ -195,7 +195,7 @@ class Book:
     failed: WcStatus | None = None
     closed: bool = False
     loose: bool = False
-    pool_empty: Callable[[int, int], bool] | None = None
+    pool_empty: Callable[[int], bool] | None = None
     _sent: int = 0  # requests that have ended
     _received: int = 0
 
@@ -263,7 +263,7 @@ class Book:
         assert a.rnr_retry < 7, f"{said}, though it waits as often as the peer asks"
         until = now if receive.at is None else receive.at
         if self.pool_empty is not None:
-            assert self.pool_empty(sent.at, now), f"{said}, but there were requests all the time"
+            assert self.pool_empty(sent.at), f"{said}, but there were requests all the time"
         least = a.rnr_retry * a.rnr_ns
         waited = until - sent.at
         assert waited >= least, (

@@ -24,10 +24,11 @@ PARTS = 3
 
 @dataclass(eq=False)
 class Slot:
-    """The bytes of one request: ``place`` is what they are while nobody has taken it."""
+    """The bytes of one request, posted ``at``: ``place`` is what they are while nobody has it."""
 
     place: Place
     wr_id: int = 0
+    at: int = 0
 
     def part(self, length: int) -> tuple[tuple[int, int], ...]:
         """The first ``length`` bytes of it, as pieces."""
@@ -52,7 +53,6 @@ class Pool:
         self._idle: list[Slot] = []
         self._numbers = 1 << 32
         self._region: MR
-        self._history: list[tuple[int, int]] = [(0, 0)]  # when, requests from then on
         self._flushed: set[int] = set()  # books that have given one back
 
     async def up(self, pd: PD, region: MR, places: list[Place]) -> None:
@@ -75,31 +75,24 @@ class Pool:
         requests = []
         for slot in now:
             self._numbers += 1
-            slot.wr_id = self._numbers
+            slot.wr_id, slot.at = self._numbers, now_ns()
             self.posted[slot.wr_id] = slot
             ((at, length),) = slot.place.pieces
             cuts = sorted(self.rng.randrange(length + 1) for _ in range(PARTS - 1))
             ends = [0, *cuts, length]
             sges = [self._region.sge(at + a, b - a) for a, b in pairwise(ends) if b > a]
             requests.append(RecvWR(slot.wr_id, sges))
-        self._note()
         await self.srq.post_recv(requests)
 
-    def _note(self) -> None:
-        self._history.append((now_ns(), len(self.posted)))
-
-    def empty(self, since: int, until: int) -> bool:
-        """Whether there was a time at which queue pairs may have held all requests."""
-        before = [count for at, count in self._history if at <= since]
-        during = [count for at, count in self._history if since < at <= until]
-        return min(before[-1], *during, 1 << 16) <= len(self.books)
+    def empty(self, since: int) -> bool:
+        """Whether queue pairs may hold all requests that have been there since then."""
+        return sum(slot.at < since for slot in self.posted.values()) <= len(self.books)
 
     def completed(self, wc: WC) -> tuple[Book, Receive]:
         """A request has come back: whose it was, and for which message. The book has noted it."""
         assert wc.wr_id in self.posted, f"nobody posted this, or it comes twice: {wc}"
         slot = self.posted.pop(wc.wr_id)
         self._idle.append(slot)
-        self._note()
         book = self.books[wc.qp_num]
         receive = book.next_receive()
         message = receive.sent.message

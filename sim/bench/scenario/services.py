@@ -12,7 +12,7 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import QpType
 from hdl.abi.virtio_rdma import GRH_SIZE
 from sim.bench.scenario.inbox import Inbox, Landing
-from sim.bench.scenario.ledger import Book, Receive, Sent
+from sim.bench.scenario.ledger import Book, Receive, Sent, State
 from sim.bench.scenario.life import QKEY, Connection
 from sim.bench.scenario.plan import DONE, Life, Way, Wrong, loses
 from sim.bench.scenario.posts import Posts
@@ -75,7 +75,7 @@ class LoosePosts(Posts):
     async def receives(self, qps: tuple[QP, QP]) -> None:
         """Post the other end's receives."""
         for landing in self._landings:
-            landing.at = now_ns()
+            landing.at, landing.place.state = now_ns(), State.ANYTHING
             await qps[1 - self.side].post_recv(RecvWR(landing.wr_id, landing.place.sges()))
 
 
@@ -118,6 +118,12 @@ class Unanswered(Connection):
         await Timer(self.settle_ns + LAST_NS, "ns")
         for side in self.sides:
             await side.look()
+
+    async def _drop(self, side: int, *, reset: bool = False) -> None:
+        gone = self.books[side].closed
+        await super()._drop(side, reset=reset)
+        if not gone:
+            self.loose[1 - side].inbox.closed()
 
     async def check(self) -> None:
         """Everything has ended: what each end has sent and received."""
