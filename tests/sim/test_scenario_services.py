@@ -229,6 +229,21 @@ def test_shared_requests() -> None:
         made.completed(taken(0))
 
 
+def test_shared_requests_of_an_unreliable_qp() -> None:
+    """What has come is looked up among all that was sent; one is flushed at most."""
+    made, _ = pool()
+    made.inboxes[5] = one = inbox(sent(0), sent(1), landings=0)
+    made.books[5] = one.book
+    made._region.write(np.array([4, 5, 6, 7], np.uint8), 0)
+    assert made.completed(WC(0, WcStatus.SUCCESS, WcOpcode.RECV, 0, 4, 0, 5, PEER)) is None
+    assert one.delivered == [1] and made._region.read(1, 0)[0] == 100
+    one.book.reasons["dropped"] = WcStatus.WR_FLUSH_ERR
+    made.completed(taken(1, WcStatus.WR_FLUSH_ERR))
+    made.posted[1] = made._idle[0]
+    with pytest.raises(AssertionError, match="a second one is flushed"):
+        made.completed(taken(1, WcStatus.WR_FLUSH_ERR))
+
+
 def test_shared_requests_that_are_flushed() -> None:
     """One for each QP, with a part of its message at most, and for a reason."""
     made, book = pool(sent(0), sent(1))

@@ -342,56 +342,15 @@ class _Operations(_Draw):
         return wrongs if message.flags & SendFlags.INLINE else [Wrong.LKEY, *wrongs]
 
 
-class _Shared(_Draw):
-    """Scenarios of kind ``shared``: all queue pairs of a side receive from one queue.
-
-    Each is destroyed in the end, so that it gives back what it holds.
-    """
-
-    _bad = False
-
-    def scenario(self, name: str, seed: int) -> Scenario:
-        drawn = super().scenario(name, seed)
-        sides = [self._queue(len(drawn.pairs)) for _ in range(2)]
-        return replace(drawn, shared=(sides[0], sides[1]))
-
-    def _queue(self, pairs: int) -> Shared:
-        """A queue with requests for more than those that may hold one for ever."""
-        rng = self._rng
-        pauses = rng.choice(((100,), (100, 2000), (2000, 20_000), (500, 10_000, 80_000)))
-        return Shared(pairs + rng.choice((1, 1, 2, 4)), rng.choice((1, 2, 8)), pauses)
-
-    def _endings(self) -> list[Ending]:
-        self._bad = self._chance(0.2)
-        last = Ending.LEAVE
-        return self._several(last) if not self._bad and self._chance(0.6) else [last]
-
-    def _messages(self, attributes: Attributes) -> list[Message]:
-        """As everywhere, and often SENDs alone: what takes requests."""
-        if self._chance(0.4):
-            return super()._messages(attributes)
-        rng, mtu = self._rng, attributes.mtu.octets
-        return [
-            self._message(mtu, 2 * mtu + 1, rng.choice((WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)))
-            for _ in range(rng.randrange(1, 9))
-        ]
-
-    def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
-        return self._spoil(ways) if self._bad else ways
-
-    def _wrongs(self, message: Message) -> list[Wrong]:
-        """A shared request is not made for a message, so none is too short for it."""
-        return [one for one in super()._wrongs(message) if one != Wrong.SHORT]
-
-
 class _Services(_Draw):
     """Scenarios of kind ``services``: QPs of UC and UD beside those of RC."""
 
+    _services = (QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD)
     _service = QpType.RC
     _bad = False
 
     def _lives(self, networks: tuple[Impairments, Impairments]) -> tuple[Life, ...]:
-        self._service = self._rng.choice((QpType.RC, QpType.UC, QpType.UC, QpType.UD, QpType.UD))
+        self._service = self._rng.choice(self._services)
         self._bad = self._chance(0.3)
         return super()._lives(networks)
 
@@ -432,3 +391,40 @@ class _Services(_Draw):
         if self._service != QpType.RC and message.opcode in SENDS:
             wrongs.remove(Wrong.SHORT)
         return wrongs + [Wrong.QKEY] * (self._service == QpType.UD)
+
+
+class _Shared(_Services):
+    """Scenarios of kind ``shared``: all queue pairs of a side receive from one queue.
+
+    Each is destroyed in the end, so that it gives back what it holds.
+    """
+
+    _services = (QpType.RC, QpType.RC, QpType.RC, QpType.UC, QpType.UD)
+
+    def scenario(self, name: str, seed: int) -> Scenario:
+        drawn = super().scenario(name, seed)
+        sides = [self._queue(len(drawn.pairs)) for _ in range(2)]
+        return replace(drawn, shared=(sides[0], sides[1]))
+
+    def _queue(self, pairs: int) -> Shared:
+        """A queue with requests for more than those that may hold one for ever."""
+        rng = self._rng
+        pauses = rng.choice(((100,), (100, 2000), (2000, 20_000), (500, 10_000, 80_000)))
+        return Shared(pairs + rng.choice((1, 1, 2, 4)), rng.choice((1, 2, 8)), pauses)
+
+    def _endings(self) -> list[Ending]:
+        return [*super()._endings()[:-1], Ending.LEAVE]
+
+    def _messages(self, attributes: Attributes) -> list[Message]:
+        """As everywhere, and often SENDs alone: what takes requests."""
+        if self._service != QpType.RC or self._chance(0.4):
+            return super()._messages(attributes)
+        rng, mtu = self._rng, attributes.mtu.octets
+        return [
+            self._message(mtu, 2 * mtu + 1, rng.choice((WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)))
+            for _ in range(rng.randrange(1, 9))
+        ]
+
+    def _wrongs(self, message: Message) -> list[Wrong]:
+        """A shared request is not made for a message, so none is too short for it."""
+        return [one for one in super()._wrongs(message) if one != Wrong.SHORT]

@@ -60,21 +60,25 @@ class Inbox:
     def received(self, landing: Landing, wc: WC) -> None:
         """A receive of this end has completed."""
         what = f"{self.book.where}: receive {landing.wr_id}"
-        assert not self.book.closed, f"{what} completes after its QP was dropped: {wc.status.name}"
         assert landing.status is None, f"{what} completes twice"
         assert self.landings.index(landing) == self._next, f"{what} is out of order"
         self._next += 1
         landing.status = wc.status
-        found = landing.place.read()
-        if wc.status == WcStatus.SUCCESS:
-            self._delivery(wc, found, landing.place.empty, what)
-        else:
-            reason = self.book.failed is not None or "ERR" in self.book.reasons
-            assert reason and wc.status == WcStatus.WR_FLUSH_ERR, f"{what}: {wc.status.name}"
-            self._leftover(found, landing.place.empty, 0, what)
-        ((at, _),) = landing.place.pieces
-        landing.place.region.write(landing.place.empty, at)
+        self.judge(wc, landing.place, what)
         landing.place.state = State.EMPTY
+
+    def judge(self, wc: WC, place: Place, what: str) -> None:
+        """A request with ``place`` has come back, which is then put back to what it was."""
+        assert not self.book.closed, f"{what} completes after its QP was dropped: {wc.status.name}"
+        found = place.read()
+        if wc.status == WcStatus.SUCCESS:
+            self._delivery(wc, found, place.empty, what)
+        else:
+            reason = self.book.failed is not None or self.book.reasons.keys() & {"ERR", "dropped"}
+            assert reason and wc.status == WcStatus.WR_FLUSH_ERR, f"{what}: {wc.status.name}"
+            self._leftover(found, place.empty, 0, what)
+        ((at, _),) = place.pieces
+        place.region.write(place.empty, at)
 
     def _delivery(self, wc: WC, found: Octets, empty: Octets, what: str) -> None:
         front = GRH_SIZE if self.grh else 0

@@ -137,6 +137,7 @@ class Connection:
         pool = self.sides[side].pool
         if pool:
             pool.books[qp.qp_num] = self.books[side]
+            pool.inboxes.pop(qp.qp_num, None)
             self.books[1 - side].pool_empty = pool.empty
 
     def _ready(self) -> None:

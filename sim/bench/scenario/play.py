@@ -133,9 +133,9 @@ class _Play:
         side.scratch = side.take((SCRATCH,), sink=True)
 
     def _largest(self) -> int:
-        """Bytes of a shared request: any message fits."""
+        """Bytes of a shared request: any message fits, behind a GRH area too."""
         ways = [way for life in self.scenario.lives for way in life.ways]
-        return max(m.length for way in (*ways, *_fresh().ways) for m in way.messages)
+        return max(services.landing_bytes(way) for way in (*ways, *_fresh().ways))
 
     async def _use_up(self, pools: list[Pool]) -> None:
         """As many messages as there are shared requests use each of them once."""

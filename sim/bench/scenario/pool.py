@@ -10,6 +10,7 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import WcStatus
+from sim.bench.scenario.inbox import Inbox
 from sim.bench.scenario.ledger import Book, Place, Receive, State
 from sim.bench.scenario.plan import SENDS, Shared
 from sim.guest.driver.platform import Octets
@@ -48,6 +49,8 @@ class Pool:
         self.posted: dict[int, Slot] = {}
         #: Who uses it: the book of the newest connection of each QP.
         self.books: dict[int, Book] = {}
+        #: Of those that are of UC or UD.
+        self.inboxes: dict[int, Inbox] = {}
         #: Nothing more is posted.
         self.full = False
         self._idle: list[Slot] = []
@@ -88,12 +91,19 @@ class Pool:
         """Whether queue pairs may hold all requests that have been there since then."""
         return sum(slot.at < since for slot in self.posted.values()) <= len(self.books)
 
-    def completed(self, wc: WC) -> tuple[Book, Receive]:
-        """A request has come back: whose it was, and for which message. The book has noted it."""
+    def completed(self, wc: WC) -> tuple[Book, Receive] | None:
+        """A request has come back: whose it was, and for which message, if its QP is of RC. Book or
+        inbox have noted it."""
         assert wc.wr_id in self.posted, f"nobody posted this, or it comes twice: {wc}"
         slot = self.posted.pop(wc.wr_id)
         self._idle.append(slot)
         book = self.books[wc.qp_num]
+        if wc.status != WcStatus.SUCCESS:
+            assert id(book) not in self._flushed, f"{book.where}: a second one is flushed"
+            self._flushed.add(id(book))
+        if inbox := self.inboxes.get(wc.qp_num):
+            inbox.judge(wc, slot.place, f"{book.where}: shared request {wc.wr_id}")
+            return None
         receive = book.next_receive()
         message = receive.sent.message
         what = f"{book.where}: {receive} in a shared request"
@@ -109,8 +119,6 @@ class Pool:
             slot.place.settled(what)
         else:
             book.received(receive, wc)
-            assert id(book) not in self._flushed, f"{what}: a second one is flushed"
-            self._flushed.add(id(book))
             self._partly(slot, receive.sent.sink.full if sends else np.zeros(0, np.uint8), what)
         return book, receive
 

@@ -52,6 +52,8 @@ class LoosePosts(Posts):
     def land(self, inbox: Inbox) -> None:
         """Make the receives, which are the other end's."""
         self.inbox, theirs = inbox, self._theirs
+        if theirs.pool:
+            return
         count = sum(message.taker for message in self.way.messages)
         for _ in range(count + SPARE if count else 0):
             pieces = theirs.take((landing_bytes(self.way),), sink=True)
@@ -108,6 +110,9 @@ class Unanswered(Connection):
     def _ready(self) -> None:
         for posts in self.loose:
             posts.inbox.peer = self.qps[posts.side].qp_num
+            pool = self.sides[1 - posts.side].pool
+            if pool:
+                pool.inboxes[self.qps[1 - posts.side].qp_num] = posts.inbox
             posts.aim(self.qps, self.life.attributes.service)
 
     def completed(self, book: Book, what: Sent | Receive) -> None:
@@ -131,5 +136,6 @@ class Unanswered(Connection):
         good = not any(loses(one) or one.duplicate for one in self.networks)
         well = all(book.failed is None and not book.reasons for book in self.books)
         for posts in self.loose:
-            sure = good and well and self.life.ending in DONE and not posts.way.late
+            here = not posts.way.late and not self.sides[1 - posts.side].pool
+            sure = good and well and self.life.ending in DONE and here
             posts.inbox.settled(sure=sure)

@@ -136,7 +136,8 @@ class Side:
         found = await self.cq.poll(64)
         for wc in found:
             if self.pool and wc.qp_num in self.pool.books and wc.wr_id not in self.known:
-                self.on_completion(*self.pool.completed(wc))
+                if taken := self.pool.completed(wc):
+                    self.on_completion(*taken)
                 continue
             if landing := self.landings.get(wc.wr_id):
                 landing.inbox.received(landing, wc)
