@@ -13,6 +13,7 @@ from sim.bench.scenario.inbox import Inbox, Landing, check_grh
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
 from sim.bench.scenario.plan import SENDS, Ending, Message, Shared, Wrong
 from sim.bench.scenario.pool import Pool, Slot, unresolved
+from sim.bench.system import VISIBLE_NS
 from sim.guest.verbs import WC
 from sim.wire.packets import build, gid_bytes, grh_area
 from tests.sim.test_scenario import ATTRIBUTES, Region
@@ -263,14 +264,27 @@ def test_shared_requests_that_are_flushed() -> None:
         made.completed(taken(0, WcStatus.WR_FLUSH_ERR))
 
 
-def test_a_peer_must_have_had_no_shared_request() -> None:
-    made, _ = pool()
-    assert not made.empty(51) and made.empty(50)
-    made.books[6] = Book("other", ATTRIBUTES)
-    assert made.empty(51), "both may be held"
-    late = Book("sender", ATTRIBUTES, pool_empty=lambda since: False)
-    late.sends.append(sent(0))
-    late.sends[0].receive = Receive(9, late.sends[0])
-    failure = WC(0, WcStatus.RNR_RETRY_EXC_ERR, WcOpcode.SEND)
-    with pytest.raises(AssertionError, match="there were requests all the time"):
-        late.completed(late.sends[0], failure, 10**9)
+def test_a_peer_must_have_had_no_shared_request(monkeypatch) -> None:
+    """Judged when completions until then have been taken; each QP may hold a request."""
+    monkeypatch.setattr("sim.bench.scenario.pool.now_ns", lambda: 1000)
+    said = r"fails with RNR_RETRY_EXC_ERR: no shared request; there were 2 all the time"
+
+    def failed(at):
+        made, _ = pool()
+        late = Book("sender", ATTRIBUTES, doubt=made.doubt)
+        late.sends.append(sent(0, at=at))
+        late.sends[0].receive = Receive(9, late.sends[0])
+        late.completed(late.sends[0], WC(0, WcStatus.RNR_RETRY_EXC_ERR, WcOpcode.SEND), 10**9)
+        return made
+
+    made = failed(51)
+    made.looked(1000 + VISIBLE_NS - 1)
+    with pytest.raises(AssertionError, match=said):
+        made.looked(1000 + VISIBLE_NS)
+    failed(50).looked(10**6)  # they were posted later
+    made = failed(51)
+    made.posted.pop(0)  # one was used before, as has been seen since
+    made.looked(10**6)
+    made = failed(51)
+    made.books[6] = Book("other", ATTRIBUTES)  # both may be held
+    made.looked(10**6)

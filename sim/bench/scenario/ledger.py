@@ -179,7 +179,7 @@ class Book:
     """One end of a connection. ``where`` names it in failures.
 
     ``reasons``: why it may fail -> the status that its first failing request then has.
-    ``pool_empty``: whether the peer's shared queue may have been empty since then, if it has one.
+    ``doubt``: asks the peer's shared queue, if it has one, whether it can have been empty.
     ``loose``: nothing answers its requests, so what the peer drops has succeeded.
     ``quiet``: on this network no answer is missed. ``dubious``: strangers play with it, so
     anything may fail and nothing need arrive.
@@ -195,7 +195,7 @@ class Book:
     failed: WcStatus | None = None
     closed: bool = False
     loose: bool = False
-    pool_empty: Callable[[int], bool] | None = None
+    doubt: Callable[[int, str], None] | None = None
     _sent: int = 0  # requests that have ended
     _received: int = 0
 
@@ -262,8 +262,8 @@ class Book:
         assert receive is not None, f"{said}, but it takes no receive"
         assert a.rnr_retry < 7, f"{said}, though it waits as often as the peer asks"
         until = now if receive.at is None else receive.at
-        if self.pool_empty is not None:
-            assert self.pool_empty(sent.at), f"{said}, but there were requests all the time"
+        if self.doubt is not None:
+            self.doubt(sent.at, f"{said}: no shared request")
         least = a.rnr_retry * a.rnr_ns
         waited = until - sent.at
         assert waited >= least, (

@@ -138,7 +138,7 @@ class Connection:
         if pool:
             pool.books[qp.qp_num] = self.books[side]
             pool.inboxes.pop(qp.qp_num, None)
-            self.books[1 - side].pool_empty = pool.empty
+            self.books[1 - side].doubt = pool.doubt
 
     def _ready(self) -> None:
         """Both ends are in RTS, and nothing is posted yet."""

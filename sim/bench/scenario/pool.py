@@ -13,6 +13,7 @@ from hdl.abi.enums import WcStatus
 from sim.bench.scenario.inbox import Inbox
 from sim.bench.scenario.ledger import Book, Place, Receive, State
 from sim.bench.scenario.plan import SENDS, Shared
+from sim.bench.system import VISIBLE_NS
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import MR, PD, SRQ, WC, RecvWR, SrqAttr
 from sim.models.platform import now_ns
@@ -56,6 +57,7 @@ class Pool:
         self._idle: list[Slot] = []
         self._numbers = 1 << 32
         self._region: MR
+        self._doubts: list[tuple[int, set[int], str]] = []
         self._flushed: set[int] = set()  # books that have given one back
 
     async def up(self, pd: PD, region: MR, places: list[Place]) -> None:
@@ -87,9 +89,20 @@ class Pool:
             requests.append(RecvWR(slot.wr_id, sges))
         await self.srq.post_recv(requests)
 
-    def empty(self, since: int) -> bool:
-        """Whether queue pairs may hold all requests that have been there since then."""
-        return sum(slot.at < since for slot in self.posted.values()) <= len(self.books)
+    def doubt(self, since: int, said: str) -> None:
+        """Somebody found no request, as ``said``: were there any from ``since`` until now?
+
+        That is known when the completions that have been written until now have been taken.
+        """
+        there = {slot.wr_id for slot in self.posted.values() if slot.at < since}
+        self._doubts.append((now_ns() + VISIBLE_NS, there, said))
+
+    def looked(self, now: int) -> None:
+        """All completions that are here have been taken."""
+        for due, there, said in self._doubts:
+            left = len(there & self.posted.keys())
+            assert now < due or left <= len(self.books), f"{said}; there were {left} all the time"
+        self._doubts = [doubt for doubt in self._doubts if now < doubt[0]]
 
     def completed(self, wc: WC) -> tuple[Book, Receive] | None:
         """A request has come back: whose it was, and for which message, if its QP is of RC. Book or

@@ -26,6 +26,8 @@ __all__ = ["Side"]
 WORDS_AT = 16
 #: Bytes between two places at most.
 GAP = 9
+#: Completions that are taken at a time at most.
+TAKEN = 64
 #: How often completion queues are looked at, ns: soon after something has come, later less often.
 SOON_NS, LATER_NS = 500, 16_000
 
@@ -133,7 +135,7 @@ class Side:
 
     async def look(self) -> bool:
         """Take the completions that are here; returns whether there were any."""
-        found = await self.cq.poll(64)
+        found = await self.cq.poll(TAKEN)
         for wc in found:
             if self.pool and wc.qp_num in self.pool.books and wc.wr_id not in self.known:
                 if taken := self.pool.completed(wc):
@@ -151,6 +153,8 @@ class Side:
             else:
                 book.received(what, wc)
             self.on_completion(book, what)
+        if self.pool and len(found) < TAKEN:
+            self.pool.looked(now_ns())
         return bool(found)
 
     def settled(self) -> None:
