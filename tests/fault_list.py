@@ -990,6 +990,15 @@ FAULTS = (
         tests=UNANSWERED,
     ),
     Fault(
+        name="success-behind-a-failure",
+        what="a datagram that was sent behind a WQE that failed completes well",
+        file="hdl/transport/completer_outcome.py",
+        old="with m.Elif(unanswered(config, work.cfg.type) & ~ack.error):",
+        new="with m.Elif(unanswered(config, work.cfg.type)):",
+        because="a choice among several, in a function",
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
         name="uc-answered",
         what="requests of UC and UD are judged and answered like those of RC",
         force=Force("hdl.transport.responder:Responder", "facts_now.silent", stuck(0)),

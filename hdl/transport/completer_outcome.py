@@ -82,7 +82,10 @@ def is_data(s: CompleterState):
 
 def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterState) -> None:
     """A poke finishes the oldest WQE if that needs no packet: it failed, its QP is in error, or it
-    has been sent and nothing will answer. Or it says that the QP's timer has run out."""
+    has been sent and nothing will answer. Or it says that the QP's timer has run out.
+
+    What had been handed over behind a WQE that failed may have been sent: it is flushed (IBTA vol
+    1, 10.8.3)."""
     work, ack, oldest, facts, entry = s.work, s.ack, s.oldest, s.facts, s.oldest.entry
     # Behind an error the row may be ahead: an answer that was undone had moved it on.
     acknowledged = facts.acknowledged & ~entry.data & ~work.in_error
@@ -101,7 +104,7 @@ def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterSt
             m.d.comb += decision.status.eq(ack.status)
         with m.Elif(entry.status != 0):
             m.d.comb += decision.status.eq(entry.status)
-        with m.Elif(unanswered(config, work.cfg.type)):
+        with m.Elif(unanswered(config, work.cfg.type) & ~ack.error):
             m.d.comb += [
                 decision.status.eq(WcStatus.SUCCESS),
                 decision.more.eq(s.sent != MOST_SENT),

@@ -22,6 +22,8 @@ from sim.tools.campaign.work import Batch, simulate, simulate_batch, version
 
 #: Of the whole campaign ``mixed``: what every run of the test suite plays.
 SAMPLE = range(12)
+#: Of the campaigns that ``mixed`` takes nothing of: a few seeds that hold much.
+OTHERS = {"operations": (90,), "services": (0, 48), "shared": (7,)}
 
 
 def sources():
@@ -53,6 +55,14 @@ def test_sample_while_a_worker_is_killed(tmp_path: Path) -> None:
     for one in found:
         assert one.scenario == draw("mixed", one.seed).text()
         assert one.simulated_ns > 50_000 and one.wall_seconds > 0 and one.host
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_sample_of_another_campaign(name: str) -> None:
+    """Each seed passes."""
+    found = simulate(sources().build(), name, OTHERS[name], "1")
+    assert [one.seed for one in found] == list(OTHERS[name])
+    assert not [one.failure for one in found if not one.passed]
 
 
 def test_seed_repeats_alone(tmp_path: Path) -> None:

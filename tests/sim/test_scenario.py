@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from hdl.abi.enums import Mtu, SendFlags, WcFlags, WcStatus, WrOpcode
+from hdl.abi.enums import Mtu, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
 from sim.bench.scenario import strangers
 from sim.bench.scenario.draw import KINDS, NAMES, draw
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State, immediate
@@ -52,7 +54,8 @@ def test_everything_is_drawn() -> None:
     lives = [life for one in drawn for life in one.lives]
     assert {life.ending for life in lives} == set(Ending)
     messages = [message for life in lives for way in life.ways for message in way.messages]
-    assert {message.wrong for message in messages} == set(Wrong)
+    usual = {Wrong.LKEY, Wrong.RKEY, Wrong.RANGE, Wrong.OPCODE, Wrong.SHORT, Wrong.NOTHING}
+    assert {message.wrong for message in messages} == usual
     assert {message.opcode for message in messages} == set(WrOpcode) & {0, 1, 2, 3, 4}
     sent = {stranger.kind for one in drawn for stranger in one.strangers}
     assert sent == {*strangers.HARMLESS, *strangers.HARMFUL}
@@ -116,7 +119,7 @@ def message(opcode=WrOpcode.RDMA_WRITE, flags=SendFlags.SIGNALED, wrong=Wrong.NO
 
 
 def wc(status=WcStatus.SUCCESS, **more):
-    return WC(wr_id=0, status=status, opcode=0, **more)
+    return WC(wr_id=0, status=status, opcode=1, **more)  # RDMA_WRITE
 
 
 def test_signalled_requests_complete_once_and_in_order() -> None:
@@ -124,6 +127,8 @@ def test_signalled_requests_complete_once_and_in_order() -> None:
     first, quiet, last = one.sends
     with pytest.raises(AssertionError, match=r"request 0 .* has no completion"):
         one.completed(last, wc(), 0)
+    with pytest.raises(AssertionError, match="completes as 2"):
+        one.completed(first, replace(wc(), opcode=2), 0)
     one.completed(first, wc(), 0)
     with pytest.raises(AssertionError, match="completes twice"):
         one.completed(first, wc(), 0)
@@ -195,8 +200,8 @@ def test_receives() -> None:
     good = {"byte_len": 4, "wc_flags": WcFlags.WITH_IMM, "imm_data": immediate(0)}
     here.received(first, wc(**good))
     assert np.array_equal(place.read(), place.empty)
-    peer.completed(peer.sends[0], wc(), 0)
-    peer.completed(peer.sends[1], wc(), 0)
+    for sent in peer.sends:
+        peer.completed(sent, replace(wc(), opcode=WcOpcode.SEND), 0)
     with pytest.raises(AssertionError, match="succeeded, its receive None"):
         peer.settled()
 

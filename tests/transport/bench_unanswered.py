@@ -11,7 +11,7 @@ import random
 import cocotb
 
 from .bench_receive import PSN, QP, completions, flags, start
-from .model_receive import FINISH, GSI, SENT_BY_POKE, UC, UD, Row
+from .model_receive import FINISH, FLUSHED, GSI, SENT_BY_POKE, UC, UD, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
 from .receive_traffic import BUFFER, KEY_READ_ONLY, QKEY, Peer, Traffic, make_qp
@@ -179,7 +179,7 @@ async def uc_own_faults(dut):
 async def uc_sent(dut):
     """A poke finishes what has been sent, up to what is not, or to an error."""
     h, peer = await start(dut, qp=IS_UC)
-    for number in range(SENT_BY_POKE + 3):
+    for number in range(SENT_BY_POKE + 5):
         peer.post_send(2, 10, complete=int(number <= SENT_BY_POKE), signaled=number % 2)
     h.sync()
     h.poke(QP, FINISH)
@@ -195,6 +195,14 @@ async def uc_sent(dut):
     found = await h.drain()
     assert [one["status"] for seen in found for one in completions(seen)] == [0, 4]
     assert h.ack[QP]["error"]
+    # What had been handed over behind it has gone out, and is flushed all the same.
+    for entry in h.world.outstanding[QP][:2]:
+        entry.update(complete=1, status=0)
+    h.sync()
+    h.poke(QP, FINISH)
+    h.poke(QP, FINISH)
+    found = await h.drain()
+    assert [one["status"] for seen in found for one in completions(seen)] == [FLUSHED, FLUSHED]
     assert not any(seen.timers for seen in h.done)
 
 

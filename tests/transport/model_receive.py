@@ -705,8 +705,8 @@ class World:
         ack = self.ack[qp]
         for _ in range(SENT_BY_POKE if self.cfg[qp]["type"] != RC else 0):
             entry = self.outstanding[qp][0] if self.outstanding[qp] else None
-            status = ack["status"] or (entry["status"] if entry else 0)
-            if status or entry is None or not entry["complete"]:
+            stopped = ack["error"] or ack["status"] or (entry["status"] if entry else 0)
+            if stopped or entry is None or not entry["complete"]:
                 break
             self._finish(qp, SUCCESS, out, job=None)
         else:

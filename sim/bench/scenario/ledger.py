@@ -6,27 +6,56 @@ signalled completes with the next; a failure needs a reason; behind it everythin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
-from hdl.abi.enums import SendFlags, WcFlags, WcStatus
+from hdl.abi.enums import SendFlags, WcFlags, WcStatus, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
+from sim.bench.scenario.keys import Key, KeyState
 from sim.bench.scenario.plan import Attributes, Message, Wrong
+from sim.bench.scenario.words import Atomic
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import MR, SGE, WC
 
-__all__ = ["LOCAL", "Book", "Place", "Receive", "Sent", "State", "immediate"]
+__all__ = ["FAULTY", "Book", "Place", "Receive", "Sent", "State", "immediate"]
 
-#: What the sender's own card refuses.
-LOCAL = (Wrong.LKEY, Wrong.OPCODE)
-#: How a request that is wrong ends at its sender, unless something else ends it before.
-_ENDS = {
-    Wrong.LKEY: (WcStatus.LOC_PROT_ERR,),
-    Wrong.OPCODE: (WcStatus.LOC_QP_OP_ERR,),
-    Wrong.RKEY: (WcStatus.REM_ACCESS_ERR,),
-    Wrong.RANGE: (WcStatus.REM_ACCESS_ERR,),
-    Wrong.SHORT: (WcStatus.REM_OP_ERR, WcStatus.REM_INV_REQ_ERR),
+
+@dataclass(frozen=True)
+class Faulty:
+    """What becomes of a request that is wrong, unless something else ends it before.
+
+    ``ends``: its status. ``local``: its own card refuses it, else the peer. ``receive``: status of
+    the receive that it takes. ``lands``: its data may arrive all the same.
+    """
+
+    ends: tuple[WcStatus, ...]
+    local: bool = False
+    receive: WcStatus | None = None
+    lands: bool = False
+
+
+#: For each way in which a request can be wrong.
+FAULTY = {
+    Wrong.LKEY: Faulty((WcStatus.LOC_PROT_ERR,), local=True),
+    Wrong.OPCODE: Faulty((WcStatus.LOC_QP_OP_ERR,), local=True),
+    Wrong.RKEY: Faulty((WcStatus.REM_ACCESS_ERR,)),
+    Wrong.RANGE: Faulty((WcStatus.REM_ACCESS_ERR,)),
+    Wrong.SHORT: Faulty(
+        (WcStatus.REM_OP_ERR, WcStatus.REM_INV_REQ_ERR), receive=WcStatus.LOC_LEN_ERR, lands=True
+    ),
+    Wrong.ALIGN: Faulty((WcStatus.REM_INV_REQ_ERR,)),
+    Wrong.LENGTH: Faulty((WcStatus.LOC_LEN_ERR,), local=True),
+    Wrong.KEY: Faulty((WcStatus.LOC_PROT_ERR,), local=True, lands=True),
+    Wrong.PEER_KEY: Faulty(
+        (WcStatus.REM_ACCESS_ERR,), receive=WcStatus.REM_INV_REQ_ERR, lands=True
+    ),
+    Wrong.TAKEN: Faulty((WcStatus.MW_BIND_ERR,), local=True),
+    Wrong.STALE: Faulty((WcStatus.LOC_PROT_ERR,), local=True),
+    Wrong.PEER_STALE: Faulty((WcStatus.REM_ACCESS_ERR,)),
+    Wrong.QKEY: Faulty(()),
 }
 
 
@@ -35,6 +64,7 @@ class State(Enum):
 
     EMPTY = "what was there before: nobody may write"
     OPEN = "that, or the message, or a part of it"
+    RESULT = "the result of an atomic, whatever that is"
     ANYTHING = "whatever strangers wrote"
 
 
@@ -68,14 +98,14 @@ class Place:
 
     def freeze(self) -> None:
         """Whoever may write here has gone: what is here now stays."""
-        if self.state == State.OPEN:
+        if self.state in (State.OPEN, State.RESULT):
             self.settled("a connection that has gone")
             self.empty = self.read()
             self.state = State.EMPTY
 
     def settled(self, what: object) -> None:
         """Fail if here is what cannot be here."""
-        if self.state == State.ANYTHING:
+        if self.state in (State.ANYTHING, State.RESULT):
             return
         found = self.read()
         good = found == self.empty
@@ -87,7 +117,8 @@ class Place:
 @dataclass(eq=False)
 class Sent:
     """A posted request. ``sink``: where its data goes, on either side; ``at``: when it was posted,
-    ns. ``status``: how it has ended."""
+    ns. ``status``: how it has ended. ``atomic``: what it does to a word. ``key``: the key that it
+    changes, ``makes`` what it makes of that, ``number`` its number."""
 
     wr_id: int
     message: Message
@@ -96,6 +127,35 @@ class Sent:
     status: WcStatus | None = None
     receive: Receive | None = None
     seen: bool = False  # its data, or somebody waits to see it
+    atomic: Atomic | None = None
+    key: Key | None = None
+    makes: KeyState = KeyState.UNKNOWN
+    number: int = 0
+
+    def posted(self, now: int) -> None:
+        """It is about to be posted: from now on it may do what it is to do."""
+        self.at, wrong = now, self.message.wrong
+        lands = wrong == Wrong.NOTHING or FAULTY[wrong].lands
+        if lands and self.sink.state == State.EMPTY:
+            self.sink.state = State.RESULT if self.atomic else State.OPEN
+        if wrong == Wrong.NOTHING and self.atomic:
+            self.atomic.posted = now
+        if wrong == Wrong.NOTHING and self.key:
+            self.key.posted(self)
+
+    def succeeded(self) -> None:
+        """It has ended well."""
+        self.status = WcStatus.SUCCESS
+        if self.key:
+            self.key.changed(self, self.makes)
+
+    def arrived(self, now: int) -> None:
+        """What comes back to it is here."""
+        if self.atomic:
+            self.sink.full = self.sink.read()
+            found = int.from_bytes(self.sink.full.tobytes(), "little")
+            self.atomic.found, self.atomic.answered = found, now
+        self.sink.arrived(self)
 
     def __str__(self) -> str:
         return f"request {self.wr_id} ({self.message})"
@@ -119,6 +179,8 @@ class Book:
     """One end of a connection. ``where`` names it in failures.
 
     ``reasons``: why it may fail -> the status that its first failing request then has.
+    ``doubt``: asks the peer's shared queue, if it has one, whether it can have been empty.
+    ``loose``: nothing answers its requests, so what the peer drops has succeeded.
     ``quiet``: on this network no answer is missed. ``dubious``: strangers play with it, so
     anything may fail and nothing need arrive.
     """
@@ -132,6 +194,8 @@ class Book:
     receives: list[Receive] = field(default_factory=list)
     failed: WcStatus | None = None
     closed: bool = False
+    loose: bool = False
+    doubt: Callable[[int, str], None] | None = None
     _sent: int = 0  # requests that have ended
     _received: int = 0
 
@@ -154,12 +218,15 @@ class Book:
         if wc.status == WcStatus.SUCCESS:
             assert self.failed is None, f"{what} succeeds behind a failure ({self.failed!r})"
             assert sent.message.flags & SendFlags.SIGNALED, f"{what} was not signalled"
+            done = WORK_REQUESTS[sent.message.opcode].completion
+            assert wc.opcode == done, f"{what} completes as {wc.opcode!r}"
             self._succeeded(sent)
         elif self.failed is None:
             self._explained(sent, wc.status, now)
             self.failed = sent.status = wc.status
         else:
-            own = sent.message.wrong in LOCAL and wc.status in _ENDS[sent.message.wrong]
+            fault = FAULTY.get(sent.message.wrong)
+            own = fault is not None and fault.local and wc.status in fault.ends
             flushed = wc.status == WcStatus.WR_FLUSH_ERR
             assert flushed or own, f"{what} behind a failure: {wc.status.name}"
             sent.status = wc.status
@@ -167,8 +234,9 @@ class Book:
 
     def _succeeded(self, sent: Sent) -> None:
         wrong = sent.message.wrong
-        assert wrong == Wrong.NOTHING, f"{self.where}: {sent} succeeds"
-        sent.status = WcStatus.SUCCESS
+        dropped = self.loose and wrong != Wrong.NOTHING and not FAULTY[wrong].local
+        assert wrong == Wrong.NOTHING or dropped, f"{self.where}: {sent} succeeds"
+        sent.succeeded()
 
     def _explained(self, sent: Sent, status: WcStatus, now: int) -> None:
         """Fail unless there is a reason for the first request that does not succeed."""
@@ -179,9 +247,11 @@ class Book:
             self._not_ready(sent, said, now)
             return
         wrong = sent.message.wrong
-        allowed = list(self.reasons.values())
+        allowed = [] if self.loose else list(self.reasons.values())
+        if "ERR" in self.reasons:
+            allowed.append(self.reasons["ERR"])
         if wrong != Wrong.NOTHING:
-            allowed += _ENDS[wrong]
+            allowed += FAULTY[wrong].ends
         assert status in allowed, f"{said}; there are reasons for {[one.name for one in allowed]}"
         if status == WcStatus.RETRY_EXC_ERR and not {"network", "peer"} & self.reasons.keys():
             raise AssertionError(f"{said} on a good network")
@@ -192,11 +262,18 @@ class Book:
         assert receive is not None, f"{said}, but it takes no receive"
         assert a.rnr_retry < 7, f"{said}, though it waits as often as the peer asks"
         until = now if receive.at is None else receive.at
+        if self.doubt is not None:
+            self.doubt(sent.at, f"{said}: no shared request")
         least = a.rnr_retry * a.rnr_ns
         waited = until - sent.at
         assert waited >= least, (
             f"{said}: its receive came after {waited} ns, {a.rnr_retry} pauses take {least} ns"
         )
+
+    def next_receive(self) -> Receive:
+        """The receive that completes next, whatever request it takes."""
+        assert self._received < len(self.receives), f"{self.where}: takes what nobody sends"
+        return self.receives[self._received]
 
     def received(self, receive: Receive, wc: WC) -> None:
         """A receive of this end has completed."""
@@ -208,11 +285,12 @@ class Book:
         receive.status = wc.status
         message = receive.sent.message
         if wc.status != WcStatus.SUCCESS:
-            short = message.wrong == Wrong.SHORT and wc.status == WcStatus.LOC_LEN_ERR
+            fault = FAULTY.get(message.wrong)
+            refused = fault is not None and wc.status == fault.receive
             flushed = wc.status == WcStatus.WR_FLUSH_ERR and (
                 self.reasons.keys() - {"network", "peer"} or self.failed is not None
             )
-            assert short or flushed or self.dubious, f"{what} fails with {wc.status.name}"
+            assert refused or flushed or self.dubious, f"{what} fails with {wc.status.name}"
             return
         if self.dubious:
             return
@@ -222,6 +300,10 @@ class Book:
         assert marked == message.marked, f"{what}: immediate {marked}"
         if marked:
             assert wc.imm_data == immediate(receive.sent.wr_id), f"{what}: {wc.imm_data:#x}"
+        invalidates = message.opcode == WrOpcode.SEND_WITH_INV
+        assert invalidates == bool(wc.wc_flags & WcFlags.WITH_INV), f"{what}: {wc.wc_flags!r}"
+        if invalidates:
+            assert wc.invalidated_rkey == receive.sent.number, f"{what}: {wc.invalidated_rkey:#x}"
         receive.sent.sink.arrived(what)
 
     def settled(self) -> None:

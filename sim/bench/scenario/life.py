@@ -9,8 +9,9 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import QpAttrMask, QpState, WcStatus, WrOpcode
-from sim.bench.scenario.ledger import LOCAL, Book, Receive, Sent
+from hdl.abi.enums import Access, QpAttrMask, QpState, WcStatus
+from sim.bench.scenario.keys import RIGHTS
+from sim.bench.scenario.ledger import FAULTY, Book, Receive, Sent
 from sim.bench.scenario.plan import (
     DONE,
     Attributes,
@@ -19,6 +20,7 @@ from sim.bench.scenario.plan import (
     Wrong,
     delay_ns,
     loses,
+    reads,
 )
 from sim.bench.scenario.posts import Posts
 from sim.bench.scenario.side import Side
@@ -31,6 +33,8 @@ __all__ = ["Connection"]
 
 #: How often somebody looks whether a connection has come to its end, ns.
 LOOK_NS = 4000
+#: Of all datagram QPs.
+QKEY = 0x11223344
 #: What good networks and cards take at most until an answer has come, ns.
 ROUND_NS = 100_000
 
@@ -60,6 +64,7 @@ class Connection:
         number: int,
         *,
         dubious: bool = False,
+        posts: type[Posts] = Posts,
     ):
         self.sides, self.networks, self.life = sides, networks, life
         self.number, self.up = number, False
@@ -72,7 +77,7 @@ class Connection:
         self._posters: tuple[list[Task[None]], list[Task[None]]] = ([], [])  # by whose QP it is
         self._begun = 0
         self._counted: list[dict[str, int]] = [{}, {}]  # before this life
-        self._posts = [Posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
+        self._posts = [posts(sides, self.books, life.ways[side], side) for side in (0, 1)]
         self._give_reasons()
 
     def _give_reasons(self) -> None:
@@ -85,11 +90,15 @@ class Connection:
             if slow or few or any(map(is_hard, self.networks)):
                 book.reasons["network"] = WcStatus.RETRY_EXC_ERR
             other = self.books[1 - side]
+            prompt = not self.life.ways[side].late and not self.sides[1 - side].pool
             for message in self.life.ways[side].messages:
-                if message.wrong in (Wrong.RKEY, Wrong.RANGE, Wrong.SHORT):
+                if message.wrong == Wrong.NOTHING:
+                    continue
+                local = FAULTY[message.wrong].local
+                if not local:
                     other.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
                     book.reasons["peer"] = WcStatus.RETRY_EXC_ERR
-                if message.wrong in LOCAL and not (book.quiet and not self.life.ways[side].late):
+                if local and not (book.quiet and prompt):
                     # The QP stops: what was lost, or refused, in front is not sent again.
                     book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
@@ -101,12 +110,19 @@ class Connection:
         nodes = [side.node for side in self.sides]
         if qps is None:
             self.qps = await connect(
-                nodes, [one.pd for one in self.sides], [one.cq for one in self.sides], options
+                nodes,
+                [one.pd for one in self.sides],
+                [one.cq for one in self.sides],
+                options,
+                [one.pool.srq if one.pool else None for one in self.sides],
             )
         else:
             self.qps = qps
             await join(nodes, qps, options)
             self._counted = [await self._counters(side) for side in (0, 1)]
+        for side, qp in enumerate(self.qps):
+            self._share(side, qp)
+        self._ready()
         self._begun, self.up = now_ns(), True
         for posts in self._posts:
             if not posts.way.late:
@@ -116,18 +132,29 @@ class Connection:
             if posts.way.late:
                 self._posters[1 - side].append(cocotb.start_soon(posts.late(self.qps)))
 
+    def _share(self, side: int, qp: QP) -> None:
+        """This end takes what it receives from the shared queue of its side, if there is one."""
+        pool = self.sides[side].pool
+        if pool:
+            pool.books[qp.qp_num] = self.books[side]
+            pool.inboxes.pop(qp.qp_num, None)
+            self.books[1 - side].doubt = pool.doubt
+
+    def _ready(self) -> None:
+        """Both ends are in RTS, and nothing is posted yet."""
+
     def completed(self, book: Book, what: Sent | Receive) -> None:
         """A request has ended, well or not."""
         if book.failed is not None:
             other = self.books[1 - self.books.index(book)]
             other.reasons["peer"] = WcStatus.RETRY_EXC_ERR
         for one in book.sends if isinstance(what, Sent) else ():
-            place, done = one.sink, one.status == WcStatus.SUCCESS
+            done = one.status == WcStatus.SUCCESS
             if one.seen or not done or one.message.taker or book.dubious:
                 continue
             one.seen = True
-            if one.message.opcode == WrOpcode.RDMA_READ:
-                place.arrived(one)
+            if reads(one.message.opcode):
+                one.arrived(now_ns())
             else:
                 cocotb.start_soon(_visible(one))
 
@@ -188,6 +215,8 @@ class Connection:
         for poster in self._posters[side]:
             poster.cancel()
         self.books[1 - side].reasons["peer"] = WcStatus.RETRY_EXC_ERR
+        if self.sides[side].pool:  # what it holds comes back
+            book.reasons["dropped"] = WcStatus.WR_FLUSH_ERR
         if reset:
             await self.qps[side].modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
         else:
@@ -237,9 +266,12 @@ async def _visible(sent: Sent) -> None:
 
 def _options(a: Attributes) -> QpOptions:
     return QpOptions(
+        type=a.service,
+        qkey=QKEY,
         mtu=a.mtu,
         psns=a.psns,
         max_rd_atomic=a.max_rd_atomic,
+        access=RIGHTS | Access.REMOTE_ATOMIC,
         timeout=a.timeout,
         retry_cnt=a.retry_cnt,
         rnr_retry=a.rnr_retry,

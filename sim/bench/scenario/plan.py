@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from hdl.abi.enums import Mtu, SendFlags, WrOpcode
+from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
+from hdl.abi.operations import WORK_REQUESTS
+from hdl.wire.opcodes import Kind
 from sim.models.impairments import Impairments
 
 __all__ = [
     "DONE",
     "RNR_NS",
     "SENDS",
-    "TAKERS",
     "Attributes",
     "Batch",
     "Ending",
@@ -25,16 +26,17 @@ __all__ = [
     "Life",
     "Message",
     "Scenario",
+    "Shared",
     "Stranger",
     "Way",
     "Wrong",
     "delay_ns",
     "loses",
+    "reads",
 ]
 
-SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)
-#: Operations that take a receive WQE.
-TAKERS = (*SENDS, WrOpcode.RDMA_WRITE_WITH_IMM)
+#: Operations whose data go where a receive says.
+SENDS = tuple(WrOpcode(c) for c, row in WORK_REQUESTS.items() if row.kind is Kind.SEND)
 #: Code of an RNR timer -> ns (IBTA vol 1, table 46), as far as scenarios use them.
 RNR_NS = {1: 10_000, 2: 20_000, 3: 30_000, 4: 40_000, 5: 60_000, 6: 80_000}
 
@@ -48,13 +50,23 @@ class Wrong(Enum):
     RANGE = "beyond the region"
     OPCODE = "no such opcode"
     SHORT = "receive too short"
+    ALIGN = "a word that is not aligned"
+    LENGTH = "not 8 bytes for the result"
+    KEY = "no such key to invalidate"
+    PEER_KEY = "no such key to invalidate at the peer"
+    TAKEN = "registers what is registered"
+    STALE = "a key that was invalidated"
+    PEER_STALE = "a key of the peer that was invalidated"
+    QKEY = "another Q_Key than the peer's"
 
 
 @dataclass(frozen=True)
 class Message:
     """One send request. ``pieces``: lengths of its SGEs; ``landing``: those of the peer's receive.
 
-    Only the last message of a ``Way`` must be signalled.
+    ``own``, ``peer``: number in the way of the key of its own side that it changes or that its SGEs
+    have, and of the peer's key that it reaches or invalidates; None: regions that stay. ``word``:
+    which word of its class an atomic changes. Only the last message of a ``Way`` must be signalled.
     """
 
     opcode: WrOpcode
@@ -63,11 +75,19 @@ class Message:
     landing: tuple[int, ...] = ()
     flags: SendFlags = SendFlags.SIGNALED
     wrong: Wrong = Wrong.NOTHING
+    own: int | None = None
+    peer: int | None = None
+    word: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        """The class of its operation."""
+        return WORK_REQUESTS[self.opcode].kind
 
     @property
     def taker(self) -> bool:
         """Whether it takes a receive of the peer."""
-        return self.opcode in TAKERS
+        return WORK_REQUESTS[self.opcode].receive
 
     @property
     def marked(self) -> bool:
@@ -78,6 +98,9 @@ class Message:
         words = [self.opcode.name, str(self.length)]
         words += [f"in {len(self.pieces)}"] if len(self.pieces) > 1 else []
         words += [flag.name or "" for flag in SendFlags if flag & self.flags]
+        words += [f"own key {self.own}"] if self.own is not None else []
+        words += [f"peer's key {self.peer}"] if self.peer is not None else []
+        words += [f"word {self.word}"] if self.kind is Kind.ATOMIC else []
         words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
         return " ".join(words)
 
@@ -129,6 +152,7 @@ class Attributes:
     rnr_retry: int
     min_rnr_timer: int
     max_rd_atomic: int
+    service: QpType = QpType.RC
 
     @property
     def timeout_ns(self) -> int:
@@ -142,6 +166,7 @@ class Attributes:
 
     def __str__(self) -> str:
         return (
+            f"{self.service.name + ', ' if self.service != QpType.RC else ''}"
             f"MTU {self.mtu.octets}, PSNs {self.psns[0]:#x} {self.psns[1]:#x}, time-out "
             f"{self.timeout}, retries {self.retry_cnt}, RNR retries {self.rnr_retry}, RNR timer "
             f"{self.min_rnr_timer}, READs {self.max_rd_atomic}"
@@ -186,6 +211,18 @@ class Guest:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A shared receive queue of ``depth`` requests for all queue pairs of a side.
+
+    After one of ``pauses`` up to ``together`` idle ones are posted.
+    """
+
+    depth: int
+    together: int
+    pauses: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Scenario:
     """All that happens. ``networks``: what becomes of what each side sends; ``pairs``: the lives of
     each queue pair, one after the other.
@@ -200,6 +237,8 @@ class Scenario:
     guest: Guest | None = None
     #: A pair that strangers may break: all that is asked of it is that it does no harm.
     victim: int | None = None
+    #: The shared receive queue of each side, if all receive from one.
+    shared: tuple[Shared, Shared] | None = None
 
     @property
     def lives(self) -> Iterator[Life]:
@@ -211,6 +250,11 @@ class Scenario:
         lines = [f"{self.name} {self.seed} ({self.kind})"]
         for side, network in enumerate(self.networks):
             lines.append(f"network from {'ab'[side]}: {_network(network)}")
+        for side, shared in enumerate(self.shared or ()):
+            lines.append(
+                f"shared receive queue of {'ab'[side]}: {shared.depth}, up to {shared.together} "
+                f"after {', '.join(map(str, shared.pauses))} ns"
+            )
         for number, lives in enumerate(self.pairs):
             for life in lives:
                 lines.append(f"pair {number}: {life.attributes}")
@@ -241,6 +285,11 @@ def _network(network: Impairments) -> str:
     return (
         ", ".join(f"{name}={getattr(network, name)}" for name in names if name != "seed") or "good"
     )
+
+
+def reads(opcode: WrOpcode) -> bool:
+    """Tell whether data come back to whoever posts it."""
+    return WORK_REQUESTS[opcode].data
 
 
 def loses(network: Impairments) -> bool:

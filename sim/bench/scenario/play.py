@@ -10,16 +10,31 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Timer
 
-from hdl.abi.enums import Mtu, SendFlags, WrOpcode
+from hdl.abi.enums import Mtu, QpType, SendFlags, WrOpcode
 from hdl.config import NicConfig
+from hdl.wire.opcodes import Kind
 from sim.bench.broken_rings import break_ring
-from sim.bench.scenario import strangers
+from sim.bench.scenario import services, strangers
+from sim.bench.scenario.keys import Want, wanted
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
 from sim.bench.scenario.life import Connection
-from sim.bench.scenario.plan import Attributes, Batch, Guest, Life, Message, Scenario, Stranger, Way
+from sim.bench.scenario.plan import (
+    Attributes,
+    Batch,
+    Ending,
+    Guest,
+    Life,
+    Message,
+    Scenario,
+    Stranger,
+    Way,
+)
+from sim.bench.scenario.pool import Pool
+from sim.bench.scenario.services import Unanswered
 from sim.bench.scenario.side import GAP, Side
+from sim.bench.scenario.words import words_for
 from sim.bench.system import VISIBLE_NS, System, connect
-from sim.guest.verbs import RecvWR, SendWR
+from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
 
 __all__ = ["CONFIG", "play"]
@@ -55,15 +70,18 @@ class _Play:
         self.connections: list[Connection | None] = [None] * len(scenario.pairs)
         self.injected = [0, 0]
         self._of: dict[Book, Connection] = {}
+        self._registrars: list[tuple[QP, CQ]] = []
 
     async def run(self) -> None:
         """All of it."""
         for side in self.sides:
             await self._up(side)
+        await self._prepare()
         before = [await side.node.counters() for side in self.sides]
         for wire, network in zip(self.wires, self.scenario.networks, strict=True):
             wire.impair(network)
         watchers = [cocotb.start_soon(side.watch()) for side in self.sides]
+        feeders = [cocotb.start_soon(side.pool.feed()) for side in self.sides if side.pool]
         work: list[Coroutine[Any, Any, Any]] = [
             self._pair(number, lives) for number, lives in enumerate(self.scenario.pairs)
         ]
@@ -82,19 +100,66 @@ class _Play:
             wire.impair()
         if guest:
             await self._again(watchers)
-        await self._connection(len(self.scenario.pairs), _fresh(), None)
-        await Timer(VISIBLE_NS, "ns")
+        await self._end(feeders)
         for watcher in watchers:
             watcher.cancel()
         for side in self.sides:
             side.settled()
 
+    async def _end(self, feeders: list[Task[None]]) -> None:
+        """On a good network everything works, and is then left as it must be."""
+        fresh = _fresh(leaves=bool(feeders))
+        await self._connection(len(self.scenario.pairs), fresh, None)
+        pools = [side.pool for side in self.sides if side.pool]
+        for pool in pools:
+            pool.full = True
+        for feeder in feeders:
+            await feeder
+        if pools:
+            await self._use_up(pools)
+        await Timer(VISIBLE_NS, "ns")
+        for side, registrar in zip(self.sides, self._registrars, strict=bool(self._registrars)):
+            await side.keys.settled(*registrar)
+
     async def _up(self, side: Side) -> None:
         ways = [way for life in self.scenario.lives for way in life.ways]
         messages = [message for way in (*ways, *_fresh().ways) for message in way.messages]
         room = sum(m.length + GAP * (len(m.pieces) + len(m.landing) + 1) for m in messages)
-        await side.up(SCRATCH + GAP + room)
+        atomics = sum(message.kind is Kind.ATOMIC for message in messages)
+        room += sum(services.room(way) for way in ways) if self.scenario.kind == "services" else 0
+        if self.scenario.shared:
+            room += self.scenario.shared[side.node.index].depth * (self._largest() + GAP)
+        await side.up(SCRATCH + GAP + room, words_for(atomics))
         side.scratch = side.take((SCRATCH,), sink=True)
+
+    def _largest(self) -> int:
+        """Bytes of a shared request: any message fits, behind a GRH area too."""
+        ways = [way for life in self.scenario.lives for way in life.ways]
+        return max(services.landing_bytes(way) for way in (*ways, *_fresh().ways))
+
+    async def _use_up(self, pools: list[Pool]) -> None:
+        """As many messages as there are shared requests use each of them once."""
+        counts = len(pools[1].posted), len(pools[0].posted)
+        await self._connection(len(self.scenario.pairs), _used_up(counts), None)
+        for pool in pools:
+            await pool.settled()
+
+    async def _prepare(self) -> None:
+        """Make shared queues, and keys of both sides, those of the peer's requests registered."""
+        needs: tuple[list[Want], list[Want]] = ([], [])
+        for life in self.scenario.lives:
+            for number, way in enumerate(life.ways):
+                for want in wanted(way):
+                    needs[1 - number if want.peer else number].append(want)
+        for side, plan in zip(self.sides, self.scenario.shared or (), strict=False):
+            await side.share(plan, self._largest())
+        if not any(needs):
+            return
+        cqs = [await CQ.create(side.node.context, 8) for side in self.sides]
+        qps = await connect(self.system.nodes, [side.pd for side in self.sides], cqs)
+        self._registrars = list(zip(qps, cqs, strict=True))
+        for side, wants, registrar in zip(self.sides, needs, self._registrars, strict=True):
+            await side.keys.up(side.pd, (side.source, side.sink), wants, *registrar)
 
     # Pairs --------------------------------------------------------------------------------------
 
@@ -105,9 +170,12 @@ class _Play:
 
     async def _connection(self, number: int, life: Life, qps: Any) -> Any:
         dubious = number == self.scenario.victim
-        fresh = number == len(self.scenario.pairs)
+        fresh = number >= len(self.scenario.pairs)
         networks = (Impairments(), Impairments()) if fresh else self.scenario.networks
-        connection = Connection(self.sides, networks, life, number, dubious=dubious)
+        if life.attributes.service == QpType.RC:
+            connection = Connection(self.sides, networks, life, number, dubious=dubious)
+        else:
+            connection = Unanswered(self.sides, networks, life, number)
         if not fresh:
             self.connections[number] = connection
         self._of |= dict.fromkeys(connection.books, connection)
@@ -207,14 +275,27 @@ class _Play:
                 assert not side.node.host.faults, side.node.host.faults
 
 
-def _fresh() -> Life:
+def _fresh(*, leaves: bool = False) -> Life:
     """A connection on a good network on which each operation works, both ways."""
     messages = tuple(
         Message(opcode, 700, (700,), (700,), SendFlags.SIGNALED)
         for opcode in (WrOpcode.SEND, WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ)
     )
     way = Way((Batch(0, messages),))
-    attributes = Attributes(
+    ending = Ending.LEAVE if leaves else Ending.FINISH
+    return Life(_plain(), (way, way), ending)
+
+
+def _used_up(counts: tuple[int, int]) -> Life:
+    """A connection whose ends send so many messages, of a byte each."""
+    message = Message(WrOpcode.SEND, 1, (1,), (1,), SendFlags.SIGNALED)
+    ways = [Way((Batch(0, (message,) * count),) if count else ()) for count in counts]
+    return Life(_plain(), (ways[0], ways[1]), Ending.LEAVE)
+
+
+def _plain() -> Attributes:
+    """Attributes for a good network."""
+    return Attributes(
         mtu=Mtu.MTU_512,
         psns=(0xFFFFFF, 0xFFFFFE),
         timeout=8,
@@ -223,4 +304,3 @@ def _fresh() -> Life:
         min_rnr_timer=1,
         max_rd_atomic=4,
     )
-    return Life(attributes, (way, way))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import WrOpcode
+from hdl.wire.opcodes import Kind
+from sim.bench.scenario.keys import RIGHTS, Key, KeyState, wanted
 from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
-from sim.bench.scenario.plan import SENDS, Message, Way, Wrong
+from sim.bench.scenario.plan import SENDS, Message, Way, Wrong, reads
+from sim.bench.scenario.pool import unresolved
 from sim.bench.scenario.side import Side
 from sim.guest.verbs import QP, SGE, RecvWR, SendWR
 from sim.models.platform import now_ns
@@ -17,19 +21,24 @@ __all__ = ["Posts"]
 
 #: An opcode that no device knows.
 NO_OPCODE = 99
+#: Requests that name a key to invalidate.
+INVALIDATE = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 
 
 class Posts:
     """The requests of ``way``, from ``side``, with their places, and the receives for them.
 
-    All of it is noted in the ``books``.
+    All of it is noted in the ``books``. ``loose``: no receive is for a message of its own.
     """
+
+    loose = False
 
     def __init__(self, sides: Sequence[Side], books: Sequence[Book], way: Way, side: int):
         self.way, self.side = way, side
         self._mine, self._theirs = sides[side], sides[1 - side]
         self._book, self._other = books[side], books[1 - side]
         self._receives: list[tuple[RecvWR, Receive]] = []
+        self._keys: dict[tuple[bool, int], Key] = {}
         self._batches = [[self._request(one) for one in batch.messages] for batch in way.batches]
 
     async def sends(self, qps: tuple[QP, QP]) -> None:
@@ -38,10 +47,7 @@ class Posts:
             if plan.pause:
                 await Timer(plan.pause, "ns")
             for _, sent in batch:
-                sent.at = now_ns()
-                right = sent.message.wrong in (Wrong.NOTHING, Wrong.SHORT)
-                if right and sent.sink.state == State.EMPTY:
-                    sent.sink.state = State.OPEN
+                sent.posted(now_ns())
             await qps[self.side].post_send([wr for wr, _ in batch])
 
     async def receives(self, qps: tuple[QP, QP]) -> None:
@@ -56,49 +62,98 @@ class Posts:
         await self.receives(qps)
 
     def _request(self, message: Message) -> tuple[SendWR, Sent]:
-        local, remote, sent = self._places(message)
-        theirs = self._theirs
-        reads = message.opcode == WrOpcode.RDMA_READ
-        opcode: WrOpcode | int = message.opcode
-        rkey = theirs.source.rkey if reads else theirs.sink.rkey
+        own = self._key(self._mine, message.own, peer=False)
+        peer = self._key(self._theirs, message.peer, peer=True)
+        wr, sent = self._transfer(message, own, peer)
+        self._change(wr, sent, own, peer)
         if message.wrong == Wrong.OPCODE:
-            opcode = NO_OPCODE
+            wr.opcode = NO_OPCODE
         elif message.wrong == Wrong.LKEY:
-            local = [SGE(one.addr, one.length, one.lkey ^ 3) for one in local]
-        elif message.wrong == Wrong.RKEY:
-            rkey ^= 1
-        elif message.wrong == Wrong.RANGE:
-            remote = theirs.sink.iova + theirs.sink.length - 1
-        wr = SendWR(sent.wr_id, opcode, local, message.flags)
+            wr.sg = [SGE(one.addr, one.length, one.lkey ^ 3) for one in wr.sg]
+        elif message.wrong == Wrong.LENGTH:
+            wr.sg[-1].length -= 1
         if message.marked:
             wr.imm_data = immediate(sent.wr_id)
-        if message.opcode not in SENDS:
-            wr.set_wr_rdma(rkey, remote)
         self._book.sends.append(sent)
         self._mine.known[sent.wr_id] = (self._book, sent)
-        if message.taker:
+        if message.taker and not self.loose:
             self._receive(sent)
         return wr, sent
 
-    def _places(self, message: Message) -> tuple[list[SGE], int, Sent]:
-        """Its own SGEs, the address at the other end, and where its data goes."""
-        mine, theirs = self._mine, self._theirs
-        if message.opcode == WrOpcode.RDMA_READ:
-            ((at, length),) = theirs.take((message.length,), sink=False)
-            place = mine.place(mine.take(message.pieces, sink=True), theirs.data[at : at + length])
-            local, remote = place.sges(), theirs.source.iova + at
+    def _key(self, owner: Side, number: int | None, *, peer: bool) -> Key | None:
+        """The key that a number of the way stands for."""
+        if number is None:
+            return None
+        if (peer, number) not in self._keys:
+            sink = next(
+                one.sink for one in wanted(self.way) if (one.peer, one.number) == (peer, number)
+            )
+            self._keys[peer, number] = owner.keys.take(peer=peer, sink=sink)
+        return self._keys[peer, number]
+
+    def _change(self, wr: SendWR, sent: Sent, own: Key | None, peer: Key | None) -> None:
+        """Make it a request that registers or invalidates a key, if it is one."""
+        message = sent.message
+        key, sent.makes = (peer if message.kind is Kind.SEND else own), KeyState.FREE
+        if key is None:
+            return
+        if message.opcode == WrOpcode.REG_MR:
+            registers = key.fast.reg_wr(RIGHTS, new_tag=message.wrong != Wrong.TAKEN)
+            wr.wr, sent.makes = registers.wr, KeyState.VALID
+        elif message.opcode in INVALIDATE:
+            sent.number = key.fast.key
+            wr.invalidate_rkey = sent.number ^ (message.wrong in (Wrong.KEY, Wrong.PEER_KEY))
         else:
-            pieces = mine.take(message.pieces, sink=False)
-            local = [mine.source.sge(at, length) for at, length in pieces]
+            return
+        sent.key = key
+
+    def _transfer(self, message: Message, own: Key | None, peer: Key | None) -> tuple[SendWR, Sent]:
+        """The request with its SGEs and the address at the other end, and where its data goes."""
+        mine, theirs, atomic = self._mine, self._theirs, None
+        if message.kind is Kind.ATOMIC:
+            assert theirs.words is not None
+            atomic = theirs.words.take(message.opcode, message.word, self)
+            target, at = theirs.word_region, 8 * atomic.word.index
+        else:
+            target, at = theirs.source if reads(message.opcode) else theirs.sink, 0
+        if reads(message.opcode):
+            full = np.zeros(8, np.uint8)
+            if atomic is None:
+                ((at, length),) = theirs.take((message.length,), sink=False)
+                full = theirs.data[at : at + length]
+            place = mine.place(mine.take(message.pieces, sink=True), full)
+            pieces, base = place.pieces, mine.sink
+        else:
+            pieces, base = mine.take(message.pieces, sink=False), mine.source
+            full = mine.gathered(pieces)
             landing = message.landing if message.opcode in SENDS else (message.length,)
-            place = theirs.place(theirs.take(landing, sink=True), mine.gathered(pieces))
-            remote = theirs.sink.iova + (place.pieces[0][0] if place.pieces else 0)
+            if (theirs.pool or self.loose) and message.opcode in SENDS:
+                place = unresolved(theirs.sink, full)
+            else:
+                place = theirs.place(theirs.take(landing, sink=True), full)
+            at = place.pieces[0][0] if place.pieces else 0
         if self._book.dubious:
             place.state = State.ANYTHING
-        return local, remote, Sent(mine.number(), message, place)
+        holder = own.fast if own else base
+        sent = Sent(mine.number(), message, place, atomic=atomic)
+        sges = [holder.sge(*piece) for piece in pieces]
+        wr = SendWR(sent.wr_id, message.opcode, sges, message.flags)
+        if message.wrong == Wrong.RANGE:
+            at = target.length - (atomic is None)
+        at += message.wrong == Wrong.ALIGN
+        rkey, iova = (peer.fast.key, peer.fast.iova) if peer else (target.rkey, target.iova)
+        rkey ^= message.wrong == Wrong.RKEY
+        if atomic:
+            wr.set_wr_atomic(rkey, iova + at, *atomic.operands)
+        elif message.kind in (Kind.READ, Kind.WRITE):
+            wr.set_wr_rdma(rkey, iova + at)
+        return wr, sent
 
     def _receive(self, sent: Sent) -> None:
         receive = sent.receive = Receive(self._theirs.number(), sent)
+        if self._theirs.pool:
+            self._other.receives.append(receive)
+            return
         sges = sent.sink.sges() if sent.message.opcode in SENDS else []
         if sent.message.wrong == Wrong.SHORT:
             sges[-1].length -= 1

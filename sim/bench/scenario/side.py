@@ -9,7 +9,12 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access
+from sim.bench.scenario.inbox import Landing
+from sim.bench.scenario.keys import RIGHTS, Keys
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State
+from sim.bench.scenario.plan import Shared
+from sim.bench.scenario.pool import Pool
+from sim.bench.scenario.words import Words
 from sim.bench.system import Node
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs import CQ, MR, PD
@@ -17,9 +22,12 @@ from sim.models.platform import now_ns
 
 __all__ = ["Side"]
 
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
+#: Bytes of a word's region in front of it, so that it begins in the middle of a page.
+WORDS_AT = 16
 #: Bytes between two places at most.
 GAP = 9
+#: Completions that are taken at a time at most.
+TAKEN = 64
 #: How often completion queues are looked at, ns: soon after something has come, later less often.
 SOON_NS, LATER_NS = 500, 16_000
 
@@ -27,13 +35,17 @@ SOON_NS, LATER_NS = 500, 16_000
 class Side:
     """A node with what it sends (``source``), where messages end (``sink``) and its completions.
 
-    ``scratch``: pieces of the sink that no message uses.
+    ``scratch``: pieces of the sink that no message uses. ``words``: what atomics of the other side
+    change, in ``word_region``; ``keys``: fast regions over source and sink; ``pool``: a shared
+    receive queue that all of its queue pairs take from.
     """
 
     pd: PD
     cq: CQ
     source: MR
     sink: MR
+    word_region: MR
+    words: Words | None
     scratch: tuple[tuple[int, int], ...]
 
     def __init__(self, node: Node, rng: random.Random):
@@ -43,10 +55,14 @@ class Side:
         #: QPs whose completions nobody expects anything of.
         self.ignored: set[int] = set()
         self.on_completion: Callable[[Book, Sent | Receive], None] = lambda book, what: None
+        self.keys = Keys()
+        self.pool: Pool | None = None
+        #: Receives that are for no message of their own.
+        self.landings: dict[int, Landing] = {}
         self._numbers = 0
         self._free = [0, 0]
 
-    async def up(self, size: int) -> None:
+    async def up(self, size: int, words: int = 0) -> None:
         """Make the objects, with ``size`` bytes for what is sent and for what arrives."""
         self.node.host.set(mmio_latency_ns=0)
         self.pd = await self.node.context.alloc_pd()
@@ -56,8 +72,22 @@ class Side:
         self.data, self.before = (self._noise(size) for _ in range(2))
         self.source.write(self.data)
         self.sink.write(self.before)
+        self.words = Words(self.rng, words) if words else None
+        if self.words:
+            rights = RIGHTS | Access.REMOTE_ATOMIC
+            self.word_region = await MR.create(self.pd, 8 * words, rights, offset=WORDS_AT)
+            self.word_region.write(np.array(self.words.starts, "<u8").view(np.uint8))
         self.places.clear()
         self._free = [0, 0]
+
+    async def share(self, plan: Shared, size: int) -> None:
+        """Receive from a shared queue from now on, with ``size`` bytes for each request."""
+        places = []
+        for _ in range(plan.depth):
+            pieces = self.take((size,), sink=True)
+            places.append(self.blank(pieces))
+        self.pool = Pool(plan, self.rng)
+        await self.pool.up(self.pd, self.sink, places)
 
     def _noise(self, size: int) -> Octets:
         return np.frombuffer(self.rng.randbytes(size), np.uint8).copy()
@@ -87,6 +117,10 @@ class Side:
         self.places.append(place)
         return place
 
+    def blank(self, pieces: tuple[tuple[int, int], ...]) -> Place:
+        """A place in the sink for any bytes."""
+        return self.place(pieces, self._noise(sum(length for _, length in pieces)))
+
     def gathered(self, pieces: tuple[tuple[int, int], ...]) -> Octets:
         """What the source holds at ``pieces``."""
         parts = [self.data[at : at + length] for at, length in pieces]
@@ -101,8 +135,15 @@ class Side:
 
     async def look(self) -> bool:
         """Take the completions that are here; returns whether there were any."""
-        found = await self.cq.poll(64)
+        found = await self.cq.poll(TAKEN)
         for wc in found:
+            if self.pool and wc.qp_num in self.pool.books and wc.wr_id not in self.known:
+                if taken := self.pool.completed(wc):
+                    self.on_completion(*taken)
+                continue
+            if landing := self.landings.get(wc.wr_id):
+                landing.inbox.received(landing, wc)
+                continue
             if wc.wr_id not in self.known:
                 assert wc.qp_num in self.ignored, f"{self.node.name}: nobody posted this: {wc}"
                 continue
@@ -112,6 +153,8 @@ class Side:
             else:
                 book.received(what, wc)
             self.on_completion(book, what)
+        if self.pool and len(found) < TAKEN:
+            self.pool.looked(now_ns())
         return bool(found)
 
     def settled(self) -> None:
@@ -125,6 +168,9 @@ class Side:
         found = self.sink.read(self.sink.length)
         strayed = np.flatnonzero((found != self.before) & untouched)
         assert not strayed.size, f"{self.node.name}: written outside of messages at {strayed[:9]}"
+        if self.words:
+            held = self.word_region.read(self.word_region.length).view("<u8")
+            self.words.check([int(value) for value in held])
 
     def opened(self) -> Iterator[Place]:
         """Places that somebody may still write."""

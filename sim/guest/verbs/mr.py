@@ -125,14 +125,16 @@ class MR(Resource):
 class FastMR(Resource):
     """A region that work requests register and invalidate (VR-5.17 to VR-5.21).
 
-    ``key`` is its local and its remote key, as last registered or given by the device. ``map``
-    gives it memory, which nobody can reach before a request of ``reg_wr`` has been executed.
+    ``key`` is its local and its remote key, as last registered or given by the device. ``map`` and
+    ``map_over`` give it memory, which nobody can reach before a request of ``reg_wr`` has been
+    executed.
     """
 
     def __init__(self, pd: PD, mrn: int, key: int):
         self.pd, self.mrn, self.key = pd, mrn, key
         self.buffer: PagedBuffer | None = None
         self.iova = self._page_list = 0
+        self._own = False
 
     @classmethod
     async def create(cls, pd: PD, max_pages: int, access: Access = _NO_ACCESS) -> FastMR:
@@ -144,19 +146,28 @@ class FastMR(Resource):
 
     async def map(self, length: int, *, offset: int = 0) -> None:
         """Puts ``length`` bytes of new memory in the place of what the region had."""
-        memory, old, old_list = self.pd.ctx.memory, self.buffer, self._page_list
-        pages, self._page_list = _page_list(memory, length, offset)
-        self.iova = next(_USER_ADDRESSES) + offset
-        self.buffer = PagedBuffer(memory, pages, offset, length)
+        memory = self.pd.ctx.memory
+        pages, page_list = _page_list(memory, length, offset)
+        await self._map(PagedBuffer(memory, pages, offset, length), page_list)
+        self._own = True
+
+    async def map_over(self, region: MR) -> None:
+        """Gives it the memory of ``region``, which must stay as long as this region has it."""
+        await self._map(region.buffer, region.page_list)
+        self._own = False
+
+    async def _map(self, buffer: PagedBuffer, page_list: int) -> None:
+        self.iova = next(_USER_ADDRESSES) + buffer.offset
         await self.pd.ctx.command(
             ControlCommand.MAP_MR_SG,
             mrn=self.mrn,
-            npages=len(pages),
+            npages=len(buffer.pages),
             start=self.iova,
-            length=length,
-            pages=self._page_list,
+            length=buffer.size,
+            pages=page_list,
         )
-        self._free(old, old_list)
+        self._free()
+        self.buffer, self._page_list = buffer, page_list
 
     def reg_wr(self, access: Access, *, wr_id: int = 0, new_tag: bool = True) -> SendWR:
         """A request that registers the region, with another tag in its key unless told so."""
@@ -190,12 +201,12 @@ class FastMR(Resource):
     async def close(self) -> None:
         """Deregisters the region and frees its memory."""
         await self.pd.ctx.command(ControlCommand.DEREG_MR, mrn=self.mrn)
-        self._free(self.buffer, self._page_list)
+        self._free()
 
-    def _free(self, buffer: PagedBuffer | None, page_list: int) -> None:
-        if buffer is not None:
-            self.pd.ctx.memory.free(page_list)
-            self.pd.ctx.memory.free_pages(buffer.pages)
+    def _free(self) -> None:
+        if self.buffer is not None and self._own:
+            self.pd.ctx.memory.free(self._page_list)
+            self.pd.ctx.memory.free_pages(self.buffer.pages)
 
 
 class DmaMR(Resource):

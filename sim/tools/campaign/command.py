@@ -51,7 +51,8 @@ def campaign(
 ) -> None:
     """Play random scenarios between two simulated NICs; exit status 1: one failed.
 
-    NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests.
+    NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests;
+    operations, services and shared are no part of mixed.
     """
     if waves and seed is None:
         raise console.UsageStop("--waves records one scenario: it needs --seed")

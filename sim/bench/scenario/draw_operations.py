@@ -1,0 +1,105 @@
+"""Draws what RC connections do of kind ``operations``: atomics, and keys that requests change.
+
+Requests come in phrases, such as registering a region, using it and invalidating it. The phrases
+of a way are shuffled into each other and among plain requests; each keeps its own order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hdl.abi.enums import SendFlags, WrOpcode
+from hdl.wire.opcodes import Kind
+from sim.bench.scenario.plan import Message, Wrong
+
+__all__ = ["BAD_PHRASES", "PHRASES", "SPOILT", "Step", "fits", "merged", "phrases"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request of a phrase, of its own key or of the ``peer``'s, or of neither (``plain``).
+
+    ``fence``: without one it would be executed before the READs in front of it have ended.
+    """
+
+    opcode: WrOpcode
+    peer: bool = False
+    plain: bool = False
+    fence: bool = False
+    wrong: Wrong = Wrong.NOTHING
+
+    def keys(self, number: int) -> tuple[int | None, int | None]:
+        """``own`` and ``peer`` of its ``Message``."""
+        named = None if self.plain else number
+        return (None, named) if self.peer else (named, None)
+
+
+_W, _S, _R = WrOpcode.RDMA_WRITE, WrOpcode.SEND, WrOpcode.RDMA_READ
+_REG, _INV = Step(WrOpcode.REG_MR), Step(WrOpcode.LOCAL_INV)
+_REG_FENCED = Step(WrOpcode.REG_MR, fence=True)
+_READ_INV = Step(WrOpcode.RDMA_READ_WITH_INV)
+_SEND_INV = Step(WrOpcode.SEND_WITH_INV, peer=True)
+_SEND_INV_FENCED = Step(WrOpcode.SEND_WITH_INV, peer=True, fence=True)
+_SWAP = Step(WrOpcode.ATOMIC_CMP_AND_SWP, plain=True)
+_ADD = Step(WrOpcode.ATOMIC_FETCH_AND_ADD, plain=True)
+_THEIR_WRITE, _THEIR_READ = Step(_W, peer=True), Step(_R, peer=True)
+#: Phrases, and how often each is drawn.
+PHRASES: dict[tuple[Step, ...], int] = {
+    (_ADD,): 3,
+    (_ADD, _ADD): 2,
+    (_SWAP,): 2,
+    (_SWAP, _SWAP): 1,
+    (_REG, Step(_W), _INV): 2,
+    (_REG, Step(_S), _INV): 2,
+    (_REG, Step(_R), _INV): 2,
+    (_REG, _READ_INV): 2,
+    (_REG, _READ_INV, _REG_FENCED, Step(_R), _INV): 1,
+    (_REG, Step(_W), _INV, _REG, Step(_W)): 1,
+    (_SEND_INV,): 1,
+    (_THEIR_WRITE, _SEND_INV): 2,
+    (_THEIR_READ, _SEND_INV_FENCED): 2,
+    (_REG, _INV, _INV): 1,
+}
+#: Phrases of which one request must fail.
+BAD_PHRASES: tuple[tuple[Step, ...], ...] = (
+    (_REG, Step(_W), _INV, Step(_W, wrong=Wrong.STALE)),
+    (_REG, _READ_INV, Step(_S, fence=True, wrong=Wrong.STALE)),
+    (_THEIR_WRITE, _SEND_INV, Step(_W, peer=True, wrong=Wrong.PEER_STALE)),
+    (_THEIR_READ, _SEND_INV_FENCED, Step(_R, peer=True, wrong=Wrong.PEER_STALE)),
+    (_REG, Step(WrOpcode.LOCAL_INV, wrong=Wrong.KEY)),
+    (_REG, Step(WrOpcode.RDMA_READ_WITH_INV, wrong=Wrong.KEY)),
+    (_REG, Step(WrOpcode.REG_MR, wrong=Wrong.TAKEN)),
+    (Step(WrOpcode.SEND_WITH_INV, peer=True, wrong=Wrong.PEER_KEY),),
+)
+#: How a request of a kind can be wrong, beside what is wrong with any.
+SPOILT = {
+    Kind.SEND: (Wrong.SHORT,),
+    Kind.WRITE: (Wrong.RKEY, Wrong.RANGE),
+    Kind.READ: (Wrong.RKEY, Wrong.RANGE),
+    Kind.ATOMIC: (Wrong.RKEY, Wrong.RANGE, Wrong.ALIGN, Wrong.LENGTH),
+}
+
+
+def phrases(rng: random.Random, *, bad: bool) -> Iterator[tuple[Step, ...]]:
+    """Some phrases; with ``bad`` the last one must fail."""
+    yield from rng.choices(list(PHRASES), list(PHRASES.values()), k=rng.choice((0, 1, 2, 3, 4)))
+    if bad:
+        yield rng.choice(BAD_PHRASES)
+
+
+def merged(rng: random.Random, parts: Sequence[Sequence[Message]]) -> list[Message]:
+    """All messages in a random order in which those of each part keep theirs."""
+    order = [number for number, part in enumerate(parts) for _ in part]
+    rng.shuffle(order)
+    left = [iter(part) for part in parts]
+    return [next(left[number]) for number in order]
+
+
+def fits(step: Step, message: Message) -> SendFlags:
+    """The flags of ``message`` as far as ``step`` can have them."""
+    flags = message.flags
+    if not step.plain:
+        flags &= ~SendFlags.INLINE  # inline data have no key
+    return flags | (SendFlags.FENCE if step.fence else SendFlags(0))

@@ -1,0 +1,176 @@
+"""Atomics and keys of scenarios: all is drawn, and what cannot be true is noticed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hdl.abi.enums import SendFlags, WcFlags, WcStatus, WrOpcode
+from hdl.wire.opcodes import Kind
+from sim.bench.scenario.draw import draw
+from sim.bench.scenario.draw_operations import BAD_PHRASES, PHRASES, merged
+from sim.bench.scenario.keys import Key, KeyState, wanted
+from sim.bench.scenario.ledger import Book, Receive
+from sim.bench.scenario.plan import Batch, Ending, Message, Way, Wrong
+from sim.bench.scenario.words import DIGITS, Word, Words
+from tests.sim.test_scenario import ATTRIBUTES, book, wc
+
+ADD, SWAP = WrOpcode.ATOMIC_FETCH_AND_ADD, WrOpcode.ATOMIC_CMP_AND_SWP
+START = (1 << 64) - 3
+
+
+def test_everything_is_drawn() -> None:
+    """Each operation, each way to be wrong and each ending; keys are registered before their use"""
+    lives = [life for seed in range(300) for life in draw("operations", seed).lives]
+    assert {life.ending for life in lives} == set(Ending)
+    ways = [way for life in lives for way in life.ways]
+    messages = [message for way in ways for message in way.messages]
+    assert {message.opcode for message in messages} == set(WrOpcode)
+    assert {message.wrong for message in messages} == set(Wrong) - {Wrong.QKEY}
+    assert {message.kind for message in messages if message.flags & SendFlags.FENCE} == {
+        Kind.LOCAL,
+        Kind.SEND,
+        Kind.WRITE,
+        Kind.READ,
+        Kind.ATOMIC,
+    }
+    for way in ways:
+        known: set[int] = set()
+        for message in way.messages:
+            if message.opcode == WrOpcode.REG_MR:
+                known.add(message.own)
+            assert message.own is None or message.own in known, way
+            assert message.own is None or not message.flags & SendFlags.INLINE
+        named = {m.peer for m in way.messages} - {None}
+        assert {one.number for one in wanted(way) if one.peer} == named
+
+
+def test_phrases() -> None:
+    for phrase in (*PHRASES, *BAD_PHRASES):
+        bad = [step for step in phrase if step.wrong != Wrong.NOTHING]
+        assert bad == ([phrase[-1]] if phrase in BAD_PHRASES else [])
+    parts = [[Message(WrOpcode.SEND, n, ())] * 3 for n in range(3)]
+    found = merged(random.Random(1), parts)
+    assert sorted(one.length for one in found) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    own = Way((Batch(0, (Message(WrOpcode.RDMA_READ, 1, (1,), own=4),)),))
+    assert [(one.peer, one.number, one.sink) for one in wanted(own)] == [(False, 4, True)]
+
+
+def count(*lines, answers=()):
+    """A count with an operation of each line, posted; ``answers``: what some of them found."""
+    word = Word(ADD, 0, START)
+    for line in lines:
+        word.take(line, random.Random(1)).posted = 100
+    for number, found in dict(answers).items():
+        operation = word.operations[number]
+        operation.found, operation.answered = (START + found) % (1 << 64), 200
+    return word
+
+
+def last(found):
+    return (START + found) % (1 << 64)
+
+
+def test_counts() -> None:
+    """Three lines add 1, 4, 16 and 64; the last one has not been answered."""
+    good = {0: 16, 1: 17, 2: 0}
+    count("a", "b", "c", "d", answers=good).check(last(21))
+    count("a", "b", "c", "d", answers=good).check(last(85))
+    for answers, value, said in (
+        (good, 5, r"\[2\] succeeded"),
+        (good, 21 + 256, r"\[4\] were executed, nobody may"),
+        (good, 21 + 64 + 64, r"\[3\] were executed twice"),
+        ({0: 1, 1: 17}, 21, "itself"),
+        ({0: 64}, 21, r"\[3\] are not in the end"),
+        ({0: 16, 1: 16, 2: 0}, 21, "operations 0 and 1 found"),
+        ({0: 0, 1: 0}, 5, "operations 0 and 1 found"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            count("a", "b", "c", "d", answers=answers).check(last(value))
+    unposted = count("a", "b")
+    unposted.operations[1].posted = None
+    with pytest.raises(AssertionError, match=r"\[1\] were executed, nobody may"):
+        unposted.check(last(5))
+
+
+def test_order_of_a_count() -> None:
+    """What is of one line, or was answered before another was posted, was executed before it."""
+    with pytest.raises(AssertionError, match="without 0 in front of it"):
+        count("a", "a", answers={1: 0}).check(last(5))
+    with pytest.raises(AssertionError, match="with 1 behind it"):
+        count("a", "a", answers={0: 4}).check(last(5))
+    word = count("a", "b", answers={0: 4, 1: 0})
+    word.check(last(5))
+    word.operations[1].posted = 300
+    with pytest.raises(AssertionError, match="with 1 behind it"):
+        word.check(last(5))
+
+
+def swaps(*steps):
+    """A word; each step: line, what it compares with, what it leaves, what it found (None)."""
+    word = Word(SWAP, 0, 7)
+    for line, compare, value, found in steps:
+        operation = word.take(line, random.Random(1))
+        operation.operands, operation.posted = (compare, value), 100
+        operation.found, operation.answered = found, 200
+    return word
+
+
+def test_swaps() -> None:
+    swaps(("a", 7, 8, 7), ("b", 8, 9, 8), ("c", 8, 10, 9)).check(9)
+    swaps(("a", 7, 8, None), ("b", 8, 9, 8)).check(9)
+    swaps(("a", 7, 8, None)).check(7)
+    for steps, value, said in (
+        ((("a", 7, 8, 7), ("b", 7, 9, 7)), 9, "replaced twice"),
+        ((("a", 7, 8, 7),), 5, "which nobody has put there"),
+        ((("a", 7, 8, 7),), 7, "which was replaced"),
+        ((("a", 7, 8, 7), ("b", 5, 9, None)), 9, "0x8 is lost"),
+        ((("a", 7, 8, 7), ("b", 8, 9, 5)), 8, "found 0x5, which nobody"),
+        ((("a", 7, 8, 7), ("a", 8, 9, 7)), 8, "which 0 had replaced"),
+    ):
+        with pytest.raises(AssertionError, match=said):
+            swaps(*steps).check(value)
+
+
+def test_words() -> None:
+    """A class has the words that are asked for; a full count makes room for another word."""
+    words = Words(random.Random(3), 4)
+    taken = [words.take(ADD, 0, "a") for _ in range(DIGITS + 1)]
+    assert [one.word.index for one in taken] == [0] * DIGITS + [1]
+    assert words.take(SWAP, 0, "a").word.index == 2 and words.take(SWAP, 0, "a").word.index == 2
+    values = list(words.starts)
+    words.check(values)
+    values[3] ^= 1
+    with pytest.raises(AssertionError, match="word 3 was written by nobody"):
+        words.check(values)
+
+
+def test_what_a_key_is() -> None:
+    """A request says what its key is if it has succeeded and nothing behind it changes the key."""
+    key = Key(None, None)
+    key.posted("first")
+    assert key.state == KeyState.UNKNOWN
+    key.changed("first", KeyState.VALID)
+    assert key.state == KeyState.VALID
+    key.posted("second")
+    key.changed("first", KeyState.VALID)
+    assert key.state == KeyState.UNKNOWN
+
+
+def test_receive_names_the_key() -> None:
+    peer = book(Message(WrOpcode.SEND_WITH_INV, 4, (4,), (4,)))
+    (sent,) = peer.sends
+    sent.number = 77
+    for flags, key, said in (
+        (WcFlags(0), 77, "there: receive 9"),
+        (WcFlags.WITH_INV, 78, ": 0x4e"),
+        (WcFlags.WITH_INV, 77, "wrong data"),
+    ):
+        here = Book("there", ATTRIBUTES)
+        here.receives.append(Receive(9, sent))
+        value = int.from_bytes(key.to_bytes(4, "little"), "big")
+        with pytest.raises(AssertionError, match=said):
+            here.received(
+                here.receives[0], wc(WcStatus.SUCCESS, byte_len=4, wc_flags=flags, imm_data=value)
+            )
