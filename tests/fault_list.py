@@ -1008,6 +1008,12 @@ FAULTS = (
         tests=RECEIVE_UNANSWERED,
     ),
     Fault(
+        name="sqe-stops-receiving",
+        what="a send that fails stops the receive side of a UC or UD QP too",
+        force=Force("hdl.transport.intake:Intake", "receive_stopped", like("send_stopped")),
+        tests=RECEIVE_UNANSWERED,
+    ),
+    Fault(
         name="qkey-unchecked",
         what="a datagram is taken whatever its Q_Key is",
         force=Force("hdl.transport.intake:Intake", "drop_now.bad_qkey", stuck(0)),

@@ -135,18 +135,23 @@ async def uc_is_no_rc(dut):
 
 @cocotb.test()
 async def uc_goes_on_behind_a_send_error(dut):
-    """The send side has stopped: QUERY_QP says SQE, and MODIFY_QP leads back to RTS, where both
-    directions work again."""
+    """The send side has stopped: QUERY_QP says SQE, receiving goes on with the WQEs that were there
+    before, and MODIFY_QP leads back to RTS, where both directions work again."""
     p = await Pair.up(dut, qp=UC)
     ok = p.mrs[0].sge(0, 3000)
     bad = SGE(p.mrs[0].iova, 9, p.mrs[0].lkey ^ 1)
     for turn, wr in enumerate(
         (p.request(WrOpcode.RDMA_READ, [ok]), p.request(WrOpcode.SEND, [bad]))
     ):
+        await p.qps[0].post_recv(RecvWR(90, [p.mrs[0].sge(4000, 3000)]))
         await p.qps[0].post_send([wr, p.request(WrOpcode.SEND, [ok], number=2)])
         found = await p.done(count=2)
         assert found[0].status != WcStatus.SUCCESS and found[1].status == WcStatus.WR_FLUSH_ERR
         assert (await p.qps[0].query()).qp_state == QpState.SQE
+        sge = p.mrs[1].sge(0, 3000)
+        await p.qps[1].post_send(p.request(WrOpcode.SEND, [sge], number=40))
+        (wc,), (got,) = await p.good(1), await p.good(0)
+        assert (wc.wr_id, got.wr_id, got.byte_len) == (40, 90, 3000)
         attr = QPAttr(qp_state=QpState.RTS, cur_qp_state=QpState.SQE)
         await p.qps[0].modify(attr, QpAttrMask.STATE | QpAttrMask.CUR_STATE)
         assert (await p.qps[0].query()).qp_state == QpState.RTS
