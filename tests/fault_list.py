@@ -1204,4 +1204,35 @@ FAULTS = (
         new="        if len(response)",
         tests=("tests/firmware/test_registers.py::test_rows_are_written_before_what_follows",),
     ),
+    # Events.
+    Fault(
+        name="response-told-as-event",
+        what="the event queue's buffer gets the words of the last response",
+        force=Force("hdl.queues.control:ControlEngine", "response.index", masked(0x3F)),
+        tests=("tests/queues/test_queues.py::test_engine[events-64]",),
+    ),
+    Fault(
+        name="event-position-stuck",
+        what="every event goes to the buffer that the ring begins with",
+        force=Force("hdl.queues.control:ControlEngine", "job.position", masked(0xFFF0)),
+        tests=("tests/queues/test_queues.py::test_engine[events-64]",),
+    ),
+    Fault(
+        name="lost-events-untold",
+        what="nobody is told how many events have found no buffer",
+        because=FIRMWARE,
+        file="firmware/events.py",
+        old='self._waiting[0] | {"lost": self._lost}',
+        new="self._waiting[0]",
+        tests=("tests/firmware/test_events.py::test_lost_events_are_told",),
+    ),
+    Fault(
+        name="limit-not-disarmed",
+        what="the limit of a shared receive queue stays armed behind its event",
+        because=FIRMWARE,
+        file="firmware/events.py",
+        old="            srq.limit = 0\n",
+        new="",
+        tests=("tests/firmware/test_events.py::test_srq_limit[0]",),
+    ),
 )

@@ -6,6 +6,7 @@ GIDs, MAC addresses, ``sys_image_guid`` and ``imm_data`` are raw bytes (VR-0.2, 
 
 from __future__ import annotations
 
+from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand, RdmaFeature
 from hdl.abi.layout import (
     Scalar,
@@ -384,6 +385,17 @@ CQE = Struct(
     u8("port_num"),
 )
 
+#: Event queue element of the extension EVENTS, written by the device.
+EVENT = Struct(
+    "virtio_rdma_event",
+    u8("event", "EventType"),
+    u8("port_num", "from 1; 0 unless it is an event of the port or of its tables"),
+    le16("index", "the entry that has changed: PKEY_CHANGE, GID_CHANGE"),
+    le32("number", "qpn, cqn or srqn; 0 for events of the port"),
+    le32("lost", "events since the one before this that found no buffer"),
+    le32("reserved", "0"),
+)
+
 STRUCTS: tuple[Struct, ...] = (
     CONFIG,
     *dict.fromkeys(
@@ -409,34 +421,13 @@ ADDITIONS: tuple[Struct, ...] = (
         for struct in pair
         if struct is not NOTHING
     ),
+    EVENT,
 )
 
-# Virtqueue numbers -----------------------------------------------------------------------------
-
-
-def queue_count(max_cq: int, max_qp: int) -> int:
-    """Number of virtqueues: control, completion queues, send and receive pairs (VR-1.2)."""
-    return 1 + max_cq + 2 * max_qp
-
-
-def cq_queue(cqn: int) -> int:
-    """Virtqueue of completion queue ``cqn`` (VR-3.11)."""
-    return 1 + cqn
-
-
-def qp_index(qpn: int, max_qp: int) -> int:
-    """Index of the queue pair behind ``qpn``: its low bits, enough to count ``max_qp`` pairs.
-
-    The upper bits of the 24 are the firmware's choice (VR-3.22).
-    """
-    return qpn & ((1 << (max_qp - 1).bit_length()) - 1)
-
-
-def sq_queue(pair: int, max_cq: int) -> int:
-    """Virtqueue of the send queue of pair ``pair`` (VR-3.22)."""
-    return 1 + max_cq + 2 * pair
-
-
-def rq_queue(pair: int, max_cq: int) -> int:
-    """Virtqueue of the receive queue of pair ``pair`` (VR-3.22)."""
-    return sq_queue(pair, max_cq) + 1
+queue_count = queue_numbers.queue_count
+cq_queue, sq_queue, rq_queue = (
+    queue_numbers.cq_queue,
+    queue_numbers.sq_queue,
+    queue_numbers.rq_queue,
+)
+event_queue, qp_index = queue_numbers.event_queue, queue_numbers.qp_index

@@ -101,14 +101,7 @@ class Intake(wiring.Component):
         stop = Signal()  # the QP must stop
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet
-        # An error of the send side leads to ERR with a reliable QP, which stops both sides; to SQE
-        # with others, which receive on (IBTA vol 1, 10.3.1). One of the receive side always to ERR.
-        send_stopped, receive_stopped = Signal(), Signal()
-        stopped = (work.cfg.state == QpState.ERR) | work.rx.error
-        m.d.comb += [
-            send_stopped.eq(stopped | ack.error),
-            receive_stopped.eq(stopped | (ack.error & ~unanswered(self._config, work.cfg.type))),
-        ]
+        send_stopped, receive_stopped = self._stopped(m, work, ack)
         cause_now = drop_cause(m, self._config, work, receive_stopped)
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
         responds = Signal()  # the packet is a READ response or the answer to an atomic
@@ -216,6 +209,18 @@ class Intake(wiring.Component):
         self._offer(m, work, ack, send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
+
+    def _stopped(self, m, work, ack):
+        """Which sides of the QP have stopped, send and receive. An error of the send side leads to
+        ERR with a reliable QP, which stops both; to SQE with others, which receive on (IBTA vol 1,
+        10.3.1). One of the receive side always leads to ERR."""
+        send_stopped, receive_stopped = Signal(), Signal()
+        stopped = (work.cfg.state == QpState.ERR) | work.rx.error
+        m.d.comb += [
+            send_stopped.eq(stopped | ack.error),
+            receive_stopped.eq(stopped | (ack.error & ~unanswered(self._config, work.cfg.type))),
+        ]
+        return send_stopped, receive_stopped
 
     def _unsettled(self, m, arriving):
         """The packet that arrives may take a receive WQE, and a WRITE that may still be dropped is
