@@ -16,6 +16,7 @@ from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
+from firmware.resize_commands import ResizeCommands
 from firmware.srq_commands import SrqCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
@@ -69,7 +70,8 @@ class Commands:
             hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated
         )
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
-        srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated)
+        resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
+        srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
         self.events = Events(hardware, limits, lambda: self.objects, qp)
         self._met = False  # the driver's choice of events is known
         self._handlers: dict[abi.AnyCommand, Handler] = {
@@ -95,6 +97,8 @@ class Commands:
             ExtensionCommand.MODIFY_SRQ: srq.modify,
             ExtensionCommand.QUERY_SRQ: srq.query,
             ExtensionCommand.DESTROY_SRQ: srq.destroy,
+            ExtensionCommand.RESIZE_CQ: resize.resize_cq,
+            ExtensionCommand.RESIZE_QP: resize.resize_qp,
         }
 
     async def serve(self, request: Request) -> bytes:

@@ -43,7 +43,7 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
 
-    def _find(self, qpn: int) -> Qp:
+    def find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
         pair = abi.qp_index(qpn, self._limits.config.qps)
         qp = self._objects().qps.get(pair)
@@ -104,7 +104,7 @@ class QpCommands:
 
     async def modify(self, v: Values) -> None:
         """MODIFY_QP (VR-3.25 to VR-3.29)."""
-        qp = self._find(v.qpn)
+        qp = self.find(v.qpn)
         before = await self.actual_state(qp)
         after = next_state(before, qp.type, v.attr_mask, v.attrs)
         notifies = v.attr_mask & QpAttrMask.EN_SQD_ASYNC_NOTIFY and v.attrs["en_sqd_async_notify"]
@@ -251,7 +251,7 @@ class QpCommands:
 
     async def query(self, v: Values) -> dict[str, Any]:
         """QUERY_QP: everything, whatever the mask (VR-3.30); PSNs are the next ones."""
-        qp = self._find(v.qpn)
+        qp = self.find(v.qpn)
         attr = dict(qp.attrs)
         state = await self.actual_state(qp)
         attr["qp_state"] = attr["cur_qp_state"] = state
@@ -266,7 +266,7 @@ class QpCommands:
 
     async def destroy(self, v: Values) -> None:
         """DESTROY_QP: outstanding requests get no completion (VR-3.31), but for one of an SRQ."""
-        qp = self._find(v.qpn)
+        qp = self.find(v.qpn)
         await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})

@@ -12,6 +12,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import Limits, Objects, Refused, Srq
+from firmware.resize_commands import ResizeCommands
 from hdl.abi.enums import RdmaFeature, SrqAttrMask
 from hdl.abi.layout import Values
 
@@ -27,9 +28,10 @@ class SrqCommands:
         limits: Limits,
         objects: Callable[[], Objects],
         negotiated: Callable[[RdmaFeature], Awaitable[bool]],
+        resize: ResizeCommands,
     ):
         self._hardware, self._limits, self._objects = hardware, limits, objects
-        self._negotiated = negotiated
+        self._negotiated, self._resize = negotiated, resize
 
     async def _check_limit(self, srq_limit: int, max_wr: int) -> None:
         if srq_limit and not await self._negotiated(RdmaFeature.EVENTS):
@@ -52,15 +54,20 @@ class SrqCommands:
         return {"srqn": number}
 
     async def modify(self, v: Values) -> None:
-        """MODIFY_SRQ: the limit, whose event comes once; there is no resize."""
+        """MODIFY_SRQ: the size, and the limit, whose event comes once."""
         srq = self._objects().srqs.get(v.srqn)
+        max_wr, limit = srq.max_wr, srq.limit
         if v.attr_mask & ~_KNOWN_MASK:
             raise Refused(f"attr_mask {v.attr_mask:#x} has unknown bits")
         if v.attr_mask & SrqAttrMask.MAX_WR:
-            raise Refused("An SRQ cannot be resized")
+            if not await self._negotiated(RdmaFeature.RESIZE):
+                raise Refused("An SRQ cannot be resized")
+            await self._resize.check_srq(srq, v.max_wr)
+            max_wr = v.max_wr
         if v.attr_mask & SrqAttrMask.LIMIT:
-            await self._check_limit(v.srq_limit, srq.max_wr)
-            srq.limit = v.srq_limit
+            limit = v.srq_limit
+        await self._check_limit(limit, max_wr)
+        srq.max_wr, srq.limit = max_wr, limit
 
     async def query(self, v: Values) -> dict[str, Any]:
         """QUERY_SRQ: what it was created with, and its limit until the event."""

@@ -25,6 +25,7 @@ class CardFeature(Enum):
     FAST_REGISTRATION = "fast_registration"  # with operations that invalidate a key
     SRQ = "srq"  # shared receive queues
     EVENTS = "events"  # the event virtqueue
+    RESIZE = "resize"  # queues get other sizes while they are in use
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -87,8 +88,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration, srq, events: switches of ``CardFeature``. A card without
-            a feature refuses what needs it and costs nothing for it.
+        uc, ud, atomics, fast_registration, srq, events, resize: switches of ``CardFeature``. A card
+            without a feature refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -122,6 +123,7 @@ class NicConfig:
     fast_registration: bool = True
     srq: bool = True
     events: bool = True
+    resize: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

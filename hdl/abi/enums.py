@@ -39,6 +39,8 @@ class ExtensionCommand(IntEnum):
     MODIFY_SRQ = 33
     QUERY_SRQ = 34
     DESTROY_SRQ = 35
+    RESIZE_CQ = 48
+    RESIZE_QP = 49
 
 
 class RdmaFeature(IntEnum):
@@ -46,6 +48,7 @@ class RdmaFeature(IntEnum):
 
     SRQ = 0
     EVENTS = 2
+    RESIZE = 3
 
     @property
     def mask(self) -> int:

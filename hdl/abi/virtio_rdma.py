@@ -281,6 +281,17 @@ CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
 RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
 CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
 
+CMD_RESIZE_CQ = Struct(
+    "cmd_resize_cq", le32("cqn"), le32("cqe", "depth"), array("reserved", Scalar(4), 2, "0")
+)
+CMD_RESIZE_QP = Struct(
+    "cmd_resize_qp",
+    le32("qpn"),
+    le32("max_send_wr"),
+    le32("max_recv_wr", "0 with an SRQ"),
+    array("reserved", Scalar(4), 1, "0"),
+)
+
 NOTHING = Struct("nothing")
 
 #: Request and response data of every control command, after their one-byte headers (VR-3.6).
@@ -312,6 +323,10 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
         ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
         ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
+    },
+    RdmaFeature.RESIZE: {
+        ExtensionCommand.RESIZE_CQ: (CMD_RESIZE_CQ, NOTHING),
+        ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
     },
 }
 
