@@ -1204,6 +1204,12 @@ FAULTS = (
         new="        if len(response)",
         tests=("tests/firmware/test_registers.py::test_rows_are_written_before_what_follows",),
     ),
+    Fault(
+        name="spoiled-frame-succeeds",
+        what="a WQE that nothing answers succeeds although its payload could not be read",
+        force=Force("hdl.transport.request_checks:RequestChecks", "spoiled", stuck(0)),
+        tests=("tests/transport/test_unanswered.py",),
+    ),
     # Events.
     Fault(
         name="response-told-as-event",

@@ -22,6 +22,7 @@ SHOWN: dict[WcStatus, tuple[str, ...]] = {
     WcStatus.LOC_QP_OP_ERR: (f"{NIC}nic.py::local_errors", f"{NIC}services.py::uc_is_no_rc"),
     WcStatus.LOC_PROT_ERR: (f"{NIC}nic.py::local_errors", f"{NIC}nic.py::receive_errors"),
     WcStatus.WR_FLUSH_ERR: (f"{NIC}nic.py::modify_to_error_flushes",),
+    WcStatus.GENERAL_ERR: (f"{NIC}services.py::payload_that_cannot_be_read",),
     WcStatus.MW_BIND_ERR: (f"{NIC}fast_regions.py::what_is_refused",),
     WcStatus.BAD_RESP_ERR: (f"{NIC}statuses.py::bad_responses",),
     WcStatus.REM_INV_REQ_ERR: (
