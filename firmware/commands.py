@@ -10,15 +10,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations, Request
+from firmware.events import PORT, Events
 from firmware.objects import Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
+from firmware.resize_commands import ResizeCommands
 from firmware.srq_commands import SrqCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
     ControlCommand,
+    EventType,
     ExtensionCommand,
     GidType,
     NotifyFlags,
@@ -67,7 +70,10 @@ class Commands:
             hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated
         )
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
-        srq = SrqCommands(hardware, limits, lambda: self.objects)
+        resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
+        srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
+        self.events = Events(hardware, limits, lambda: self.objects, qp)
+        self._met = False  # the driver's choice of events is known
         self._handlers: dict[abi.AnyCommand, Handler] = {
             ControlCommand.QUERY_PORT: self._query_port,
             ControlCommand.CREATE_CQ: self._create_cq,
@@ -91,6 +97,8 @@ class Commands:
             ExtensionCommand.MODIFY_SRQ: srq.modify,
             ExtensionCommand.QUERY_SRQ: srq.query,
             ExtensionCommand.DESTROY_SRQ: srq.destroy,
+            ExtensionCommand.RESIZE_CQ: resize.resize_cq,
+            ExtensionCommand.RESIZE_QP: resize.resize_qp,
         }
 
     async def serve(self, request: Request) -> bytes:
@@ -98,6 +106,8 @@ class Commands:
         if request.writable < abi.RESPONSE_HEADER.size:
             self.refusal = "no room for a response"
             return b""
+        if self.limits.config.events and not self._met:
+            self._met, self.events.wanted = True, await self._negotiated(RdmaFeature.EVENTS)
         try:
             self.refusal = ""
             return await self._serve(request)
@@ -117,16 +127,24 @@ class Commands:
         for mr in objects.mrs.all():
             await hardware.write_row("mr", mr.number, {})
             await hardware.invalidate(mr.number)
-        for table, index in objects.forget():
+        for table, index in self.forget():
             await hardware.write_row(table, index, {})
         for queue in range(self.limits.config.queues):
             if (await hardware.read_row("queue", queue))["enabled"]:
                 await hardware.drop_queue(queue, restart=True)
 
+    def forget(self) -> list[tuple[str, int]]:
+        """All objects and events are of the past; returns the (table, row) of each object."""
+        self._met = False
+        self.events.forget()
+        return self.objects.forget()
+
     async def settle_pkeys(self) -> None:
         """Gives the QPs of entries of the P_Key table that have changed their new P_Key."""
         changed = set(self.pkeys.changed)
         self.pkeys.changed -= changed
+        for index in sorted(changed):
+            self.events.report(EventType.PKEY_CHANGE, index=index, port=PORT)
         for qp in self.objects.qps.all():
             if changed and qp.attrs["pkey_index"] in changed:
                 await self._qps.configure(qp, qp.state)
@@ -200,11 +218,13 @@ class Commands:
             row |= {"vlan_valid": 1, "vlan_id": self.vlans[v.index]}
         self.objects.gids[v.index] = bytes(v.gid)
         await self.hardware.write_row("gid", v.index, row)
+        self.events.report(EventType.GID_CHANGE, index=v.index, port=PORT)
 
     async def _del_gid(self, v: Values) -> None:
         self._gid_index(v.index, v.port)
         await self.hardware.write_row("gid", v.index, {})
-        self.objects.gids.pop(v.index, None)
+        if self.objects.gids.pop(v.index, None) is not None:
+            self.events.report(EventType.GID_CHANGE, index=v.index, port=PORT)
 
     # Completion queues --------------------------------------------------------------------------
 

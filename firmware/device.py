@@ -45,6 +45,15 @@ class FunctionState:
     features: int = 0
 
 
+@dataclass(frozen=True)
+class Posted:
+    """What has become of ``begin_post``: whether an event has found a buffer, or an avail index,
+    which is ``available``, could be read."""
+
+    success: bool
+    available: int
+
+
 class Operations(Protocol):
     """The tables and the commands that control requests need.
 
@@ -87,6 +96,17 @@ class Operations(Protocol):
 
     async def invalidate(self, mrn: int) -> None:
         """Forgets a region's translations; returns when all DMA under it has landed."""
+
+    async def begin_post(
+        self, queue: int, *, record: bytes | None = None, position: int = 0
+    ) -> bool:
+        """Begins to write ``record`` to the event queue, or without one to read the avail index of
+        a virtqueue that has been used up to ``position``. Returns whether it has begun: there is
+        one at a time, for all functions. It waits while a request is pending, so the firmware does
+        not wait for it."""
+
+    async def post_result(self) -> Posted | None:
+        """The result of ``begin_post``, once; None while it is not there."""
 
 
 class Hardware(Operations, Protocol):

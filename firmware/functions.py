@@ -7,7 +7,7 @@ own numbers alone, so they cannot reach another's rows.
 
 from __future__ import annotations
 
-from firmware.device import Hardware, Row
+from firmware.device import Hardware, Posted, Row
 from hdl.config import FUNCTION_RDMA, NicConfig
 
 __all__ = ["FunctionHardware"]
@@ -102,6 +102,17 @@ class FunctionHardware:
     async def drain(self) -> None:
         """See ``Hardware``."""
         await self._hardware.drain()
+
+    async def begin_post(
+        self, queue: int, *, record: bytes | None = None, position: int = 0
+    ) -> bool:
+        """See ``Hardware``."""
+        card = self._first["queues"] + queue
+        return await self._hardware.begin_post(card, record=record, position=position)
+
+    async def post_result(self) -> Posted | None:
+        """See ``Hardware``."""
+        return await self._hardware.post_result()
 
     async def link_up(self) -> bool:
         """See ``Hardware``."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Mtu, QpState, QpType
+from hdl.abi.enums import EventType, Mtu, QpState, QpType
 from hdl.abi.limits import device_limits
 from hdl.config import NicConfig
 
@@ -54,10 +54,12 @@ class Pd:
 
 @dataclass
 class Cq:
-    """A completion queue; ``users`` counts the send and receive sides that complete to it."""
+    """A completion queue; ``users`` counts the send and receive sides that complete to it.
+    ``told``: its error has been reported."""
 
     number: int = 0
     users: int = 0
+    told: bool = False
 
 
 @dataclass
@@ -74,13 +76,14 @@ class Mr:
 @dataclass
 class Srq:
     """A shared receive queue, which has the receive virtqueue of pair ``number``; ``users`` counts
-    the QPs that take from it."""
+    the QPs that take from it. ``limit``: fewer requests than that are an event, once; 0: none."""
 
     pd: Pd
     max_wr: int
     max_sge: int
     number: int = 0
     users: int = 0
+    limit: int = 0
 
 
 @dataclass
@@ -89,7 +92,8 @@ class Qp:
 
     ``attrs`` has the fields of ``virtio_rdma_qp_attr``, unpacked. ``slice`` is the QP's part of the
     pool of READ requests. ``start`` has more row fields, for replays. ``srq``: where its receive
-    WQEs come from, instead of its own receive queue.
+    WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
+    ``notify_drained``: there will be one when its send queue is drained.
     """
 
     pd: Pd
@@ -102,6 +106,8 @@ class Qp:
     qpn: int = 0
     slice: Slice | None = None
     start: dict[str, dict[str, int]] = field(default_factory=dict)
+    told: set[EventType] = field(default_factory=set)
+    notify_drained: bool = False
 
     @property
     def type(self) -> QpType:

@@ -45,7 +45,7 @@ def _at_most(limit: int, lowest: int = 0) -> Callable[[Limits, int], bool]:
 
 #: Values that are legal, by field; the rest is checked in ``check_address``.
 _VALUES: dict[str, Callable[[Limits, int], bool]] = {
-    "en_sqd_async_notify": _at_most(0),  # there is no event path (VR-3.29)
+    "en_sqd_async_notify": _at_most(1),
     "pkey_index": lambda limits, value: value < limits.device["max_pkeys"],
     "port_num": lambda limits, value: 1 <= value <= limits.device["phys_port_cnt"],
     "path_mtu": lambda limits, value: Mtu.MTU_256 <= value <= limits.mtu,

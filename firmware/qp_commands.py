@@ -43,7 +43,7 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
 
-    def _find(self, qpn: int) -> Qp:
+    def find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
         pair = abi.qp_index(qpn, self._limits.config.qps)
         qp = self._objects().qps.get(pair)
@@ -104,9 +104,12 @@ class QpCommands:
 
     async def modify(self, v: Values) -> None:
         """MODIFY_QP (VR-3.25 to VR-3.29)."""
-        qp = self._find(v.qpn)
-        before = await self._actual_state(qp)
+        qp = self.find(v.qpn)
+        before = await self.actual_state(qp)
         after = next_state(before, qp.type, v.attr_mask, v.attrs)
+        notifies = v.attr_mask & QpAttrMask.EN_SQD_ASYNC_NOTIFY and v.attrs["en_sqd_async_notify"]
+        if notifies and not await self._negotiated(RdmaFeature.EVENTS):
+            raise Refused(f"en_sqd_async_notify cannot be {notifies}: there are no events")
         objects = self._objects()
         attrs = new_attributes(
             self._limits, qp, v.attr_mask, v.attrs, gids=objects.gids, pkeys=self._pkeys
@@ -115,9 +118,11 @@ class QpCommands:
             self._reserve(qp, before, attrs["max_dest_rd_atomic"])
         attrs["qp_state"] = after
         qp.attrs = attrs
+        qp.notify_drained = after == QpState.SQD and bool(notifies or qp.notify_drained)
         if after == QpState.RESET:
             await self._let_go(qp)
             await self.stop(qp)
+            qp.told.clear()
             return
         if before == QpState.RESET:
             await self._initialise(qp)
@@ -128,6 +133,8 @@ class QpCommands:
         if before == QpState.SQE and after == QpState.RTS:
             await self._clear_send_error(qp)
         await self.configure(qp, after)
+        if qp.notify_drained and before != QpState.SQD:
+            await self._hardware.drain()  # no WQE begins by the row of before
         if after == QpState.ERR or (after == QpState.RTS and before != after):
             await self._hardware.wake(qp.number)  # there may be something to flush, or to send
 
@@ -142,7 +149,7 @@ class QpCommands:
         elif qp.slice is None or entries > qp.slice.size:
             raise Refused(f"{entries} READ requests, reserved are {qp.slice}")
 
-    async def _actual_state(self, qp: Qp) -> QpState:
+    async def actual_state(self, qp: Qp) -> QpState:
         """The state with what has happened since: an error on the receive side puts the QP in ERR,
         one on the send side where its type says."""
         if qp.state in _LIVE:
@@ -211,9 +218,20 @@ class QpCommands:
         await self._hardware.drain()
         await self._hardware.flush(qp.number)
         for _ in range(FLUSH_POLLS):
-            row = await self._hardware.read_row("qp_rx", qp.number)
-            if row["message"] != _HOLDS_WQE and not row["held"]:
+            if not await self.holds_wqe(qp):
                 return
+
+    async def holds_wqe(self, qp: Qp) -> bool:
+        """Whether the QP holds a receive WQE."""
+        row = await self._hardware.read_fields("qp_rx", qp.number, "message", "held")
+        return row["message"] == _HOLDS_WQE or bool(row["held"])
+
+    async def drained(self, qp: Qp) -> bool:
+        """Whether each WQE that has begun has ended: by WQEs, as the PSN moves back when something
+        is sent again."""
+        sent = await self._hardware.read_fields("qp_tx", qp.number, "high")
+        ended = await self._hardware.read_fields("qp_ack", qp.number, "position")
+        return sent["high"] == ended["position"]
 
     async def stop(self, qp: Qp) -> None:
         """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
@@ -233,25 +251,22 @@ class QpCommands:
 
     async def query(self, v: Values) -> dict[str, Any]:
         """QUERY_QP: everything, whatever the mask (VR-3.30); PSNs are the next ones."""
-        qp = self._find(v.qpn)
+        qp = self.find(v.qpn)
         attr = dict(qp.attrs)
-        state = await self._actual_state(qp)
+        state = await self.actual_state(qp)
         attr["qp_state"] = attr["cur_qp_state"] = state
         if qp.state in _LIVE:
             rx = await self._hardware.read_fields("qp_rx", qp.number, "psn")
             attr["rq_psn"] = rx["psn"]
         if qp.state in _SENDING:
-            sent = await self._hardware.read_fields("qp_tx", qp.number, "psn", "high")
-            ended = await self._hardware.read_fields("qp_ack", qp.number, "position")
+            sent = await self._hardware.read_fields("qp_tx", qp.number, "psn")
             attr["sq_psn"] = sent["psn"]
-            # By WQEs, as the PSN moves back when something is sent again.
-            begun = sent["high"] != ended["position"]
-            attr["sq_draining"] = int(state == QpState.SQD and begun)
+            attr["sq_draining"] = int(state == QpState.SQD and not await self.drained(qp))
         return {"attr": attr}
 
     async def destroy(self, v: Values) -> None:
         """DESTROY_QP: outstanding requests get no completion (VR-3.31), but for one of an SRQ."""
-        qp = self._find(v.qpn)
+        qp = self.find(v.qpn)
         await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from firmware.device import FunctionState, HardwareError, Request, Row
+from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
@@ -57,6 +57,7 @@ class Registers:
         self._map = CsrMap(config)
         self._config = config
         self._beats = 0
+        self._posting = False
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
@@ -295,6 +296,30 @@ class Registers:
     async def drain(self) -> None:
         """Waits for all DMA admitted so far."""
         await self._command("drain", start=1)
+
+    async def begin_post(
+        self, queue: int, *, record: bytes | None = None, position: int = 0
+    ) -> bool:
+        """Begins to write an event, or to read an avail index."""
+        if self._posting:
+            return False
+        for i in range(0, len(record or b""), 4):
+            word = int.from_bytes((record or b"")[i : i + 4], "little")
+            await self.bus.write(self._map.address("mailbox.record", i // 4), word)
+        if record is None:
+            await self.read_fields("queue", queue, "enabled")  # its row is what is looked at
+            await self._write("mailbox.post_position", value=position)
+        await self._write("mailbox.post", queue=queue, look=int(record is None))
+        self._posting = True
+        return True
+
+    async def post_result(self) -> Posted | None:
+        """Whether what was begun has ended, and how."""
+        status = await self._fields("mailbox.post_status")
+        if status["busy"]:
+            return None
+        self._posting = False
+        return Posted(bool(status["success"]), status["available"])
 
     async def invalidate(self, mrn: int) -> None:
         """Drops a region's translations and waits for its DMA."""

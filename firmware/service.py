@@ -104,6 +104,7 @@ class Firmware:
             if await self._reset(function, raced=False):
                 return True
             await function.commands.settle_pkeys()
+            await function.commands.events.step()
         request = await self.hardware.request()
         if request is None:
             return False
@@ -154,7 +155,7 @@ class Firmware:
         first = function.resets is None
         if self._alone:
             await self._end_of_reset(function, state)
-            rows = function.commands.objects.forget()
+            rows = function.commands.forget()
             if raced:
                 for table, index in rows:
                     await self.hardware.write_row(table, index, {})

@@ -24,6 +24,8 @@ class CardFeature(Enum):
     ATOMICS = "atomics"
     FAST_REGISTRATION = "fast_registration"  # with operations that invalidate a key
     SRQ = "srq"  # shared receive queues
+    EVENTS = "events"  # the event virtqueue
+    RESIZE = "resize"  # queues get other sizes while they are in use
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -86,8 +88,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration, srq: switches of ``CardFeature``. A card without a
-            feature refuses what needs it and costs nothing for it.
+        uc, ud, atomics, fast_registration, srq, events, resize: switches of ``CardFeature``. A card
+            without a feature refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -120,6 +122,8 @@ class NicConfig:
     atomics: bool = True
     fast_registration: bool = True
     srq: bool = True
+    events: bool = True
+    resize: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -198,15 +202,20 @@ class NicConfig:
         The card's number of the object has the ordinal of its function above these bits.
         """
         sizes = {name: getattr(self.guest, name) for name in ("qps", "cqs", "mrs")}
-        sizes["queues"] = self.sq_queue(self.guest.qps)  # behind the last pair
+        sizes["queues"] = self._guest_queues
         return {name: (size - 1).bit_length() for name, size in sizes.items()}
 
     @cached_property
     def queues(self) -> int:
-        """Virtqueue numbers. Of a function: the control queue, CQs, then pairs of SQ and RQ
-        (VR-1.2). Of a card with more functions the last numbers of each are no queue's."""
+        """Virtqueue numbers. Of a function: the control queue, CQs, pairs of SQ and RQ (VR-1.2),
+        the event queue if there are events. Of a card with more functions the last numbers of each
+        are no queue's."""
         first = (self.functions - 1) << self.number_bits["queues"]
-        return first + self.sq_queue(self.guest.qps)
+        return first + self._guest_queues
+
+    @property
+    def _guest_queues(self) -> int:
+        return self.event_queue + self.events
 
     def cq_queue(self, cqn: int) -> int:
         """Number in its function of the virtqueue of completion queue ``cqn`` (VR-3.11)."""
@@ -219,3 +228,8 @@ class NicConfig:
     def rq_queue(self, qp: int) -> int:
         """Number in its function of the receive queue of pair ``qp`` (VR-3.22)."""
         return self.sq_queue(qp) + 1
+
+    @cached_property
+    def event_queue(self) -> int:
+        """Number in its function of the event queue, behind the last pair (E-20)."""
+        return self.sq_queue(self.guest.qps)

@@ -130,6 +130,7 @@ class Nic(wiring.Component):
             ingress.lossless.eq(tables.lossless),
             egress.mac_address.eq(tables.mac_address),
             transport.sent.eq(egress.sent),
+            transport.spoiled.eq(egress.spoiled),
             tables.link_up.eq(self.link_up),
             tables.room_reset.eq(host_side.room_reset),
             host_side.tables_ready.eq(tables.ready & transport.ready),

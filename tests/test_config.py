@@ -62,6 +62,7 @@ def test_numbers_of_queues(functions):
     guest = config.guest
     numbers = [0, *(config.cq_queue(n) for n in range(guest.cqs))]
     numbers += [n for qp in range(guest.qps) for n in (config.sq_queue(qp), config.rq_queue(qp))]
+    numbers.append(config.event_queue)
     assert numbers == list(range(guest.queues))
     step = 1 << config.number_bits["queues"]
     card = [ordinal * step + n for ordinal in range(functions) for n in numbers]

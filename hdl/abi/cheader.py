@@ -58,10 +58,11 @@ typedef uint64_t vrdma_le64;
 """
 
 _QUEUES = """
-/* Virtqueues: of a completion queue, of the send and the receive queue of a pair. */
+/* Virtqueues: of a completion queue, of the send and the receive queue of a pair, of events. */
 #define VIRTIO_RDMA_CQ_QUEUE(cqn) (1 + (cqn))
 #define VIRTIO_RDMA_SQ_QUEUE(pair, max_cq) (1 + (max_cq) + 2 * (pair))
 #define VIRTIO_RDMA_RQ_QUEUE(pair, max_cq) (VIRTIO_RDMA_SQ_QUEUE(pair, max_cq) + 1)
+#define VIRTIO_RDMA_EVENT_QUEUE(max_cq, max_qp) (VIRTIO_RDMA_SQ_QUEUE(max_qp, max_cq))
 """
 
 

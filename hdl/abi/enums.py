@@ -39,12 +39,16 @@ class ExtensionCommand(IntEnum):
     MODIFY_SRQ = 33
     QUERY_SRQ = 34
     DESTROY_SRQ = 35
+    RESIZE_CQ = 48
+    RESIZE_QP = 49
 
 
 class RdmaFeature(IntEnum):
     """Feature bit numbers of extensions, in the device type's own range (VR-1.3)."""
 
     SRQ = 0
+    EVENTS = 2
+    RESIZE = 3
 
     @property
     def mask(self) -> int:
@@ -57,6 +61,20 @@ class SrqAttrMask(IntFlag):
 
     MAX_WR = 1 << 0
     LIMIT = 1 << 1
+
+
+class EventType(IntEnum):
+    """What an event is about. The numbers are libibverbs' of ``ibv_event_type``."""
+
+    CQ_ERR = 0
+    QP_FATAL = 1
+    SQ_DRAINED = 5
+    PORT_ACTIVE = 9
+    PORT_ERR = 10
+    PKEY_CHANGE = 12
+    SRQ_LIMIT_REACHED = 15
+    QP_LAST_WQE_REACHED = 16
+    GID_CHANGE = 18
 
 
 class Response(IntEnum):

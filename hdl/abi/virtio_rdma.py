@@ -6,6 +6,7 @@ GIDs, MAC addresses, ``sys_image_guid`` and ``imm_data`` are raw bytes (VR-0.2, 
 
 from __future__ import annotations
 
+from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand, RdmaFeature
 from hdl.abi.layout import (
     Scalar,
@@ -280,6 +281,17 @@ CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
 RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
 CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
 
+CMD_RESIZE_CQ = Struct(
+    "cmd_resize_cq", le32("cqn"), le32("cqe", "depth"), array("reserved", Scalar(4), 2, "0")
+)
+CMD_RESIZE_QP = Struct(
+    "cmd_resize_qp",
+    le32("qpn"),
+    le32("max_send_wr"),
+    le32("max_recv_wr", "0 with an SRQ"),
+    array("reserved", Scalar(4), 1, "0"),
+)
+
 NOTHING = Struct("nothing")
 
 #: Request and response data of every control command, after their one-byte headers (VR-3.6).
@@ -311,6 +323,10 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
         ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
         ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
+    },
+    RdmaFeature.RESIZE: {
+        ExtensionCommand.RESIZE_CQ: (CMD_RESIZE_CQ, NOTHING),
+        ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
     },
 }
 
@@ -384,6 +400,17 @@ CQE = Struct(
     u8("port_num"),
 )
 
+#: Event queue element of the extension EVENTS, written by the device.
+EVENT = Struct(
+    "virtio_rdma_event",
+    u8("event", "EventType"),
+    u8("port_num", "from 1; 0 unless it is an event of the port or of its tables"),
+    le16("index", "the entry that has changed: PKEY_CHANGE, GID_CHANGE"),
+    le32("number", "qpn, cqn or srqn; 0 for events of the port"),
+    le32("lost", "events since the one before this that found no buffer"),
+    le32("reserved", "0"),
+)
+
 STRUCTS: tuple[Struct, ...] = (
     CONFIG,
     *dict.fromkeys(
@@ -409,34 +436,13 @@ ADDITIONS: tuple[Struct, ...] = (
         for struct in pair
         if struct is not NOTHING
     ),
+    EVENT,
 )
 
-# Virtqueue numbers -----------------------------------------------------------------------------
-
-
-def queue_count(max_cq: int, max_qp: int) -> int:
-    """Number of virtqueues: control, completion queues, send and receive pairs (VR-1.2)."""
-    return 1 + max_cq + 2 * max_qp
-
-
-def cq_queue(cqn: int) -> int:
-    """Virtqueue of completion queue ``cqn`` (VR-3.11)."""
-    return 1 + cqn
-
-
-def qp_index(qpn: int, max_qp: int) -> int:
-    """Index of the queue pair behind ``qpn``: its low bits, enough to count ``max_qp`` pairs.
-
-    The upper bits of the 24 are the firmware's choice (VR-3.22).
-    """
-    return qpn & ((1 << (max_qp - 1).bit_length()) - 1)
-
-
-def sq_queue(pair: int, max_cq: int) -> int:
-    """Virtqueue of the send queue of pair ``pair`` (VR-3.22)."""
-    return 1 + max_cq + 2 * pair
-
-
-def rq_queue(pair: int, max_cq: int) -> int:
-    """Virtqueue of the receive queue of pair ``pair`` (VR-3.22)."""
-    return sq_queue(pair, max_cq) + 1
+queue_count = queue_numbers.queue_count
+cq_queue, sq_queue, rq_queue = (
+    queue_numbers.cq_queue,
+    queue_numbers.sq_queue,
+    queue_numbers.rq_queue,
+)
+event_queue, qp_index = queue_numbers.event_queue, queue_numbers.qp_index

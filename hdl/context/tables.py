@@ -66,7 +66,7 @@ class Tables(wiring.Component):
                 "used_indices": Out(TableProgram(16, 16)),
                 "queue_rows": Out(TableProgram(16, QueueRow)),
                 "qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32)),
-                "mailbox": In(MailboxPort()),
+                "mailbox": In(MailboxPort(config)),
                 "queue_command": Out(QueueCommands()),
                 "transport_command": Out(TransportCommands()),
                 "memory_command": Out(MemoryCommands()),
@@ -167,6 +167,8 @@ class Tables(wiring.Component):
             mine.response_length.eq(mailbox.response_length),
             mine.done.eq(mailbox.done),
         ]
+        if self._config.events:
+            connect(m, mailbox.post, flipped(mine.post))
         for group in (self.queue_command, self.transport_command, self.memory_command):
             for name, member in group.signature.members.items():
                 mine, theirs = getattr(group, name), getattr(management.command, name)

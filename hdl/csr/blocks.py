@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hdl.abi.virtio_rdma import TYPE_FEATURES
+from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
 from hdl.config import NicConfig
 
 from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
@@ -193,8 +193,40 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
     )
 
 
-def mailbox() -> Block:
-    """One control request at a time, from the control queue to the firmware and back."""
+def _posts() -> tuple[Register | Window, ...]:
+    """What the firmware does to a virtqueue by itself."""
+    return (
+        Register(
+            "post_position", (rw("value", 16, "of a queue that is looked at: its used index"),)
+        ),
+        Register(
+            "post",
+            (
+                rw("queue", 16, "number of the virtqueue"),
+                rw(
+                    "look",
+                    1,
+                    "its avail index is read, behind its row; else its next buffer gets `record`",
+                ),
+            ),
+            "ignored while busy; waits for the response to a request that is pending",
+            strobe=True,
+        ),
+        Register(
+            "post_status",
+            (
+                ro("busy", 1, "it is not done"),
+                ro("success", 1, "the last one found a buffer, or read the index"),
+                ro("available", 16, "the avail index that it has read"),
+            ),
+        ),
+        Window("record", EVENT.size // 4, Access.WO, "the event, little-endian words"),
+    )
+
+
+def mailbox(config: NicConfig) -> Block:
+    """One control request at a time, from the control queue to the firmware and back; and what the
+    firmware puts into the event queue."""
     return Block(
         "mailbox",
         Kind.MAILBOX,
@@ -212,6 +244,7 @@ def mailbox() -> Block:
             Register("control", (pulse("done", 1, "the response is complete"),)),
             Window("request", MAILBOX_WORDS, Access.RO, "request bytes, little-endian words"),
             Window("response", MAILBOX_WORDS, Access.WO, "response bytes, little-endian words"),
+            *(_posts() if config.events else ()),
         ),
         "control requests and their responses",
     )
@@ -368,7 +401,7 @@ def all_blocks(
     return {
         "core": core(config),
         "port": port(port_counters),
-        "mailbox": mailbox(),
+        "mailbox": mailbox(config),
         "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),

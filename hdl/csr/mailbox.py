@@ -5,23 +5,46 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 
 from hdl.common.ram import Ram
+from hdl.config import NicConfig
 from hdl.ports.tables import TableRead, TableWrite
 
 from .block import BlockBus, CsrBlock
 from .blocks import MAILBOX_WORDS, mailbox
 
-__all__ = ["Mailbox", "MailboxPort"]
+__all__ = ["ROW_BITS", "Mailbox", "MailboxPort", "QueuePost"]
 
 INDEX_BITS = (MAILBOX_WORDS - 1).bit_length()
 #: Rows of a RAM with two ports, more than there are words: so many are mapped to block RAM, fewer
-#: to look-up tables and registers.
+#: to look-up tables and registers. Those of the response's RAM behind the words hold an event.
 ROWS = 2 * MAILBOX_WORDS
+ROW_BITS = (ROWS - 1).bit_length()
+
+
+class QueuePost(Signature):
+    """What the firmware does to virtqueue ``queue``, seen from the firmware: ``start`` is held
+    until ``done`` (one cycle). ``look``: only the avail index is read, which is not below
+    ``position``, of the queue whose row the firmware has read last. Else it is the event queue,
+    whose next buffer gets an event and is returned. ``success`` and ``available``, the index, hold
+    from ``done`` on."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": Out(1),
+                "queue": Out(16),
+                "position": Out(16),
+                "look": Out(1),
+                "done": In(1),
+                "success": In(1),
+                "available": In(16),
+            }
+        )
 
 
 class MailboxPort(Signature):
     """Between the control engine and the mailbox, seen from the engine; see ``Mailbox``."""
 
-    def __init__(self):
+    def __init__(self, config: NicConfig):
         super().__init__(
             {
                 "pending": Out(1),
@@ -30,9 +53,10 @@ class MailboxPort(Signature):
                 "writable_length": Out(32),
                 "request": Out(TableWrite(INDEX_BITS, 32)),
                 "response_length": In(16),
-                "response": Out(TableRead(INDEX_BITS, 32)),
+                "response": Out(TableRead(ROW_BITS, 32)),
                 "done": In(1),
             }
+            | ({"post": In(QueuePost())} if config.events else {})
         )
 
 
@@ -43,16 +67,19 @@ class Mailbox(wiring.Component):
     response; ``function`` In, the PCI function that asks; ``request_length`` and
     ``writable_length`` In, bytes; ``request`` In (``TableWrite``), words of the request;
     ``response_length`` Out, bytes; ``response`` In (``TableRead``), words of
-    the response, latency 1; ``done`` Out, one cycle, the response is complete.
+    the response, latency 1, in its upper half those of an event; ``done`` Out, one cycle, the
+    response is complete; ``post`` Out: see ``QueuePost``.
     ``done`` without ``pending`` is not passed on. Reset: the RAMs keep their contents.
     """
 
-    def __init__(self):
-        super().__init__({"bus": In(BlockBus())} | dict(MailboxPort().flip().members.items()))
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        port = MailboxPort(config).flip()
+        super().__init__({"bus": In(BlockBus())} | dict(port.members.items()))
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.registers = registers = CsrBlock(block=mailbox())
+        m.submodules.registers = registers = CsrBlock(block=mailbox(self._config))
         # Nobody reads what is being written: a request is read when it is pending, a response when
         # it is done, and the bus has one access at a time.
         m.submodules.request = request = Ram(shape=32, depth=ROWS, forward=False)
@@ -86,4 +113,31 @@ class Mailbox(wiring.Component):
             written.read0.enable.eq(registers.response.enable),
             registers.response.read_data.eq(written.read0.row),
         ]
+        if self._config.events:
+            self._post(m)
         return m
+
+    def _post(self, m: Module) -> None:
+        """What the firmware does to a queue; its record lies behind the response."""
+        registers, response, post = m.submodules.registers, m.submodules.response, self.post
+        record = registers.record
+        with m.If(record.enable):
+            m.d.comb += [
+                response.write.index.eq(record.index | MAILBOX_WORDS),
+                response.write.enable.eq(record.write),
+                response.write.row.eq(record.data),
+            ]
+        m.d.comb += [
+            registers.post_status_busy.eq(post.start | registers.post_write),
+            registers.post_status_success.eq(post.success),
+            registers.post_status_available.eq(post.available),
+        ]
+        with m.If(post.start & post.done):
+            m.d.sync += post.start.eq(0)
+        with m.Elif(registers.post_write & ~post.start):
+            m.d.sync += [
+                post.start.eq(1),
+                post.queue.eq(registers.post_queue),
+                post.look.eq(registers.post_look),
+                post.position.eq(registers.post_position),
+            ]

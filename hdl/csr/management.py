@@ -43,7 +43,7 @@ class Management(wiring.Component):
         self._blocks = {
             "core": CsrBlock(block=core(config)),
             "port": CsrBlock(block=port(port_counters)),
-            "mailbox": Mailbox(),
+            "mailbox": Mailbox(config=config),
             "command": Commands(config=config),
             "counters": CsrBlock(block=counters(counter_names)),
             "debug": CsrBlock(block=debug(debug_names)),

@@ -37,7 +37,7 @@ class Egress(wiring.Component):
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
     bytes; ``sent``: pulse, a packet whose sender wants to be told is on its way, and needs its
-    payload no more; ``counters``.
+    payload no more; ``spoiled`` then: its frame is, by one of the errors below; ``counters``.
     Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Waits: a frame waits for its payload, also in its middle.
@@ -56,6 +56,7 @@ class Egress(wiring.Component):
                 "mac_address": In(48),
                 "o": Out(packet_stream(config.width)),
                 "sent": Out(1),
+                "spoiled": Out(1),
                 "counters": Out(EgressCounters),
             }
         )
@@ -77,6 +78,7 @@ class Egress(wiring.Component):
         m.d.comb += [
             builder.mac_address.eq(self.mac_address),
             self.sent.eq(merge.sent),
+            self.spoiled.eq(merge.spoiled),
             seal.valid.eq(merge.o_valid),
             seal.i.eq(merge.o),
         ]

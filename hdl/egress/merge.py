@@ -22,8 +22,8 @@ class Merge(wiring.Component):
     many beats as its payload, so one payload beat at most is needed for each.
     Members: ``heads``, ``headers`` (bytes of these packets, no later), ``payload`` In; ``go``:
     there is room for one more beat; ``stepped``: it was begun; ``sent``: it is the last one of a
-    packet whose sender wants to be told; ``o_valid``, ``o`` Out: frames with
-    zeros in place of the ICRC.
+    packet whose sender wants to be told, which goes out ``spoiled``; ``o_valid``, ``o`` Out: frames
+    with zeros in place of the ICRC.
     Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
     Waits: a beat that needs payload waits for it, also in the middle of a frame.
     Errors: ``error`` of the head or of the payload goes to the frame's last beat. Reset: empty.
@@ -39,6 +39,7 @@ class Merge(wiring.Component):
                 "go": In(1),
                 "stepped": Out(1),
                 "sent": Out(1),
+                "spoiled": Out(1),
                 "o_valid": Out(1),
                 "o": Out(sealed_beat(width)),
             }
@@ -70,6 +71,7 @@ class Merge(wiring.Component):
             self.payload.ready.eq(self.heads.valid & self.go & needs),
             self.heads.ready.eq(step & last),
             self.sent.eq(step & last & now.told),
+            self.spoiled.eq(now.error | failed | failing),
         ]
         with m.If(step):
             m.d.sync += [
@@ -85,7 +87,7 @@ class Merge(wiring.Component):
             facts.first.eq(first),
             facts.last.eq(last),
             # Final from the last payload beat on, and the ICRC never starts before that.
-            facts.error.eq(now.error | failed | failing),
+            facts.error.eq(self.spoiled),
             facts.frame.eq(now.frame),
             facts.number.eq(number),
             facts.vlan.eq(now.vlan),

@@ -30,7 +30,11 @@ _OFFERED = (
     Feature.RING_RESET,
 )
 #: What a card has -> the feature bit of the extension with which a driver uses it.
-_EXTENSIONS = {CardFeature.SRQ: RdmaFeature.SRQ}
+_EXTENSIONS = {
+    CardFeature.SRQ: RdmaFeature.SRQ,
+    CardFeature.EVENTS: RdmaFeature.EVENTS,
+    CardFeature.RESIZE: RdmaFeature.RESIZE,
+}
 COMMON = abi.COMMON_CFG.offset
 #: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
 PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED

@@ -33,7 +33,8 @@ class VirtioQueues(wiring.Component):
     ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` (one cycle)
     when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
     view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
-    engines; ``control_read`` In (``TableRead``): the control queue's row, whatever the index.
+    engines; ``control_read`` In (``TableRead``): the rows of control and event queue; at any other
+    index the row that the firmware has read last.
     Latency: 6 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
@@ -190,14 +191,35 @@ class VirtioQueues(wiring.Component):
                 copy.enable.eq(port.enable),
                 port.row.eq(copy.row.row),
             ]
-        # Its engine reads one row only, so it needs no copy of tens of thousands of rows.
-        m.submodules.control = control = Ram(shape=QueueRow, depth=1, earlier=(0,))
+        # Its engine reads few rows, so it needs no copy of tens of thousands of rows.
+        events = self._config.events
+        m.submodules.control = control = Ram(shape=QueueRow, depth=3 if events else 1, earlier=(0,))
         m.d.comb += [
             control.write.row.eq(rows.write.row.row),
             control.write.enable.eq(rows.write.enable & (rows.write.index == CONTROL_QUEUE)),
             control.read0.enable.eq(self.control_read.enable),
             self.control_read.row.eq(control.read0.row),
         ]
+        if events:
+            self._more_rows(m, rows, control)
+
+    def _more_rows(self, m: Module, rows, control) -> None:
+        """The control engine's rows beside that of the control queue."""
+        own, of_events, of_any = 0, 1, 2
+        for index, place in (
+            (rows.write.index, control.write.index),
+            (self.control_read.index, control.read0.index),
+        ):
+            m.d.comb += place.eq(of_any)
+            with m.If(index == CONTROL_QUEUE):
+                m.d.comb += place.eq(own)
+            with m.Elif(index == self._config.event_queue):
+                m.d.comb += place.eq(of_events)
+        with m.If(rows.write.enable & (rows.write.index == self._config.event_queue)):
+            m.d.comb += control.write.enable.eq(1)
+        # The row that the firmware reads passes here.
+        with m.If(self.program.done & self.program.read):
+            m.d.comb += [control.write.index.eq(of_any), control.write.enable.eq(1)]
 
     def _resets(self, m: Module, resets) -> tuple[Signal, Signal, Signal]:
         """One queue at a time is reset; the next one waits in the FIFO.

@@ -1,14 +1,15 @@
 """The control queue: requests to the firmware's mailbox, responses back to the driver."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi.virtio_rdma import CONTROL_QUEUE
+from hdl.abi.virtio_rdma import CONTROL_QUEUE, EVENT
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
 from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
+from hdl.csr.mailbox import ROW_BITS, QueuePost
 from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient, write_beat
 from hdl.ports.jobs import (
     Doorbell,
@@ -18,10 +19,11 @@ from hdl.ports.jobs import (
     QueueError,
     QueueErrorCause,
 )
-from hdl.ports.numbers import card_number, function_of, number_in, ordinal_in
+from hdl.ports.numbers import card_number, function_of, number_in, of_function, ordinal_in
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
+from .control_types import ControlChain, ControlJob, ControlQueue
 from .element import ElementReader
 from .read import ReadShare
 from .response import ResponseWriter
@@ -37,29 +39,6 @@ MAILBOX_BYTES = 256
 MAX_CHAIN = (1 << 32) - 1
 
 
-class _Queue(data.Struct):
-    """How far a function's control queue has been served."""
-
-    position: 16  # of the next chain
-    known: 16  # avail index
-    used_index: 16
-    wake: 1  # there may be something at ``position``
-    stopped: 1  # the ring is broken
-
-
-class _Chain(data.Struct):
-    """The chain at hand."""
-
-    head: 16
-    cause: QueueErrorCause  # what is wrong with it
-    reading: 1  # its readable buffers are not at their end
-    ended: 1  # all of its buffers have come,
-    done: 1  # and the writer's total is there
-    element_done: 1  # all words of the request have been written
-    upper: 1  # next is the upper half of the element's word,
-    place: 5  # and this word of the request
-
-
 class ControlEngine(wiring.Component):
     """Takes one control request at a time from a control queue, and returns it with its response.
 
@@ -72,9 +51,11 @@ class ControlEngine(wiring.Component):
     ``response_length``, ``done`` (a cycle), ``response`` read port (latency 1). Others:
     ``doorbell`` (of a control queue, always ready), ``queue_read``, ``queue_reset``, ``interrupt``,
     ``error``, ``idle``; ``resetting``: no request of these functions reaches the firmware any more;
-    ``requests`` counts those given to the firmware. ``queue_reset``: taken
-    between requests of its function; the queue starts again at 0 (other queues' numbers are taken
-    and ignored). A response longer than the driver's buffers is cut; the used length says so. A
+    ``requests`` counts those given to the firmware. ``queue_reset``: taken between requests of its
+    function; the queue starts again at 0 (other queues' numbers are taken and ignored, that of
+    ``post`` when this is done). ``post``: what the firmware does to a queue by itself, between
+    requests (``QueuePost``): it reads an avail index, or writes an event to the next buffer of the
+    event queue. A response longer than the driver's buffers is cut; the used length says so. A
     request without a writable byte is returned with length 0, the firmware does not see it.
     Latency: three or four host reads from doorbell to ``pending``; the response one cycle per byte:
     control requests are rare. Errors: a broken ring stops the queue until it is reset.
@@ -93,7 +74,7 @@ class ControlEngine(wiring.Component):
                 "request": Out(TableWrite(6, 32)),
                 "response_length": In(16),
                 "done": In(1),
-                "response": Out(TableRead(6, 32)),
+                "response": Out(TableRead(ROW_BITS, 32)),
                 "queue_read": Out(TableRead(16, QueueRow)),
                 "queue_reset": In(stream.Signature(DropQueue)),
                 "interrupt": Out(stream.Signature(Interrupt)),
@@ -106,122 +87,150 @@ class ControlEngine(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"post": In(QueuePost())} if config.events else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         self._connect(m)
         config = self._config
-        row, chain, pending = self.queue_read.row, Signal(_Chain), Signal()
-        queues = Array(Signal(_Queue, name=f"queue{n}") for n in range(config.functions))
+        chain, pending = Signal(ControlChain), Signal()
+        queues = Array(Signal(ControlQueue, name=f"queue{n}") for n in range(config.functions))
         turn = Signal(range(config.functions))  # the ordinal of the function that is served
         queue = queues[turn]
-        number = Signal(16)  # of its control queue
-        ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
-        element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
+        job = Signal(ControlJob)  # what the parts work on
+        post, posting = self._post(m), Signal()  # ``posting``: it is at work, and not a request
         m.d.comb += [
             self.doorbell.ready.eq(1),
-            self.function.eq(function_of(turn)),
-            number.eq(card_number(config, "queues", turn, Const(CONTROL_QUEUE, 16))),
-            self.queue_read.index.eq(number),
-            ring.event_idx.eq(self.event_idx),
-            ring.i.payload.function.eq(self.function),
-            ring.i.payload.queue.eq(number),
-            ring.i.payload.row.eq(row),
-            ring.i.payload.position.eq(queue.position),
-            ring.i.payload.known.eq(queue.known),
-            walker.indirect.eq(self.indirect),
-            walker.i.payload.function.eq(self.function),
-            walker.i.payload.desc.eq(row.desc),
-            walker.i.payload.size_log2.eq(row.size_log2),
-            walker.i.payload.head.eq(chain.head),
-            walker.i.payload.limit.eq(MAX_CHAIN),
-            walker.i.payload.readable.eq(1),
-            walker.i.payload.writable.eq(1),
-            element.function.eq(self.function),
-            writer.function.eq(self.function),
-            writer.length.eq(self.response_length),
-            used.accepted.eq(~output.o.valid),
-            used.event_idx.eq(self.event_idx),
-            used.i.payload.function.eq(self.function),
-            used.i.payload.ring.size_log2.eq(row.size_log2),
-            used.i.payload.ring.driver.eq(row.driver),
-            used.i.payload.ring.device.eq(row.device),
-            used.i.payload.ring.vector.eq(row.vector),
-            used.i.payload.ring.queue.eq(number),
-            used.i.payload.index.eq(queue.used_index),
-            used.i.payload.head.eq(chain.head),
-            used.i.payload.length.eq(writer.written),
-            used.i.payload.notify.eq(row.vector != NO_VECTOR),
+            job.function.eq(function_of(turn)),
+            job.queue.eq(card_number(config, "queues", turn, Const(CONTROL_QUEUE, 16))),
+            job.position.eq(queue.position),
+            job.known.eq(queue.known),
+            job.used_index.eq(queue.used_index),
+            job.length.eq(self.response_length),
             self.pending.eq(pending),
-            self.error.payload.queue.eq(number),
-            self.error.payload.cause.eq(chain.cause),
         ]
+        events = Array(Signal(16, name=f"events{n}") for n in range(config.functions))
+        with m.If(posting):
+            ordinal = ordinal_in(config, "queues", post.queue)
+            at = Mux(post.look, post.position, events[ordinal])
+            m.d.comb += [
+                job.post.eq(1),
+                job.function.eq(function_of(ordinal)),
+                job.queue.eq(post.queue),
+                # The index is read anew.
+                *(job[name].eq(at) for name in ("position", "known", "used_index")),
+                job.length.eq(EVENT.size),
+            ]
+            with m.If(m.submodules.used.done):
+                m.d.sync += events[ordinal].eq(at + 1)
+        self._drive(m, job, chain)
         self._split(m, chain)
         self._request_words(m, chain)
         with m.If(self.error.ready):
             m.d.sync += self.error.valid.eq(0)
-        in_reset = self._resets(m, queues, turn)
+        in_reset = self._resets(m, (queues, events), turn, job)
         wanted = Signal(config.functions)
         m.d.comb += [
             wanted[n].eq(one.wake & ~one.stopped & ~self.resetting[n])
             for n, one in enumerate(queues)
         ]
+        ring, output = m.submodules.ring, m.submodules.output
         with m.FSM(name="state"):
-            # IDLE: waits for a doorbell of the function whose turn it is, or forgets its queue that
-            # is reset; ends with a doorbell.
+            # IDLE: waits for a doorbell of the function whose turn it is or for the firmware, or
+            # forgets its queue that is reset; ends with either of the first.
             with m.State("IDLE"):
                 m.d.comb += self.idle.eq((wanted == 0) & ~output.o.valid)
                 with m.If(in_reset):
                     m.d.comb += self.queue_reset.ready.eq(1)
                 with m.Elif(self.error.valid):
                     pass  # its queue is that of this turn
+                with m.Elif(post.start):
+                    m.d.sync += [posting.eq(1), post.success.eq(0)]
+                    m.next = "POST"
                 with m.Elif(wanted.bit_select(turn, 1)):
                     m.d.comb += self.queue_read.enable.eq(1)
                     m.d.sync += queue.wake.eq(0)
                     m.next = "RING"
                 with m.Elif(wanted != 0):
                     m.d.sync += turn.eq(self._after(turn))
+            # POST: reads the row of the queue that the firmware names; one cycle.
+            with m.State("POST"):
+                m.d.comb += self.queue_read.enable.eq(1)
+                m.next = "RING"
             # RING: asks for the next chain; ends when the ring takes that.
             with m.State("RING"):
                 m.d.comb += ring.i.valid.eq(1)
                 with m.If(ring.i.ready):
                     m.next = "HEAD"
-            # HEAD: waits for its head; ends with it, or when there is none.
+            # HEAD: waits for its head; ends with it, or when there is none, or only the index was
+            # asked for.
             with m.State("HEAD"):
                 m.d.comb += ring.o.ready.eq(1)
                 m.d.sync += [
                     chain.head.eq(ring.o.payload.head),
-                    queue.known.eq(ring.o.payload.available),
                     chain.cause.eq(ring.o.payload.cause),
                 ]
+                with m.If(job.post):
+                    m.d.sync += post.available.eq(ring.o.payload.available)
+                with m.Else():
+                    m.d.sync += queue.known.eq(ring.o.payload.available)
                 with m.If(ring.o.valid):
-                    with m.If(ring.o.payload.status == FetchStatus.OK):
-                        m.next = "WALK"
-                    with m.Elif(ring.o.payload.status == FetchStatus.QUEUE_ERROR):
+                    broken = ring.o.payload.status == FetchStatus.QUEUE_ERROR
+                    with m.If(job.post & post.look):
+                        m.d.sync += post.success.eq(~broken)
+                        m.next = "POSTED"
+                    with m.Elif(broken):
                         m.next = "ERROR"
+                    with m.Elif(ring.o.payload.status == FetchStatus.OK):
+                        m.next = "WALK"
                     with m.Else():
-                        m.next = "IDLE"
-            self._serve(m, queue, chain, pending, turn)
+                        self._end(m, job)
+            # POSTED: tells the firmware that ``post`` is done; ends when an error of its queue is
+            # known.
+            with m.State("POSTED"):
+                with m.If(~self.error.valid):
+                    m.d.comb += post.done.eq(1)
+                    m.d.sync += posting.eq(0)
+                    m.next = "IDLE"
+            self._serve(m, (queue, job, post), chain, pending, turn)
         with m.If(self.doorbell.valid):
             m.d.sync += queues[ordinal_in(config, "queues", self.doorbell.payload.queue)].wake.eq(1)
         return m
+
+    def _post(self, m: Module):
+        """The firmware's operations; without events there never is one."""
+        if self._config.events:
+            return self.post
+        return QueuePost().flip().create()
+
+    def _end(self, m: Module, job) -> None:
+        """Nothing more comes of the chain at hand."""
+        m.next = "IDLE"
+        with m.If(job.post):
+            m.next = "POSTED"
 
     def _after(self, turn: Signal) -> Value:
         """The function whose turn is next."""
         return Mux(turn == self._config.functions - 1, 0, turn + 1)
 
-    def _resets(self, m: Module, queues: Array, turn: Signal) -> Value:
-        """Forgets a control queue that is reset. Returns whether it is that of the function whose
-        turn it is, which waits for the end of a request. Others are reset while a request is with
-        the firmware: that may be what it asks for."""
+    def _resets(self, m: Module, states, turn: Signal, job) -> Value:
+        """Forgets a control or event queue that is reset. Returns whether it is the control queue
+        of the function whose turn it is, which waits for the end of a request. Others are reset
+        while a request is with the firmware: that may be what it asks for. A queue that is posted
+        to waits for the end of that."""
+        queues, events = states
         reset, config = self.queue_reset, self._config
         owner = ordinal_in(config, "queues", reset.payload.queue)
         is_control = number_in(config, "queues", reset.payload.queue) == CONTROL_QUEUE
         own = is_control & (owner == turn)
-        m.d.comb += reset.ready.eq(~own)
+        posted = job.post & (reset.payload.queue == job.queue)
+        m.d.comb += reset.ready.eq(~own & ~posted)
         with m.If(reset.valid & reset.ready & is_control):
             m.d.sync += queues[owner].eq(0)
+        is_event = number_in(config, "queues", reset.payload.queue) == config.event_queue
+        with m.If(reset.valid & reset.ready & is_event & ~reset.payload.keep_index):
+            m.d.sync += events[owner].eq(0)
         return reset.valid & own
 
     def _connect(self, m: Module) -> None:
@@ -248,7 +257,6 @@ class ControlEngine(wiring.Component):
         for i, user in enumerate((ring, walker, element, used)):
             connect(m, user.read_client, getattr(share, f"client{i}"))
         connect(m, used.interrupt, flipped(self.interrupt))
-        connect(m, writer.response, flipped(self.response))
         with m.If(writer.writing):
             connect_stream(m, writer.write_client.beat, output.i)
         with m.Elif(ring.write_client.beat.valid):
@@ -317,8 +325,53 @@ class ControlEngine(wiring.Component):
             ):
                 m.d.sync += chain.cause.eq(element.cause)
 
-    def _serve(self, m: Module, queue, chain, pending: Signal, turn: Signal) -> None:
+    def _drive(self, m: Module, job, chain) -> None:
+        """Gives the job and its queue's row to the parts."""
+        row = self.queue_read.row
+        ring, walker, writer = m.submodules.ring, m.submodules.walker, m.submodules.writer
+        element, used, output = m.submodules.element, m.submodules.used, m.submodules.output
+        m.d.comb += [
+            self.function.eq(job.function),
+            self.queue_read.index.eq(job.queue),
+            ring.event_idx.eq(self.event_idx),
+            ring.i.payload.function.eq(job.function),
+            ring.i.payload.queue.eq(job.queue),
+            ring.i.payload.row.eq(row),
+            ring.i.payload.position.eq(job.position),
+            ring.i.payload.known.eq(job.known),
+            walker.indirect.eq(self.indirect),
+            walker.i.payload.function.eq(job.function),
+            walker.i.payload.desc.eq(row.desc),
+            walker.i.payload.size_log2.eq(row.size_log2),
+            walker.i.payload.head.eq(chain.head),
+            walker.i.payload.limit.eq(MAX_CHAIN),
+            walker.i.payload.readable.eq(~job.post),
+            walker.i.payload.writable.eq(1),
+            element.function.eq(job.function),
+            writer.function.eq(job.function),
+            writer.length.eq(job.length),
+            self.response.index.eq(Cat(writer.response.index, job.post)),
+            self.response.enable.eq(writer.response.enable),
+            writer.response.row.eq(self.response.row),
+            used.accepted.eq(~output.o.valid),
+            used.event_idx.eq(self.event_idx),
+            used.i.payload.function.eq(job.function),
+            used.i.payload.ring.size_log2.eq(row.size_log2),
+            used.i.payload.ring.driver.eq(row.driver),
+            used.i.payload.ring.device.eq(row.device),
+            used.i.payload.ring.vector.eq(row.vector),
+            used.i.payload.ring.queue.eq(job.queue),
+            used.i.payload.index.eq(job.used_index),
+            used.i.payload.head.eq(chain.head),
+            used.i.payload.length.eq(writer.written),
+            used.i.payload.notify.eq(row.vector != NO_VECTOR),
+            self.error.payload.queue.eq(job.queue),
+            self.error.payload.cause.eq(chain.cause),
+        ]
+
+    def _serve(self, m: Module, work, chain, pending: Signal, turn: Signal) -> None:
         """From a chain to its return."""
+        queue, job, post = work
         walker, writer, used = m.submodules.walker, m.submodules.writer, m.submodules.used
         # WALK: starts the walk along the chain; ends when the walker takes it.
         with m.State("WALK"):
@@ -333,24 +386,25 @@ class ControlEngine(wiring.Component):
             ]
             with m.If(walker.i.ready):
                 m.next = "FETCH"
-        # FETCH: waits until request and buffers are known; ends with the request. Nobody waits for
-        # one whose function is in reset by now.
+        # FETCH: waits until request and buffers are known; ends with the request, or for an event
+        # when its buffers are known. Nobody waits for one whose function is in reset by now.
         with m.State("FETCH"):
             m.d.sync += self.writable_length.eq(writer.total)
             with m.If(chain.done & chain.element_done):
-                with m.If(self.resetting.bit_select(turn, 1)):
-                    m.next = "IDLE"
+                with m.If(of_function(self._config, self.resetting, job.function)):
+                    self._end(m, job)
                 with m.Elif(chain.cause != QueueErrorCause.NONE):
                     m.next = "ERROR"
                 with m.Elif(writer.total == 0):
                     m.next = "RETURN"
                 with m.Else():
-                    m.d.sync += pending.eq(1)
-                    increment(m, self.requests)
+                    m.d.sync += pending.eq(~job.post)
+                    with m.If(~job.post):
+                        increment(m, self.requests)
                     m.next = "FIRMWARE"
-        # FIRMWARE: waits for the firmware's response; ends with it.
+        # FIRMWARE: waits for the firmware's response; ends with it. An event is there.
         with m.State("FIRMWARE"):
-            with m.If(self.done):
+            with m.If(self.done | job.post):
                 m.d.sync += pending.eq(0)
                 m.d.comb += writer.start.eq(1)
                 m.next = "RESPONSE"
@@ -365,7 +419,10 @@ class ControlEngine(wiring.Component):
                 m.next = "RETURNED"
         # RETURNED: waits until the driver can see it; ends then. Another function goes first now.
         with m.State("RETURNED"):
-            with m.If(used.done):
+            with m.If(used.done & job.post):
+                m.d.sync += post.success.eq(1)
+                m.next = "POSTED"
+            with m.Elif(used.done):
                 m.d.sync += [
                     queue.used_index.eq(queue.used_index + 1),
                     queue.position.eq(queue.position + 1),
@@ -375,5 +432,7 @@ class ControlEngine(wiring.Component):
                 m.next = "IDLE"
         # ERROR: stops the queue and tells why; one cycle.
         with m.State("ERROR"):
-            m.d.sync += [self.error.valid.eq(1), queue.stopped.eq(1)]
-            m.next = "IDLE"
+            m.d.sync += self.error.valid.eq(1)
+            with m.If(~job.post):
+                m.d.sync += queue.stopped.eq(1)
+            self._end(m, job)

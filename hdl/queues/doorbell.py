@@ -25,7 +25,8 @@ class DoorbellRouter(wiring.Component):
     Spec: virtio-rdma VR-1.2 (queue numbers), Virtio 1.2, 2.9 (NOTIFICATION_DATA).
     Members: ``i``; ``control`` (queue 0 of a function); ``send`` (a send queue: QP, flags DOORBELL
     and NEXT, the avail index as data); ``receive`` (a receive queue: QP with ``receive_flags``);
-    doorbells of completion queues go nowhere: their buffers are looked for when they are needed.
+    doorbells of completion queues and of the event queue go nowhere: their buffers are looked for
+    when they are needed.
     ``ahead``: the same as ``receive``, to fetch receive WQEs ahead.
     Latency: 1 cycle, 2 to ``ahead``. Throughput: a doorbell per two cycles.
     Errors: ``drops`` counts doorbells of queues that do not exist and of pair 0 of a function.
@@ -60,7 +61,7 @@ class DoorbellRouter(wiring.Component):
         waiting = Signal()
         receives = Signal(reset_less=True)
         qp = Signal(14, reset_less=True)
-        is_control, is_completion, is_nothing = Signal(), Signal(), Signal()
+        is_control, is_filled, is_nothing = Signal(), Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),
             self.control.payload.eq(held),
@@ -73,7 +74,7 @@ class DoorbellRouter(wiring.Component):
         gone = Signal()
         with m.If(is_control):
             m.d.comb += [self.control.valid.eq(waiting), gone.eq(self.control.ready)]
-        with m.Elif(is_completion):
+        with m.Elif(is_filled):
             m.d.comb += gone.eq(1)
         with m.Elif(is_nothing):
             m.d.comb += gone.eq(1)
@@ -93,7 +94,7 @@ class DoorbellRouter(wiring.Component):
                 receives.eq(nth[0]),
                 qp.eq(card_number(config, "qps", ordinal, nth[1:])),
                 is_control.eq(queue == CONTROL_QUEUE),
-                is_completion.eq(queue < first),
+                is_filled.eq((queue < first) | (queue == config.event_queue)),
                 is_nothing.eq(
                     (queue >= config.guest.queues)
                     | (queue < config.sq_queue(GSI_QP_INDEX))

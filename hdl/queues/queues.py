@@ -63,7 +63,7 @@ class Queues(wiring.Component):
                 "recv_lines": In(LinesPort()),
                 "completions": In(stream.Signature(Completion)),
                 "lost": Out(stream.Signature(14)),
-                "mailbox": Out(MailboxPort()),
+                "mailbox": Out(MailboxPort(config)),
                 "command": In(QueueCommands()),
                 "cq_rows": In(TableProgram(14, CqRow)),
                 "used_indices": In(TableProgram(16, 16)),
@@ -140,6 +140,8 @@ class Queues(wiring.Component):
             control.response_length.eq(mailbox.response_length),
             control.done.eq(mailbox.done),
         ]
+        if config.events:
+            connect(m, flipped(mailbox.post), control.post)
         parts = {"completion": completion, "control": control, "doorbells": doorbells}
         for name, (part, member) in COUNTS.items():
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))

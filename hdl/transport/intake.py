@@ -9,7 +9,7 @@ from hdl.config import NicConfig
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import card_number, ordinal_of
-from hdl.ports.operations import decode_packet
+from hdl.ports.operations import decode_packet, unanswered
 from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
@@ -101,8 +101,8 @@ class Intake(wiring.Component):
         stop = Signal()  # the QP must stop
         turn = Signal()  # pokes are served when idle
         poked = work.flush  # the work is a poke, not a packet
-        in_error = (work.cfg.state == QpState.ERR) | work.rx.error | ack.error
-        cause_now = drop_cause(m, self._config, work, ack)
+        send_stopped, receive_stopped = self._stopped(m, work, ack)
+        cause_now = drop_cause(m, self._config, work, receive_stopped)
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
         responds = Signal()  # the packet is a READ response or the answer to an atomic
         with m.If(self.header.ready):
@@ -169,7 +169,7 @@ class Intake(wiring.Component):
                     other = Mux(work.operation.response, Part.COMPLETER, Part.RESPONDER)
                     m.d.sync += self.part.eq(Mux(cause_now.as_value() != 0, Part.FRONT, other))
                 with m.Else():
-                    self._choose_half(m, poke, timers, stop, in_error)
+                    self._choose_half(m, poke, timers, stop, receive_stopped)
             # HAND-OVER: offers the work; ends when the completer has taken it, or when responder or
             # dropper have done with it. Then the next packet is taken at once if its rows are here.
             with m.State("HAND-OVER"):
@@ -206,9 +206,21 @@ class Intake(wiring.Component):
             m.d.sync += ack.eq(self.ack_written.row)
         m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(~self.idle & data)]
         m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
-        self._offer(m, work, ack, in_error, timers)
+        self._offer(m, work, ack, send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
+
+    def _stopped(self, m, work, ack):
+        """Which sides of the QP have stopped, send and receive. An error of the send side leads to
+        ERR with a reliable QP, which stops both; to SQE with others, which receive on (IBTA vol 1,
+        10.3.1). One of the receive side always leads to ERR."""
+        send_stopped, receive_stopped = Signal(), Signal()
+        stopped = (work.cfg.state == QpState.ERR) | work.rx.error
+        m.d.comb += [
+            send_stopped.eq(stopped | ack.error),
+            receive_stopped.eq(stopped | (ack.error & ~unanswered(self._config, work.cfg.type))),
+        ]
+        return send_stopped, receive_stopped
 
     def _unsettled(self, m, arriving):
         """The packet that arrives may take a receive WQE, and a WRITE that may still be dropped is
@@ -233,7 +245,7 @@ class Intake(wiring.Component):
         config, header = self._config, self.header.payload
         return card_number(config, "qps", ordinal_of(config, header.function), header.dest_qp)
 
-    def _choose_half(self, m, poke, timers, stop, in_error):
+    def _choose_half(self, m, poke, timers, stop, receive_stopped):
         """Which part sees to a poke, and what is left of it; nobody if it asks for nothing."""
         with m.If((poke & ReceiveFlags.FAIL.value) != 0):
             m.d.sync += [
@@ -247,7 +259,7 @@ class Intake(wiring.Component):
         with m.Elif(((poke & ReceiveFlags.TIMEOUT.value) != 0) & timers[0]):
             m.d.sync += [self.part.eq(Part.COMPLETER), poke.eq(poke & ReceiveFlags.FLUSH.value)]
             m.d.sync += timers[1].eq(1)
-        with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & in_error):
+        with m.Elif(((poke & ReceiveFlags.FLUSH.value) != 0) & receive_stopped):
             m.d.sync += [self.part.eq(Part.RESPONDER), poke.eq(0)]
         with m.Else():
             m.next = "NOTHING"
@@ -276,14 +288,14 @@ class Intake(wiring.Component):
     def _take_packet(self, m, work, operation):
         m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]
 
-    def _offer(self, m, work, ack, in_error, timers):
+    def _offer(self, m, work, ack, send_stopped, timers):
         """The work at hand in the form of each part."""
         completer, dropper = self.completer.payload, self.dropper.payload
         m.d.comb += [
             self.responder.payload.eq(work),
             completer.finish.eq(work.flush),
             completer.timeout.eq(work.flush & timers[1]),
-            completer.in_error.eq(in_error),
+            completer.in_error.eq(send_stopped),
             completer.ack.eq(ack),
             dropper.length.eq(work.header.length),
             dropper.rx.eq(work.rx),

@@ -7,7 +7,7 @@ from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
 from hdl.ports.operations import is_datagram, packet_serves
-from hdl.ports.rows import QpAck, QpState
+from hdl.ports.rows import QpState
 
 from .receive_types import Events, ResponderWork, is_plain_ack
 from .segment import PSN_BLOCK
@@ -15,10 +15,10 @@ from .segment import PSN_BLOCK
 __all__ = ["drop_cause", "supersedes"]
 
 
-def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) -> data.View:
+def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value) -> data.View:
     """The first reason for which the packet is not this QP's, or none (IBTA vol 1, 9.6.1 and
-    9.8.3.1)."""
-    header, cfg, rx = work.header, work.cfg, work.rx
+    9.8.3.1). ``stopped``: the QP's receive side is in error."""
+    header, cfg = work.header, work.cfg
     datagram = is_datagram(config, cfg.type)  # from anybody who knows the Q_Key
     cause = Signal(Events, name="drop_now")
     ready_to_send = (
@@ -31,7 +31,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, ack: QpAck) ->
         m.d.comb += cause.wrong_function.eq(1)
     with m.Elif(~packet_serves(config, work.operation, cfg.type)):
         m.d.comb += cause.wrong_transport.eq(1)
-    with m.Elif(~ready | rx.error | ack.error):
+    with m.Elif(~ready | stopped):
         m.d.comb += cause.qp_state.eq(1)
     with m.Elif(
         ~datagram & ((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index))

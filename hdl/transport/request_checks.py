@@ -2,13 +2,15 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
 
+from hdl.abi.enums import WcStatus
 from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import BLOCK_ROWS
+from hdl.common.skid import Register
 from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import TxChecked
 
@@ -20,6 +22,8 @@ __all__ = ["Handed", "RequestChecks"]
 PENDING = 32
 #: As many of them when they are large: what waits here stands in front of others.
 LARGE = 4
+#: Packets that nothing answers, between their checks and their way.
+UNSENT = 2 * BLOCK_ROWS
 #: Features of services without answers.
 UNANSWERED = {CardFeature.UC, CardFeature.UD}
 
@@ -29,13 +33,14 @@ class Handed(data.Struct):
 
     ``begins``: the first of its WQE, which must have its outstanding entry before it goes out.
     ``release``: ``line`` is not needed after it. ``finish``: entry ``number`` is complete then.
-    ``ends``: so is its WQE, when it has been sent, as nothing answers it; the entry of one that
-    ``begins`` it is that which has been ``begun``."""
+    ``told``: nothing answers it, so egress tells when it has been sent; if it ``ends`` its WQE,
+    that is complete then. The entry of one that ``begins`` it is that which has been ``begun``."""
 
     job: 1
     begins: 1
     release: 1
     finish: 1
+    told: 1
     ends: 1
     qp: 14
     position: 16
@@ -49,14 +54,14 @@ class RequestChecks(wiring.Component):
     This is the in-order commit stage of the requester. The rows are speculative: they count a
     packet as sent when it is handed over. A good answer leaves it at that; ``RequestRecovery``
     stops the QP of a packet that is ``refused``.
-    Nothing answers the last packet of a WQE that ``ends`` with it. The payload is read behind the
-    check, so the WQE is finished only when egress says that the packet is on its way: packets leave
-    in the order of their checks.
+    The payload is read behind the check. So a WQE that nothing answers is finished only when egress
+    says that its last packet is on its way: packets leave in the order of their checks. One of
+    them that goes out ``spoiled``, as its payload could not be read, ends the WQE in error.
 
-    Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be
-    next may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept
-    for one without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with
-    packets has been appended, with its ``number``; ``sent``: see ``Egress``; ``checked`` the
+    Members: ``i`` one for each job, and lines without one; ``large``: the packet that would be next
+    may be large (``RequestPackets`` says), ``room``: it may be handed over (a place is kept for one
+    without a job, which only needs ``i.ready``); ``begun``: pulse, an entry of a WQE with packets
+    has been appended, with its ``number``; ``sent``, ``spoiled``: see ``Egress``; ``checked`` the
     gather's answers; ``release``, ``finish``: what a packet leaves to do, whatever its answer;
     ``refused``: its WQE ends with that status. Until that is taken, when all of it has been done,
     no further answer is. ``drain_start``, ``drain_done``: see ``Drain``; done when all handed over
@@ -76,6 +81,7 @@ class RequestChecks(wiring.Component):
                 "begun": In(1),
                 "number": In(16),
                 "sent": In(1),
+                "spoiled": In(1),
                 "checked": In(stream.Signature(TxChecked)),
                 "release": Out(stream.Signature(8)),
                 "finish": Out(stream.Signature(Finish)),
@@ -95,7 +101,7 @@ class RequestChecks(wiring.Component):
         begun = Signal(range(PENDING + 1))  # appended, first packets not yet released
         any_begun = Signal()  # ``begun`` is not 0
         refused_epoch = Signal()
-        free, bad, taken = Signal(), Signal(), Signal()
+        free, bad, taken, told = Signal(), Signal(), Signal(), Signal()
         leaving = Signal()  # there is room for a packet on its way to egress
         # What ``queue.level`` is in this cycle, worked out in the one before.
         few, some, entered = Signal(init=1), Signal(init=1), Signal()
@@ -119,16 +125,17 @@ class RequestChecks(wiring.Component):
                 & ~self.finish.valid
                 & ~self.refused.valid
                 & (~oldest.begins | any_begun)
-                & (~oldest.ends | leaving)
+                & (~told | leaving)
             ),
             self.checked.ready.eq(free & oldest.job),
             taken.eq(free & (~oldest.job | self.checked.valid)),
             bad.eq(oldest.job & (self.checked.payload.status != 0)),
+            told.eq(oldest.job & oldest.told),
             queue.o.ready.eq(taken),
             drain.start.eq(self.drain_start),
             self.drain_done.eq(drain.done & ~self.finish.valid),
             drain.enter.eq(self.i.valid & self.i.ready),
-            drain.leave0.eq(taken & ~bad & ~oldest.ends),
+            drain.leave0.eq(taken & ~bad & ~told),
             drain.epoch0.eq(queue.o.payload.epoch),
             drain.leave1.eq(self.refused.valid & self.refused.ready),
             drain.epoch1.eq(refused_epoch),
@@ -145,57 +152,92 @@ class RequestChecks(wiring.Component):
             m.d.sync += [
                 self.release.valid.eq(oldest.release),
                 self.release.payload.eq(oldest.line),
-                self.finish.valid.eq(oldest.finish & ~bad & ~oldest.ends),
+                self.finish.valid.eq(oldest.finish & ~bad & ~told),
                 self.finish.payload.qp.eq(oldest.qp),
                 self.finish.payload.number.eq(oldest.number),
                 self.finish.payload.ends.eq(0),
                 self.refused.valid.eq(bad),
-                self.refused.payload.qp.eq(oldest.qp),
-                self.refused.payload.position.eq(oldest.position),
-                self.refused.payload.status.eq(self.checked.payload.status),
-                refused_epoch.eq(queue.o.payload.epoch),
             ]
+            with m.If(bad):
+                m.d.sync += [
+                    self.refused.payload.qp.eq(oldest.qp),
+                    self.refused.payload.position.eq(oldest.position),
+                    self.refused.payload.status.eq(self.checked.payload.status),
+                    refused_epoch.eq(queue.o.payload.epoch),
+                ]
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
         if self._config.features & UNANSWERED:
-            self._leave(m, taken, bad, leaving)
+            self._leave(m, (taken, told, bad), leaving, refused_epoch)
         return m
 
-    def _leave(self, m: Module, taken: Signal, bad: Signal, leaving: Signal) -> None:
-        """Packets that end their WQE wait until they are on their way; then it is finished.
+    def _leave(
+        self, m: Module, packet: tuple[Signal, ...], leaving: Signal, refused_epoch: Signal
+    ) -> None:
+        """Packets that nothing answers wait until they are on their way.
 
         The entry of a WQE of one packet is not known yet when the packet is handed over."""
-        queue, drain = m.submodules.queue, m.submodules.drain
+        taken, told, bad = packet
+        queue, drain, refused = m.submodules.queue, m.submodules.drain, self.refused.payload
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
-        waiting = data.StructLayout({"qp": 14, "number": bits, "epoch": 1})
-        m.submodules.unsent = unsent = StreamFifo(shape=waiting, depth=BLOCK_ROWS)
-        gone = Signal(range(BLOCK_ROWS + 1))  # sent, of those that wait
-        first, ended = oldest.begins & taken, Signal()
+        layout = {"qp": 14, "position": 16, "number": bits, "ends": 1, "epoch": 1}
+        entry = data.StructLayout(layout)
+        m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)
+        # Much is decided by what comes out of its RAM.
+        m.submodules.next = next_ = Register(shape=entry)
+        connect(m, unsent.o, next_.i)
+        m.submodules.spoils = spoils = memory.Memory(shape=1, depth=UNSENT, init=[])
+        keep, look = spoils.write_port(), spoils.read_port(domain="comb")
+        gone, some_gone = Signal(range(UNSENT + 1)), Signal()  # sent, of those that wait; not 0
+        first, leaves, waiting = oldest.begins & taken, Signal(), next_.o.payload
+        # The WQE of ``refused`` has failed, and its entry may be another's by now.
+        failed, same = Signal(), Signal()
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
-            unsent.i.valid.eq(taken & oldest.ends & ~bad),
+            keep.data.eq(self.spoiled),
+            keep.en.eq(self.sent),
+            unsent.i.valid.eq(taken & told & ~bad),
             unsent.i.payload.qp.eq(oldest.qp),
+            unsent.i.payload.position.eq(oldest.position),
             unsent.i.payload.number.eq(Mux(oldest.begins, load.data, oldest.number)),
+            unsent.i.payload.ends.eq(oldest.ends),
             unsent.i.payload.epoch.eq(queue.o.payload.epoch),
             leaving.eq(unsent.i.ready),
-            ended.eq(
-                unsent.o.valid & (gone != 0) & ~taken & ~self.finish.valid & ~self.refused.valid
+            leaves.eq(
+                next_.o.valid & some_gone & ~taken & ~self.finish.valid & ~self.refused.valid
             ),
-            unsent.o.ready.eq(ended),
+            next_.o.ready.eq(leaves),
+            same.eq(failed & (waiting.qp == refused.qp) & (waiting.position == refused.position)),
         ]
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
             load.addr.eq(load.addr + first),
-            gone.eq(gone + self.sent - ended),
+            keep.addr.eq(keep.addr + self.sent),
+            look.addr.eq(look.addr + leaves),
+            some_gone.eq(self.sent | Mux(leaves, gone > 1, gone != 0)),
         ]
-        with m.If(ended):
-            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(unsent.o.payload.epoch)]
+        with m.If(self.sent != leaves):
+            m.d.sync += gone.eq(Mux(leaves, gone - 1, gone + 1))
+        with m.If(self.refused.valid):
+            m.d.sync += failed.eq(1)
+        with m.Elif(first & (oldest.qp == refused.qp) & (oldest.position == refused.position)):
+            m.d.sync += failed.eq(0)  # the position is another WQE's now
+        with m.If(leaves & look.data & ~same):
             m.d.sync += [
-                self.finish.valid.eq(1),
-                self.finish.payload.qp.eq(unsent.o.payload.qp),
-                self.finish.payload.number.eq(unsent.o.payload.number),
+                self.refused.valid.eq(1),
+                refused.qp.eq(waiting.qp),
+                refused.position.eq(waiting.position),
+                refused.status.eq(WcStatus.GENERAL_ERR),
+                refused_epoch.eq(waiting.epoch),
+            ]
+        with m.Elif(leaves):
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(waiting.epoch)]
+            m.d.sync += [
+                self.finish.valid.eq(waiting.ends & ~same),
+                self.finish.payload.qp.eq(waiting.qp),
+                self.finish.payload.number.eq(waiting.number),
                 self.finish.payload.ends.eq(1),
             ]

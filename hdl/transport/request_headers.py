@@ -35,7 +35,7 @@ def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) 
         header.opcode.eq(code),
         header.solicited.eq(wqe.solicited & last & operation.receive),
         header.ack_request.eq(~silent & (last | (row.unasked == ACK_AFTER))),
-        header.told.eq(silent & last),
+        header.told.eq(silent),
         header.pkey.eq(cfg.pkey),
         header.dest_qp.eq(cfg.dest_qpn),
         header.psn.eq(row.psn),

@@ -43,9 +43,9 @@ class Requester(wiring.Component):
     and ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
     (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
     of its message, and ``advance`` to a new ``era`` (``RequestEras``); ``turned``: see ``Quiesce``;
-    ``sent``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has ``packets``.
-    ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets the QP's turn
-    ends if the next WQE is another QP's.
+    ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has
+    ``packets``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
+    the QP's turn ends if the next WQE is another QP's.
 
     Latency: 3 cycles from a WQE to its first job. Throughput: a packet in 3 cycles, the first of a
     WQE in 4, which payload takes too; a message of several packets waits for its entry's number
@@ -66,6 +66,7 @@ class Requester(wiring.Component):
                 "destination": Out(TableRead(8, Destination)),
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
+                "spoiled": In(1),
                 "row": Out(TableRead(14, QpTx)),
                 "row_write": Out(TableWrite(14, QpTx)),
                 "ack": Out(TableRead(14, QpAck)),
@@ -284,7 +285,7 @@ class Requester(wiring.Component):
         """The packets and the lines whose turn comes when those before them are answered."""
         parts, handed = m.submodules, m.submodules.checks.i.payload
         row, entry, packets, checks = parts.row, parts.entry, parts.packets, parts.checks
-        ends = unanswered(self._config, self.cfg.row.type)
+        silent = unanswered(self._config, self.cfg.row.type)
         m.d.comb += [
             checks.i.valid.eq(packets.handed | parts.recovery.release),
             handed.job.eq(packets.handed),
@@ -293,7 +294,8 @@ class Requester(wiring.Component):
             handed.finish.eq(
                 packets.handed & packets.last & row.newest & ~row.row.whole & ~packets.single
             ),
-            handed.ends.eq(packets.handed & packets.last & ends),
+            handed.told.eq(silent),
+            handed.ends.eq(packets.last),
             handed.qp.eq(row.qp),
             handed.position.eq(packets.held.position),
             handed.number.eq(row.row.entry),
@@ -303,6 +305,7 @@ class Requester(wiring.Component):
             checks.begun.eq(entry.begun),
             checks.number.eq(self.appended.payload),
             checks.sent.eq(self.sent),
+            checks.spoiled.eq(self.spoiled),
             checks.drain_start.eq(self.drain_start),
             self.drain_done.eq(checks.drain_done),
             self.packets.eq(checks.packets),

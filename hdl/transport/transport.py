@@ -53,9 +53,9 @@ class Transport(wiring.Component):
     (VR-4.11); ``send_fetch``, ``recv_fetch``: decoded WQEs; ``tx``, ``rx``: packets' jobs to the
     memory box; ``reply`` In: answers that are due; ``header`` In: packets that came; ``tables``:
     the QPs' rows; ``region_keys``: changes of regions' keys; ``gids`` In: what is known of the
-    source addresses; ``sent`` In: see ``Egress``; ``command``: the firmware's commands;
-    ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In: readers of the QPs'
-    counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by name.
+    source addresses; ``sent``, ``spoiled`` In: see ``Egress``; ``command``: the firmware's
+    commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In: readers of
+    the QPs' counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by name.
     Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
 
@@ -77,6 +77,7 @@ class Transport(wiring.Component):
                 "region_keys": Out(RegionKeyPorts()),
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
+                "spoiled": In(1),
                 "command": In(TransportCommands()),
                 "memory_drain": Out(MemoryDrain()),
                 "qp_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
@@ -125,7 +126,11 @@ class Transport(wiring.Component):
         m.submodules.tx_arbiter = arbiter = TxArbiter()
         m.submodules.releases = releases = StreamArbiter(shape=8, inputs=2)
         fetch, command = self.send_fetch, self.command
-        m.d.comb += [requester.gids.eq(self.gids), requester.sent.eq(self.sent)]
+        m.d.comb += [
+            requester.gids.eq(self.gids),
+            requester.sent.eq(self.sent),
+            requester.spoiled.eq(self.spoiled),
+        ]
         connect(m, requester.destination, flipped(fetch.destination))
         connect(m, flipped(self.doorbell_send), scheduler.doorbell)
         connect(m, scheduler.fetch_req, flipped(fetch.req))

@@ -9,7 +9,7 @@ from itertools import product
 import cocotb
 from amaranth.hdl import Shape
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from hdl.common.count import BYTES
 from hdl.egress.egress import EgressCounters
@@ -271,7 +271,8 @@ async def gaps_and_stalls(dut):
 
 @cocotb.test(**DEADLINE)
 async def bad_packets(dut):
-    """Error in the payload, an invalid source GID, an opcode that is not sent: spoiled."""
+    """Error in the payload, an invalid source GID, an opcode that is not sent: spoiled; a sender
+    that wants to be told is told so."""
     bench = Bench(dut)
     await bench.start()
     rng = random.Random(5)
@@ -282,7 +283,19 @@ async def bad_packets(dut):
     wrong_gid.row["av"]["sgid_index"] = 200
     wrong_opcode.row["opcode"] = 0xA4
     all_sent = [*sent, wrong_gid, Packet(rng), wrong_opcode, Packet(rng)]
+    told = []
+
+    async def listen():
+        while True:
+            await RisingEdge(dut.clk)
+            if dut.sent.value:
+                told.append(int(dut.spoiled.value))
+
+    for packet in all_sent:
+        packet.row["told"] = rng.randrange(2)
+    listener = cocotb.start_soon(listen())
     await bench.send(all_sent, errors=spoiled)
+    listener.cancel()
     bad = spoiled | {len(sent), len(sent) + 2}
     frames = bench.frames()
     assert len(frames) == len(all_sent)
@@ -293,6 +306,7 @@ async def bad_packets(dut):
             assert frame[: end - 8] == packet.frame[: end - 8]
             assert (frame == packet.frame) == (n not in bad)
             assert pk.dissect(frame).icrc_good == (n not in bad)
+    assert told == [int(n in bad) for n, one in enumerate(all_sent) if one.row["told"]]
     good = len(all_sent) - len(bad)
     counters = bench.counters()
     assert (counters["packets"], counters["errors"]) == (good, len(bad))

@@ -24,6 +24,8 @@ class EgressTop(wiring.Component):
                 "gids": In(data.ArrayLayout(GidRow, config.gids)),
                 "mac_address": In(48),
                 "o": Out(packet_stream(config.width)),
+                "sent": Out(1),
+                "spoiled": Out(1),
                 "counters": Out(EgressCounters),
             }
         )
@@ -37,6 +39,8 @@ class EgressTop(wiring.Component):
         m.d.comb += [
             egress.mac_address.eq(self.mac_address),
             self.counters.eq(egress.counters),
+            self.sent.eq(egress.sent),
+            self.spoiled.eq(egress.spoiled),
         ]
         with m.Switch(egress.gid.index):
             for n in range(self._config.gids):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from firmware.device import FunctionState, Request
+from firmware.device import FunctionState, Posted, Request
 from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpType
@@ -33,6 +33,9 @@ class FakeHardware:
         self.on_flush = []  # what the hardware would do
         self.waiting = set()  # functions whose device reset waits for the firmware
         self.link = True
+        self.posting, self.slow = None, 0  # an event on its way, and steps that it takes
+        self.buffers, self.events = 100, []  # of the event queue; what was written to them
+        self.available = defaultdict(int)  # avail index of each queue
         self.beats = 0
 
     def row(self, table, index):
@@ -105,6 +108,26 @@ class FakeHardware:
 
     async def drain(self):
         self.log.append(("drain",))
+
+    async def begin_post(self, queue, *, record=None, position=0):
+        if self.posting is not None:
+            return False
+        self.posting = (queue, record)
+        return True
+
+    async def post_result(self):
+        """An event needs a buffer; the avail index of a queue is what the test says."""
+        if self.slow:
+            self.slow -= 1
+            return None
+        (queue, record), self.posting = self.posting, None
+        if record is None:
+            return Posted(True, self.available[queue])
+        found = self.buffers > 0
+        self.buffers -= found
+        if found:
+            self.events.append((queue, abi.EVENT.unpack(record)))
+        return Posted(found, 0)
 
     async def invalidate(self, mrn):
         self.log.append(("invalidate", mrn))

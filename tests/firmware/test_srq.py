@@ -9,6 +9,7 @@ from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.enums import QpState as S
 from hdl.abi.enums import RdmaFeature, SrqAttrMask
+from hdl.abi.virtio_rdma import EXTENSIONS
 from hdl.csr.map import row_map
 from tests.firmware.fake_hardware import CONFIG, Bench, finish
 from tests.firmware.test_qp import CREATION, QpBench
@@ -32,7 +33,7 @@ class SrqBench(QpBench):
         return self.qpn % self.function.commands.limits.config.qps
 
 
-@pytest.mark.parametrize("command", X)
+@pytest.mark.parametrize("command", EXTENSIONS[RdmaFeature.SRQ])
 def test_unknown_without_the_feature(command):
     bench = Bench()
     bench.ok(C.CREATE_PD)

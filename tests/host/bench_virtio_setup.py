@@ -134,7 +134,9 @@ async def queues_are_set_up(dut):
     assert await host.row(3) == expected | {"vector": 1}
     assert await host.row(2) == await host.row(4) == EMPTY
     # Firmware sees the row and clears the mark; nothing else of its commit counts.
+    await shadow(host, 2)
     assert await shadow(host, 3) == expected | {"vector": 1}
+    assert await host.row(3, shown=True) == expected | {"vector": 1}
     await host.csr_write("queue.row", 0, word=0)
     await host.csr_write("queue.row", 0, word=6)
     await command(host, 2)

@@ -33,6 +33,7 @@ from sim.guest.verbs import (
     QP,
     SGE,
     AHAttr,
+    DmaMR,
     GlobalRoute,
     QPAttr,
     QPCap,
@@ -135,18 +136,23 @@ async def uc_is_no_rc(dut):
 
 @cocotb.test()
 async def uc_goes_on_behind_a_send_error(dut):
-    """The send side has stopped: QUERY_QP says SQE, and MODIFY_QP leads back to RTS, where both
-    directions work again."""
+    """The send side has stopped: QUERY_QP says SQE, receiving goes on with the WQEs that were there
+    before, and MODIFY_QP leads back to RTS, where both directions work again."""
     p = await Pair.up(dut, qp=UC)
     ok = p.mrs[0].sge(0, 3000)
     bad = SGE(p.mrs[0].iova, 9, p.mrs[0].lkey ^ 1)
     for turn, wr in enumerate(
         (p.request(WrOpcode.RDMA_READ, [ok]), p.request(WrOpcode.SEND, [bad]))
     ):
+        await p.qps[0].post_recv(RecvWR(90, [p.mrs[0].sge(4000, 3000)]))
         await p.qps[0].post_send([wr, p.request(WrOpcode.SEND, [ok], number=2)])
         found = await p.done(count=2)
         assert found[0].status != WcStatus.SUCCESS and found[1].status == WcStatus.WR_FLUSH_ERR
         assert (await p.qps[0].query()).qp_state == QpState.SQE
+        sge = p.mrs[1].sge(0, 3000)
+        await p.qps[1].post_send(p.request(WrOpcode.SEND, [sge], number=40))
+        (wc,), (got,) = await p.good(1), await p.good(0)
+        assert (wc.wr_id, got.wr_id, got.byte_len) == (40, 90, 3000)
         attr = QPAttr(qp_state=QpState.RTS, cur_qp_state=QpState.SQE)
         await p.qps[0].modify(attr, QpAttrMask.STATE | QpAttrMask.CUR_STATE)
         assert (await p.qps[0].query()).qp_state == QpState.RTS
@@ -157,6 +163,43 @@ async def uc_goes_on_behind_a_send_error(dut):
             (wc,), (got,) = await p.good(source), await p.good(sink)
             assert (wc.wr_id, got.wr_id, got.byte_len) == (50 + turn, turn, 3000)
             assert np.array_equal(p.mrs[sink].read(3000, 4000), p.mrs[source].read(3000))
+
+
+@cocotb.test()
+async def payload_that_cannot_be_read(dut):
+    """The host does not answer for a packet of a message: its frame is spoiled, so nothing of the
+    message arrives, and the WQE ends in error. The QP is in SQE, others go on."""
+    p = await Pair.up(dut, qp=UC)
+    ok, dma = p.mrs[0].sge(0, 1500), await DmaMR.create(p.pds[0])
+    nowhere = SGE(1 << 45, 100, dma.lkey)
+    for kind, sges in (
+        (UC, [nowhere]),
+        (UC, [ok, nowhere, ok]),
+        (UC, [nowhere, ok, ok]),
+        (UC, [ok, ok, nowhere]),
+        (UD, [nowhere]),
+    ):
+        qps = await connect(p.nodes, p.pds, p.cqs, kind)
+        datagrams = kind is UD
+        wr = p.request(WrOpcode.SEND, sges, number=7)
+        good = p.request(WrOpcode.SEND, [ok], number=8)
+        for one in (wr, good):
+            if datagrams:
+                one.set_wr_ud(handle(p, 0), qps[1].qp_num, QKEY)
+        await qps[1].post_recv([RecvWR(n, [p.mrs[1].sge(0, 5000)]) for n in range(2)])
+        await qps[0].post_send(wr)
+        (wc,) = await p.done()
+        assert (wc.wr_id, wc.status) == (7, WcStatus.GENERAL_ERR)
+        assert (await qps[0].query()).qp_state == QpState.SQE
+        assert not await p.cqs[1].poll(1)
+        attr = QPAttr(qp_state=QpState.RTS, cur_qp_state=QpState.SQE)
+        await qps[0].modify(attr, QpAttrMask.STATE | QpAttrMask.CUR_STATE)
+        await qps[0].post_send(good)
+        await p.good()
+        (got,) = await p.good(1)
+        assert got.byte_len == 1500 + (GRH_SIZE if datagrams else 0)
+    assert p.nodes[0].host.faults
+    p.nodes[0].host.faults.clear()
 
 
 @cocotb.test()

@@ -15,6 +15,7 @@ PARTS = (
     "completion",
     "completion_errors",
     "control",
+    "events",
 )
 
 

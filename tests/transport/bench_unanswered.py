@@ -11,7 +11,8 @@ import random
 import cocotb
 
 from .bench_receive import PSN, QP, completions, flags, start
-from .model_receive import FINISH, FLUSHED, GSI, SENT_BY_POKE, UC, UD, Row
+from .model_receive import FAIL, FINISH, FLUSHED, GSI, SENT_BY_POKE, UC, UD, Row
+from .model_unanswered import FINISH_AND_FLUSH
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
 from .receive_traffic import BUFFER, KEY_READ_ONLY, QKEY, Peer, Traffic, make_qp
@@ -204,6 +205,32 @@ async def uc_sent(dut):
     found = await h.drain()
     assert [one["status"] for seen in found for one in completions(seen)] == [FLUSHED, FLUSHED]
     assert not any(seen.timers for seen in h.done)
+
+
+@cocotb.test()
+@cocotb.parametrize(kind=[UC, UD, GSI])
+async def receives_behind_a_send_error(dut, kind):
+    """A WQE that fails stops the send side, which is flushed; messages are received as before, and
+    receive WQEs stay. An error of the receive side then flushes them."""
+    h, peer = await start(dut, qp={"type": kind, "timeout": 0, "qkey": QKEY})
+    only: Row = {"opcode": 0x04, "length": 50}
+    for _ in range(3):
+        peer.post_recv(60)
+    await packets(h, peer, only)
+    for status in (4, 5, 5):  # as the requester appends those behind it
+        peer.post_send(1, 10, complete=1, status=status)
+    h.sync()
+    h.poke(QP, FINISH_AND_FLUSH)
+    found = await h.drain()
+    assert [one["status"] for seen in found for one in completions(seen)] == [4, 5, 5]
+    assert (h.ack[QP]["error"], h.rx[QP]["error"], h.next[QP]) == (1, 0, 1)
+    (seen,) = await packets(h, peer, only)
+    (done,) = completions(seen)
+    assert (done["wr_id"] & 0xFFFF, done["status"]) == (1, 0)
+    assert not h.counters()["qp_state"]
+    h.poke(QP, FAIL)
+    flushed = [one for seen in await h.drain() for one in completions(seen)]
+    assert [(one["wr_id"] & 0xFFFF, one["status"]) for one in flushed] == [(2, 5)]
 
 
 @cocotb.test()

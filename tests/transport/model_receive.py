@@ -163,7 +163,7 @@ class World:
         """A received packet."""
         out = Result()
         qp = (h["dest_qp"] & 0x3FFF) % self.qps
-        cfg, rx, ack = self.cfg[qp], self.rx[qp], self.ack[qp]
+        cfg = self.cfg[qp]
         op, is_response = h["opcode"] & 31, h["opcode"] & 31 in RESPONSES
         datagram, addresses = cfg["type"] in (UD, GSI), (h["src_gid"], h["gid_index"])
         states = (RTS, SQD, SQE) if is_response else (RTR, RTS, SQD, SQE)
@@ -175,7 +175,7 @@ class World:
             cause = "wrong_function"
         elif h["opcode"] >> 5 != SERVICES.get(cfg["type"]) or op not in KNOWN[cfg["type"]]:
             cause = "wrong_transport"
-        elif cfg["state"] not in states or rx["error"] or ack["error"]:
+        elif cfg["state"] not in states or self.deaf(qp):
             cause = "qp_state"
         elif not (datagram or addresses == (cfg["av"]["dgid"], cfg["av"]["sgid_index"])):
             cause = "address_mismatch"
@@ -693,12 +693,18 @@ class World:
         if flags & TIMEOUT:
             results.append(Result())
             self._poke_timeout(qp, results[-1])
-        if flags & FLUSH and self.in_error(qp):
+        if flags & FLUSH and self.deaf(qp):
             results.append(Result())
             self._poke_flush(qp, results[-1])
         return results
 
+    def deaf(self, qp: int) -> bool:
+        """Whether the receive side has stopped: not by an error of a send that nobody answers."""
+        sends_failed = self.ack[qp]["error"] and self.cfg[qp]["type"] == RC
+        return self.cfg[qp]["state"] == ERR or bool(self.rx[qp]["error"] or sends_failed)
+
     def in_error(self, qp: int) -> bool:
+        """Whether the send side has stopped."""
         return self.cfg[qp]["state"] == ERR or bool(self.rx[qp]["error"] or self.ack[qp]["error"])
 
     def _poke_finish(self, qp: int, out: Result) -> None:

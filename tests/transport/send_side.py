@@ -93,8 +93,10 @@ async def gather_model(ctx, sender, world):
     waiting, cycle, offered, leaving = deque(), 0, False, deque()
     while True:
         if hasattr(sender, "sent"):
-            ctx.set(sender.sent, bool(leaving) and leaving[0] <= cycle)
-            if leaving and leaving[0] <= cycle:
+            leaves = bool(leaving) and leaving[0][0] <= cycle
+            ctx.set(sender.sent, leaves)
+            ctx.set(sender.spoiled, leaves and leaving[0][1])
+            if leaves:
                 leaving.popleft()
         ctx.set(sender.job.ready, len(waiting) < world.most)
         *_, valid, ready, job, taken = await ctx.tick().sample(
@@ -114,7 +116,8 @@ async def gather_model(ctx, sender, world):
             if not status:
                 world.jobs.append(job)
                 if job.header.told:
-                    leaving.append(cycle + world.sending)
+                    spoiled = bool(world.spoil and world.spoil(job))
+                    leaving.append((cycle + world.sending, spoiled))
             if world.silent and job.source == TxSource.NONE:
                 continue
             offered = True
@@ -133,6 +136,7 @@ class World:
     lines: set = field(default_factory=set)
     pokes: list = field(default_factory=list)
     refuse: object = None  # job -> WC status
+    spoil: object = None  # job -> whether its payload cannot be read
     silent = False  # jobs without payload get no answer
     delay: int = 8  # of the gather's answers
     most: int = 8  # jobs that it has at a time

@@ -50,6 +50,36 @@ def test_uc_wqe_is_complete_when_its_last_packet_has_gone(length, late):
     run(scenario)
 
 
+@pytest.mark.parametrize("which", [0, 2, 4])
+def test_payload_that_cannot_be_read_ends_its_wqe(which):
+    """Whichever packet it is of: an error, once, and the WQEs behind it are flushed. A QP beside it
+    goes on, and so does this one's next life at the same positions."""
+
+    async def scenario(ctx, world):
+        world.sending = 60
+        world.spoil = lambda job: job.qp == 2 and job.header.psn == which
+        for qp in (2, 3):
+            await world.connect(ctx, qp, psn=0, type=QpType.UC)
+            world.queues[qp] = [wqe(length=5 * MTU), wqe(length=9)]
+            await world.ring(ctx, qp)
+        first, second = await finished(ctx, world, 2, 2)
+        assert first == (0, WcStatus.GENERAL_ERR)
+        assert second in ((1, 0), (1, WcStatus.WR_FLUSH_ERR)), "it may have gone out before"
+        assert await finished(ctx, world, 3, 2) == [(0, 0), (1, 0)]
+        world.queues[2].append(wqe(length=9))
+        await world.ring(ctx, 2)
+        assert await finished(ctx, world, 2, 1) == [(2, WcStatus.WR_FLUSH_ERR)]
+        # As behind a queue reset: all begins at 0 again.
+        world.spoil = None
+        world.queues[2] = [wqe(length=5 * MTU), wqe(length=9)]
+        await world.program(ctx, world.dut.fetch, 2)
+        await world.connect(ctx, 2, psn=0, type=QpType.UC)
+        await world.ring(ctx, 2)
+        assert await finished(ctx, world, 2, 2) == [(0, 0), (1, 0)]
+
+    run(scenario)
+
+
 def test_uc_knows_no_read():
     async def scenario(ctx, world):
         await world.connect(ctx, 2, type=QpType.UC)
@@ -63,20 +93,25 @@ def test_uc_knows_no_read():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_uc_ends_in_order_whatever_is_refused(seed):
-    """QPs of both kinds, messages of any length, some packets refused: each WQE ends once, in its
-    order, with its own status; behind the first that fails with another one than SUCCESS."""
+@pytest.mark.parametrize("late", [False, True])
+def test_uc_ends_in_order_whatever_is_refused(seed, late):
+    """QPs of both kinds, messages of any length, some packets refused, or ``late``, as their
+    payload cannot be read: each WQE ends once, in its order, with its own status; behind the first
+    that fails with another one than SUCCESS."""
     rng = random.Random(seed)
     types = {2: QpType.UC, 3: QpType.RC, 4: QpType.UC}
     lengths = {qp: [rng.choice((0, 9, MTU, 3 * MTU, 9 * MTU)) for _ in range(12)] for qp in types}
     bad = {qp: rng.randrange(6, 20) for qp in types}
 
     async def scenario(ctx, world):
-        world.refuse = lambda job: (
-            WcStatus.LOC_PROT_ERR
-            if job.offset == 0 and bad[job.qp] == job.header.psn - 0x100
-            else 0
-        )
+        def wrong(job):
+            return job.offset == 0 and bad[job.qp] == job.header.psn - 0x100
+
+        failure = WcStatus.GENERAL_ERR if late else WcStatus.LOC_PROT_ERR
+        if late:
+            world.spoil = wrong
+        else:
+            world.refuse = lambda job: failure if wrong(job) else 0
         for qp, type_ in types.items():
             await world.connect(ctx, qp, type=type_)
             world.queues[qp] = [wqe(length=length) for length in lengths[qp]]
@@ -84,15 +119,15 @@ def test_uc_ends_in_order_whatever_is_refused(seed):
         for qp in (2, 4):
             psn, status = 0, []
             for length in lengths[qp]:
-                status.append(WcStatus.LOC_PROT_ERR if psn == bad[qp] else 0)
+                status.append(failure if psn == bad[qp] else 0)
                 psn += max(1, -(-length // MTU))
             found = await finished(ctx, world, qp, len(lengths[qp]))
             assert [position for position, _ in found] == list(range(len(lengths[qp])))
-            broken = status.index(WcStatus.LOC_PROT_ERR) if any(status) else len(status)
+            broken = status.index(failure) if any(status) else len(status)
             assert [one for _, one in found[:broken]] == [0] * broken
             if any(status):
-                assert found[broken][1] == WcStatus.LOC_PROT_ERR
-                assert found[-1][1] == WcStatus.WR_FLUSH_ERR
+                assert found[broken][1] == failure
+                assert late or found[-1][1] == WcStatus.WR_FLUSH_ERR
 
     run(scenario, deadline=60_000, config=replace(CONFIG, outstanding=64))
 

@@ -32,6 +32,7 @@ ALL_FEATURES = sum(
         Feature.ACCESS_PLATFORM,
         Feature.ORDER_PLATFORM,
         RdmaFeature.SRQ,
+        RdmaFeature.RESIZE,
     )
 )
 

@@ -226,6 +226,11 @@ class SplitQueue:
             return passed < min(self._next_avail - old, 0x10000)
         return not int(self._used_flags[0]) & UsedFlags.NO_NOTIFY
 
+    @property
+    def ready(self) -> int:
+        """Used elements that ``reap`` would find."""
+        return (int(self._used_idx[0]) - self._last_used) & 0xFFFF
+
     def has_used(self) -> bool:
         """Whether ``reap`` would find something."""
         return int(self._used_idx[0]) != self._last_used & 0xFFFF
@@ -236,7 +241,7 @@ class SplitQueue:
         With IN_ORDER one element may stand for several buffers: all but the last then count as
         completely written (Virtio 1.2, 2.7.9), and the batch is taken whole.
         """
-        ready = (int(self._used_idx[0]) - self._last_used) & 0xFFFF
+        ready = self.ready
         if ready > len(self._chains):
             raise RingError(
                 f"Queue {self.index}: used index {int(self._used_idx[0])} is {ready} past the last "

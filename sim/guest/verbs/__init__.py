@@ -14,6 +14,7 @@ from sim.guest.verbs.address import AH, AHAttr, GlobalRoute
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Context
 from sim.guest.verbs.cq import CQ
+from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
 from sim.guest.verbs.qp import QP
@@ -30,11 +31,13 @@ __all__ = [
     "SRQ",
     "WC",
     "AHAttr",
+    "AsyncEvent",
     "CommandError",
     "Context",
     "DeviceError",
     "DmaMR",
     "DriverTimeout",
+    "EventQueue",
     "FastMR",
     "GlobalRoute",
     "QPAttr",

@@ -26,7 +26,8 @@ class QPCap:
 @dataclass
 class QPInitAttr:
     """What a queue pair is created with. ``sq_sig_all``: every send request completes. ``srq``:
-    takes the place of its receive queue, whose capacities then mean nothing."""
+    takes the place of its receive queue, whose capacities then mean nothing. ``room``: requests
+    that its virtqueues have room for, if these are more than the capacities."""
 
     qp_type: QpType = QpType.RC
     scq: CQ | None = None
@@ -34,6 +35,7 @@ class QPInitAttr:
     cap: QPCap = field(default_factory=QPCap)
     sq_sig_all: int = 1
     srq: SRQ | None = None
+    room: int = 0
 
 
 @dataclass

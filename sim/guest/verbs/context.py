@@ -6,7 +6,7 @@ import errno
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from hdl.abi.enums import ControlCommand, GidType
+from hdl.abi.enums import ControlCommand, GidType, RdmaFeature
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import AnyCommand
 from hdl.csr.counter_names import RDMA_CORE_NAMES
@@ -14,6 +14,7 @@ from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.errors import RdmaError
 from sim.guest.driver.platform import Memory, Octets, Platform
 from sim.guest.driver.rdma import RdmaDevice
+from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes
 
 
@@ -67,6 +68,8 @@ class Context(Resource):
         self.mrs: dict[int, Region] = {}
         self._gids: dict[tuple[int, int], bytes] = {}
         device.on_interrupt.append(self._interrupt)
+        #: Asynchronous events, if they were negotiated.
+        self.events: EventQueue | None = None
 
     @classmethod
     async def open(
@@ -78,7 +81,10 @@ class Context(Resource):
         wqe_align: int = 64,
     ) -> Context:
         """Starts the driver on ``function`` of the device."""
-        return cls(await RdmaDevice.start_up(platform, function, options), wqe_align)
+        context = cls(await RdmaDevice.start_up(platform, function, options), wqe_align)
+        if context.device.has(RdmaFeature.EVENTS):
+            context.events = await EventQueue.create(context.device)
+        return context
 
     async def close(self) -> None:
         """Resets the device; every object made with this context is gone."""
@@ -141,6 +147,12 @@ class Context(Resource):
         for name in ("rx_bytes", "tx_bytes"):
             counters[name] //= 4
         return {RDMA_CORE_NAMES.get(name, name): value for name, value in counters.items()}
+
+    async def get_async_event(self, timeout_ns: int | None = None) -> AsyncEvent:
+        """The next asynchronous event, waited for; RdmaError(EOPNOTSUPP) without events."""
+        if self.events is None:
+            raise RdmaError(errno.EOPNOTSUPP, "Events were not negotiated")
+        return await self.events.get(timeout_ns)
 
     async def alloc_pd(self) -> PD:
         """A protection domain."""

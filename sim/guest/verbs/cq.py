@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import ControlCommand, NotifyFlags
+from hdl.abi.enums import ControlCommand, ExtensionCommand, NotifyFlags
 from hdl.abi.virtio_pci import MAX_QUEUE_SIZE
 from sim.guest.driver.device import VirtQueue
 from sim.guest.driver.errors import DeviceError, DriverTimeout, RdmaError
@@ -30,24 +30,26 @@ class CQ(Resource):
     ``poll`` puts it back.
     """
 
-    def __init__(self, ctx: Context, cqn: int, cqe: int):
-        self.ctx, self.cqn, self.cqe = ctx, cqn, cqe
+    def __init__(self, ctx: Context, cqn: int, cqe: int, room: int = 0):
+        self.ctx, self.cqn, self.cqe, self._room = ctx, cqn, cqe, max(cqe, room)
         self.queue: VirtQueue
         #: Completion events not yet taken with ``get_event``.
         self.events = 0
         self._armed = False
+        #: Memory for ``_room`` buffers, and those that are not in the virtqueue.
         self._buffers = 0
+        self._spare: list[int] = []
 
     @classmethod
-    async def create(cls, ctx: Context, cqe: int, *, comp_vector: int = 0) -> CQ:
-        """Creates the queue and gives it its buffers.
+    async def create(cls, ctx: Context, cqe: int, *, comp_vector: int = 0, room: int = 0) -> CQ:
+        """Creates the queue and gives it its buffers; ``resize`` can give it up to ``room``.
 
         Raises RdmaError: EINVAL when the device or its virtqueue refuses ``cqe`` entries, ENOMEM.
         """
         if not 1 <= cqe <= MAX_QUEUE_SIZE:
             raise RdmaError(errno.EINVAL, f"A completion queue of {cqe} entries")
         result = await ctx.command(ControlCommand.CREATE_CQ, cqe=cqe)
-        cq = cls(ctx, result.cqn, cqe)
+        cq = cls(ctx, result.cqn, cqe, room)
         try:
             await cq._set_up(comp_vector)
         except BaseException:
@@ -64,13 +66,34 @@ class CQ(Resource):
         chain = 1 if policy.indirect else len(policy.split) + 1
         self.queue = await device.setup_queue(
             abi.cq_queue(self.cqn),
-            size=ring_size(self.cqe, chain),
+            size=ring_size(self._room, chain),
             vector=device.cq_vector(comp_vector),
             policy=policy,
         )
-        self._buffers = self.ctx.memory.alloc(self.cqe * abi.CQE.size)
-        for i in range(self.cqe):
-            self._add(self._buffers + i * abi.CQE.size)
+        self._buffers = self.ctx.memory.alloc(self._room * abi.CQE.size)
+        self._spare = [self._buffers + i * abi.CQE.size for i in reversed(range(self._room))]
+        self._fill()
+        await self.queue.kick()
+
+    def _fill(self) -> None:
+        """Has ``cqe`` buffers in the virtqueue, if there are not more."""
+        while self.queue.outstanding < self.cqe:
+            self._add(self._spare.pop())
+
+    async def resize(self, cqe: int) -> None:
+        """Gives the queue another depth; completions that nobody has polled stay.
+
+        RdmaError(EINVAL): there are more of these, or no room for so many.
+        """
+        if not self.queue.ready <= cqe <= self._room:
+            raise RdmaError(
+                errno.EINVAL,
+                f"CQ {self.cqn}: {self.queue.ready} completions and a ring for {self._room} entries"
+                f", not {cqe}",
+            )
+        await self.ctx.command(ExtensionCommand.RESIZE_CQ, cqn=self.cqn, cqe=cqe)
+        self.cqe = cqe
+        self._fill()
         await self.queue.kick()
 
     def _add(self, addr: int) -> None:
@@ -98,7 +121,8 @@ class CQ(Resource):
                     f"CQ {self.cqn}: a completion of {used.size} bytes, not {abi.CQE.size}"
                 )
             completions.append(WC.unpack(view(self.ctx.memory, addr, used.size).tobytes()))
-            self._add(addr)
+            self._spare.append(addr)
+        self._fill()
         if self._armed:
             self.queue.enable_interrupts()  # used_event follows what was seen
         if done:

@@ -9,7 +9,15 @@ import errno
 from collections.abc import Sequence
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import ControlCommand, QpAttrMask, QpState, QpType, SendFlags, SigType
+from hdl.abi.enums import (
+    ControlCommand,
+    ExtensionCommand,
+    QpAttrMask,
+    QpState,
+    QpType,
+    SendFlags,
+    SigType,
+)
 from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
@@ -62,8 +70,9 @@ class QP(Resource):
         cap, ctx = init.cap, pd.ctx
         send_tail = max(abi.SGE.size * cap.max_send_sge, cap.max_inline_data)
         receive_tail = abi.SGE.size * cap.max_recv_sge
-        self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, abi.POST_SEND.size + send_tail)
-        self.rq = WorkQueue(ctx, f"RQ {qpn:#x}", cap.max_recv_wr, abi.POST_RECV.size + receive_tail)
+        sizes = (abi.POST_SEND.size + send_tail, abi.POST_RECV.size + receive_tail)
+        self.sq = WorkQueue(ctx, f"SQ {qpn:#x}", cap.max_send_wr, sizes[0], init.room)
+        self.rq = WorkQueue(ctx, f"RQ {qpn:#x}", cap.max_recv_wr, sizes[1], init.room)
 
     @classmethod
     async def create(cls, pd: PD, init: QPInitAttr, attr: QPAttr | None = None) -> QP:
@@ -136,6 +145,23 @@ class QP(Resource):
                 for queue in self._queues:
                     await queue.tear_down()
                 await self._set_up()
+
+    async def resize(self, max_send_wr: int, max_recv_wr: int) -> None:
+        """Gives its queues other sizes, in any state; what they hold stays.
+
+        RdmaError(EINVAL): a size below what is outstanding, or beyond the room for it.
+        """
+        sizes = (max_send_wr, max_recv_wr)
+        for queue, size in zip(self._queues, sizes, strict=False):
+            queue.check_resize(size)
+        await self.ctx.command(
+            ExtensionCommand.RESIZE_QP,
+            qpn=self.qp_num,
+            max_send_wr=max_send_wr,
+            max_recv_wr=max_recv_wr,
+        )
+        for queue, size in zip(self._queues, sizes, strict=False):
+            queue.resize(size)
 
     async def query(self, mask: QpAttrMask = _EVERYTHING) -> QPAttr:
         """The attributes as the device has them."""

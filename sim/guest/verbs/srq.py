@@ -29,14 +29,14 @@ class SrqAttr:
 class SRQ(Resource):
     """A shared receive queue. Its requests end in any order."""
 
-    def __init__(self, pd: PD, attr: SrqAttr, srqn: int):
+    def __init__(self, pd: PD, attr: SrqAttr, srqn: int, room: int = 0):
         self.pd, self.ctx, self.srqn, self.attr = pd, pd.ctx, srqn, attr
         tail = abi.SGE.size * attr.max_sge
-        self.queue = WorkQueue(pd.ctx, f"SRQ {srqn}", attr.max_wr, abi.POST_RECV.size + tail)
+        self.queue = WorkQueue(pd.ctx, f"SRQ {srqn}", attr.max_wr, abi.POST_RECV.size + tail, room)
 
     @classmethod
-    async def create(cls, pd: PD, attr: SrqAttr | None = None) -> SRQ:
-        """Creates the queue and enables its virtqueue.
+    async def create(cls, pd: PD, attr: SrqAttr | None = None, *, room: int = 0) -> SRQ:
+        """Creates the queue and enables its virtqueue, with ``room`` for so many requests.
 
         Raises RdmaError: EOPNOTSUPP when the device has no such queues, CommandError.
         """
@@ -49,7 +49,7 @@ class SRQ(Resource):
             max_sge=attr.max_sge,
             srq_limit=attr.srq_limit,
         )
-        srq, config = cls(pd, attr, result.srqn), ctx.device.config
+        srq, config = cls(pd, attr, result.srqn, room), ctx.device.config
         if not 0 < srq.srqn < config.max_qp:
             raise DeviceError(f"CREATE_SRQ returned srqn {srq.srqn} of {config.max_qp} pairs")
         try:
@@ -60,7 +60,12 @@ class SRQ(Resource):
         return srq
 
     async def modify(self, attr: SrqAttr, mask: SrqAttrMask) -> None:
-        """Sets the attributes that ``mask`` names."""
+        """Sets the attributes that ``mask`` names.
+
+        RdmaError(EINVAL): a size below what is outstanding, or beyond the room for it.
+        """
+        if mask & SrqAttrMask.MAX_WR:
+            self.queue.check_resize(attr.max_wr)
         await self.ctx.command(
             ExtensionCommand.MODIFY_SRQ,
             srqn=self.srqn,
@@ -68,6 +73,8 @@ class SRQ(Resource):
             max_wr=attr.max_wr,
             srq_limit=attr.srq_limit,
         )
+        if mask & SrqAttrMask.MAX_WR:
+            self.queue.resize(attr.max_wr)
 
     async def query(self) -> SrqAttr:
         """The attributes as the device has them."""

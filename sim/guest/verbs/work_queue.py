@@ -25,10 +25,13 @@ _GRACE_NS = 5_000
 
 
 class WorkQueue:
-    """A send or receive queue: a virtqueue and the memory of its elements."""
+    """A send or receive queue: a virtqueue and the memory of its elements.
 
-    def __init__(self, ctx: Context, name: str, limit: int, element_size: int):
-        self.ctx, self.name, self.limit = ctx, name, limit
+    ``room``: the largest ``limit`` that ``resize`` can give it; the ring has so many entries.
+    """
+
+    def __init__(self, ctx: Context, name: str, limit: int, element_size: int, room: int = 0):
+        self.ctx, self.name, self.limit, self._room = ctx, name, limit, max(limit, room)
         self.ring: VirtQueue
         align = ctx.wqe_align
         self._stride = -(-element_size // align) * align
@@ -41,12 +44,29 @@ class WorkQueue:
         policy = self.ctx.device.options.policy
         chain = 1 if policy.indirect else len(policy.split) + 1
         self.ring = await self.ctx.device.setup_queue(
-            index, size=ring_size(self.limit, chain), policy=policy, any_order=any_order
+            index, size=ring_size(self._room, chain), policy=policy, any_order=any_order
         )
         self.ring.disable_interrupts()
         if not self._memory:
-            self._memory = self.ctx.memory.alloc(max(self.limit * self._stride, 1), 64)
+            self._memory = self.ctx.memory.alloc(max(self._room * self._stride, 1), 64)
         self._free = deque(self._memory + i * self._stride for i in range(self.limit))
+
+    def check_resize(self, limit: int) -> None:
+        """Whether ``resize`` can be done; RdmaError(EINVAL) when more requests are outstanding, or
+        the virtqueue has no room for so many."""
+        self._reap()
+        if not self.outstanding <= limit <= self._room:
+            raise RdmaError(
+                errno.EINVAL,
+                f"{self.name}: {limit} requests, {self.outstanding} outstanding, of {self._room}",
+            )
+
+    def resize(self, limit: int) -> None:
+        """Takes up to ``limit`` requests from now on; the device has agreed."""
+        used = {addr for addr in self.ring.pending if isinstance(addr, int)}
+        places = (self._memory + i * self._stride for i in range(self._room))
+        free = [addr for addr in places if addr not in used]
+        self.limit, self._free = limit, deque(free[: limit - len(used)])
 
     async def tear_down(self) -> None:
         """Ends the use of the virtqueue; its requests are forgotten."""

@@ -1,0 +1,160 @@
+"""The asynchronous events of one guest function: what happens, and the event queue.
+
+The firmware looks at one queue pair and one shared receive queue in each step, so that events cost
+nothing between them. Nothing is looked at unless the driver has negotiated the extension.
+Spec: docs/extensions.md, extension EVENTS; IBTA vol 1, 11.6.3 (asynchronous events).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from firmware.device import Operations
+from firmware.objects import Cq, Limits, Objects, Qp, Srq
+from firmware.qp_commands import QpCommands
+from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import EventType, QpState
+
+__all__ = ["Events"]
+
+#: The only port.
+PORT = 1
+_MOST_LOST = (1 << 32) - 1
+
+T = TypeVar("T", Qp, Srq)
+
+
+class Events:
+    """Reports events of a function's objects to its event queue, in order.
+
+    ``report`` adds one; ``step`` looks for others and writes the oldest. ``wanted`` says whether
+    the driver has negotiated the extension; while it has not, ``report`` and ``step`` do nothing.
+    An event that finds no buffer is lost, and counted in the next one.
+    """
+
+    def __init__(
+        self, hardware: Operations, limits: Limits, objects: Callable[[], Objects], qps: QpCommands
+    ):
+        self._hardware, self._limits, self._objects, self._qps = hardware, limits, objects, qps
+        self.wanted = False
+        self._waiting: deque[dict[str, int]] = deque()
+        self._lost = 0
+        #: What the hardware is at: an event, or the SRQ whose avail index it reads.
+        self._under_way: dict[str, int] | Srq | None = None
+        #: ``_under_way`` is of a driver that has gone.
+        self._stale = False
+        self._link: bool | None = None
+        self._turns = {Qp: 0, Srq: 0}
+
+    def forget(self) -> None:
+        """The device was reset: all that is to be told is of the past."""
+        self.wanted, self._link, self._lost = False, None, 0
+        self._waiting.clear()
+        self._stale = self._under_way is not None
+
+    def report(self, event: EventType, *, number: int = 0, index: int = 0, port: int = 0) -> None:
+        """Adds an event. ``number``: that of its QP, CQ or SRQ; ``index``: of the table's entry."""
+        if self.wanted:
+            record = {"event": event, "number": number, "index": index, "port_num": port}
+            self._waiting.append(record)
+
+    async def step(self) -> None:
+        """Looks at the port and at the next objects, and goes on with the event queue."""
+        await self._collect()
+        if not self.wanted:
+            return
+        await self._look_at_port()
+        objects = self._objects()
+        if (qp := self._next(Qp, objects.qps.all())) is not None:
+            await self._look_at_qp(qp)
+        if self._under_way is None:
+            await self._begin(objects)
+
+    def _next(self, kind: type[T], objects: Sequence[T]) -> T | None:
+        """The object whose turn it is."""
+        if not objects:
+            return None
+        self._turns[kind] = (self._turns[kind] + 1) % len(objects)
+        return objects[self._turns[kind]]
+
+    # The event queue ----------------------------------------------------------------------------
+
+    async def _begin(self, objects: Objects) -> None:
+        """Writes the oldest event. When there is none, looks at the next SRQ with a limit."""
+        config = self._limits.config
+        if self._waiting:
+            record = abi.EVENT.pack(self._waiting[0] | {"lost": self._lost})
+            if await self._hardware.begin_post(config.event_queue, record=record):
+                self._under_way = self._waiting.popleft()
+            return
+        srq = self._next(Srq, [one for one in objects.srqs.all() if one.limit])
+        if srq is not None:
+            used = await self._used(srq)
+            if await self._hardware.begin_post(config.rq_queue(srq.number), position=used):
+                self._under_way = srq
+
+    async def _collect(self) -> None:
+        """Takes the result of what was begun, if it is there."""
+        if self._under_way is None:
+            return
+        result = await self._hardware.post_result()
+        if result is None:
+            return
+        what, self._under_way = self._under_way, None
+        stale, self._stale = self._stale, False
+        if stale:
+            return
+        if isinstance(what, Srq):
+            if result.success:
+                await self._compare(what, result.available)
+        else:
+            self._lost = 0 if result.success else min(self._lost + 1, _MOST_LOST)
+
+    async def _used(self, srq: Srq) -> int:
+        queue = self._limits.config.rq_queue(srq.number)
+        return (await self._hardware.read_row("used", queue))["value"]
+
+    async def _compare(self, srq: Srq, available: int) -> None:
+        """The limit is reached when fewer requests than that are not completed; it is gone then."""
+        left = (available - await self._used(srq)) % (1 << 16)
+        exists = any(one is srq for one in self._objects().srqs.all())
+        if exists and left < srq.limit:
+            srq.limit = 0
+            self.report(EventType.SRQ_LIMIT_REACHED, number=srq.number)
+
+    # What happens -------------------------------------------------------------------------------
+
+    async def _look_at_port(self) -> None:
+        up = await self._hardware.link_up()
+        if self._link is not None and up != self._link:
+            self.report(EventType.PORT_ACTIVE if up else EventType.PORT_ERR, port=PORT)
+        self._link = up
+
+    async def _look_at_qp(self, qp: Qp) -> None:
+        """Reports what has become of it, each once in a life of the QP."""
+        state = await self._qps.actual_state(qp)
+        if state == QpState.ERR and qp.state != QpState.ERR:
+            for cq in (qp.send_cq, qp.recv_cq):
+                await self._look_at_cq(cq)
+            self._once(qp, EventType.QP_FATAL)
+        if state == QpState.ERR and qp.srq is not None and not await self._qps.holds_wqe(qp):
+            self._once(qp, EventType.QP_LAST_WQE_REACHED)
+        if state == QpState.SQD and qp.notify_drained and await self._qps.drained(qp):
+            qp.notify_drained = False
+            self.report(EventType.SQ_DRAINED, number=qp.qpn)
+
+    def _once(self, qp: Qp, event: EventType) -> None:
+        if event not in qp.told:
+            qp.told.add(event)
+            self.report(event, number=qp.qpn)
+
+    async def _look_at_cq(self, cq: Cq) -> None:
+        """An overflow stops a QP, so a CQ is looked at when one of its QPs has stopped."""
+        if cq.told:
+            return
+        row = await self._hardware.read_fields("cq", cq.number, "error")
+        if row["error"]:
+            cq.told = True
+            self.report(EventType.CQ_ERR, number=cq.number)
