@@ -158,6 +158,12 @@ FAULTS = (
         because="the constraint is no logic",
         tests=CROSSING,
     ),
+    Fault(
+        name="interrupt-without-an-edge",
+        what="the ZCU106 forgets an interrupt that comes during the pulse of one before it",
+        force=Force("boards.zcu106.top:PulseStretcher", "waits", stuck(0)),
+        tests=("tests/boards/test_zcu106.py::test_each_pulse_is_followed_by_an_edge",),
+    ),
     # The AXI adapter.
     Fault(
         name="axi-read-overtakes-write",
