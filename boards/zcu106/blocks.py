@@ -46,11 +46,11 @@ FRAME_FIFO = Block(
         **_bus("s_axis", AxiStream(WIDTH), driver=False),
         **_bus("m_axis", AxiStream(WIDTH), driver=True),
     },
-    "PG085, port descriptions",
+    "written from memory, PG085 defines them",
 )
 
 #: Inputs of the MAC with a constant: value and width. FCS is added and removed, frames up to 9600
-#: bytes; the clock selections are those of AMD's example design.
+#: bytes; the clock selections are those of a public design that follows AMD's example.
 MAC_TIES = {
     "txoutclksel_in_0": (0b101, 3),
     "rxoutclksel_in_0": (0b101, 3),
@@ -112,5 +112,5 @@ MAC = Block(
         **{f"{n}_0": port for n, port in _bus("tx_axis", AxiStream(WIDTH), driver=False).items()},
         **{name: ("i", width) for name, (_, width) in MAC_TIES.items()},
     },
-    "PG210; as public designs instantiate it, not yet compared with the generated module",
+    "as public designs instantiate it; PG210 defines them",
 )

@@ -1,7 +1,7 @@
 """The ZCU106's part, pins and clocks.
 
-Sources: the public constraint files of FPGA Ninja's taxi for this board, and LiteX-Boards'
-``xilinx_zcu106.py``; ``pins.csv`` has the source of each ball. The board's own guide (UG1244) and
+Sources: ``src/cndm/board/ZCU106/fpga/fpga.xdc`` of the repository fpganinja/taxi, and
+``litex_boards/platforms/xilinx_zcu106.py`` of litex-hub/litex-boards; ``pins.csv`` has the source of each ball. The board's own guide (UG1244) and
 AMD's package file of the part have not been compared with them yet.
 """
 

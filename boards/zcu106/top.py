@@ -21,7 +21,7 @@ __all__ = [
     "Zcu106Top",
 ]
 
-#: 64 bits at 200 MHz carry 12.8 Gb/s. SmartConnect keeps 64 reads in flight.
+#: 64 bits at 200 MHz carry 12.8 Gb/s. Up to 64 reads are in flight.
 CONFIG = NicConfig(width=WIDTH, clock_hz=200_000_000, qps=64, read_tags=64)
 #: The MAC's clocks (10.3125 Gb/s / 66), and the one of the transceiver's own registers, Hz.
 MAC_HZ, SLOW_HZ = 156_250_000, 100_000_000

@@ -1,8 +1,8 @@
 # Stand-ins for Vivado's commands: they check each name that a script or a constraint uses, and end
 # the run at the first that is wrong. What a test knows comes from facts.tcl, by the caller:
 #   part, ports (list), ball (array: ball -> function), cells (list of register paths).
-# Known pins and properties: UG835, UG994, PG201 (ps), PG247 (smartconnect), PG164 (reset),
-# PG210 (mac), PG085 (frame_fifo), as far as the script uses them.
+# Pins and properties are those that the script uses, written after public designs and from memory.
+# PG201 (ps), PG247 (smartconnect), PG164 (reset), PG210 (mac) and PG085 (frame_fifo) define them.
 proc wrong {text} { puts stderr "WRONG: $text"; exit 1 }
 proc known {what name list} {
     if {[lsearch -exact $list $name] < 0} { wrong "no $what $name" }
