@@ -1,8 +1,8 @@
 """The script that makes a bitstream of the ZCU106's files with Vivado.
 
-Written after public scripts and from memory. AMD's guides define what is used here, and have not been
-compared with it: UG835 (commands), UG994 (block designs), PG201 (processor), PG210 (MAC), PG085
-(FIFO).
+Written after public scripts and from memory. AMD's guides define what is used here:
+UG835 (commands), UG994 (block designs), PG201 (processor), PG210 (MAC), PG085 (FIFO). They have not
+been compared with it.
 """
 
 from boards.zcu106.blocks import IRQS, REGISTER_BITS, WIDTH

@@ -31,7 +31,7 @@ CLOCKS = {"sync": CONFIG.clock_hz, MAC_TX: MAC_HZ, MAC_RX: MAC_HZ}
 UNVERIFIED = (
     "No tool of the vendor has read these files: no synthesis, placement or timing.",
     "Pins come from public constraint files, not from AMD's package file or the board's guide.",
-    "Ports and settings of the vendor's blocks come from public designs and memory, not Vivado.",
+    "Ports and settings of the vendor's blocks come from public designs and memory.",
     "The top has not been simulated; lint has read it with empty models of the vendor's blocks.",
     "S_AXI_HP0_FPD is not coherent: queues and buffers must be uncached memory of the processor.",
     "No figures of synthesis are recorded for this configuration.",
