@@ -1,8 +1,9 @@
 """The ZCU106's part, pins and clocks.
 
 Sources: ``src/cndm/board/ZCU106/fpga/fpga.xdc`` of the repository fpganinja/taxi, and
-``litex_boards/platforms/xilinx_zcu106.py`` of litex-hub/litex-boards; ``pins.csv`` has the source of each ball. The board's own guide (UG1244) and
-AMD's package file of the part have not been compared with them yet.
+``litex_boards/platforms/xilinx_zcu106.py`` of litex-hub/litex-boards. ``pins.csv`` has the source
+of each ball. The board's own guide (UG1244) and AMD's package file of the part have not been
+compared with them yet.
 """
 
 from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
