@@ -104,6 +104,7 @@ WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+GMII = ("tests/mac/test_gmii.py",)
 REGION_KEYS = ("tests/context/test_region_keys.py",)
 REQUEST_KEYS = ("tests/transport/test_request_keys.py",)
 CROSSING = ("tests/common/test_crossing.py",)
@@ -157,6 +158,25 @@ FAULTS = (
         new='"fifo.consume_r_bin", "fifo.consume_cdc.stage0"',
         because="the constraint is no logic",
         tests=CROSSING,
+    ),
+    Fault(
+        name="interrupt-without-an-edge",
+        what="the ZCU106 forgets an interrupt that comes during the pulse of one before it",
+        force=Force("boards.zcu106.top:PulseStretcher", "waits", stuck(0)),
+        tests=("tests/boards/test_zcu106.py::test_each_pulse_is_followed_by_an_edge",),
+    ),
+    # Gigabit Ethernet.
+    Fault(
+        name="late-frame-goes-on",
+        what="the rest of a frame whose bytes came too late is sent as a frame of its own",
+        force=Force("hdl.mac.gmii:GmiiTx", "late", stuck(0)),
+        tests=GMII,
+    ),
+    Fault(
+        name="phy-error-ignored",
+        what="a frame that the PHY could not read is good when its check sequence is",
+        force=Force("hdl.mac.gmii:GmiiRx", "bad", stuck(0)),
+        tests=GMII,
     ),
     # The AXI adapter.
     Fault(

@@ -141,6 +141,7 @@ _COMMANDS = (
     ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
     ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
     ("verilog", "sim.tools.core.command", "Write the NIC as a core for a design of your own."),
+    ("build", "sim.tools.build.command", "Write what makes a bitstream for a board."),
     ("header", "sim.tools.header", "Write the C header of the ABI for drivers, virtio_rdma.h."),
     ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),
     ("docs", "sim.tools.site", "Build the documentation as a site."),
