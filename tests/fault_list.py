@@ -1167,6 +1167,16 @@ FAULTS = (
         tests=EGRESS + REPLAY,
         live=True,
     ),
+    # What the connection manager does.
+    Fault(
+        name="cm-lost-rtu-not-repeated",
+        what="a REP that comes again gets no RTU, so the listener waits for ever",
+        because="it is in the driver, which has no signals",
+        file="sim/guest/cm/manager.py",
+        old='elif message["local_comm_id"] == self.remote_id:\n            self._repeat()',
+        new='elif message["local_comm_id"] == self.remote_id:\n            pass',
+        tests=("tests/sim/test_cm.py::test_each_message_lost_once[RTU]",),
+    ),
     # What the firmware does.
     Fault(
         name="required-attribute-forgotten",

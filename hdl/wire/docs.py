@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import constants
-from .headers import HEADERS
+from .headers import HEADERS, Header
 from .opcodes import OPCODES, ROCE_OPCODES, Opcode
 
 _INTRODUCTION = """\
@@ -61,6 +61,15 @@ def _feature(row: Opcode) -> str:
     return row.feature.value if row.feature else "-"
 
 
+def header_section(header: Header) -> list[str]:
+    """A heading and the table of the fields of ``header``, as lines."""
+    lines = [f"### {header.name}, {header.size} bytes\n"]
+    lines += ["| byte | bit | width | field |", "|---|---|---|---|"]
+    for field in header.fields.values():
+        lines.append(f"| {field.byte} | {field.bit} | {field.width} | `{field.name}` |")
+    return [*lines, ""]
+
+
 def page() -> str:
     """The whole of docs/wire.md."""
     variant = "\n".join(
@@ -82,11 +91,7 @@ def page() -> str:
         lines.append(f"| {' | '.join(row)} |")
     lines += ["\n## Headers\n"]
     for header in HEADERS:
-        lines += [f"### {header.name}, {header.size} bytes\n"]
-        lines += ["| byte | bit | width | field |", "|---|---|---|---|"]
-        for field in header.fields.values():
-            lines.append(f"| {field.byte} | {field.bit} | {field.width} | `{field.name}` |")
-        lines.append("")
+        lines += header_section(header)
     return "\n".join(lines).rstrip() + "\n"
 
 

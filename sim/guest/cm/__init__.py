@@ -1,0 +1,1 @@
+"""A connection manager on the driver's side (docs/cm.md)."""
