@@ -110,6 +110,7 @@ REQUEST_KEYS = ("tests/transport/test_request_keys.py",)
 CROSSING = ("tests/common/test_crossing.py",)
 AXI = ("tests/axi/test_axi.py::test_adapter[64]",)
 ORDER = ("tests/axi/test_order.py",)
+COMPLETER = ("tests/pcie/test_completer.py",)
 
 #: Why a fault of the firmware is told by its text.
 FIRMWARE = "it is in the firmware, which has no signals"
@@ -212,6 +213,19 @@ FAULTS = (
         what="more write bursts are issued than may be without response",
         force=Force("hdl.axi.writes:AxiWrites", "space", stuck(1)),
         tests=ORDER,
+    ),
+    # The adapter for PCI Express.
+    Fault(
+        name="pcie-any-length-served",
+        what="a request of several words is served as one of a word",
+        force=Force("hdl.pcie.completer:Completer", "word", stuck(1)),
+        tests=COMPLETER,
+    ),
+    Fault(
+        name="pcie-cut-off-served",
+        what="a request that the block cut off is completed",
+        force=Force("hdl.pcie.completer:Completer", "dropped", stuck(0)),
+        tests=COMPLETER,
     ),
     # What a peer or a guest may touch.
     Fault(

@@ -1,0 +1,71 @@
+"""Descriptors of the AMD UltraScale+ integrated block for PCI Express (PG213).
+
+Each is the head of a packet on one of the four user streams, lowest bits first. The names of the
+streams are those of the guide: CQ and CC are requests of the host and their completions.
+"""
+
+import enum
+
+from amaranth.lib import data
+
+__all__ = [
+    "WIDTH",
+    "CompletionStatus",
+    "RequestType",
+    "cc_descriptor",
+    "cq_descriptor",
+    "cq_user",
+]
+
+#: Data bits of each stream.
+WIDTH = 512
+
+
+class RequestType(enum.IntEnum):
+    """Transaction types (PG213, "Completer Request Descriptor Formats")."""
+
+    MEM_READ = 0
+    MEM_WRITE = 1
+    MSG = 12
+
+
+class CompletionStatus(enum.IntEnum):
+    """Status of a completion (PCI Express Base Specification, "Completion Rules")."""
+
+    SC = 0
+    UR = 1
+
+
+def cq_descriptor() -> data.StructLayout:
+    """Memory, I/O or atomic request on CQ. ``addr`` and ``words`` count 4 bytes."""
+    return data.StructLayout(
+        {
+            "at": 2, "addr": 62, "words": 11, "type": 4, "reserved": 1, "requester": 16,
+            "tag": 8, "function": 8, "bar": 3, "aperture": 6, "tc": 3, "attr": 3, "reserved1": 1,
+        }
+    )  # fmt: skip
+
+
+def cc_descriptor() -> data.StructLayout:
+    """Completion on CC. ``lower_addr`` and ``byte_count`` are in bytes, ``words`` in 4 bytes."""
+    return data.StructLayout(
+        {
+            "lower_addr": 7, "reserved": 1, "at": 2, "reserved1": 6, "byte_count": 13, "locked": 1,
+            "reserved2": 2, "words": 11, "status": 3, "poisoned": 1, "reserved3": 1,
+            "requester": 16, "tag": 8, "function": 8, "bus": 8, "completer_id_enable": 1, "tc": 3,
+            "attr": 3, "force_ecrc": 1,
+        }
+    )  # fmt: skip
+
+
+def cq_user() -> data.StructLayout:
+    """``s_axis_cq_tuser`` at 512 bits (PG213, "512-bit Completer Interface").
+
+    Without straddle only the lower half of each pair is used.
+    """
+    return data.StructLayout(
+        {
+            "first_be": 8, "last_be": 8, "byte_en": 64, "sop": 2, "sop_ptr": 4, "eop": 2,
+            "eop_ptr": 8, "discontinue": 1, "tph": 22, "parity": 64,
+        }
+    )  # fmt: skip
