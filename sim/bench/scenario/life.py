@@ -102,6 +102,15 @@ class Connection:
                     # The QP stops: what was lost, or refused, in front is not sent again.
                     book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
 
+    def _left_alone(self, side: int) -> None:
+        """The peer of this end answers no more. What stands in front of a request that the own card
+        refuses is then not answered either, and is flushed when the QP stops."""
+        book, messages = self.books[side], self.life.ways[side].messages
+        book.reasons["peer"] = WcStatus.RETRY_EXC_ERR
+        wrong = {message.wrong for message in messages} - {Wrong.NOTHING}
+        if any(FAULTY[one].local for one in wrong):
+            book.reasons["bad request"] = WcStatus.WR_FLUSH_ERR
+
     # The life -----------------------------------------------------------------------------------
 
     async def begin(self, qps: tuple[QP, QP] | None) -> None:
@@ -146,8 +155,7 @@ class Connection:
     def completed(self, book: Book, what: Sent | Receive) -> None:
         """A request has ended, well or not."""
         if book.failed is not None:
-            other = self.books[1 - self.books.index(book)]
-            other.reasons["peer"] = WcStatus.RETRY_EXC_ERR
+            self._left_alone(1 - self.books.index(book))
         for one in book.sends if isinstance(what, Sent) else ():
             done = one.status == WcStatus.SUCCESS
             if one.seen or not done or one.message.taker or book.dubious:
@@ -169,7 +177,7 @@ class Connection:
             await Timer(self.life.at, "ns")
         if ending == Ending.ERROR:
             self.books[side].reasons["ERR"] = WcStatus.WR_FLUSH_ERR
-            self.books[1 - side].reasons["peer"] = WcStatus.RETRY_EXC_ERR
+            self._left_alone(1 - side)
             await self.qps[side].modify(QPAttr(qp_state=QpState.ERR), QpAttrMask.STATE)
             await self._finished()
             await self.check()
@@ -214,7 +222,7 @@ class Connection:
             return
         for poster in self._posters[side]:
             poster.cancel()
-        self.books[1 - side].reasons["peer"] = WcStatus.RETRY_EXC_ERR
+        self._left_alone(1 - side)
         if self.sides[side].pool:  # what it holds comes back
             book.reasons["dropped"] = WcStatus.WR_FLUSH_ERR
         if reset:
