@@ -99,7 +99,7 @@ def test_refusals():
             (SrqAttr(16), SrqAttrMask.MAX_WR),
             (SrqAttr(8, 2, 1), SrqAttrMask.LIMIT),
         ):
-            with pytest.raises(CommandError):
+            with pytest.raises(RdmaError):
                 await s.srq.modify(attr, mask)
         await s.srq.modify(SrqAttr(), SrqAttrMask.LIMIT)
         assert await s.srq.query() == SrqAttr(8, 2, 0)
