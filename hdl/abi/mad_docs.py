@@ -104,6 +104,17 @@ has its reason and private data.
 - The MAC address of a peer comes from a table that the caller gives: there is no ARP.
 - P_Keys other than FFFFh, and answers to another QP than QP1.
 
+## What a live Linux would need
+
+The guest of `./rocinante interop` ([interop.md](interop.md)) does not load `rdma_cm` and
+`rdma_ucm`, and its agent is not linked with librdmacm. This is what a trial would need:
+
+- `rdma_ucm` in the guest's list of modules. What it depends on (`rdma_cm`, `ib_cm`) follows. The
+  package of Debian's cloud kernel 6.1 holds all three, but no `rdma_rxe`; the package that the
+  guest uses has not been looked into.
+- `librdmacm-dev` among its packages, and operations of the agent that listen and connect.
+- GSI in the endpoint on the NIC's side, which has only RC today.
+
 ## Formats
 
 Each message follows the 24 bytes of the MAD header, and private data fills the 256 bytes.
