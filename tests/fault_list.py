@@ -1191,6 +1191,15 @@ FAULTS = (
         new='elif message["local_comm_id"] == self.remote_id:\n            pass',
         tests=("tests/sim/test_cm.py::test_each_message_lost_once[RTU]",),
     ),
+    Fault(
+        name="cm-stranger-answers",
+        what="a SIDR_REP of somebody who was not asked is taken",
+        because="it is in the driver, which has no signals",
+        file="sim/guest/cm/sidr.py",
+        old="if query is None or query.peer != peer:",
+        new="if query is None:",
+        tests=("tests/sim/test_cm.py::test_stranger_answers_for_no_service",),
+    ),
     # What the firmware does.
     Fault(
         name="required-attribute-forgotten",

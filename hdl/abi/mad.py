@@ -14,16 +14,38 @@ from hdl.wire.headers import Header
 
 MAD_SIZE = 256
 CM_CLASS, CM_VERSION, BASE_VERSION, METHOD_SEND = 0x07, 2, 1, 3
-#: Service id of a port of rdma_cm's RDMA_PS_TCP: this plus the port (Annex A11).
-SERVICE_TCP = 0x0000000001060000
+#: Service ids of ports of rdma_cm's RDMA_PS_TCP and RDMA_PS_UDP: this plus the port (Annex A11).
+SERVICE_TCP, SERVICE_UDP = 0x0000000001060000, 0x0000000001110000
+#: Q_Key that rdma_cm gives the queue pairs of RDMA_PS_UDP.
+UDP_QKEY = 0x01234567
+#: Leads an IPv4 address that is a GID, as number: ::ffff:0:0.
+_MAPPED = 0xFFFF << 32
 
 
 class Reason(IntEnum):
     """Why a REJ was sent (IBTA 12.6.7.2): those that this side sends or tells apart."""
 
     TIMEOUT = 4
+    UNSUPPORTED = 5
     INVALID_SERVICE_ID = 8
+    INVALID_TRANSPORT = 9
+    INVALID_MTU = 26
     CONSUMER = 28
+
+
+class SidrStatus(IntEnum):
+    """Status of a SIDR_REP (IBTA 12.11.2.1): those that this side sends or tells apart."""
+
+    VALID = 0
+    UNSUPPORTED_SERVICE = 1
+    REJECTED = 2
+
+
+class TransportService(IntEnum):
+    """Kind of queue pair that a REQ asks for (IBTA 12.7.6)."""
+
+    RC = 0
+    UC = 1
 
 
 MAD = Header(
@@ -193,6 +215,37 @@ class Message:
             attribute_id=ATTRIBUTES[self.kind.name],
         )
         return header + self.kind.pack(self.fields) + self.private.ljust(room, b"\0")
+
+
+def pack_addresses(source: bytes, destination: bytes, port: int) -> bytes:
+    """What rdma_cm puts in front of the private data: both GIDs' IP addresses, the source port."""
+    gids = [int.from_bytes(gid, "big") for gid in (source, destination)]
+    ip4 = all(gid >> 32 == 0xFFFF for gid in gids)
+    ends = [gid & 0xFFFFFFFF if ip4 else gid for gid in gids]
+    return IP_ADDRESSES.pack(
+        ip_version=4 if ip4 else 6, port=port, source=ends[0], destination=ends[1]
+    )
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Both ends of a connection as rdma_cm names them: GIDs, and the source's port."""
+
+    source: bytes
+    destination: bytes
+    port: int
+
+
+def unpack_addresses(private: bytes) -> Addresses:
+    """The addresses in front of private data; ValueError for a version that is not known."""
+    found = IP_ADDRESSES.unpack(private)
+    if found["version"] or found["ip_version"] not in (4, 6):
+        raise ValueError(f"Unknown header of private data: {private[:2].hex()}")
+    if found["ip_version"] == 4:
+        for end in ("source", "destination"):
+            found[end] = found[end] & 0xFFFFFFFF | _MAPPED
+    ends = (found[end].to_bytes(16, "big") for end in ("source", "destination"))
+    return Addresses(*ends, found["port"])
 
 
 def private_size(message: Header) -> int:

@@ -8,10 +8,24 @@ from hdl.wire.docs import header_section
 _INTRODUCTION = """\
 # Connection manager
 
-The connection manager lets two queue pairs find each other by MADs. Two instances of it connect,
-reject and disconnect in pure Python (`tests/sim/test_cm.py`). It does not send through QP1 yet, so
-it has not met the card or Linux. This page is written by `python -m hdl.abi.mad_docs > docs/cm.md`,
-and a test keeps it current.
+The connection manager lets two queue pairs find each other by MADs between the QP1 of two ports. It
+is a part of the driver, above the verbs, and its calls are those of librdmacm. Two simulated cards
+connect and disconnect with it (`tests/nic/bench_cm.py`). Its messages are those of Linux: the
+recording of `rping` is taken and written to the last byte (`tests/sim/test_cm.py`). It has not met
+a live Linux. This page is written by `python -m hdl.abi.mad_docs > docs/cm.md`, and a test keeps it
+current.
+
+```python
+agent = await Agent.open(ctx, neighbours.get)      # GID -> MAC address
+start_soon(agent.run())                            # carries MADs until agent.close()
+
+listener = agent.listen(7471)                      # the one side
+one = await listener.get_request()
+await one.accept(qp, ConnParam(b"welcome"))        # QP to RTS, REP, waits for the RTU
+
+one = await agent.connect(qp, peer_gid, 7471, ConnParam(b"hello"))  # the other side
+await one.disconnect()                             # QP to ERR, DREQ, waits for the DREP
+```
 
 ```mermaid
 stateDiagram-v2
@@ -30,27 +44,76 @@ A REJ ends REQ_SENT, REP_SENT and REP_RECEIVED in CLOSED, as the last time-out o
 
 | file | what it holds |
 |---|---|
-| `hdl/abi/mad.py` | the formats as data; `Message.pack` and `unpack` |
+| `hdl/abi/mad.py` | the formats as data; `Message.pack` and `unpack`; the addresses of rdma_cm |
+| `hdl/abi/grh.py` | who sent a datagram |
 | `sim/guest/cm/manager.py` | `Manager` and `Connection`: the state machine of both sides |
+| `sim/guest/cm/sidr.py` | `Resolver`: datagram services, asked for and answered |
+| `sim/guest/cm/timing.py` | `Timing`, `Peer` |
+| `sim/guest/cm/gsi.py` | `GsiQP`: QP1 with its buffers |
+| `sim/guest/cm/params.py` | `ConnParam`; from messages to queue pairs and back |
+| `sim/guest/cm/agent.py` | `Agent`, `Listener`, `ConnId`: what a user calls |
+
+`manager.py` and `sidr.py` know neither queue pairs nor a clock, so tests run both sides in
+one process.
+
+## What is called
+
+| call | what it does | fails with |
+|---|---|---|
+| `agent.connect` | REQ; QP to RTS as the REP says; RTU | refused, timed out, unreachable |
+| `listener.get_request` | the next REQ, with `private_data` and `peer` | timed out |
+| `one.accept` | QP to RTS, REP, waits for the RTU | refused, timed out, ECONNRESET |
+| `one.reject` | REJ | |
+| `one.disconnected` | waits for the peer's DREQ | timed out |
+| `one.disconnect` | QP to ERR; DREQ, unless the peer was first | |
+| `agent.serve` | names a UD queue pair to SIDR_REQs | |
+| `agent.resolve` | SIDR: where to send, as an `AH` | refused, timed out, unreachable |
+
+Errors are `RdmaError` with ECONNREFUSED, ETIMEDOUT or EHOSTUNREACH. A REJ is a `Rejected`, which
+has its reason and private data.
+
+- Ports are those of RDMA_PS_TCP (RC and UC; service ids from 0000000001060000h on) and of
+  RDMA_PS_UDP (UD; from 0000000001110000h on, Q_Key 01234567h).
+- A REQ whose addresses, transport service or path MTU are not known is refused by reasons 5, 9 and
+  26 before a listener sees it. One beyond the listener's `backlog` is refused by reason 28.
+- A listener that needs time asks for it by an MRA (`Connection.delay`).
+- A MAD that QP1 cannot send is lost like one on the wire, and is sent again by its timer. `GsiQP`
+  counts it, and brings QP1 back from SQE.
 
 ## Time-outs and duplicates
 
-- A REQ, REP or DREQ waits 4.3 s for its answer and is sent again 15 times. After the last one, a
+- A REQ, REP, DREQ or SIDR_REQ waits 4.3 s for its answer and is sent again 15 times, as in Linux.
+  `Timing` changes both. The REQ names them, and the listener uses the REQ's. After the last one, a
   REQ and a REP are given up with a REJ of reason 4.
 - An MRA adds its service time-out to that wait.
-- A connection that is over answers late duplicates for 17.2 s. Then it is forgotten.
-- A duplicate gets the same answer again, and the listener is not told of it.
+- A connection that is over answers duplicates as long as its peer may send any: 16 times the wait.
+  Then it is forgotten.
+- A duplicate gets the same answer again, and the listener is not told of it. A SIDR_REQ is answered
+  each time from the services there are, so nothing is remembered for it.
 - A malformed MAD is dropped and counted in `counters["malformed"]`. A MAD for no connection, from
   another peer or in a wrong state is counted in `counters["unexpected"]`. Nothing is raised.
 - A DREQ for an unknown connection gets a DREP.
 
 ## What is not built
 
-- QP1: nothing carries these MADs over the card, and no verbs call uses them.
-- SIDR, sending an MRA, alternate paths (LAP, APR): SIDR has its formats only.
-- The IP addresses in front of the private data have their format only.
-- The time-outs that a REQ names (`local_cm_response_timeout`, `max_cm_retries`) are not used.
-- Data that arrives before the RTU does not establish a connection.
+- Alternate paths (LAP, APR), redirection, XRC, multicast, other port spaces than TCP and UDP.
+- A listener sees each connection to its port, whatever the own address it came to.
+- An SRQ is not told to the peer (`srq` of REQ and REP is 0).
+- Data that arrives before the RTU does not establish a connection; the REP is sent again instead.
+- A REJ that comes when one side is established already is counted, and changes nothing.
+- The MAC address of a peer comes from a table that the caller gives: there is no ARP.
+- P_Keys other than FFFFh, and answers to another QP than QP1.
+
+## What a live Linux would need
+
+The guest of `./rocinante interop` ([interop.md](interop.md)) does not load `rdma_cm` and
+`rdma_ucm`, and its agent is not linked with librdmacm. This is what a trial would need:
+
+- `rdma_ucm` in the guest's list of modules. What it depends on (`rdma_cm`, `ib_cm`) follows. The
+  package of Debian's cloud kernel 6.1 holds all three, but no `rdma_rxe`; the package that the
+  guest uses has not been looked into.
+- `librdmacm-dev` among its packages, and operations of the agent that listen and connect.
+- GSI in the endpoint on the NIC's side, which has only RC today.
 
 ## Formats
 

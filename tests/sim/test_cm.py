@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from hdl.abi import mad, mad_docs
-from hdl.abi.mad import Message, Reason
-from sim.guest.cm.manager import RETRIES, TIMEOUT_NS, Connection, Event, Manager, State
+from hdl.abi import grh, mad, mad_docs
+from hdl.abi.mad import Message, Reason, SidrStatus
+from sim.guest.cm import params
+from sim.guest.cm.manager import Connection, Event, Manager, State
+from sim.guest.cm.sidr import Service
+from sim.guest.cm.timing import Peer, Timing
+from sim.guest.verbs import gid_bytes
+from sim.wire import packets as pk
+from sim.wire.pcap import read_pcap
 
 SERVICE = mad.SERVICE_TCP + 7471
-A, B = b"a", b"b"
+A, B = Peer(bytes(15) + b"a"), Peer(bytes(15) + b"b")
+STRANGER = Peer(bytes(15) + b"c")
+RETRIES, TIMEOUT_NS = Timing().retries, Timing().timeout_ns
 
 
 class Pair:
@@ -25,7 +33,7 @@ class Pair:
         self.b = Manager(lambda data, peer: self._send(data, B, peer), lambda: self.time)
         self.accepted: list[Connection] = []
 
-    def _send(self, data: bytes, source: bytes, peer: bytes) -> None:
+    def _send(self, data: bytes, source: Peer, peer: Peer) -> None:
         self.sent.append(mad.unpack(data).kind.name)
         self.flying += [(one, source, peer) for one in self.fate(data)]
 
@@ -224,7 +232,7 @@ def test_noise_raises_nothing():
             fields = {name: chance.getrandbits(part.width) for name, part in kind.fields.items()}
             for name in {"local_comm_id", "remote_comm_id"} & fields.keys():
                 fields[name] = chance.choice([0, 2, fields[name]])
-            pair.a.receive(Message(kind, 7, fields).pack(), chance.choice([B, b"c"]))
+            pair.a.receive(Message(kind, 7, fields).pack(), chance.choice([B, STRANGER]))
         pair.later(2)
 
 
@@ -235,7 +243,7 @@ def test_stranger_ends_no_connection():
     pair.settle()
     one.establish()
     fields = {"local_comm_id": one.remote_id, "remote_comm_id": one.local_id, "remote_qpn": 5}
-    pair.a.receive(Message(mad.DREQ, 1, fields).pack(), b"stranger")
+    pair.a.receive(Message(mad.DREQ, 1, fields).pack(), STRANGER)
     assert one.state is State.ESTABLISHED and pair.a.counters["unexpected"] == 1
     pair.a.receive(Message(mad.DREQ, 1, {**fields, "remote_qpn": 6}).pack(), B)
     assert one.state is State.ESTABLISHED
@@ -255,5 +263,161 @@ def test_end_is_forgotten():
     pair = Pair()
     pair.serve()
     drive(pair)
-    pair.later(8)
+    pair.later(RETRIES)
+    assert pair.a._connections
+    pair.later(2)
     assert not pair.a._connections and not pair.b._connections
+
+
+def test_listener_asks_for_time():
+    """An MRA holds the REQ back, a duplicate of which gets the MRA again."""
+    pair, held = Pair(), []
+    pair.b.listen(SERVICE, held.append)
+    pair.a.connect(B, SERVICE, 5)
+    request = pair.flying[0]
+    pair.settle()
+    held[0].delay(23)
+    pair.settle()
+    pair.later(8)
+    pair.flying.append(request)
+    pair.settle()
+    assert pair.sent == ["REQ", "MRA", "MRA"] and len(held) == 1
+    held[0].accept(9)
+    pair.settle()
+    assert pair.sent[3:] == ["REP"] and held[0].state is State.REP_SENT
+
+
+def test_the_request_says_how_long_the_listener_waits():
+    pair = Pair()
+    pair.serve()
+    pair.a.timing = Timing(response_timeout=18, retries=3)
+    pair.a.connect(B, SERVICE, 5)
+    pair.settle()
+    for _ in range(5):  # no RTU comes, so the REP goes out again
+        pair.time += Timing(18).timeout_ns
+        pair.b.tick()
+    assert pair.sent == ["REQ", *["REP"] * 4, "REJ"]
+
+
+def recorded() -> list[bytes]:
+    """The MADs that Linux's rdma_cm sent for rping."""
+    path = Path(__file__).parents[1] / "data" / "golden" / "rping.pcap"
+    found = [pk.dissect(frame) for frame in pk.roce_frames(f for _, f in read_pcap(path))]
+    return [one.payload for one in found if one.fields.get("dest_qp") == 1]
+
+
+def test_messages_of_linux():
+    """Each to the last byte, and what they say."""
+    mads = recorded()
+    messages = [mad.unpack(data) for data in mads]
+    assert [one.kind.name for one in messages] == ["REQ", "REP", "RTU", "DREQ", "DREP"]
+    assert [one.pack() for one in messages] == mads
+    request, addresses = messages[0], mad.unpack_addresses(messages[0].private)
+    assert request["service_id"] == mad.SERVICE_TCP + 7174
+    ends = gid_bytes("10.0.0.1"), gid_bytes("10.0.0.2")
+    assert addresses == mad.Addresses(*ends, 0x8D35)
+    assert request.private.startswith(mad.pack_addresses(*ends, 0x8D35))
+    fields = params.request_fields(params.ConnParam(ack_timeout=19), ends)
+    assert fields.items() <= request.fields.items()
+    assert params.refusal(request) is None
+
+
+def test_linux_connects_and_disconnects():
+    """The recorded client against the listener here, with its ids where the REP has ours."""
+    client = [mad.unpack(data) for data in recorded()]
+    pair = Pair()
+    pair.b.listen(mad.SERVICE_TCP + 7174, lambda one: (pair.accepted.append(one), one.accept(0x21)))
+    for message in (client[0], client[2], client[3]):
+        if "remote_comm_id" in message.fields:
+            message.fields["remote_comm_id"] = pair.accepted[0].local_id
+        pair.b.receive(message.pack(), A)
+    assert pair.sent == ["REP", "DREP"] and not pair.b.counters
+    kinds = [kind for kind, _ in pair.accepted[0].events]
+    assert kinds == [Event.ESTABLISHED, Event.DISCONNECTED]
+    assert pair.accepted[0].remote_qpn == 0x21
+
+
+@pytest.mark.parametrize("ends", [("10.1.2.3", "10.0.0.2"), ("fd00::1", "fd00::2")])
+def test_addresses_in_private_data(ends):
+    gids = [gid_bytes(end) for end in ends]
+    packed = mad.pack_addresses(*gids, 4791)
+    assert packed[0] == 0 and packed[1] >> 4 == (4 if "." in ends[0] else 6)
+    assert mad.unpack_addresses(packed + b"more") == mad.Addresses(*gids, 4791)
+    for bad in (packed[:-1], b"\1" + packed[1:], packed[:1] + b"\x50" + packed[2:]):
+        with pytest.raises(ValueError, match=r"needs 36|Unknown header"):
+            mad.unpack_addresses(bad)
+
+
+def test_what_no_listener_can_serve():
+    fields = params.request_fields(params.ConnParam(), (A.gid, B.gid))
+    addresses = mad.pack_addresses(A.gid, B.gid, 1)
+
+    def reason(private=addresses, **more):
+        return params.refusal(
+            Message(mad.REQ, 1, {**fields, "transport_service": 0} | more, private)
+        )
+
+    assert reason() is None
+    assert reason(private=bytes([9, *addresses[1:]])) == Reason.UNSUPPORTED
+    assert reason(transport_service=2) == Reason.INVALID_TRANSPORT
+    assert [reason(path_mtu=code) for code in (0, 6, 15)] == [Reason.INVALID_MTU] * 3
+
+
+@pytest.mark.parametrize("ends", [("10.1.2.3", "10.0.0.2"), ("fd00::1", "fd00::2")])
+def test_ends_of_a_datagram(ends):
+    gids = tuple(gid_bytes(end) for end in ends)
+    route = {"src_gid": gids[0], "dst_gid": gids[1], "dest_qp": 1, "src_qp": 1, "qkey": 1}
+    area = pk.grh_area(pk.build(0x64, payload=bytes(mad.MAD_SIZE), **route))
+    assert grh.ends(area) == gids
+    if len(area.lstrip(b"\0")) == 20:  # IPv4: a bad checksum is no IPv4 header
+        with pytest.raises(ValueError, match="Neither"):
+            grh.ends(area[:-1] + bytes([area[-1] ^ 1]))
+
+
+def test_service_is_found():
+    pair = Pair()
+    pair.b.resolver.serve(SERVICE, Service(0x123, private=b"here"))
+    with pytest.raises(ValueError, match="taken"):
+        pair.b.resolver.serve(SERVICE, Service(1))
+    query = pair.a.resolver.ask(B, 77, SERVICE, b"where?")
+    unknown = pair.a.resolver.ask(B, 78, SERVICE + 1)
+    pair.settle()
+    assert query.over and query.answer["status"] == SidrStatus.VALID
+    assert (query.answer["qpn"], query.answer["qkey"]) == (0x123, 0x01234567)
+    assert query.answer.private.startswith(b"here\0")
+    assert unknown.over and unknown.answer["status"] == SidrStatus.UNSUPPORTED_SERVICE
+    pair.b.resolver.withdraw(SERVICE)
+    again = pair.a.resolver.ask(B, 79, SERVICE)
+    pair.settle()
+    assert again.answer["status"] == SidrStatus.UNSUPPORTED_SERVICE
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_service_is_found_on_a_bad_network(seed):
+    chance = random.Random(seed)
+    pair = Pair(lambda data: [data] * chance.choices([0, 1, 2], [30, 50, 20])[0])
+    pair.b.resolver.serve(SERVICE, Service(0x123))
+    query = pair.a.resolver.ask(B, 77, SERVICE)
+    pair.settle()
+    pair.later(RETRIES)
+    assert query.over and query.answer["qpn"] == 0x123
+
+
+def test_nobody_answers_for_a_service():
+    pair = Pair(lambda data: [])
+    query = pair.a.resolver.ask(B, 77, SERVICE)
+    pair.later(RETRIES)
+    assert not query.over
+    pair.later(5)
+    assert query.over and query.answer is None and pair.sent == ["SIDR_REQ"] * (RETRIES + 1)
+
+
+def test_stranger_answers_for_no_service():
+    pair = Pair(lambda data: [])
+    query = pair.a.resolver.ask(B, 77, SERVICE)
+    answer = Message(mad.SIDR_REP, 77, {"request_id": 77, "qpn": 6})
+    pair.a.receive(answer.pack(), STRANGER)
+    pair.a.receive(Message(mad.SIDR_REP, 77, {"request_id": 76}).pack(), B)
+    assert not query.over and pair.a.counters == {"unexpected": 2}
+    pair.a.receive(answer.pack(), B)
+    assert query.answer["qpn"] == 6

@@ -15,9 +15,8 @@ from enum import Enum, auto
 
 from hdl.abi import mad
 from hdl.abi.mad import Message, Reason
-
-#: How long a message waits for its answer, how often it is sent again, how long an end is known.
-TIMEOUT_NS, RETRIES, LINGER_NS = 4_096 << 20, 15, 4_096 << 22
+from sim.guest.cm.sidr import Resolver
+from sim.guest.cm.timing import Peer, Timing
 
 
 class State(Enum):
@@ -35,7 +34,7 @@ class State(Enum):
     ESTABLISHED = auto()
     #: The DREQ is out. A DREP, a DREQ or the last time-out ends it.
     DREQ_SENT = auto()
-    #: Over; late messages are still answered. ``LINGER_NS`` ends it: the connection is forgotten.
+    #: Over; late messages are still answered. Time ends it (``Timing.linger_ns``).
     CLOSED = auto()
 
 
@@ -61,10 +60,11 @@ class Connection:
     """
 
     manager: Manager
-    peer: bytes
+    peer: Peer
     local_id: int
     transaction_id: int
     state: State
+    timing: Timing
     remote_id: int = 0
     local_qpn: int = 0
     remote_qpn: int = 0
@@ -74,6 +74,11 @@ class Connection:
     _answer: bytes | None = None
     _tries: int = 0
     _deadline: int = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self.state is State.CLOSED
 
     def _need(self, *states: State) -> None:
         if self.state not in states:
@@ -86,8 +91,8 @@ class Connection:
 
     def _ask(self, data: bytes, state: State) -> None:
         """Send ``data`` and wait for its answer in ``state``."""
-        self.state, self._waiting, self._tries = state, data, RETRIES
-        self._deadline = self.manager.now() + TIMEOUT_NS
+        self.state, self._waiting, self._tries = state, data, self.timing.retries
+        self._deadline = self.manager.now() + self.timing.timeout_ns
         self.manager.send(data, self.peer)
 
     def _say(self, data: bytes, state: State) -> None:
@@ -98,7 +103,7 @@ class Connection:
 
     def _settle(self, state: State) -> None:
         self.state, self._waiting = state, None
-        self._deadline = self.manager.now() + LINGER_NS
+        self._deadline = self.manager.now() + self.timing.linger_ns
 
     def accept(self, qpn: int, private: bytes = b"", **fields: int) -> None:
         """Answer the REQ with a REP; ``fields`` are those of ``mad.REP``."""
@@ -106,6 +111,12 @@ class Connection:
         data = self._message("REP", private, local_qpn=qpn, **fields)
         self.local_qpn = qpn
         self._ask(data, State.REP_SENT)
+
+    def delay(self, service_timeout: int, private: bytes = b"") -> None:
+        """Ask the peer by an MRA to wait 4.096 us x 2^n longer for the answer to its REQ or REP."""
+        self._need(State.REQ_RECEIVED, State.REP_RECEIVED)
+        fields = {"message_mraed": _NUMBERS[self.state], "service_timeout": service_timeout}
+        self._say(self._message("MRA", private, **fields), self.state)
 
     def establish(self, private: bytes = b"") -> None:
         """Answer the REP with an RTU, once the queue pair can receive and send."""
@@ -158,7 +169,7 @@ class Connection:
 
     def _on_mra(self, message: Message) -> None:
         if self._waiting and _NUMBERS.get(self.state, 2) == message["message_mraed"]:
-            wait = (4_096 << message["service_timeout"]) + TIMEOUT_NS
+            wait = (4_096 << message["service_timeout"]) + self.timing.timeout_ns
             self._deadline = self.manager.now() + wait
         else:
             self.manager.counters["unexpected"] += 1
@@ -188,7 +199,7 @@ class Connection:
             return self.state is State.CLOSED
         if self._tries:
             self._tries -= 1
-            self._deadline = now + TIMEOUT_NS
+            self._deadline = now + self.timing.timeout_ns
             self.manager.send(self._waiting, self.peer)
             return False
         if self.state in _NUMBERS:
@@ -210,10 +221,16 @@ class Manager:
     """
 
     def __init__(
-        self, send: Callable[[bytes, bytes], None], now: Callable[[], int], first: int = 1
+        self,
+        send: Callable[[bytes, Peer], None],
+        now: Callable[[], int],
+        first: int = 1,
+        timing: Timing | None = None,
     ):
-        self.send, self.now = send, now
+        self.send, self.now, self.timing = send, now, timing or Timing()
         self.counters: Counter[str] = Counter()
+        #: The part that finds datagram services.
+        self.resolver = Resolver(send, now, self.counters, self.timing)
         self._listeners: dict[int, Callable[[Connection], None]] = {}
         self._connections: dict[int, Connection] = {}
         self._next = first
@@ -229,24 +246,34 @@ class Manager:
             raise ValueError(f"Service {service_id:#x} is taken")
         self._listeners[service_id] = listener
 
+    def unlisten(self, service_id: int) -> None:
+        """Refuse each REQ from now on."""
+        del self._listeners[service_id]
+
     def connect(
-        self, peer: bytes, service_id: int, qpn: int, private: bytes = b"", **fields: int
+        self, peer: Peer, service_id: int, qpn: int, private: bytes = b"", **fields: int
     ) -> Connection:
         """Send a REQ; ``fields`` are those of ``mad.REQ``."""
         number = self.new_transaction()
         values = {"local_comm_id": number, "service_id": service_id, "local_qpn": qpn, **fields}
+        for end in ("local", "remote"):
+            values[f"{end}_cm_response_timeout"] = self.timing.response_timeout
+        values["max_cm_retries"] = self.timing.retries
         data = Message(mad.REQ, number, values, private).pack()
-        one = Connection(self, peer, number, number, State.REQ_SENT, local_qpn=qpn)
+        one = Connection(self, peer, number, number, State.REQ_SENT, self.timing, local_qpn=qpn)
         self._connections[number] = one
         one._ask(data, State.REQ_SENT)
         return one
 
-    def receive(self, data: bytes, peer: bytes) -> None:
+    def receive(self, data: bytes, peer: Peer) -> None:
         """Take a MAD that ``peer`` sent; never raises for what is in it."""
         try:
             message = mad.unpack(data)
         except ValueError:
             self.counters["malformed"] += 1
+            return
+        if message.kind in (mad.SIDR_REQ, mad.SIDR_REP):
+            self.resolver.receive(message, peer)
             return
         if message.kind is mad.REQ:
             self._on_req(message, peer)
@@ -264,7 +291,7 @@ class Manager:
             fields = dict(zip(("local_comm_id", "remote_comm_id"), ids, strict=True))
             self.send(Message(mad.DREP, message.transaction_id, fields).pack(), peer)
 
-    def _on_req(self, message: Message, peer: bytes) -> None:
+    def _on_req(self, message: Message, peer: Peer) -> None:
         for one in self._connections.values():
             known = one.request is not None and one.peer == peer
             if known and one.remote_id == message["local_comm_id"]:
@@ -277,7 +304,9 @@ class Manager:
             self.send(Message(mad.REJ, message.transaction_id, fields).pack(), peer)
             return
         number = self.new_transaction()
-        one = Connection(self, peer, number, message.transaction_id, State.REQ_RECEIVED)
+        timing = Timing(message["local_cm_response_timeout"], message["max_cm_retries"])
+        transaction = message.transaction_id
+        one = Connection(self, peer, number, transaction, State.REQ_RECEIVED, timing)
         one.remote_id, one.remote_qpn = message["local_comm_id"], message["local_qpn"]
         one.request = message
         self._connections[number] = one
@@ -289,6 +318,7 @@ class Manager:
         for number, one in list(self._connections.items()):
             if one._tick(now):
                 del self._connections[number]
+        self.resolver.tick()
 
 
 def _first(one: Connection, message: Message) -> tuple[int, ...]:

@@ -137,6 +137,13 @@ class Context(Resource):
         except KeyError:
             raise RdmaError(errno.ENODATA, f"Port {port_num} has no GID {index}") from None
 
+    def gid_index(self, port_num: int, gid: bytes) -> int:
+        """The index of a GID that this context has set; RdmaError(ENODATA) when it has not."""
+        for (port, index), raw in self._gids.items():
+            if (port, raw) == (port_num, gid):
+                return index
+        raise RdmaError(errno.ENODATA, f"Port {port_num} has no GID {gid.hex()}")
+
     async def counters(self) -> dict[str, int]:
         """The device's counters by the names of its registers; RdmaError(EOPNOTSUPP) without."""
         return await self.device.counters()
