@@ -320,6 +320,22 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="nak-for-each-behind-a-gap",
+        what="each request behind a gap brings a NAK of its own",
+        force=Force("hdl.transport.responder:Responder", "work.rx.nak_sent", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="read-answered-again-counts",
+        what="a READ in sequence is refused while READs before it are answered again",
+        force=Force(
+            "hdl.transport.responder:Responder",
+            "work.reply.answered",
+            like("work.reply.read_head"),
+        ),
+        tests=RECEIVE,
+    ),
+    Fault(
         name="psn-not-advanced",
         what="the expected PSN stays when a request has been executed",
         force=Force("hdl.transport.responder:Responder", "rx_write.row.psn", like("work.rx.psn")),
