@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
-from contextlib import closing
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from distributed import Client, get_worker
 
 from sim.bench import testbench
 from sim.bench.scenario.draw import draw
 from sim.bench.scenario.play import CONFIG
+from sim.rtl import env
+from sim.rtl.build import Rtl, build_model, model_sources
+from sim.tools.campaign import work
 from sim.tools.campaign.cluster import connected, spread
 from sim.tools.campaign.command import campaign
 from sim.tools.campaign.store import Result, Store
-from sim.tools.campaign.work import Batch, simulate, simulate_batch, version
+from sim.tools.campaign.work import Batch, Shipment, simulate, simulate_batch, version
+from tests.sim.parts import Echo
 
 #: Of the whole campaign ``mixed``: what every run of the test suite plays.
 SAMPLE = range(12)
 #: Of the campaigns that ``mixed`` takes nothing of: a few seeds that hold much.
 OTHERS = {"operations": (90,), "services": (0, 48), "shared": (7,)}
+
+
+#: A small model, and the tests that it passes.
+ECHO, ECHO_BENCH = Rtl(Echo, {"width": 24}), "tests.sim.bench_echo"
+#: Opens a cluster by hand: the build folder of its workers, to its address.
+Opener = Callable[[Path], str]
 
 
 def sources():
@@ -72,6 +88,95 @@ def test_seed_repeats_alone(tmp_path: Path) -> None:
     alone = simulate(model, "lifecycle", [6], "1", keep=tmp_path)
     assert alone[0].simulated_ns == pytest.approx(together[1].simulated_ns, abs=1)
     assert (tmp_path / "lifecycle-6.pcap").stat().st_size > 1000
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opener]:
+    """A scheduler and two workers as docs/campaign.md starts them, here on the loopback."""
+    dask = [Path(sys.executable).parent / "dask"]
+    found = tmp_path / "scheduler.json"
+    with ExitStack() as stack:
+
+        def start(*words: str, build: Path) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(
+                [*dask, *words, "--host", "127.0.0.1", "--no-dashboard"],
+                cwd=tmp_path,
+                env={**os.environ, "ROCINANTE_BUILD_DIR": str(build)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait, 30)
+            stack.callback(process.terminate)
+            return process
+
+        def open_cluster(build: Path) -> str:
+            scheduler = start(
+                "scheduler", "--port", "0", "--scheduler-file", str(found), build=build
+            )
+            while not found.exists():
+                assert scheduler.poll() is None, "the scheduler has ended"
+                time.sleep(0.05)
+            for _ in range(2):
+                start("worker", "--scheduler-file", str(found), "--nthreads", "1", build=build)
+            with Client(scheduler_file=str(found)) as client:
+                client.wait_for_workers(2, timeout=60)
+                return str(client.scheduler.address)
+
+        yield open_cluster
+
+
+def test_cluster_by_address(tmp_path: Path, opened: Opener) -> None:
+    """The command plays seeds on workers that somebody else has started."""
+    sources().build()
+    address, db = opened(env.build_root()), tmp_path / "db"
+    played = CliRunner().invoke(
+        campaign, ["network", "--seeds", "2", "--cluster", address, "--db", str(db)]
+    )
+    assert played.exit_code == 0, played.output
+    with closing(Store(db)) as store:
+        assert [(one.seed, one.outcome) for one in store.all()] == [(0, "passed"), (1, "passed")]
+
+
+def build_shipped(name: str) -> tuple[int, Path, int]:
+    """Build a shipment on the worker that this runs on: its process, the program, its inode."""
+    shipment = get_worker().plugins[name]
+    assert isinstance(shipment, Shipment)
+    made = shipment.sources.build().executable
+    return os.getpid(), made, made.stat().st_ino
+
+
+def test_model_is_built_once_on_a_machine(tmp_path: Path, opened: Opener) -> None:
+    """Two workers get its sources and want it at the same time; one of them compiles it."""
+    runtime = env.build_root() / "runtime"
+    runtime.mkdir(exist_ok=True)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "runtime").symlink_to(runtime)  # Verilator's own, not the model's
+    with Client(opened(tmp_path / "build")) as client:
+        shipment = Shipment(model_sources(ECHO))
+        client.register_plugin(shipment)
+        built = [
+            client.submit(build_shipped, shipment.name, workers=[worker], pure=False)
+            for worker in client.nthreads()
+        ]
+        (first, *one), (second, *other) = client.gather(built)
+    assert first != second and one == other
+    assert len(list((tmp_path / "build" / "models").glob("*/build.log"))) == 1
+
+
+def test_waves_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the packets; a simulation that did not begin has left none, and says so."""
+    try:
+        env.require_waves()
+    except env.ToolError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(work, "BENCH", ECHO_BENCH)
+    model = build_model(ECHO, waves=True, fast=False)
+    simulate(model, "mixed", [3], "1", keep=tmp_path)
+    assert (tmp_path / "mixed-3.fst").stat().st_size > 100
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+    (found,) = simulate(replace(model, top="nothing"), "mixed", [3], "1", keep=tmp_path)
+    assert "ended without results" in found.failure and not list(tmp_path.iterdir())
 
 
 def test_simulation_that_ends_before_its_seeds(monkeypatch) -> None:

@@ -87,7 +87,7 @@ def _alone(name: str, seed: int, waves: bool) -> bool:
             (result,) = simulate(sources.build(), name, [seed], version(sources), keep=Path())
     except env.BuildError as error:
         raise click.ClickException(str(error)) from None
-    kept = [f"{name}-{seed}.pcap", *([f"{name}-{seed}.fst"] if waves else [])]
+    kept = [file for end in ("pcap", "fst") if Path(file := f"{name}-{seed}.{end}").exists()]
     click.echo(f"{result.outcome} after {result.simulated_ns:,.0f} ns; {', '.join(kept)}")
     if not result.passed:
         click.echo(result.failure)

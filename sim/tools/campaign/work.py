@@ -131,8 +131,9 @@ def _attempt(
             timeout_s=BEGIN_S + SEED_S * len(seeds),
         )
         tried = attempt(model, call, folder)
-        if keep is not None and model.waves:
-            shutil.move(folder / "dump.fst", keep / f"{name}-{seeds[0]}.fst")
+        waves = folder / "dump.fst"  # not there if the simulation did not begin
+        if keep is not None and waves.exists():
+            shutil.move(waves, keep / f"{name}-{seeds[0]}.fst")
         problem = tried.problem
         if problem:
             log = (folder / "sim.log").read_text(errors="replace")
