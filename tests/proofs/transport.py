@@ -1,4 +1,5 @@
-"""The send side: how many WQEs may be asked for ahead, and the lists of outstanding ones."""
+"""The send side: how many WQEs may be asked for ahead, and the lists of outstanding ones. The
+receive side: which READ is answered again."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
 from hdl.transport.fetch_turn import FetchTurn
 from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.receive_types import ResponderWork
+from hdl.transport.responder_outcome import Verdict, replay_needed
 from tests.force import Force, plus, stuck
 
+from .arithmetic import WRONG, Function
 from .harness import Proof, any_signal
 
 __all__ = ["PROOFS"]
@@ -111,7 +115,42 @@ def _lists(m: Module) -> None:
     ]
 
 
+def _read_numbers(m: Module) -> None:
+    """The numbers of a QP's READs are modulo 256, and none in use is 256 or more behind the next
+    one. Here they are compared without end. The replier goes back for a duplicate unless it comes
+    to that READ anyway, or has been asked to begin with it or before it, no later inside of it."""
+    work, verdict = Signal(ResponderWork), Signal(Verdict)
+    tail, skip, asked_skip = (any_signal(m, width, name) for width, name in NUMBERS)
+    pending = any_signal(m, 1, "pending")
+    replay, head, asked = (Signal(len(tail), name=name) for name in ("replay", "head", "asked"))
+    m.d.comb += Assume(tail >= 256)
+    for number in (replay, head, asked):
+        m.d.comb += number.eq(tail - any_signal(m, 8, f"{number.name}_back"))
+    rx, reply = work.rx, work.reply
+    m.d.comb += [
+        rx.read_tail.eq(tail),
+        rx.replay.eq(asked),
+        rx.replay_skip.eq(asked_skip),
+        rx.replay_seq.eq(pending),
+        reply.read_head.eq(head),
+        verdict.replay.eq(replay),
+        verdict.skip.eq(skip),
+    ]
+    m.submodules.function = part = Function(lambda inside: replay_needed(inside, work, verdict), 1)
+    before = (asked < replay) | ((asked == replay) & (asked_skip <= skip))
+    m.d.comb += Assert(part.result == ~((replay > head) | (pending & before)))
+
+
+#: Widths and names of the next READ's number and of the packets skipped of a READ.
+NUMBERS = ((12, "tail"), (24, "skip"), (24, "asked_skip"))
+
 PROOFS = (
+    Proof(
+        "read-numbers",
+        "Which READ is answered again is decided rightly, wherever the numbers of READs wrap.",
+        _read_numbers,
+        WRONG,
+    ),
     Proof(
         "outstanding-lists",
         "A look shows the oldest WQE of its QP, whatever was appended, taken off and dropped.",
