@@ -1192,6 +1192,15 @@ FAULTS = (
         tests=("tests/sim/test_cm.py::test_each_message_lost_once[RTU]",),
     ),
     Fault(
+        name="cm-unlimited",
+        what="peers open as many connections as they like",
+        because="it is in the driver, which has no signals",
+        file="sim/guest/cm/manager.py",
+        old="if len(incoming) < self.limit:",
+        new="if len(incoming) >= 0:",
+        tests=("tests/sim/test_cm.py::test_refused_requests_leave_nothing_behind",),
+    ),
+    Fault(
         name="cm-stranger-answers",
         what="a SIDR_REP of somebody who was not asked is taken",
         because="it is in the driver, which has no signals",
