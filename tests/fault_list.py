@@ -1247,6 +1247,15 @@ FAULTS = (
         tests=("tests/firmware/test_leaks.py::test_commands_in_any_order",),
     ),
     Fault(
+        name="violations-of-no-partition-forgotten",
+        what="QUERY_PORT does not count packets whose P_Key names no partition",
+        because=FIRMWARE,
+        file="firmware/commands.py",
+        old='("bad_pkey", "rx_drops_pkey")',
+        new='("bad_pkey",)',
+        tests=("tests/firmware/test_commands.py::test_query_port_counts_violations",),
+    ),
+    Fault(
         name="pkey-of-the-first-entry",
         what="every QP has the first P_Key of the table",
         because=FIRMWARE,
