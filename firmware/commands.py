@@ -42,6 +42,12 @@ Handler = Callable[[Values], Awaitable[dict[str, Any] | None]]
 MAX_MESSAGE = 1 << 31
 
 
+#: What QUERY_PORT counts: the counters of the card that it is the sum of. Packets of no partition
+#: at all are dropped before the others are looked at.
+_VIOLATIONS = {"bad_pkey_cntr": ("bad_pkey", "rx_drops_pkey"), "qkey_viol_cntr": ("bad_qkey",)}
+_COUNTER = 0xFFFF_FFFF
+
+
 class Commands:
     """Serves the control requests of one guest function.
 
@@ -180,6 +186,10 @@ class Commands:
     async def _query_port(self, v: Values) -> dict[str, Any]:
         self.limits.check("phys_port_cnt", v.port, 1)
         up = await self.hardware.link_up()
+        violations = {
+            field: sum([await self.hardware.counter(name) for name in names]) & _COUNTER
+            for field, names in _VIOLATIONS.items()
+        }
         return {
             "state": PortState.ACTIVE if up else PortState.DOWN,
             "max_mtu": self.limits.mtu,
@@ -192,6 +202,7 @@ class Commands:
             "active_width": PortWidth.X4,
             "active_speed": PortSpeed.EDR,
             "phys_state": PhysState.LINK_UP if up else PhysState.DISABLED,
+            **violations,
         }
 
     async def _query_pkey(self, v: Values) -> dict[str, Any]:

@@ -63,6 +63,9 @@ class Operations(Protocol):
     async def link_up(self) -> bool:
         """Whether the port has a link."""
 
+    async def counter(self, name: str) -> int:
+        """One counter of the card, 32 bits, which wraps."""
+
     async def read_row(self, table: str, index: int) -> dict[str, int]:
         """A copy of one row."""
 

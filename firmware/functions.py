@@ -117,3 +117,7 @@ class FunctionHardware:
     async def link_up(self) -> bool:
         """See ``Hardware``."""
         return await self._hardware.link_up()
+
+    async def counter(self, name: str) -> int:
+        """See ``Hardware``: functions share a port."""
+        return await self._hardware.counter(name)

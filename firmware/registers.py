@@ -183,9 +183,11 @@ class Registers:
 
     async def counters(self) -> dict[str, int]:
         """Every counter of the port and of the rooms by name."""
-        blocks = (("port", PORT_COUNTERS), ("counters", COUNTERS))
-        paths = [(block, name) for block, names in blocks for name in names]
-        return {name: await self._read(f"{block}.{name}") for block, name in paths}
+        return {name: await self.counter(name) for name in PORT_COUNTERS + COUNTERS}
+
+    async def counter(self, name: str) -> int:
+        """One of them."""
+        return await self._read(f"{'port' if name in PORT_COUNTERS else 'counters'}.{name}")
 
     # Tables -------------------------------------------------------------------------------------
 

@@ -1208,6 +1208,15 @@ FAULTS = (
         tests=("tests/sim/test_cm.py::test_each_message_lost_once[RTU]",),
     ),
     Fault(
+        name="cm-unlimited",
+        what="peers open as many connections as they like",
+        because="it is in the driver, which has no signals",
+        file="sim/guest/cm/manager.py",
+        old="if len(incoming) < self.limit:",
+        new="if len(incoming) >= 0:",
+        tests=("tests/sim/test_cm.py::test_refused_requests_leave_nothing_behind",),
+    ),
+    Fault(
         name="cm-stranger-answers",
         what="a SIDR_REP of somebody who was not asked is taken",
         because="it is in the driver, which has no signals",
@@ -1252,6 +1261,15 @@ FAULTS = (
         old="        recv_cq.users += 1",
         new="        recv_cq.users += 0",
         tests=("tests/firmware/test_leaks.py::test_commands_in_any_order",),
+    ),
+    Fault(
+        name="violations-of-no-partition-forgotten",
+        what="QUERY_PORT does not count packets whose P_Key names no partition",
+        because=FIRMWARE,
+        file="firmware/commands.py",
+        old='("bad_pkey", "rx_drops_pkey")',
+        new='("bad_pkey",)',
+        tests=("tests/firmware/test_commands.py::test_query_port_counts_violations",),
     ),
     Fault(
         name="pkey-of-the-first-entry",

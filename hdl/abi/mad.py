@@ -25,6 +25,7 @@ _MAPPED = 0xFFFF << 32
 class Reason(IntEnum):
     """Why a REJ was sent (IBTA 12.6.7.2): those that this side sends or tells apart."""
 
+    NO_RESOURCES = 3
     TIMEOUT = 4
     UNSUPPORTED = 5
     INVALID_SERVICE_ID = 8

@@ -76,6 +76,9 @@ has its reason and private data.
   RDMA_PS_UDP (UD; from 0000000001110000h on, Q_Key 01234567h).
 - A REQ whose addresses, transport service or path MTU are not known is refused by reasons 5, 9 and
   26 before a listener sees it. One beyond the listener's `backlog` is refused by reason 28.
+- Peers together may have opened 1024 connections (`Agent.open(limit=)`). At the limit, the oldest
+  one that is over is forgotten. When none is over, a REQ is refused by reason 3 (no resources), and
+  nothing is kept of it.
 - A listener that needs time asks for it by an MRA (`Connection.delay`).
 - A MAD that QP1 cannot send is lost like one on the wire, and is sent again by its timer. `GsiQP`
   counts it, and brings QP1 back from SQE.

@@ -7,6 +7,7 @@ from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpType
 from hdl.config import NicConfig
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.map import row_map
 
 CONFIG = NicConfig(qps=16, cqs=8, mrs=32, gids=4, queue_size=64, read_resources=64)
@@ -37,6 +38,7 @@ class FakeHardware:
         self.buffers, self.events = 100, []  # of the event queue; what was written to them
         self.available = defaultdict(int)  # avail index of each queue
         self.beats = 0
+        self.counted = defaultdict(int)
 
     def row(self, table, index):
         """A row's fields that are not 0."""
@@ -73,6 +75,10 @@ class FakeHardware:
 
     async def link_up(self):
         return self.link
+
+    async def counter(self, name):
+        assert name in COUNTERS + PORT_COUNTERS
+        return self.counted[name]
 
     async def read_row(self, table, index):
         layout = row_map(table)

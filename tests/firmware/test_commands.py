@@ -42,6 +42,18 @@ def test_query_port():
     assert (port.state, port.phys_state) == (1, 3)
 
 
+def test_query_port_counts_violations():
+    """Packets of another partition, those of none included, and datagrams with another Q_Key."""
+    bench = Bench()
+    port = bench.ok(C.QUERY_PORT, port=1)
+    assert (port.bad_pkey_cntr, port.qkey_viol_cntr) == (0, 0)
+    bench.hardware.counted |= {"bad_pkey": 3, "rx_drops_pkey": 40, "bad_qkey": 5}
+    port = bench.ok(C.QUERY_PORT, port=1)
+    assert (port.bad_pkey_cntr, port.qkey_viol_cntr) == (43, 5)
+    bench.hardware.counted |= {"bad_pkey": 0xFFFF_FFFF, "rx_drops_pkey": 3}
+    assert bench.ok(C.QUERY_PORT, port=1).bad_pkey_cntr == 2
+
+
 @pytest.mark.parametrize("port", [0, 2, 255])
 def test_query_port_refused(port):
     assert "phys_port_cnt" in Bench().err(C.QUERY_PORT, port=port)

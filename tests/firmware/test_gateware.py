@@ -6,11 +6,16 @@ from amaranth.sim import Simulator
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
+from hdl.abi.enums import ControlCommand
 from hdl.csr.blocks import TABLES
+from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.management import Management
 from tests.firmware.test_registers import CONFIG, drive
 
 DEADLINE = 50_000
+COUNTER_NAMES = PORT_COUNTERS + COUNTERS
+#: What the bank has counted.
+COUNTED = {"rx_drops_pkey": 2, "bad_pkey": 10, "bad_qkey": 3, "rx_drops_icrc": 77}
 
 
 class CsrMaster:
@@ -45,6 +50,7 @@ class Rooms:
     def __init__(self, dut):
         self.dut = dut
         self.rows = {name: {} for name in TABLES}
+        self.counters = {COUNTER_NAMES.index(name): value for name, value in COUNTED.items()}
         self.commands = []
 
     async def run(self, ctx):
@@ -59,19 +65,20 @@ class Rooms:
         for _ in range(DEADLINE):
             await ctx.tick()
             for name in TABLES:
-                self._table(ctx, name, getattr(self.dut, name).program)
+                self._table(ctx, self.rows[name], getattr(self.dut, name).program)
+            self._table(ctx, self.counters, self.dut.counted)
             for name in streams:
                 self._answer(ctx, name, "valid", "ready")
             for name in ("drain", "invalidate"):
                 self._answer(ctx, name, "start", "done")
         raise AssertionError(f"{DEADLINE} cycles have passed; the firmware did {self.commands}")
 
-    def _table(self, ctx, name, port):
+    def _table(self, ctx, rows, port):
         """One access of a table's window."""
         if ctx.get(port.done):
             ctx.set(port.done, 0)
             return
-        rows, index = self.rows[name], ctx.get(port.index)
+        index = ctx.get(port.index)
         if ctx.get(port.write):
             rows[index] = ctx.get(Value.cast(port.row))
         elif ctx.get(port.read):
@@ -127,6 +134,8 @@ def test_a_whole_qp():
             return answered.unpack(answer[1:])
 
         await drive(ask)
+        port = await ask(ControlCommand.QUERY_PORT, port=1)
+        assert (port.bad_pkey_cntr, port.qkey_viol_cntr) == (12, 3)
         assert await send(b"\x0c\x01", 5) == b"\1"
         assert firmware.refusal == "MODIFY_QP needs 137 bytes, not 1"
 

@@ -501,6 +501,9 @@ async def partitions(dut):
         status = WcStatus.SUCCESS if talk else WcStatus.RETRY_EXC_ERR
         assert (wc.wr_id, wc.status) == (number, status)
         assert await dropped() - before == (0 if talk else 2)  # once more
+    counters = await p.nodes[1].counters()
+    violations = (await p.nodes[1].context.query_port()).bad_pkey_cntr
+    assert violations == counters["bad_pkey"] + counters["rx_drops_pkey"] >= 4
 
 
 @cocotb.test()

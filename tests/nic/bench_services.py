@@ -372,6 +372,7 @@ async def datagrams_that_do_not_arrive(dut):
     (got,) = await p.good(1)
     assert (got.wr_id, got.src_qp) == (6, 1)
     assert (await p.nodes[1].counters())["bad_qkey"] == 3
+    assert (await p.nodes[1].context.query_port()).qkey_viol_cntr == 3
 
 
 @cocotb.test()

@@ -184,6 +184,45 @@ def test_nobody_listens():
     assert one.events[0][1]["reason"] == Reason.INVALID_SERVICE_ID
 
 
+def test_peers_open_no_more_than_the_limit():
+    pair = Pair()
+    pair.b.limit = 3
+    pair.serve()
+    made = [pair.a.connect(B, SERVICE, 5) for _ in range(4)]
+    pair.settle()
+    assert [one.state for one in made] == 3 * [State.REP_RECEIVED] + [State.CLOSED]
+    (_, refusal), *_ = made[3].events
+    assert refusal["reason"] == 3 == Reason.NO_RESOURCES  # IBTA 12.6.7.2
+    assert pair.b.counters["refused"] == 1 and len(pair.b._connections) == 3
+    # What this side opens is its own matter, and takes no room.
+    pair.a.listen(SERVICE, lambda one: one.accept(qpn=7))
+    own = pair.b.connect(A, SERVICE, 6)
+    pair.settle()
+    assert own.state is State.REP_RECEIVED
+
+    # One that is over still answers duplicates, until somebody needs its room.
+    made[1].establish()
+    pair.settle()
+    made[1].disconnect()
+    pair.settle()
+    assert pair.accepted[1].closed and len(pair.b._connections) == 4
+    late = pair.a.connect(B, SERVICE, 5)
+    pair.settle()
+    assert late.state is State.REP_RECEIVED and pair.b.counters["refused"] == 1
+    assert pair.accepted[1] not in pair.b._connections.values()
+    assert pair.accepted[0] in pair.b._connections.values()
+
+
+def test_refused_requests_leave_nothing_behind():
+    pair = Pair()
+    pair.b.limit = 1
+    pair.serve()
+    for _ in range(100):
+        pair.a.connect(B, SERVICE, 5)
+        pair.settle()
+    assert len(pair.b._connections) == 1 and pair.b.counters["refused"] == 99
+
+
 def test_nobody_answers():
     pair = Pair(lambda data: [])
     one = pair.a.connect(B, SERVICE, 5)

@@ -26,7 +26,7 @@ from hdl.abi import mad
 from hdl.abi.enums import QpAttrMask, QpState
 from hdl.abi.mad import Addresses, Message, Reason, SidrStatus
 from sim.guest.cm.gsi import GsiQP
-from sim.guest.cm.manager import Connection, Event, Manager, State
+from sim.guest.cm.manager import MOST_INCOMING, Connection, Event, Manager, State
 from sim.guest.cm.params import (
     ConnParam,
     Rejected,
@@ -188,11 +188,11 @@ class Agent:
     Everything that waits needs ``run`` to run beside it.
     """
 
-    def __init__(self, ctx: Context, gsi: GsiQP, timing: Timing, rng: random.Random):
+    def __init__(self, ctx: Context, gsi: GsiQP, timing: Timing, rng: random.Random, limit: int):
         self.ctx, self.gsi, self._rng = ctx, gsi, rng
         self._outbox: deque[tuple[bytes, Peer]] = deque()
         first = rng.getrandbits(30)
-        self.manager = Manager(self._put, ctx.device.platform.now, first, timing)
+        self.manager = Manager(self._put, ctx.device.platform.now, first, timing, limit)
         self._running = self._closing = False
 
     @classmethod
@@ -203,13 +203,15 @@ class Agent:
         *,
         timing: Timing | None = None,
         seed: int | None = None,
+        limit: int = MOST_INCOMING,
     ) -> Agent:
         """Takes QP1 of the port; ``neighbour(gid)`` is the MAC address of a peer, None: unknown.
 
-        ``seed``: of the ids, PSNs and ports that are drawn. RdmaError when the device refuses QP1.
+        ``seed``: of the ids, PSNs and ports that are drawn. ``limit``: connections that peers may
+        have opened, all of them together. RdmaError when the device refuses QP1.
         """
         gsi = await GsiQP.create(ctx, neighbour)
-        return cls(ctx, gsi, timing or Timing(), random.Random(seed))
+        return cls(ctx, gsi, timing or Timing(), random.Random(seed), limit)
 
     async def run(self) -> None:
         """Carries MADs and keeps the time until ``close``."""

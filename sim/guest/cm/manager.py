@@ -18,6 +18,9 @@ from hdl.abi.mad import Message, Reason
 from sim.guest.cm.sidr import Resolver
 from sim.guest.cm.timing import Peer, Timing
 
+#: Connections that peers may have opened, unless a manager is told otherwise.
+MOST_INCOMING = 1024
+
 
 class State(Enum):
     """Where a connection is."""
@@ -215,9 +218,12 @@ class Manager:
     """All connections of one port. ``send(mad, peer)`` must not raise; ``now()`` is in ns.
 
     Communication ids begin above ``first``. A driver draws it: a peer takes the ids of its last run
-    for duplicates.
+    for duplicates. ``limit``: connections that peers have opened, all of them together. Of these,
+    one that is over makes room for a new one; when there is none, the REQ is refused and nothing
+    is kept of it.
 
-    ``counters``: ``malformed``, ``duplicate``, ``unexpected`` (no such connection or state).
+    ``counters``: ``malformed``, ``duplicate``, ``unexpected`` (no such connection or state),
+    ``refused`` (at the limit).
     """
 
     def __init__(
@@ -226,8 +232,9 @@ class Manager:
         now: Callable[[], int],
         first: int = 1,
         timing: Timing | None = None,
+        limit: int = MOST_INCOMING,
     ):
-        self.send, self.now, self.timing = send, now, timing or Timing()
+        self.send, self.now, self.timing, self.limit = send, now, timing or Timing(), limit
         self.counters: Counter[str] = Counter()
         #: The part that finds datagram services.
         self.resolver = Resolver(send, now, self.counters, self.timing)
@@ -299,9 +306,11 @@ class Manager:
                 return
         listener = self._listeners.get(message["service_id"])
         if listener is None:
-            fields = {"remote_comm_id": message["local_comm_id"]}
-            fields["reason"] = Reason.INVALID_SERVICE_ID
-            self.send(Message(mad.REJ, message.transaction_id, fields).pack(), peer)
+            self._refuse(message, peer, Reason.INVALID_SERVICE_ID)
+            return
+        if not self._make_room():
+            self.counters["refused"] += 1
+            self._refuse(message, peer, Reason.NO_RESOURCES)
             return
         number = self.new_transaction()
         timing = Timing(message["local_cm_response_timeout"], message["max_cm_retries"])
@@ -311,6 +320,21 @@ class Manager:
         one.request = message
         self._connections[number] = one
         listener(one)
+
+    def _refuse(self, request: Message, peer: Peer, reason: Reason) -> None:
+        """Answer a REQ of which nothing is kept."""
+        fields = {"remote_comm_id": request["local_comm_id"], "reason": reason}
+        self.send(Message(mad.REJ, request.transaction_id, fields).pack(), peer)
+
+    def _make_room(self) -> bool:
+        """Whether a peer may open one more connection: the oldest that is over is forgotten."""
+        incoming = [one for one in self._connections.values() if one.request is not None]
+        if len(incoming) < self.limit:
+            return True
+        over = next((one for one in incoming if one.closed), None)
+        if over is not None:
+            del self._connections[over.local_id]
+        return over is not None
 
     def tick(self) -> None:
         """Send again what has waited too long, forget what is long over."""
