@@ -105,6 +105,7 @@ PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
 GMII = ("tests/mac/test_gmii.py",)
+RGMII = "tests/mac/test_rgmii.py::"
 REGION_KEYS = ("tests/context/test_region_keys.py",)
 REQUEST_KEYS = ("tests/transport/test_request_keys.py",)
 CROSSING = ("tests/common/test_crossing.py",)
@@ -178,6 +179,24 @@ FAULTS = (
         what="a frame that the PHY could not read is good when its check sequence is",
         force=Force("hdl.mac.gmii:GmiiRx", "bad", stuck(0)),
         tests=GMII,
+    ),
+    Fault(
+        name="frame-with-gaps",
+        what="a frame leaves the MAC's store before all of it is there",
+        force=Force("hdl.mac.gigabit:FrameFifo", "leaves", stuck(1)),
+        tests=(f"{RGMII}test_a_frame_leaves_the_fifo_whole[0.5]",),
+    ),
+    Fault(
+        name="frame-with-a-hole",
+        what="a received frame goes on behind a beat that has found no room",
+        force=Force("hdl.mac.gigabit:Widen", "losing", stuck(0)),
+        tests=(f"{RGMII}test_what_finds_no_room_is_marked[refused1]",),
+    ),
+    Fault(
+        name="wrong-nibble",
+        what="RGMII sends another low nibble",
+        force=Force("hdl.mac.rgmii:Rgmii", "low", plus(1)),
+        tests=(f"{RGMII}test_frames_pass_the_pins_both_ways",),
     ),
     # The AXI adapter.
     Fault(
