@@ -105,6 +105,7 @@ class Commands:
             ExtensionCommand.DESTROY_SRQ: srq.destroy,
             ExtensionCommand.RESIZE_CQ: resize.resize_cq,
             ExtensionCommand.RESIZE_QP: resize.resize_qp,
+            ExtensionCommand.REREG_MR: mrs.reregister,
         }
 
     async def serve(self, request: Request) -> bytes:

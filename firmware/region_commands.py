@@ -15,7 +15,7 @@ from typing import Any
 from firmware.device import Operations
 from firmware.objects import Hints, Limits, Mr, Objects, Refused
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import OPTIONAL_ACCESS, Access
+from hdl.abi.enums import OPTIONAL_ACCESS, Access, ReregFlags
 from hdl.abi.layout import Values
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 
@@ -27,6 +27,11 @@ _REGION_ACCESS = OPTIONAL_ACCESS | (
 )
 #: Access bits that a row holds.
 _ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
+
+#: A row's fields that say where its bytes are.
+_MAPPING = ("va", "length", "first_offset", "table")
+#: All that REREG_MR can change.
+_REREG = ReregFlags.TRANSLATION | ReregFlags.PD | ReregFlags.ACCESS
 
 #: Values of ``MrRow.type``.
 _MR_DMA, _MR_PAGES, _MR_FREE = 1, 2, 4
@@ -42,8 +47,8 @@ def _access(flags: int) -> int:
 
 
 class RegionCommands:
-    """GET_DMA_MR, CREATE_MR, MAP_MR_SG, REG_USER_MR and DEREG_MR; ``objects`` gives the device's
-    objects."""
+    """GET_DMA_MR, CREATE_MR, MAP_MR_SG, REG_USER_MR, REREG_MR and DEREG_MR; ``objects`` gives the
+    device's objects."""
 
     def __init__(
         self,
@@ -103,6 +108,36 @@ class RegionCommands:
         await self._hardware.invalidate(mr.number)
         mr.pd.users -= 1
         self._objects().mrs.remove(mr.number)
+
+    async def reregister(self, v: Values) -> dict[str, Any]:
+        """REREG_MR (docs/extensions.md): what ``flags`` name is changed, and the keys are new."""
+        mr = self._objects().mrs.get(v.mrn)
+        if v.reserved or not v.flags or v.flags & ~int(_REREG):
+            raise Refused(f"flags {v.flags:#x} or reserved field {v.reserved:#x}")
+        row = await self._hardware.read_row("mr", mr.number)
+        if row["type"] != _MR_PAGES:
+            raise Refused(f"MR {mr.number} is not from REG_USER_MR")
+        new = {name: row[name] for name in ("type", "access", *_MAPPING)}
+        pd = self._objects().pds.get(v.pdn) if v.flags & ReregFlags.PD else mr.pd
+        zero_based = False
+        if v.flags & ReregFlags.ACCESS:
+            new["access"] = _access(v.access_flags)
+            zero_based = bool(v.access_flags & Access.ZERO_BASED)
+        if v.flags & ReregFlags.TRANSLATION:
+            new |= self._mapping(v, 0 if zero_based else v.virt_addr)
+        elif zero_based:
+            raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
+        # No key is valid while the old pages are forgotten, so none reaches them afterwards.
+        await self._hardware.write_row("mr", mr.number, {})
+        await self._hardware.invalidate(mr.number)
+        while (tag := self._objects().next_tag(mr.number)) == row["tag"]:
+            pass  # a hint gave the region the tag whose turn it is
+        await self._hardware.write_row("mr", mr.number, new | {"pd": pd.number, "tag": tag})
+        mr.pd.users -= 1
+        pd.users += 1
+        mr.pd = pd
+        key = mr.number << abi.KEY_TAG_BITS | tag
+        return {"lkey": key, "rkey": key if new["access"] & _REMOTE else 0}
 
     def _extensions(self) -> None:
         if not self._limits.config.fast_registration:

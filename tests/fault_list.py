@@ -1246,6 +1246,16 @@ FAULTS = (
     ),
     # What the firmware does.
     Fault(
+        name="old-key-during-change",
+        what="the old key of a region that changes is valid while its pages are forgotten",
+        because=FIRMWARE,
+        file="firmware/region_commands.py",
+        old='        await self._hardware.write_row("mr", mr.number, {})\n'
+        "        await self._hardware.invalidate(mr.number)\n        while",
+        new="        await self._hardware.invalidate(mr.number)\n        while",
+        tests=("tests/firmware/test_rereg.py",),
+    ),
+    Fault(
         name="required-attribute-forgotten",
         what="a datagram QP goes to RTS without a PSN",
         because=FIRMWARE,

@@ -39,6 +39,7 @@ class ExtensionCommand(IntEnum):
     MODIFY_SRQ = 33
     QUERY_SRQ = 34
     DESTROY_SRQ = 35
+    REREG_MR = 40
     RESIZE_CQ = 48
     RESIZE_QP = 49
 
@@ -49,11 +50,20 @@ class RdmaFeature(IntEnum):
     SRQ = 0
     EVENTS = 2
     RESIZE = 3
+    REREG_MR = 4
 
     @property
     def mask(self) -> int:
         """The feature as a bit of the 64-bit feature word."""
         return 1 << self.value
+
+
+class ReregFlags(IntFlag):
+    """What REREG_MR changes. The numbers are libibverbs' of ``ibv_rereg_mr_flags``."""
+
+    TRANSLATION = 1 << 0
+    PD = 1 << 1
+    ACCESS = 1 << 2
 
 
 class SrqAttrMask(IntFlag):

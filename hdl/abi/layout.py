@@ -321,6 +321,10 @@ def nested(name: str, kind: Struct | Union, note: str = "") -> Field:
     return Field(name, kind, note)
 
 
+#: No data: a command that needs none or answers none.
+NOTHING = Struct("nothing")
+
+
 def amaranth_layout(kind: Struct | Union) -> Any:
     """The ``amaranth.lib.data`` layout with every field at bit 8 * its byte offset.
 

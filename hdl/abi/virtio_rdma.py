@@ -7,8 +7,10 @@ GIDs, MAC addresses, ``sys_image_guid`` and ``imm_data`` are raw bytes (VR-0.2, 
 from __future__ import annotations
 
 from hdl.abi import queue_numbers
-from hdl.abi.enums import ControlCommand, ExtensionCommand, RdmaFeature
+from hdl.abi.enums import ControlCommand, ExtensionCommand
+from hdl.abi.extensions import EXTENSIONS
 from hdl.abi.layout import (
+    NOTHING,
     Scalar,
     Struct,
     Union,
@@ -259,41 +261,6 @@ CMD_ADD_GID = Struct(
 CMD_DEL_GID = Struct("cmd_del_gid", le16("index"), le32("port", "from 1"))
 CMD_REQ_NOTIFY = Struct("cmd_req_notify", le32("cqn"), le32("flags", "NotifyFlags"))
 
-CMD_CREATE_SRQ = Struct(
-    "cmd_create_srq",
-    le32("pdn"),
-    le32("max_wr"),
-    le32("max_sge"),
-    le32("srq_limit", "0: no limit event"),
-    array("reserved", Scalar(4), 4, "0"),
-)
-RSP_CREATE_SRQ = Struct(
-    "rsp_create_srq", le32("srqn", "the index of a queue pair, whose receive queue it has")
-)
-CMD_MODIFY_SRQ = Struct(
-    "cmd_modify_srq",
-    le32("srqn"),
-    le32("attr_mask", "SrqAttrMask"),
-    le32("max_wr"),
-    le32("srq_limit"),
-)
-CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
-RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
-CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
-
-CMD_RESIZE_CQ = Struct(
-    "cmd_resize_cq", le32("cqn"), le32("cqe", "depth"), array("reserved", Scalar(4), 2, "0")
-)
-CMD_RESIZE_QP = Struct(
-    "cmd_resize_qp",
-    le32("qpn"),
-    le32("max_send_wr"),
-    le32("max_recv_wr", "0 with an SRQ"),
-    array("reserved", Scalar(4), 1, "0"),
-)
-
-NOTHING = Struct("nothing")
-
 #: Request and response data of every control command, after their one-byte headers (VR-3.6).
 COMMANDS: dict[ControlCommand, tuple[Struct, Struct]] = {
     ControlCommand.QUERY_PORT: (CMD_QUERY_PORT, RSP_QUERY_PORT),
@@ -314,20 +281,6 @@ COMMANDS: dict[ControlCommand, tuple[Struct, Struct]] = {
     ControlCommand.ADD_GID: (CMD_ADD_GID, NOTHING),
     ControlCommand.DEL_GID: (CMD_DEL_GID, NOTHING),
     ControlCommand.REQ_NOTIFY_CQ: (CMD_REQ_NOTIFY, NOTHING),
-}
-
-#: The same of the commands that each extension has (docs/extensions.md).
-EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
-    RdmaFeature.SRQ: {
-        ExtensionCommand.CREATE_SRQ: (CMD_CREATE_SRQ, RSP_CREATE_SRQ),
-        ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
-        ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
-        ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
-    },
-    RdmaFeature.RESIZE: {
-        ExtensionCommand.RESIZE_CQ: (CMD_RESIZE_CQ, NOTHING),
-        ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
-    },
 }
 
 #: A command of virtio-rdma or of an extension.

@@ -65,7 +65,18 @@ def test_two_nics(width, part):
 
 
 @pytest.mark.parametrize(
-    "feature", ["atomics", "cm", "events", "fast_regions", "resize", "services", "srq", "statuses"]
+    "feature",
+    [
+        "atomics",
+        "cm",
+        "events",
+        "fast_regions",
+        "regions",
+        "resize",
+        "services",
+        "srq",
+        "statuses",
+    ],
 )
 def test_feature(feature):
     """What a card may lack, at the width that simulates sooner: the data path is that of all."""

@@ -33,6 +33,7 @@ ALL_FEATURES = sum(
         Feature.ORDER_PLATFORM,
         RdmaFeature.SRQ,
         RdmaFeature.RESIZE,
+        RdmaFeature.REREG_MR,
     )
 )
 

@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from hdl.abi.enums import Access, ControlCommand, WrOpcode
+from hdl.abi.enums import Access, ControlCommand, ExtensionCommand, ReregFlags, WrOpcode
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
 from sim.guest.driver.errors import RdmaError
 from sim.guest.driver.memory import PagedBuffer, view
@@ -95,6 +95,50 @@ class MR(Resource):
         mr.mrn, mr.lkey, mr.rkey = result.mrn, result.lkey, result.rkey
         pd.ctx.mrs[mr.lkey] = mr
         return mr
+
+    async def reregister(
+        self,
+        *,
+        length: int | None = None,
+        offset: int = 0,
+        pd: PD | None = None,
+        access: Access | None = None,
+    ) -> None:
+        """Gives the region what is named (REREG_MR, docs/extensions.md), and other keys: new memory
+        of ``length`` bytes, another protection domain, other rights.
+
+        Raises RdmaError: EINVAL for what the device refuses; the region is then as it was.
+        """
+        ctx, flags = self.pd.ctx, ReregFlags(0)
+        new: dict[str, int] = {}
+        buffer, page_list = self.buffer, self.page_list
+        if pd is not None:
+            flags, new["pdn"] = flags | ReregFlags.PD, pd.pdn
+        if access is not None:
+            flags, new["access_flags"] = flags | ReregFlags.ACCESS, access
+        if length is not None:
+            flags |= ReregFlags.TRANSLATION
+            pages, page_list = _page_list(ctx.memory, length, offset)
+            buffer = PagedBuffer(ctx.memory, pages, offset, length)
+            buf = next(_USER_ADDRESSES) + offset
+            new |= {"start": buf, "length": length, "virt_addr": buf}
+            new |= {"pages": page_list, "npages": len(pages)}
+        try:
+            result = await ctx.command(ExtensionCommand.REREG_MR, mrn=self.mrn, flags=flags, **new)
+        except BaseException:
+            if length is not None:
+                ctx.memory.free(page_list)
+                ctx.memory.free_pages(buffer.pages)
+            raise
+        ctx.mrs.pop(self.lkey, None)
+        if length is not None:
+            ctx.memory.free(self.page_list)
+            ctx.memory.free_pages(self.buffer.pages)
+            self.buffer, self.page_list, self.length = buffer, page_list, length
+            self.buf = self.iova = new["virt_addr"]
+        self.pd = pd or self.pd
+        self.lkey, self.rkey = result.lkey, result.rkey
+        ctx.mrs[self.lkey] = self
 
     async def close(self) -> None:
         """Deregisters the region and frees its memory."""

@@ -1,0 +1,70 @@
+"""Structures of the commands of extensions (docs/extensions.md)."""
+
+from __future__ import annotations
+
+from hdl.abi.enums import ExtensionCommand, RdmaFeature
+from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32, le64
+
+__all__ = ["EXTENSIONS"]
+
+CMD_CREATE_SRQ = Struct(
+    "cmd_create_srq",
+    le32("pdn"),
+    le32("max_wr"),
+    le32("max_sge"),
+    le32("srq_limit", "0: no limit event"),
+    array("reserved", Scalar(4), 4, "0"),
+)
+RSP_CREATE_SRQ = Struct(
+    "rsp_create_srq", le32("srqn", "the index of a queue pair, whose receive queue it has")
+)
+CMD_MODIFY_SRQ = Struct(
+    "cmd_modify_srq",
+    le32("srqn"),
+    le32("attr_mask", "SrqAttrMask"),
+    le32("max_wr"),
+    le32("srq_limit"),
+)
+CMD_QUERY_SRQ = Struct("cmd_query_srq", le32("srqn"))
+RSP_QUERY_SRQ = Struct("rsp_query_srq", le32("max_wr"), le32("max_sge"), le32("srq_limit"))
+CMD_DESTROY_SRQ = Struct("cmd_destroy_srq", le32("srqn"))
+
+CMD_RESIZE_CQ = Struct(
+    "cmd_resize_cq", le32("cqn"), le32("cqe", "depth"), array("reserved", Scalar(4), 2, "0")
+)
+CMD_RESIZE_QP = Struct(
+    "cmd_resize_qp",
+    le32("qpn"),
+    le32("max_send_wr"),
+    le32("max_recv_wr", "0 with an SRQ"),
+    array("reserved", Scalar(4), 1, "0"),
+)
+CMD_REREG_MR = Struct(
+    "cmd_rereg_mr",
+    le32("mrn"),
+    le32("flags", "ReregFlags: which of the fields below count"),
+    le32("pdn"),
+    le32("access_flags", "Access"),
+    le64("start", "its offset in a page is the offset in the first page"),
+    le64("length", "bytes"),
+    le64("virt_addr", "the address that SGEs and peers use"),
+    le64("pages", "address of npages le64 page addresses"),
+    le32("npages"),
+    le32("reserved", "0"),
+)
+RSP_REREG_MR = Struct("rsp_rereg_mr", le32("lkey"), le32("rkey"))
+
+#: Request and response data of the commands that each extension has, after their headers.
+EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
+    RdmaFeature.SRQ: {
+        ExtensionCommand.CREATE_SRQ: (CMD_CREATE_SRQ, RSP_CREATE_SRQ),
+        ExtensionCommand.MODIFY_SRQ: (CMD_MODIFY_SRQ, NOTHING),
+        ExtensionCommand.QUERY_SRQ: (CMD_QUERY_SRQ, RSP_QUERY_SRQ),
+        ExtensionCommand.DESTROY_SRQ: (CMD_DESTROY_SRQ, NOTHING),
+    },
+    RdmaFeature.RESIZE: {
+        ExtensionCommand.RESIZE_CQ: (CMD_RESIZE_CQ, NOTHING),
+        ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
+    },
+    RdmaFeature.REREG_MR: {ExtensionCommand.REREG_MR: (CMD_REREG_MR, RSP_REREG_MR)},
+}
