@@ -58,45 +58,40 @@ class Completions(wiring.Component):
         m = Module()
         facts = data.StructLayout({"tag": 8, "ours": 1, "bad": 1, "completed": 1, "final": 1})
         place = data.StructLayout({"up": range(WORDS), "late": 1, "size": range(WORDS)})
-        m.submodules.skid = skid = Skid(shape=packet_beat(rc_user()))
         m.submodules.realign = realign = Realign(width=WIDTH, side=facts)
-        wiring.connect(m, wiring.flipped(self.rc), skid.i)
-        beat, moved = skid.o.payload, realign.i.payload
+        packets = self._packets(m)
+        beat, expires, moved = packets.p.beat, packets.p.expires, realign.i.payload
         head = data.View(rc_descriptor(), beat.data[: rc_descriptor().size])
-        inside, taken, expires = Signal(), Signal(), Signal()
+        inside, taken = Signal(), Signal()
         fresh, kept, now = Signal(facts), Signal(facts), Signal(facts)
         fresh_place, kept_place, there = Signal(place), Signal(place), Signal(place)
         m.d.comb += [
-            expires.eq(self.overdue.valid & ~inside),
-            # Of the packet that begins; its later beats do not show it.
-            self.tag.eq(Mux(expires, self.overdue.payload, head.tag)),
-            self.overdue.ready.eq(taken & expires),
+            self.tag.eq(head.tag),  # of the packet that begins; its later beats do not show it
             now.eq(Mux(inside, kept, fresh)),
             there.eq(Mux(inside, kept_place, fresh_place)),
-            realign.i.valid.eq(skid.o.valid | expires),
-            skid.o.ready.eq(realign.i.ready & ~expires),
+            realign.i.valid.eq(packets.valid),
+            packets.ready.eq(realign.i.ready),
             taken.eq(realign.i.valid & realign.i.ready),
             self.end.eq(taken & ~inside & fresh.ours & fresh.completed),
         ]
         with m.If(taken & ~inside):
             m.d.sync += [kept.eq(fresh), kept_place.eq(fresh_place)]
-        with m.If(taken & ~expires):
+        with m.If(taken):
             m.d.sync += inside.eq(~beat.last)
-        last, cut_off = Signal(), Signal()
+        cut_off = Signal()
         m.d.comb += [
-            last.eq(beat.last | expires),
-            cut_off.eq(beat.user.discontinue & beat.last & ~expires),
+            cut_off.eq(beat.user.discontinue & beat.last),
             moved.data.eq(beat.data),
             moved.up.eq(there.up),
-            moved.late.eq(there.late | expires),
+            moved.late.eq(there.late),
             moved.first.eq(~inside),
-            moved.last.eq(last),
-            moved.spill.eq((there.size + there.up >= WORDS) & ~(there.late & ~inside) & ~expires),
+            moved.last.eq(beat.last),
+            moved.spill.eq((there.size + there.up >= WORDS) & ~(there.late & ~inside)),
             moved.side.eq(now),
             moved.side.bad.eq(now.bad | cut_off),
         ]
         m.d.comb += [
-            self.verdict.valid.eq(taken & last & now.ours),
+            self.verdict.valid.eq(taken & beat.last & now.ours),
             self.verdict.p.tag.eq(now.tag),
             self.verdict.p.bad.eq(moved.side.bad & ~now.completed),
         ]
@@ -112,6 +107,28 @@ class Completions(wiring.Component):
         self._answer(m, realign.o)
         return m
 
+    def _packets(self, m: Module):
+        """Beats of RC, and between its packets one of the block's own form for each late tag."""
+        shape = data.StructLayout({"beat": packet_beat(rc_user()), "expires": 1})
+        m.submodules.skid = skid = Skid(shape=shape)
+        inside, expires, late = Signal(), Signal(), Signal(rc_descriptor())
+        m.d.comb += [
+            expires.eq(self.overdue.valid & ~inside),
+            skid.i.payload.expires.eq(expires),
+            skid.i.payload.beat.eq(self.rc.payload),
+            skid.i.valid.eq(self.rc.valid | expires),
+            self.rc.ready.eq(skid.i.ready & ~expires),
+            self.overdue.ready.eq(skid.i.ready & expires),
+            late.tag.eq(self.overdue.payload),
+            late.error.eq(RcError.TIMEOUT),
+        ]
+        with m.If(expires):
+            m.d.comb += [skid.i.payload.beat.data.eq(late), skid.i.payload.beat.last.eq(1)]
+            m.d.comb += skid.i.payload.beat.user.discontinue.eq(0)
+        with m.If(self.rc.valid & self.rc.ready):
+            m.d.sync += inside.eq(~self.rc.p.last)
+        return skid.o
+
     def _judge(self, m: Module, head, expires, fresh, counts) -> None:
         """What becomes of a packet, by its descriptor and what is known of its tag."""
         state = self.state
@@ -119,7 +136,7 @@ class Completions(wiring.Component):
         m.d.comb += [
             poisoned.eq(head.poisoned | (head.error == RcError.POISONED)),
             refused.eq(head.status != CompletionStatus.SC),
-            timeout.eq(expires | (head.error == RcError.TIMEOUT) | (head.error == RcError.FLR)),
+            timeout.eq((head.error == RcError.TIMEOUT) | (head.error == RcError.FLR)),
         ]
         boundary = (head.lower_addr[2:6] + head.words)[:4] == 0
         m.d.comb += [

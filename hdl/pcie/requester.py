@@ -6,12 +6,12 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.shift import keep_mask, lowest_lane
 from hdl.common.skid import Skid, Stage
-from hdl.ports.host import edge_read_request, edge_write_beat
+from hdl.ports.host import edge_write_beat
 
 from .bus import packet_beat
 from .descriptors import WIDTH, RequestType, rq_descriptor, rq_user
 from .realign import Realign
-from .tags import PAGE_BITS, size_mask
+from .tags import PAGE_BITS, read_piece, size_mask
 
 __all__ = ["Requester"]
 
@@ -30,7 +30,7 @@ class Requester(wiring.Component):
     Order: requests leave in the order in which they are taken, so no read passes a write that was
     taken before it. Relaxed ordering and ID-based ordering are not used. Reads and writes take
     turns, by requests.
-    Latency: 7 cycles, 8 for a write whose first beat does not fill one. Throughput: a beat of RQ a
+    Latency: 8 cycles, 9 for a write whose first beat does not fill one. Throughput: a beat of RQ a
     cycle; the descriptor of a request takes 16 bytes of these.
     Errors: none. Reset: empty; a request that was cut off at the block ends with the block's reset.
     Source: PG213, "Requester Interface".
@@ -39,7 +39,7 @@ class Requester(wiring.Component):
     def __init__(self):
         super().__init__(
             {
-                "piece": In(stream.Signature(edge_read_request())),
+                "piece": In(stream.Signature(read_piece())),
                 "wr": In(stream.Signature(edge_write_beat(WIDTH))),
                 "max_payload": In(3),
                 "rq": Out(stream.Signature(packet_beat(rq_user()))),
@@ -51,7 +51,7 @@ class Requester(wiring.Component):
         side = data.StructLayout({"head": rq_descriptor(), "first_be": 4, "last_be": 4, "end": 4})
         m.submodules.realign = realign = Realign(width=WIDTH, side=side)
         m.submodules.out = out = Skid(shape=packet_beat(rq_user()))
-        beats = self._bounds(m, self._choose(m))
+        beats = self._bounds(m, self._place(m, self._choose(m)))
         self._requests(m, beats, realign.i, side)
         moved, packet = realign.o, out.i.payload
         head = moved.p.side.head.as_value()
@@ -79,7 +79,7 @@ class Requester(wiring.Component):
     def _choose(self, m: Module):
         """Reads and beats of writes as one stream; a write's request is never interrupted."""
         shape = data.StructLayout(
-            {"read": 1, "piece": edge_read_request(), "beat": edge_write_beat(WIDTH)}
+            {"read": 1, "piece": read_piece(), "beat": edge_write_beat(WIDTH)}
         )
         m.submodules.taken = taken = Skid(shape=shape)
         inside, turn, read = Signal(), Signal(), Signal()
@@ -103,7 +103,34 @@ class Requester(wiring.Component):
         mask = size_mask(self.max_payload)[LANES:]
         return (addr[LANES:PAGE_BITS] | ~mask)[: len(mask)].all()
 
-    def _bounds(self, m: Module, taken):
+    def _place(self, m: Module, taken):
+        """The first byte of each beat; ``stop``: a read's last byte; ``rest``: a burst's bytes less
+        one."""
+        shape = data.StructLayout(
+            {
+                "read": 1, "tag": 8, "function": 8, "addr": 64, "stop": PAGE_BITS,
+                "rest": PAGE_BITS, "data": WIDTH, "first": 1, "last": 1,
+            }
+        )  # fmt: skip
+        m.submodules.placed = placed = Stage(shape=shape)
+        piece, beat, found = taken.p.piece, taken.p.beat, placed.i.payload
+        lane = Mux(beat.first, lowest_lane(beat.strb), 0)
+        m.d.comb += [
+            placed.i.valid.eq(taken.valid),
+            taken.ready.eq(placed.i.ready),
+            found.read.eq(taken.p.read),
+            found.tag.eq(piece.tag),
+            found.function.eq(Mux(taken.p.read, piece.function, beat.function)),
+            found.addr.eq(Mux(taken.p.read, piece.addr, Cat(lane[:LANES], beat.addr[LANES:]))),
+            found.stop.eq(piece.stop),
+            found.rest.eq(beat.length - 1),
+            found.data.eq(beat.data),
+            found.first.eq(beat.first),
+            found.last.eq(beat.last | self._last_of_block(beat.addr)),
+        ]
+        return placed.o
+
+    def _bounds(self, m: Module, placed):
         """Where requests begin and end: ``addr`` and ``stop`` are a request's first and last byte,
         the latter modulo 4 KiB."""
         shape = data.StructLayout(
@@ -113,39 +140,29 @@ class Requester(wiring.Component):
             }
         )  # fmt: skip
         m.submodules.bounds = bounds = Stage(shape=shape)
-        piece, beat, found = taken.p.piece, taken.p.beat, bounds.i.payload
-        start, stop = Signal(PAGE_BITS), Signal(PAGE_BITS)  # of the burst, or of the read
+        beat, found = placed.payload, bounds.i.payload
+        start, stop = beat.addr[:PAGE_BITS], Signal(PAGE_BITS)  # of the burst
         kept, begins, mask = Signal(PAGE_BITS), Signal(init=1), size_mask(self.max_payload)
+        here = Signal(PAGE_BITS)  # the last byte of the block
         m.d.comb += [
-            start.eq(Mux(taken.p.read, piece.addr[:PAGE_BITS], beat.addr[:PAGE_BITS])),
-            bounds.i.valid.eq(taken.valid),
-            taken.ready.eq(bounds.i.ready),
-            found.read.eq(taken.p.read),
+            bounds.i.valid.eq(placed.valid),
+            placed.ready.eq(bounds.i.ready),
+            stop.eq(Mux(beat.first, start + beat.rest, kept)),
+            here.eq(start | mask),
+            found.read.eq(beat.read),
+            found.tag.eq(beat.tag),
+            found.function.eq(beat.function),
+            found.addr.eq(beat.addr),
             found.data.eq(beat.data),
-            found.first.eq(taken.p.read | begins),
+            found.first.eq(beat.read | begins),
+            found.last.eq(beat.read | beat.last),
         ]
-        with m.If(taken.p.read):
-            m.d.comb += [
-                stop.eq(piece.addr[:PAGE_BITS] + piece.length - 1),
-                found.tag.eq(piece.tag),
-                found.function.eq(piece.function),
-                found.addr.eq(piece.addr),
-                found.stop.eq(stop),
-                found.last.eq(1),
-            ]
+        with m.If(beat.read):
+            m.d.comb += found.stop.eq(beat.stop)
         with m.Else():
-            lane = Mux(beat.first, lowest_lane(beat.strb), 0)
-            here = beat.addr[LANES:PAGE_BITS]
-            m.d.comb += [
-                start.eq(Cat(lane, here)),
-                stop.eq(Mux(beat.first, start + beat.length - 1, kept)),
-                found.function.eq(beat.function),
-                found.addr.eq(Cat(lane[:LANES], beat.addr[LANES:])),
-                found.stop.eq(Mux((stop | mask) == (start | mask), stop, start | mask)),
-                found.last.eq(beat.last | self._last_of_block(beat.addr)),
-            ]
-        with m.If(taken.valid & taken.ready & ~taken.p.read):
-            m.d.sync += [kept.eq(stop), begins.eq(found.last)]
+            m.d.comb += found.stop.eq(Mux((stop | mask) == here, stop, here))
+        with m.If(placed.valid & placed.ready & ~beat.read):
+            m.d.sync += [kept.eq(stop), begins.eq(beat.last)]
         return bounds.o
 
     def _requests(self, m: Module, beats, moved, side) -> None:

@@ -10,7 +10,7 @@ from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import edge_read_request
 
-__all__ = ["PAGE_BITS", "ReadTags", "outstanding", "size_mask", "verdict"]
+__all__ = ["PAGE_BITS", "ReadTags", "outstanding", "read_piece", "size_mask", "verdict"]
 
 #: Bits of an address within the 4 KiB that no request crosses.
 PAGE_BITS = 12
@@ -22,6 +22,11 @@ def size_mask(code):
     0 means 128 bytes (PCI Express Base Specification, "Device Control Register").
     """
     return Cat((bit < code + 7) for bit in range(PAGE_BITS))
+
+
+def read_piece() -> data.StructLayout:
+    """A read from ``addr`` to the byte whose address modulo 4 KiB is ``stop``."""
+    return data.StructLayout({"tag": 8, "function": 8, "addr": 64, "stop": PAGE_BITS})
 
 
 def outstanding() -> data.StructLayout:
@@ -58,11 +63,10 @@ class ReadTags(wiring.Component):
         if timeout < 8 * config.read_tags:
             raise ValueError(f"Timeout must be at least 8 cycles a tag, not {timeout!r}")
         self._tags, self._timeout = config.read_tags, timeout
-        request = stream.Signature(edge_read_request())
         super().__init__(
             {
-                "rd_req": In(request),
-                "piece": Out(request),
+                "rd_req": In(stream.Signature(edge_read_request())),
+                "piece": Out(stream.Signature(read_piece())),
                 "again": In(stream.Signature(8, always_ready=True)),
                 "max_read": In(3),
                 "tag": In(8),
@@ -80,45 +84,49 @@ class ReadTags(wiring.Component):
         m.d.comb += cleared.eq(clear[bits])
         with m.If(~cleared):
             m.d.sync += clear.eq(clear + 1)
-        m.submodules.out = out = Skid(shape=edge_read_request())
+        m.submodules.out = out = Skid(shape=read_piece())
         wiring.connect(m, out.o, wiring.flipped(self.piece))
         asked, issue = out.i.payload, Signal()
         m.d.comb += issue.eq(out.i.valid & out.i.ready)
 
         # What is left of a request behind the piece that was asked for.
-        m.submodules.rests = rests = memory.Memory(
-            shape=edge_read_request(), depth=self._tags, init=[]
-        )
+        m.submodules.rests = rests = memory.Memory(shape=read_piece(), depth=self._tags, init=[])
         put, get = rests.write_port(), rests.read_port(domain="comb")
         m.submodules.repeats = repeats = StreamFifo(shape=8, depth=self._tags)
-        m.submodules.chosen = chosen = Skid(shape=edge_read_request())
+        m.submodules.chosen = chosen = Skid(shape=read_piece())
+        whole = Signal(read_piece())
         m.d.comb += [
+            whole.tag.eq(self.rd_req.p.tag),
+            whole.function.eq(self.rd_req.p.function),
+            whole.addr.eq(self.rd_req.p.addr),
+            whole.stop.eq(self.rd_req.p.addr[:PAGE_BITS] + self.rd_req.p.length - 1),
             # A tag is in it once at most, so there is always room.
             repeats.i.payload.eq(self.again.payload),
             repeats.i.valid.eq(self.again.valid),
             get.addr.eq(repeats.o.payload),
-            chosen.i.payload.eq(Mux(repeats.o.valid, get.data, self.rd_req.payload)),
+            chosen.i.payload.eq(Mux(repeats.o.valid, get.data, whole)),
             chosen.i.valid.eq(repeats.o.valid | (self.rd_req.valid & cleared)),
             repeats.o.ready.eq(chosen.i.ready),
             self.rd_req.ready.eq(chosen.i.ready & cleared & ~repeats.o.valid),
         ]
         request, rest = chosen.o.payload, put.data
-        stop, cut, final = Signal(PAGE_BITS), Signal(PAGE_BITS), Signal()  # last bytes
+        cut, final, mask = Signal(PAGE_BITS), Signal(), size_mask(self.max_read)
         m.d.comb += [
-            stop.eq(request.addr[:PAGE_BITS] + request.length - 1),
-            cut.eq(request.addr[:PAGE_BITS] | size_mask(self.max_read)),
-            final.eq(stop <= cut),
+            cut.eq(request.addr[:PAGE_BITS] | mask),
+            final.eq((request.stop | mask) == cut),
             asked.eq(request),
-            asked.length.eq(Mux(final, request.length, cut - request.addr[:PAGE_BITS] + 1)),
+            asked.stop.eq(Mux(final, request.stop, cut)),
             out.i.valid.eq(chosen.o.valid),
             chosen.o.ready.eq(out.i.ready),
             put.en.eq(issue),
             put.addr.eq(request.tag),
             rest.eq(request),
             rest.addr[:PAGE_BITS].eq(cut + 1),
-            rest.length.eq(stop - cut),
         ]
-        self._outstanding(m, request.tag, Mux(final, stop, cut) + 1, final, issue, clear, cleared)
+        # A cycle later, which is soon enough for whatever answers.
+        begun, begun_final, begins = Signal(read_piece()), Signal(), Signal()
+        m.d.sync += [begun.eq(asked), begun_final.eq(final), begins.eq(issue)]
+        self._outstanding(m, begun.tag, begun.stop + 1, begun_final, begins, clear, cleared)
         return m
 
     def _outstanding(self, m: Module, tag, end, final, issue, clear, cleared) -> None:
@@ -128,7 +136,8 @@ class ReadTags(wiring.Component):
         m.submodules.ends = ends = memory.Memory(shape=1, depth=self._tags, init=[])
         begin, ended = begins.write_port(), ends.write_port()
         newest = ends.read_port(domain="comb")
-        tick, time = Signal(range(self._timeout), init=self._timeout - 1), Signal(2)
+        tick = Signal(range(self._timeout), init=self._timeout - 1)
+        time = Signal(2)
         with m.If(tick == 0):
             m.d.sync += [tick.eq(self._timeout - 1), time.eq(time + 1)]
         with m.Else():
@@ -162,12 +171,16 @@ class ReadTags(wiring.Component):
         ]
         m.submodules.verdicts = verdicts = memory.Memory(shape=1, depth=self._tags, init=[])
         note, noted = verdicts.write_port(), verdicts.read_port(domain="comb")
+        # Stored a cycle later: until then a bad one is seen here. That a tag's last completion
+        # clears it matters to the next piece only, which is far.
+        fresh, storing = Signal(verdict()), Signal()
+        m.d.sync += [fresh.eq(self.verdict.payload), storing.eq(self.verdict.valid)]
         m.d.comb += [
-            note.en.eq(self.verdict.valid | ~cleared),
-            note.addr.eq(Mux(cleared, self.verdict.p.tag, clear)),
-            note.data.eq(self.verdict.p.bad & cleared),
+            note.en.eq(storing | ~cleared),
+            note.addr.eq(Mux(cleared, fresh.tag, clear)),
+            note.data.eq(fresh.bad & cleared),
             noted.addr.eq(self.tag),
-            self.state.bad.eq(noted.data),
+            self.state.bad.eq(noted.data | (storing & fresh.bad & (fresh.tag == self.tag))),
         ]
         scanned = Signal(8)
         scanning = Signal(range(self._tags))

@@ -117,6 +117,12 @@ class Bench:
         assert self.memory[:SIZE] == self.image
 
 
+def pauses(rng):
+    """Cycles in which the block holds a stream, or has nothing to give."""
+    while True:
+        yield rng.random() < 0.4
+
+
 @cocotb.test()
 async def registers(dut):
     """The root complex finds the functions, and reads and writes their registers."""
@@ -152,6 +158,9 @@ async def reads_and_writes(dut):
         bench.rc.max_payload_size = bench.block.functions[0].pcie_cap.max_payload_size
         bench.rc.split_on_all_rcb = payload == 256
         bench.link.shuffle = payload != 512
+        for end in (bench.block.rq_sink, bench.block.rc_source):
+            end.set_pause_generator(pauses(rng) if payload == 1024 else None)
+            end.pause = False
         bench.link.sizes.clear()
         for _ in range(16):
             corners = [1, 3, 4, 63, 64, 65, 255, 256, 257, 511, 512, 513, 4096]
@@ -190,6 +199,60 @@ async def reads_see_writes_before_them(dut):
     reader.done.clear()
     await bench.finish()
     bench.check()
+
+
+async def pace(bench, prefix, work):
+    """Cycles a beat on the pins of a stream in the steady state of ``work``, and cycles in which
+    the block held it."""
+    valid, ready = (getattr(bench.dut, f"nic0_{prefix}__{name}") for name in ("tvalid", "tready"))
+    beats, held, cycle = [], 0, 0
+
+    async def watch():
+        nonlocal held, cycle
+        while True:
+            await RisingEdge(bench.dut.clk)
+            cycle += 1
+            if valid.value == 1:
+                if ready.value == 1:
+                    beats.append(cycle)
+                else:
+                    held += 1
+
+    task = cocotb.start_soon(watch())
+    work()
+    await bench.finish()
+    task.cancel()
+    steady = beats[len(beats) // 4 : -len(beats) // 4]
+    return len(beats), (steady[-1] - steady[0]) / (len(steady) - 1), held
+
+
+@cocotb.test()
+async def speed(dut):
+    """A beat in every cycle of the steady state, and no more beats than without straddle."""
+    bench = Bench(dut)
+    await bench.start()
+    for size in (256, 512):
+        bench.sizes(size, size)
+        bench.rc.max_payload_size = bench.block.functions[0].pcie_cap.max_payload_size
+
+        def reads():
+            for n in range(40):
+                bench.readers[n % 2].read(bench.base + n % 8 * 4096, 4096)
+
+        def writes():
+            for n in range(40):
+                bench.writers[n % 2].write(bench.base + n % 8 * 4096, bytes(4096))
+
+        # A completion has the size of a request, a write that of the engine's chunks.
+        limits = {"rc": (reads, size + 12), "rq": (writes, 256 + 16)}
+        for prefix, (work, packet) in limits.items():
+            beats, rate, held = await pace(bench, prefix, work)
+            packets = 40 * 4096 // (packet & ~63)
+            cocotb.log.info("%s, %d bytes: %d beats, %.3f cycles each", prefix, size, beats, rate)
+            assert beats == packets * -(-packet // 64)
+            assert rate < 1.01 and not held, (prefix, size, rate, held)
+        for reader in bench.readers:
+            reader.done.clear()
 
 
 @cocotb.test()
