@@ -249,7 +249,7 @@ FAULTS = (
     Fault(
         name="pcie-no-timeout",
         what="a read whose completion is lost waits for ever",
-        force=Force("hdl.pcie.tags:ReadTags", "late", stuck(0)),
+        force=Force("hdl.pcie.completions:Completions", "timeout", stuck(0)),
         tests=PCIE,
     ),
     Fault(

@@ -44,8 +44,8 @@ class CompletionStatus(enum.IntEnum):
 
 
 class RcError(enum.IntEnum):
-    """Why the block passes a completion that is not good (PG213, "Requester Completion Descriptor
-    Format"). FLR and TIMEOUT end requests that get no completion."""
+    """Why the block passes a completion that is not good (PG213, "Handling of Completion
+    Errors"). FLR and TIMEOUT end requests that get no completion."""
 
     NONE = 0
     POISONED = 1
