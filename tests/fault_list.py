@@ -229,9 +229,9 @@ FAULTS = (
         tests=COMPLETER,
     ),
     Fault(
-        name="pcie-poison-unseen",
-        what="a poisoned completion is taken for a good one",
-        force=Force("hdl.pcie.completions:Completions", "poisoned", stuck(0)),
+        name="pcie-bad-unseen",
+        what="a bad completion is counted and taken for a good one",
+        force=Force("hdl.pcie.completions:Completions", "fresh.bad", stuck(0)),
         tests=PCIE,
     ),
     Fault(
@@ -249,7 +249,7 @@ FAULTS = (
     Fault(
         name="pcie-no-timeout",
         what="a read whose completion is lost waits for ever",
-        force=Force("hdl.pcie.completions:Completions", "timeout", stuck(0)),
+        force=Force("hdl.pcie.completions:Completions", "expires", stuck(0)),
         tests=PCIE,
     ),
     Fault(

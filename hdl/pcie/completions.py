@@ -60,7 +60,7 @@ class Completions(wiring.Component):
         place = data.StructLayout({"up": range(WORDS), "late": 1, "size": range(WORDS)})
         m.submodules.realign = realign = Realign(width=WIDTH, side=facts)
         packets = self._packets(m)
-        beat, expires, moved = packets.p.beat, packets.p.expires, realign.i.payload
+        beat, moved = packets.p.beat, realign.i.payload
         head = data.View(rc_descriptor(), beat.data[: rc_descriptor().size])
         inside, taken = Signal(), Signal()
         fresh, kept, now = Signal(facts), Signal(facts), Signal(facts)
@@ -95,7 +95,7 @@ class Completions(wiring.Component):
             self.verdict.p.tag.eq(now.tag),
             self.verdict.p.bad.eq(moved.side.bad & ~now.completed),
         ]
-        self._judge(m, head, expires, fresh, taken & ~inside)
+        self._judge(m, head, packets.p.given_up, fresh, taken & ~inside)
         with m.If(taken & cut_off & now.ours):
             increment(m, self.malformed)
         lane = head.lower_addr[2:6]
@@ -109,12 +109,12 @@ class Completions(wiring.Component):
 
     def _packets(self, m: Module):
         """Beats of RC, and between its packets one of the block's own form for each late tag."""
-        shape = data.StructLayout({"beat": packet_beat(rc_user()), "expires": 1})
+        shape = data.StructLayout({"beat": packet_beat(rc_user()), "given_up": 1})
         m.submodules.skid = skid = Skid(shape=shape)
         inside, expires, late = Signal(), Signal(), Signal(rc_descriptor())
         m.d.comb += [
             expires.eq(self.overdue.valid & ~inside),
-            skid.i.payload.expires.eq(expires),
+            skid.i.payload.given_up.eq(expires),
             skid.i.payload.beat.eq(self.rc.payload),
             skid.i.valid.eq(self.rc.valid | expires),
             self.rc.ready.eq(skid.i.ready & ~expires),
@@ -129,13 +129,13 @@ class Completions(wiring.Component):
             m.d.sync += inside.eq(~self.rc.p.last)
         return skid.o
 
-    def _judge(self, m: Module, head, expires, fresh, counts) -> None:
+    def _judge(self, m: Module, head, given_up, fresh, counts) -> None:
         """What becomes of a packet, by its descriptor and what is known of its tag."""
         state = self.state
-        poisoned, refused, timeout, misplaced = Signal(), Signal(), Signal(), Signal()
+        poison, refusal, timeout, misplaced = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
-            poisoned.eq(head.poisoned | (head.error == RcError.POISONED)),
-            refused.eq(head.status != CompletionStatus.SC),
+            poison.eq(head.poisoned | (head.error == RcError.POISONED)),
+            refusal.eq(head.status != CompletionStatus.SC),
             timeout.eq((head.error == RcError.TIMEOUT) | (head.error == RcError.FLR)),
         ]
         boundary = (head.lower_addr[2:6] + head.words)[:4] == 0
@@ -148,18 +148,18 @@ class Completions(wiring.Component):
             fresh.tag.eq(self.tag),
             fresh.final.eq(state.final),
             fresh.completed.eq(head.completed | timeout),
-            fresh.ours.eq(state.live & (state.late | ~expires)),
-            fresh.bad.eq(state.bad | poisoned | refused | timeout | misplaced),
+            fresh.ours.eq(state.live & (state.late | ~given_up)),
+            fresh.bad.eq(state.bad | poison | refusal | timeout | misplaced),
         ]
         with m.If(counts):
             with m.If(~fresh.ours):
-                with m.If(~expires):
+                with m.If(~given_up):
                     increment(m, self.unexpected)
             with m.Elif(timeout):
                 increment(m, self.timeouts)
-            with m.Elif(poisoned):
+            with m.Elif(poison):
                 increment(m, self.poisoned)
-            with m.Elif(refused):
+            with m.Elif(refusal):
                 increment(m, self.refused)
             with m.Elif(misplaced):
                 increment(m, self.malformed)

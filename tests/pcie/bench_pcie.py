@@ -13,7 +13,7 @@ from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
 from tests.axi.card import READS
 from tests.axi.test_axi import WRITERS, config
 from tests.host.dma_clients import Reader, make_writer
-from tests.pcie.model import Link, UserBus
+from tests.pcie.model import Link, UserBus, pace
 
 SIZE = 1 << 16
 PERIOD_NS = 4
@@ -199,31 +199,6 @@ async def reads_see_writes_before_them(dut):
     reader.done.clear()
     await bench.finish()
     bench.check()
-
-
-async def pace(bench, prefix, work):
-    """Cycles a beat on the pins of a stream in the steady state of ``work``, and cycles in which
-    the block held it."""
-    valid, ready = (getattr(bench.dut, f"nic0_{prefix}__{name}") for name in ("tvalid", "tready"))
-    beats, held, cycle = [], 0, 0
-
-    async def watch():
-        nonlocal held, cycle
-        while True:
-            await RisingEdge(bench.dut.clk)
-            cycle += 1
-            if valid.value == 1:
-                if ready.value == 1:
-                    beats.append(cycle)
-                else:
-                    held += 1
-
-    task = cocotb.start_soon(watch())
-    work()
-    await bench.finish()
-    task.cancel()
-    steady = beats[len(beats) // 4 : -len(beats) // 4]
-    return len(beats), (steady[-1] - steady[0]) / (len(steady) - 1), held
 
 
 @cocotb.test()

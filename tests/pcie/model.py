@@ -4,11 +4,11 @@ import random
 
 import cocotb
 from cocotb.task import Task
-from cocotb.triggers import Timer
+from cocotb.triggers import RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
 from cocotbext.pcie.core.tlp import TlpType
 
-__all__ = ["Link", "UserBus"]
+__all__ = ["Link", "UserBus", "pace"]
 
 COMPLETIONS = (TlpType.CPL, TlpType.CPL_DATA)
 
@@ -77,3 +77,28 @@ class Link:
             assert len(tlp.data) in (0, tlp.length * 4)
             self.sizes.append((bool(tlp.data), tlp.length * 4))
         await self._send(tlp)
+
+
+async def pace(bench, prefix, work):
+    """Cycles a beat on the pins of a stream in the steady state of ``work``, and cycles in which
+    the block held it."""
+    valid, ready = (getattr(bench.dut, f"nic0_{prefix}__{name}") for name in ("tvalid", "tready"))
+    beats, held, cycle = [], 0, 0
+
+    async def watch():
+        nonlocal held, cycle
+        while True:
+            await RisingEdge(bench.dut.clk)
+            cycle += 1
+            if valid.value == 1:
+                if ready.value == 1:
+                    beats.append(cycle)
+                else:
+                    held += 1
+
+    task = cocotb.start_soon(watch())
+    work()
+    await bench.finish()
+    task.cancel()
+    steady = beats[len(beats) // 4 : -len(beats) // 4]
+    return len(beats), (steady[-1] - steady[0]) / (len(steady) - 1), held
