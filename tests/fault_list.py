@@ -111,6 +111,8 @@ CROSSING = ("tests/common/test_crossing.py",)
 AXI = ("tests/axi/test_axi.py::test_adapter[64]",)
 ORDER = ("tests/axi/test_order.py",)
 COMPLETER = ("tests/pcie/test_completer.py",)
+BARRIER = ("tests/common/test_barrier.py",)
+POSTED = ("tests/pcie/test_posted.py",)
 PCIE = ("tests/pcie/test_pcie.py",)
 
 #: Why a fault of the firmware is told by its text.
@@ -188,10 +190,10 @@ FAULTS = (
         tests=ORDER + AXI,
     ),
     Fault(
-        name="axi-answer-overtakes-write",
-        what="a register read is answered while a write before it has no response",
-        force=Force("hdl.axi.order:Barrier", "passed", stuck(1)),
-        tests=ORDER + AXI,
+        name="answer-overtakes-write",
+        what="a register read is answered while a write before it is not done, on AXI and PCIe",
+        force=Force("hdl.common.barrier:Barrier", "passed", stuck(1)),
+        tests=BARRIER + AXI + PCIE,
     ),
     Fault(
         name="axi-error-forgotten",
@@ -245,6 +247,12 @@ FAULTS = (
         what="a read may enter the middle of a write's request",
         force=Force("hdl.pcie.requester:Requester", "inside", stuck(0)),
         tests=PCIE,
+    ),
+    Fault(
+        name="pcie-dropped-write-waited-for",
+        what="a register read waits for ever for a write that the block has dropped",
+        force=Force("hdl.pcie.posted:PostedWrites", "given_up", stuck(0)),
+        tests=POSTED + PCIE,
     ),
     Fault(
         name="pcie-no-timeout",

@@ -12,6 +12,7 @@ from .bus import UserStream, from_pins, to_pins
 from .completer import Completer
 from .completions import COUNTERS, Completions
 from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
+from .posted import PostedWrites
 from .requester import Requester
 from .tags import ReadTags
 
@@ -25,12 +26,14 @@ TIMEOUT = 1 << 22
 class PcieHost(wiring.Component):
     """Serves a card's host port: DMA by RQ and RC, registers by CQ and CC.
 
-    Parameters: ``timeout``: see ``ReadTags``.
+    Parameters: ``timeout``: see ``ReadTags``. A quarter of it is the patience of ``PostedWrites``,
+    so that a register read is answered before the host gives it up.
 
     Members: ``host``: the card's; ``cq``, ``cc``, ``rq``, ``rc``: pins of the block's streams, all
-    without straddle and aligned to words of 32 bits; ``max_payload``, ``max_read`` In: the block's
-    ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of each of ``COUNTERS`` Out, see
-    ``Completions``; ``refused_requests`` Out: requests of the host that are no access of a word.
+    without straddle and aligned to words of 32 bits; ``rq_seq_num``, ``max_payload``, ``max_read``
+    In: the block's ``pcie_rq_seq_num``, ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of
+    each of ``COUNTERS`` Out, see ``Completions``; ``refused_requests`` Out: requests of the host
+    that are no access of a word; ``lost_writes`` Out: see ``PostedWrites``.
     The block has client tags, 8 bits of them if ``read_tags`` is more than 32.
     Waits, latency, throughput, errors: see the parts. Reset: the block's ``user_reset``, with the
     card's.
@@ -47,9 +50,12 @@ class PcieHost(wiring.Component):
                 "cc": Out(UserStream(cc_user())),
                 "rq": Out(UserStream(rq_user())),
                 "rc": In(UserStream(rc_user())),
+                **{f"rq_seq_num{n}": In(6) for n in range(2)},
+                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
                 "max_payload": In(2),
                 "max_read": In(3),
                 "refused_requests": Out(16),
+                "lost_writes": Out(16),
                 **{name: Out(16) for name in COUNTERS},
             }
         )
@@ -76,12 +82,22 @@ class PcieHost(wiring.Component):
             completions.state.eq(tags.state),
             *(getattr(self, name).eq(getattr(completions, name)) for name in COUNTERS),
         ]
-        self._registers(m)
+        m.submodules.posted = posted = PostedWrites(patience=self._timeout // 4)
+        m.d.comb += [
+            posted.taken.eq(requester.taken),
+            requester.may_write.eq(posted.may_take),
+            self.lost_writes.eq(posted.lost),
+        ]
+        for n in range(2):
+            for name in (f"seq_num{n}", f"seq_num_vld{n}"):
+                m.d.comb += getattr(posted, name).eq(getattr(self, f"rq_{name}"))
+        self._registers(m, posted)
         return m
 
-    def _registers(self, m: Module) -> None:
+    def _registers(self, m: Module, posted: PostedWrites) -> None:
         """Accesses of the host."""
         m.submodules.completer = completer = Completer()
+        m.d.comb += [completer.in_flight.eq(posted.in_flight), completer.done.eq(posted.done)]
         connect(m, completer.mmio, flipped(self.host.mmio))
         packet = completer.cq.payload
         m.d.comb += [

@@ -10,6 +10,7 @@ from hdl.ports.host import edge_write_beat
 
 from .bus import packet_beat
 from .descriptors import WIDTH, RequestType, rq_descriptor, rq_user
+from .posted import BITS, sequence
 from .realign import Realign
 from .tags import PAGE_BITS, read_piece, size_mask
 
@@ -26,7 +27,8 @@ class Requester(wiring.Component):
     Max_Payload_Size bytes.
 
     Members: ``piece``: reads, of ``ReadTags``; ``wr``: the host port; ``rq``: the block's stream,
-    without straddle; ``max_payload`` In: the size's code.
+    without straddle; ``max_payload`` In: the size's code; ``may_write`` In: a write's request may
+    be taken; ``taken`` Out: one is taken in this cycle, see ``PostedWrites``.
     Order: requests leave in the order in which they are taken, so no read passes a write that was
     taken before it. Relaxed ordering and ID-based ordering are not used. Reads and writes take
     turns, by requests.
@@ -42,13 +44,20 @@ class Requester(wiring.Component):
                 "piece": In(stream.Signature(read_piece())),
                 "wr": In(stream.Signature(edge_write_beat(WIDTH))),
                 "max_payload": In(3),
+                "may_write": In(1),
+                "taken": Out(1),
                 "rq": Out(stream.Signature(packet_beat(rq_user()))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        side = data.StructLayout({"head": rq_descriptor(), "first_be": 4, "last_be": 4, "end": 4})
+        side = data.StructLayout(
+            {
+                "head": rq_descriptor(), "sequence": sequence(), "first_be": 4, "last_be": 4,
+                "end": 4,
+            }
+        )  # fmt: skip
         m.submodules.realign = realign = Realign(width=WIDTH, side=side)
         m.submodules.out = out = Skid(shape=packet_beat(rq_user()))
         beats = self._bounds(m, self._place(m, self._choose(m)))
@@ -72,6 +81,7 @@ class Requester(wiring.Component):
             packet.user.sop.eq(moved.p.first),
             packet.user.eop.eq(moved.p.last),
             packet.user.eop_ptr.eq(moved.p.side.end),
+            packet.user.seq_num0.eq(moved.p.side.sequence),
         ]
         wiring.connect(m, out.o, wiring.flipped(self.rq))
         return m
@@ -84,14 +94,17 @@ class Requester(wiring.Component):
         m.submodules.taken = taken = Skid(shape=shape)
         inside, turn, read = Signal(), Signal(), Signal()
         block_ends = Signal()  # with this beat, so may the request
+        writes = Signal()  # a write waits that may be taken
         m.d.comb += [
-            read.eq(self.piece.valid & ~inside & (turn | ~self.wr.valid)),
+            writes.eq(self.wr.valid & (inside | self.may_write)),
+            read.eq(self.piece.valid & ~inside & (turn | ~writes)),
             taken.i.payload.read.eq(read),
             taken.i.payload.piece.eq(self.piece.payload),
             taken.i.payload.beat.eq(self.wr.payload),
-            taken.i.valid.eq(read | self.wr.valid),
+            taken.i.valid.eq(read | writes),
             self.piece.ready.eq(taken.i.ready & read),
-            self.wr.ready.eq(taken.i.ready & ~read),
+            self.wr.ready.eq(taken.i.ready & ~read & (inside | self.may_write)),
+            self.taken.eq(self.wr.valid & self.wr.ready & ~inside),
             block_ends.eq(self._last_of_block(self.wr.p.addr) | self.wr.p.last),
         ]
         with m.If(taken.i.valid & taken.i.ready):
@@ -176,6 +189,7 @@ class Requester(wiring.Component):
         lane, up, kept_up, late, kept_late = (
             Signal(4), Signal(4), Signal(4, reset_less=True), Signal(), Signal(reset_less=True),
         )  # fmt: skip
+        number = Signal(BITS)  # of the next write
         # Lane of the last valid word of a request's last beat. A read has only its descriptor.
         final = Signal(4)
         m.d.comb += [
@@ -185,6 +199,8 @@ class Requester(wiring.Component):
             fresh.head.type.eq(Mux(p.read, RequestType.MEM_READ, RequestType.MEM_WRITE)),
             fresh.head.requester.eq(p.function),
             fresh.head.tag.eq(p.tag),
+            fresh.sequence.number.eq(Mux(p.read, 0, number)),
+            fresh.sequence.write.eq(~p.read),
             fresh.first_be.eq(Mux(words == 1, first_be & last_be, first_be)),
             fresh.last_be.eq(Mux(words == 1, 0, last_be)),
             fresh.end.eq(Mux(p.read, HEAD - 1, words + HEAD - 1)),
@@ -204,3 +220,4 @@ class Requester(wiring.Component):
         ]
         with m.If(beats.valid & beats.ready):
             m.d.sync += [kept.eq(moved.payload.side), kept_up.eq(up), kept_late.eq(late)]
+            m.d.sync += number.eq(number + (p.last & ~p.read))

@@ -34,10 +34,13 @@ class PcieCard(wiring.Component):
                 "cc": Out(UserStream(cc_user())),
                 "rq": Out(UserStream(rq_user())),
                 "rc": In(UserStream(rc_user())),
+                **{f"rq_seq_num{n}": In(6) for n in range(2)},
+                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
                 "max_payload": In(2),
                 "max_read": In(3),
                 "idle": Out(1),
                 "refused_requests": Out(16),
+                "lost_writes": Out(16),
                 **{name: Out(16) for name in COUNTERS},
             }
         )
@@ -57,11 +60,15 @@ class PcieCard(wiring.Component):
             connect(m, flipped(getattr(self, name)), getattr(host, name))
         for name in ("cc", "rq"):
             connect(m, getattr(host, name), flipped(getattr(self, name)))
+        for n in range(2):
+            for name in (f"rq_seq_num{n}", f"rq_seq_num_vld{n}"):
+                m.d.comb += getattr(host, name).eq(getattr(self, name))
         m.d.comb += [
             host.max_payload.eq(self.max_payload),
             host.max_read.eq(self.max_read),
             self.idle.eq(dma.read_idle & dma.write_idle),
             self.refused_requests.eq(host.refused_requests),
+            self.lost_writes.eq(host.lost_writes),
             *(getattr(self, name).eq(getattr(host, name)) for name in COUNTERS),
         ]
         return m

@@ -29,13 +29,15 @@ class Link:
     """What the root complex sends is late, in another order, or changed on its way.
 
     Completions of one tag stay in order. ``change`` gets each one and returns it, or None to lose
-    it. Requests are checked against the limits of the specification.
+    it. Requests are checked against the limits of the specification. ``held_ns``: how long the
+    block holds each write, while completions of the card go by.
     """
 
     def __init__(self, device, rng: random.Random, function: int):
         self.device, self.rng, self.function = device, rng, function
         self.shuffle, self.change = False, lambda tlp: tlp
         self.sizes, self.waiting = [], []
+        self.held_ns = 0
         self._receive, self._send = device.upstream_recv, device.send
         device.upstream_recv, device.send = self.receive, self.send
         # The model has one port, which asks for this by name.
@@ -76,6 +78,8 @@ class Link:
             assert tlp.requester_id.function == self.function
             assert len(tlp.data) in (0, tlp.length * 4)
             self.sizes.append((bool(tlp.data), tlp.length * 4))
+            if self.held_ns and tlp.data:
+                await Timer(self.held_ns, "ns")
         await self._send(tlp)
 
 
