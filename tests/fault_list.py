@@ -112,6 +112,9 @@ CROSSING = ("tests/common/test_crossing.py",)
 AXI = ("tests/axi/test_axi.py::test_adapter[64]",)
 ORDER = ("tests/axi/test_order.py",)
 COMPLETER = ("tests/pcie/test_completer.py",)
+BARRIER = ("tests/common/test_barrier.py",)
+POSTED = ("tests/pcie/test_posted.py",)
+PCIE = ("tests/pcie/test_pcie.py",)
 
 #: Why a fault of the firmware is told by its text.
 FIRMWARE = "it is in the firmware, which has no signals"
@@ -206,10 +209,10 @@ FAULTS = (
         tests=ORDER + AXI,
     ),
     Fault(
-        name="axi-answer-overtakes-write",
-        what="a register read is answered while a write before it has no response",
-        force=Force("hdl.axi.order:Barrier", "passed", stuck(1)),
-        tests=ORDER + AXI,
+        name="answer-overtakes-write",
+        what="a register read is answered while a write before it is not done, on AXI and PCIe",
+        force=Force("hdl.common.barrier:Barrier", "passed", stuck(1)),
+        tests=BARRIER + AXI + PCIE,
     ),
     Fault(
         name="axi-error-forgotten",
@@ -245,6 +248,42 @@ FAULTS = (
         what="a request that the block cut off is completed",
         force=Force("hdl.pcie.completer:Completer", "dropped", stuck(0)),
         tests=COMPLETER,
+    ),
+    Fault(
+        name="pcie-bad-unseen",
+        what="a bad completion is counted and taken for a good one",
+        force=Force("hdl.pcie.completions:Completions", "fresh.bad", stuck(0)),
+        tests=PCIE,
+    ),
+    Fault(
+        name="pcie-place-unchecked",
+        what="a completion that is not where it should be is taken for a good one",
+        force=Force("hdl.pcie.completions:Completions", "misplaced", stuck(0)),
+        tests=PCIE,
+    ),
+    Fault(
+        name="pcie-read-in-write",
+        what="a read may enter the middle of a write's request",
+        force=Force("hdl.pcie.requester:Requester", "inside", stuck(0)),
+        tests=PCIE,
+    ),
+    Fault(
+        name="pcie-dropped-write-waited-for",
+        what="a register read waits for ever for a write that the block has dropped",
+        force=Force("hdl.pcie.posted:PostedWrites", "given_up", stuck(0)),
+        tests=POSTED + PCIE,
+    ),
+    Fault(
+        name="pcie-no-timeout",
+        what="a read whose completion is lost waits for ever",
+        force=Force("hdl.pcie.completions:Completions", "expires", stuck(0)),
+        tests=PCIE,
+    ),
+    Fault(
+        name="pcie-words-left-behind",
+        what="the words of a packet that pass its last beat are lost",
+        force=Force("hdl.pcie.realign:Realign", "spilling", stuck(0)),
+        tests=PCIE,
     ),
     # What a peer or a guest may touch.
     Fault(

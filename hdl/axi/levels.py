@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .order import Barrier
+from hdl.common.barrier import Barrier
 
 __all__ = ["LevelsBehindWrites"]
 

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
 
-__all__ = ["Barrier", "Fence"]
+__all__ = ["Fence"]
 
 
 class Fence(wiring.Component):
@@ -68,27 +68,4 @@ class Fence(wiring.Component):
             come.eq(come + (self.i.valid & self.i.ready)),
             gone.eq(gone + (out.i.valid & out.i.ready)),
         ]
-        return m
-
-
-class Barrier(wiring.Component):
-    """Says when all bursts that were in flight at some moment are done: for one thing at a time.
-
-    Members: ``start``: the moment; ``in_flight``: bursts that are taken and not done; ``done``: a
-    burst in this cycle; ``passed``: no burst of that moment is left. It stays until ``start``.
-    Latency: ``passed`` is a register. Reset: passed.
-    """
-
-    def __init__(self, *, bursts: int):
-        self._shape = range(bursts + 1)
-        super().__init__(
-            {"start": In(1), "in_flight": In(self._shape), "done": In(1), "passed": Out(1, init=1)}
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        left, later = Signal(self._shape), Signal(self._shape)
-        m.d.comb += later.eq(Mux(self.start, self.in_flight, left) - self.done)
-        with m.If(self.start | ~self.passed):
-            m.d.sync += [left.eq(later), self.passed.eq(later == 0)]
         return m

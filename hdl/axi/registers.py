@@ -4,11 +4,11 @@ from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
+from hdl.common.barrier import Barrier
 from hdl.common.skid import Register
 from hdl.ports.host import MmioPort
 
 from .bus import AxiLite
-from .order import Barrier
 
 __all__ = ["ADDRESS_BITS", "OFFSET_BITS", "AxiRegisters"]
 

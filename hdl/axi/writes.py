@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.count import increment
+from hdl.common.shift import lowest_lane
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import edge_write_beat
@@ -119,7 +120,7 @@ class AxiWrites(wiring.Component):
 
         last_byte = Signal(size + 1)  # counted from the beginning of the first beat
         m.d.comb += [
-            last_byte.eq(self._lane(held.beat.strb) + held.final),
+            last_byte.eq(lowest_lane(held.beat.strb) + held.final),
             addresses.i.payload.function.eq(held.beat.function),
             addresses.i.payload.addr.eq(held.beat.addr),
             addresses.i.payload.beats.eq(last_byte[lanes:]),
@@ -131,15 +132,6 @@ class AxiWrites(wiring.Component):
         with m.If(axi.bvalid & axi.bresp[RESP_ERROR_BIT]):
             increment(m, self.errors)
         return m
-
-    @staticmethod
-    def _lane(strb):
-        """Number of the lowest byte that is written; ``strb`` has no gaps."""
-        lowest = strb & ~(strb << 1)
-        return Cat(
-            Cat(bit for lane, bit in enumerate(lowest[: len(strb)]) if lane >> n & 1).any()
-            for n in range(ceil_log2(len(strb)))
-        )
 
     def _channels(self, m: Module, addresses, words, lanes: int) -> None:
         """What the write channels say."""
@@ -167,7 +159,7 @@ class AxiWrites(wiring.Component):
             shape=shape, depth=INTERRUPTS, bursts=self._bursts + TAKEN
         )
         held = beats.payload
-        lane = self._lane(held.beat.strb)
+        lane = lowest_lane(held.beat.strb)
         number = Cat(lane, held.beat.addr[len(lane) :])[2:PAGE_BITS]
         m.d.comb += [
             fence.i.valid.eq(beats.valid & held.interrupt & (number < self._wires)),

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask", "shifted"]
+__all__ = ["Rotator", "byte_mask", "keep_count", "keep_mask", "lowest_lane", "shifted"]
 
 
 def keep_mask(count, lanes: int) -> Value:
@@ -22,6 +22,15 @@ def keep_count(keep) -> Value:
     keep = Value.cast(keep)
     # Bit n of the count toggles once for each 2**n bits that are passed.
     return Cat(keep[(1 << n) - 1 :: 1 << n].xor() for n in range(len(keep).bit_length()))
+
+
+def lowest_lane(strb) -> Value:
+    """Return the number of the lowest bit of ``strb`` that is set; those that are have no gaps."""
+    lowest = strb & ~(strb << 1)
+    return Cat(
+        Cat(bit for lane, bit in enumerate(lowest[: len(strb)]) if lane >> n & 1).any()
+        for n in range((len(strb) - 1).bit_length())
+    )
 
 
 def shifted(m: Module, window: Value, amount: Value, unit: int, name: str) -> Value:

@@ -4,10 +4,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.barrier import Barrier
 from hdl.common.skid import Skid
 from hdl.ports.host import MmioPort
 
 from .descriptors import WIDTH, CompletionStatus, RequestType, cc_descriptor, cq_descriptor, cq_user
+from .posted import IN_FLIGHT
 
 __all__ = ["Completer", "cc_beat", "cq_beat"]
 
@@ -29,7 +31,9 @@ class Completer(wiring.Component):
     """Makes an access of the host port of each request of one word.
 
     Members: ``cq``, ``cc``: the block's streams; ``mmio``: the host port; ``refused``: a pulse for
-    each request that is none of one word of memory.
+    each request that is none of one word of memory; ``in_flight``, ``done``: of ``PostedWrites``.
+    Waits: the completion of a read waits for all writes that were taken before the card answered:
+    what the answer tells of has then happened.
     Errors: a refused request that needs a completion gets UR, with its descriptor for the block's
     header log. A refused write or message is dropped, and so is a packet with ``discontinue``.
     Latency: 3 cycles from a request to ``mmio``, 1 from its answer to ``cc``.
@@ -44,6 +48,8 @@ class Completer(wiring.Component):
                 "cc": Out(stream.Signature(cc_beat())),
                 "mmio": In(MmioPort()),
                 "refused": Out(1),
+                "in_flight": In(range(IN_FLIGHT + 1)),
+                "done": In(range(IN_FLIGHT + 1)),
             }
         )
 
@@ -51,6 +57,8 @@ class Completer(wiring.Component):
         m = Module()
         m.submodules.skid = skid = Skid(shape=cq_beat())
         wiring.connect(m, wiring.flipped(self.cq), skid.i)
+        m.submodules.barrier = barrier = Barrier(bursts=IN_FLIGHT, at_once=IN_FLIGHT)
+        m.d.comb += [barrier.in_flight.eq(self.in_flight), barrier.done.eq(self.done)]
         beat, head = skid.o.payload, Signal(cq_descriptor())
         strb, last_be, written = Signal(4), Signal(4), Signal(32)
         more, dropped = Signal(), Signal()  # beats follow; the packet ended early
@@ -114,11 +122,13 @@ class Completer(wiring.Component):
                 m.d.comb += self.mmio.rsp.ready.eq(1)
                 m.d.sync += [answer.eq(self.mmio.rsp.payload), status.eq(CompletionStatus.SC)]
                 with m.If(self.mmio.rsp.valid):
+                    m.d.comb += barrier.start.eq(1)
                     m.next = "COMPLETE"
-            # COMPLETE: offers the completion; ends when the block takes it.
+            # COMPLETE: waits for the writes before the answer, then offers the completion; ends
+            # when the block takes it.
             with m.State("COMPLETE"):
-                m.d.comb += self.cc.valid.eq(1)
-                with m.If(self.cc.ready):
+                m.d.comb += self.cc.valid.eq(barrier.passed)
+                with m.If(self.cc.valid & self.cc.ready):
                     m.next = "IDLE"
         return m
 

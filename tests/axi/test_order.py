@@ -1,4 +1,4 @@
-"""Fence and Barrier against plain counts, and the frames' adapter, in Amaranth's simulator."""
+"""Fence against plain counts, and the frames' adapter, in Amaranth's simulator."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from hdl.axi.frames import AxiStreamIn
 from hdl.axi.host import AxiHost
-from hdl.axi.order import Barrier, Fence
+from hdl.axi.order import Fence
 from hdl.axi.writes import AxiWrites
 from hdl.config import NicConfig
 from tests.simulate import simulate
@@ -44,31 +44,6 @@ def test_fence(stall, late):
             await ctx.tick()
 
     simulate(dut, bench, deadline=30_000)
-
-
-def test_barrier():
-    """Passed when the bursts that were in flight at the start are done, not those after them."""
-    dut = Barrier(bursts=BURSTS)
-
-    async def bench(ctx):
-        rng, in_flight = random.Random(2), 0
-        for _ in range(300):
-            left = in_flight = min(BURSTS, in_flight + rng.randint(0, 3))
-            ctx.set(dut.start, 1)
-            ctx.set(dut.in_flight, in_flight)
-            while True:
-                done = in_flight > 0 and rng.random() < 0.4
-                ctx.set(dut.done, done)
-                await ctx.tick()
-                ctx.set(dut.start, 0)
-                in_flight, left = in_flight - done, max(0, left - done)
-                assert ctx.get(dut.passed) == (left == 0)
-                if not left:
-                    break
-                if in_flight < BURSTS and rng.random() < 0.3:  # another one behind the barrier
-                    in_flight += 1
-
-    simulate(dut, bench)
 
 
 def test_one_burst_at_a_time():

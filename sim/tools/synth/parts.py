@@ -16,6 +16,8 @@ CORE = "core"
 #: Those components; in the core, ports of the top take their place.
 OUTSIDE = ("send_fetch", "recv_fetch", "completion", "control", "virtio", "management", "mmio")
 
+#: Adapters of the host port, which are beside the NIC and synthesised only where they are named.
+ADAPTERS = {"axi_host": "hdl.axi.host:AxiHost", "pcie_host": "hdl.pcie.host:PcieHost"}
 #: ``--small``: a configuration that a mid-size device holds, and that is mapped in seconds.
 SMALL = {
     "qps": 64,
@@ -73,6 +75,8 @@ class Part:
         """What to generate."""
         if self.name in (WHOLE, CORE):
             return Rtl("hdl.nic:Nic", {"config": self.config}, name=self.name)
+        if self.name in ADAPTERS:
+            return Rtl(ADAPTERS[self.name], {"config": self.config}, name=self.name)
         params = {"config": self.config, "name": self.name}
         return Rtl("sim.tools.synth.parts:component", params, name=self.name)
 
@@ -134,6 +138,7 @@ def choose(config: NicConfig, names: tuple[str, ...]) -> list[Part]:
     Raises ValueError for a name that is none of these.
     """
     known = [*parts(config), *(Part(name, "all", config) for name in (CORE, WHOLE))]
+    known += [Part(name, path.split(".")[1], config) for name, path in ADAPTERS.items()]
     for name in names:
         if not any(name in (part.name, part.room) for part in known):
             rooms = sorted({part.room for part in known})

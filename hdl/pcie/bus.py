@@ -1,0 +1,56 @@
+"""The block's user streams, by the names of their pins (PG213, "Port Descriptions")."""
+
+from amaranth.hdl import Module
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from .descriptors import WIDTH
+
+__all__ = ["UserStream", "from_pins", "packet_beat", "to_pins"]
+
+WORDS = WIDTH // 32
+
+
+class UserStream(Signature):
+    """An AXI4-Stream of the block, seen from its sender; ``user``: the layout of ``tuser``."""
+
+    def __init__(self, user: data.StructLayout):
+        super().__init__(
+            {
+                "tdata": Out(WIDTH),
+                "tkeep": Out(WORDS),
+                "tuser": Out(user.size),
+                "tlast": Out(1),
+                "tvalid": Out(1),
+                "tready": In(1),
+            }
+        )
+
+
+def packet_beat(user: data.StructLayout) -> data.StructLayout:
+    """A beat of packets; ``keep`` marks the words of 32 bits that are valid."""
+    return data.StructLayout({"data": WIDTH, "keep": WORDS, "user": user, "last": 1})
+
+
+def to_pins(m: Module, beats: stream.Interface, pins) -> None:
+    """Drive the block's input ``pins`` by a stream of ``packet_beat``."""
+    m.d.comb += [
+        pins.tdata.eq(beats.p.data),
+        pins.tkeep.eq(beats.p.keep),
+        pins.tuser.eq(beats.p.user),
+        pins.tlast.eq(beats.p.last),
+        pins.tvalid.eq(beats.valid),
+        beats.ready.eq(pins.tready),
+    ]
+
+
+def from_pins(m: Module, pins, beats: stream.Interface) -> None:
+    """Make a stream of ``packet_beat`` of the block's output ``pins``."""
+    m.d.comb += [
+        beats.p.data.eq(pins.tdata),
+        beats.p.keep.eq(pins.tkeep),
+        beats.p.user.eq(pins.tuser),
+        beats.p.last.eq(pins.tlast),
+        beats.valid.eq(pins.tvalid),
+        pins.tready.eq(beats.ready),
+    ]

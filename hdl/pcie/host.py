@@ -1,0 +1,121 @@
+"""The host port on AMD's PCIE4 and PCIE4C blocks: one of several adapters that may serve it."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.common.count import increment
+from hdl.config import NicConfig
+from hdl.ports.host import HostPort
+
+from .bus import UserStream, from_pins, to_pins
+from .completer import Completer
+from .completions import COUNTERS, Completions
+from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
+from .posted import PostedWrites
+from .requester import Requester
+from .tags import ReadTags
+
+__all__ = ["PcieHost"]
+
+#: Cycles after which a read without completion fails: 16 ms at 250 MHz, at the latest 33 ms. The
+#: specification allows 50 us to 50 ms and advises 10 ms or more ("Completion Timeout Mechanism").
+TIMEOUT = 1 << 22
+
+
+class PcieHost(wiring.Component):
+    """Serves a card's host port: DMA by RQ and RC, registers by CQ and CC.
+
+    Parameters: ``timeout``: see ``ReadTags``. A quarter of it is the patience of ``PostedWrites``,
+    so that a register read is answered before the host gives it up.
+
+    Members: ``host``: the card's; ``cq``, ``cc``, ``rq``, ``rc``: pins of the block's streams, all
+    without straddle and aligned to words of 32 bits; ``rq_seq_num``, ``max_payload``, ``max_read``
+    In: the block's ``pcie_rq_seq_num``, ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of
+    each of ``COUNTERS`` Out, see ``Completions``; ``refused_requests`` Out: requests of the host
+    that are no access of a word; ``lost_writes`` Out: see ``PostedWrites``.
+    The block has client tags, 8 bits of them if ``read_tags`` is more than 32.
+    Waits, latency, throughput, errors: see the parts. Reset: the block's ``user_reset``, with the
+    card's.
+    """
+
+    def __init__(self, *, config: NicConfig, timeout: int = TIMEOUT):
+        if config.width != WIDTH:
+            raise ValueError(f"Width must be {WIDTH} bits, not {config.width!r}")
+        self._config, self._timeout = config, timeout
+        super().__init__(
+            {
+                "host": In(HostPort(WIDTH)),
+                "cq": In(UserStream(cq_user())),
+                "cc": Out(UserStream(cc_user())),
+                "rq": Out(UserStream(rq_user())),
+                "rc": In(UserStream(rc_user())),
+                **{f"rq_seq_num{n}": In(6) for n in range(2)},
+                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
+                "max_payload": In(2),
+                "max_read": In(3),
+                "refused_requests": Out(16),
+                "lost_writes": Out(16),
+                **{name: Out(16) for name in COUNTERS},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tags = tags = ReadTags(config=self._config, timeout=self._timeout)
+        m.submodules.requester = requester = Requester()
+        m.submodules.completions = completions = Completions(config=self._config)
+        connect(m, flipped(self.host.rd_req), tags.rd_req)
+        connect(m, tags.piece, requester.piece)
+        connect(m, flipped(self.host.wr), requester.wr)
+        connect(m, completions.rd_rsp, flipped(self.host.rd_rsp))
+        connect(m, completions.again, tags.again)
+        connect(m, completions.verdict, tags.verdict)
+        connect(m, tags.overdue, completions.overdue)
+        to_pins(m, requester.rq, self.rq)
+        from_pins(m, self.rc, completions.rc)
+        m.d.comb += [
+            tags.max_read.eq(self.max_read),
+            requester.max_payload.eq(self.max_payload),
+            tags.tag.eq(completions.tag),
+            tags.end.eq(completions.end),
+            completions.state.eq(tags.state),
+            *(getattr(self, name).eq(getattr(completions, name)) for name in COUNTERS),
+        ]
+        m.submodules.posted = posted = PostedWrites(patience=self._timeout // 4)
+        m.d.comb += [
+            posted.taken.eq(requester.taken),
+            requester.may_write.eq(posted.may_take),
+            self.lost_writes.eq(posted.lost),
+        ]
+        for n in range(2):
+            for name in (f"seq_num{n}", f"seq_num_vld{n}"):
+                m.d.comb += getattr(posted, name).eq(getattr(self, f"rq_{name}"))
+        self._registers(m, posted)
+        return m
+
+    def _registers(self, m: Module, posted: PostedWrites) -> None:
+        """Accesses of the host."""
+        m.submodules.completer = completer = Completer()
+        m.d.comb += [completer.in_flight.eq(posted.in_flight), completer.done.eq(posted.done)]
+        connect(m, completer.mmio, flipped(self.host.mmio))
+        packet = completer.cq.payload
+        m.d.comb += [
+            packet.data.eq(self.cq.tdata),
+            packet.user.eq(self.cq.tuser),
+            packet.last.eq(self.cq.tlast),
+            completer.cq.valid.eq(self.cq.tvalid),
+            self.cq.tready.eq(completer.cq.ready),
+        ]
+        answer = completer.cc.payload
+        user = cc_user().const({"sop": 1, "eop": 1})
+        m.d.comb += [
+            self.cc.tdata.eq(answer.data),
+            self.cc.tkeep.eq((1 << answer.words) - 1),
+            self.cc.tuser.eq(user.as_value() | ((answer.words - 1) << 8)[: cc_user().size]),
+            self.cc.tlast.eq(1),
+            self.cc.tvalid.eq(completer.cc.valid),
+            completer.cc.ready.eq(self.cc.tready),
+        ]
+        with m.If(completer.refused):
+            increment(m, self.refused_requests)
