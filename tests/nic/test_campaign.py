@@ -129,12 +129,14 @@ def test_cluster_by_address(tmp_path: Path, opened: Opener) -> None:
     """The command plays seeds on workers that somebody else has started."""
     sources().build()
     address, db = opened(env.build_root()), tmp_path / "db"
-    played = CliRunner().invoke(
-        campaign, ["network", "--seeds", "2", "--cluster", address, "--db", str(db)]
-    )
+    network = ["--impair", "loss=5%,seed=3"]
+    where = ["--cluster", address, "--db", str(db)]
+    played = CliRunner().invoke(campaign, ["network", "--seeds", "2", *network, *where])
     assert played.exit_code == 0, played.output
     with closing(Store(db)) as store:
         assert [(one.seed, one.outcome) for one in store.all()] == [(0, "passed"), (1, "passed")]
+        for one in store.all():
+            assert one.scenario.count("loss=0.05") == 2  # both ways
 
 
 def build_shipped(name: str) -> tuple[int, Path, int]:
@@ -210,11 +212,11 @@ def test_command_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
     """Only seeds that are not in the file run; a failure prints the one command that repeats it."""
     ran: list[int] = []
 
-    def played(client, sources, name, seeds):
+    def played(client, sources, name, seeds, impair):
         for seed in seeds:
             ran.append(seed)
             bad = {"outcome": "failed", "failure": "it broke"} if seed in (4, 6) else {}
-            yield [result(seed, version=version(sources), **bad)]
+            yield [result(seed, version=version(sources, impair), **bad)]
 
     monkeypatch.setattr("sim.tools.campaign.cluster.spread", played)
     db = ["--db", str(tmp_path / "db"), "--workers", "1"]
@@ -230,12 +232,19 @@ def test_command_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
     assert again.exit_code == 1 and ran == list(range(8))
     first = CliRunner().invoke(campaign, ["--first", "4", "--seeds", "9", "--stop", *db])
     assert first.exit_code == 1 and ran == list(range(8))
+    # Of another network nothing is known.
+    other = CliRunner().invoke(campaign, ["--seeds", "5", "--impair", "loss=2%", *db])
+    assert other.exit_code == 1 and ran == [*range(8), *range(5)]
+    assert re.findall("Repeat: (.*)", other.output) == [
+        "./rocinante campaign mixed --seed 4 --impair loss=2% --waves"
+    ]
 
 
 def test_command_refuses(tmp_path: Path) -> None:
     for arguments, said in (
         (["--waves"], "--waves records one scenario: it needs --seed"),
         (["nothing"], "'nothing' is not one of 'mixed', 'network'"),
+        (["--impair", "luck=1%"], "No impairment 'luck=1%'"),
         (["--db", str(tmp_path / "none" / "db")], "there is no folder"),
     ):
         refused = CliRunner().invoke(campaign, arguments)

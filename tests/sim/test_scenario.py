@@ -13,6 +13,7 @@ from sim.bench.scenario.draw import KINDS, NAMES, draw
 from sim.bench.scenario.ledger import Book, Place, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import RNR_NS, Attributes, Ending, Message, Wrong
 from sim.guest.verbs import WC
+from sim.models.impairments import Impairments
 from sim.wire.packets import dissect, gid_bytes
 
 ATTRIBUTES = Attributes(
@@ -41,6 +42,17 @@ def test_same_seed_same_scenario(name) -> None:
                     assert sum(message.pieces) == message.length, message
         # A device that needs a reset makes and ends no connections.
         assert not one.guest or all(life.ending == Ending.FINISH for life in one.lives)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_network_takes_the_place_of_the_drawn_one(name) -> None:
+    """Both ways, with other chances in each way and for each seed; the rules know it."""
+    drawn = [draw(name, seed, "loss=2%,delay_us=5,seed=9") for seed in range(20)]
+    networks = [network for one in drawn for network in one.networks]
+    assert len({network.seed for network in networks}) == 40
+    assert {replace(network, seed=1) for network in networks} == {
+        Impairments(loss=0.02, delay_us=5)
+    }
 
 
 def test_unknown_campaign_is_named() -> None:

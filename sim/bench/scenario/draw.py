@@ -67,19 +67,23 @@ OPCODES = (
 WAY_BYTES = 7_000
 
 
-def draw(name: str, seed: int) -> Scenario:
-    """Return scenario ``seed`` of the campaign ``name``; ValueError if there is no such name."""
+def draw(name: str, seed: int, impair: str = "") -> Scenario:
+    """Return scenario ``seed`` of the campaign ``name``; ValueError if there is no such name.
+
+    impair: the network of both directions, as ``Impairments`` reads it; without it one is drawn.
+    """
     if name not in NAMES:
         raise ValueError(f"No campaign is called {name!r}; there are {', '.join(NAMES)}")
     rng = random.Random(f"{name} {seed}")
     kind = name if name != "mixed" else rng.choices(list(KINDS), list(KINDS.values()))[0]
     makers = {"operations": _Operations, "shared": _Shared, "services": _Services}
-    return makers.get(kind, _Draw)(rng, kind).scenario(name, seed)
+    given = Impairments.parse(impair) if impair else None
+    return makers.get(kind, _Draw)(rng, kind, given).scenario(name, seed)
 
 
 class _Draw:
-    def __init__(self, rng: random.Random, kind: str) -> None:
-        self._rng, self._kind = rng, kind
+    def __init__(self, rng: random.Random, kind: str, given: Impairments | None = None) -> None:
+        self._rng, self._kind, self._given = rng, kind, given
 
     def _chance(self, share: float) -> bool:
         return self._rng.random() < share
@@ -91,6 +95,9 @@ class _Draw:
             if self._chance(GOOD[kind])
             else (self._network(), self._network())
         )
+        if given := self._given:
+            first = given.seed + 2 * seed
+            networks = (replace(given, seed=first), replace(given, seed=first + 1))
         pairs = tuple(self._lives(networks) for _ in range(rng.choice((1, 1, 1, 2, 2, 2, 3, 4))))
         found = Scenario(name, kind, seed, networks, pairs)
         if kind == "peers":

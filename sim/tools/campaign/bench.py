@@ -24,7 +24,7 @@ async def scenario(dut: Any, seed: int) -> None:
     if capture := JOB.spec.get("capture"):
         Wire.capture(capture)
     try:
-        await play(dut, draw(JOB.spec["name"], seed))
+        await play(dut, draw(JOB.spec["name"], seed, JOB.spec["impair"]))
     finally:
         Wire.end_capture()
         _give_up_alone()

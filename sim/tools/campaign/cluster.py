@@ -52,18 +52,19 @@ def connected(address: str | None, workers: int | None = None) -> Iterator[Clien
 
 
 def spread(
-    client: Client, sources: ModelSources, name: str, seeds: Sequence[int]
+    client: Client, sources: ModelSources, name: str, seeds: Sequence[int], impair: str = ""
 ) -> Generator[list[Result]]:
     """Simulate seeds; yields results as they come, each seed once. Closing it cancels the rest.
 
+    impair: see ``draw``.
     Raises what stops a whole campaign: a model that does not build, a worker with other code.
     """
     shipment = Shipment(sources)
     client.register_plugin(shipment)
-    current, own = version(sources), code()
+    current, own = version(sources, impair), code()
     size = max(1, min(BATCH, len(seeds) // (2 * max(1, sum(client.nthreads().values())))))
     batches = [
-        Batch(name, tuple(seeds[at : at + size]), shipment.name, own, current)
+        Batch(name, tuple(seeds[at : at + size]), shipment.name, own, current, impair)
         for at in range(0, len(seeds), size)
     ]
     futures = {client.submit(simulate_batch, batch, pure=False): batch for batch in batches}
@@ -89,7 +90,7 @@ def _results(future: Future, batch: Batch) -> list[Result]:
                 simulated_ns=0,
                 wall_seconds=0,
                 host=platform.node(),
-                scenario=draw(batch.name, seed).text(),
+                scenario=draw(batch.name, seed, batch.impair).text(),
             )
             for seed in batch.seeds
         ]

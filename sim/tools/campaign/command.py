@@ -31,6 +31,7 @@ SHOWN, LINES = 5, 12
 )
 @click.option("--seed", type=click.IntRange(0), help="This seed alone, in this process.")
 @console.waves_option
+@console.impair_option
 @click.option(
     "--cluster", metavar="ADDRESS", help="A Dask cluster.  [default: one on this machine]"
 )
@@ -47,12 +48,13 @@ SHOWN, LINES = 5, 12
     help="Where results are; seeds that it holds are not run again.",
 )
 def campaign(
-    name: str, seeds: int, first: int, seed: int | None, waves: bool, **where: object
+    name: str, seeds: int, first: int, seed: int | None, waves: bool, impair: str, **where: object
 ) -> None:
     """Play random scenarios between two simulated NICs; exit status 1: one failed.
 
     NAME is the kind of scenarios: mixed (the default), network, lifecycle, errors, peers, guests;
-    operations, services and shared are no part of mixed.
+    operations, services and shared are no part of mixed. With --impair every scenario has this
+    network in the place of its own.
     """
     if waves and seed is None:
         raise console.UsageStop("--waves records one scenario: it needs --seed")
@@ -61,8 +63,9 @@ def campaign(
         if waves:
             env.require_waves()
     if seed is not None:
-        sys.exit(0 if _alone(name, seed, waves) else 1)
-    sys.exit(0 if _together(name, range(first, first + seeds), **where) else 1)  # type: ignore[arg-type]
+        sys.exit(0 if _alone(name, seed, waves, impair) else 1)
+    good = _together(name, range(first, first + seeds), impair, **where)  # type: ignore[arg-type]
+    sys.exit(0 if good else 1)
 
 
 def _sources(waves: bool = False) -> ModelSources:
@@ -76,15 +79,16 @@ def _sources(waves: bool = False) -> ModelSources:
         raise click.ClickException(str(error)) from None
 
 
-def _alone(name: str, seed: int, waves: bool) -> bool:
+def _alone(name: str, seed: int, waves: bool, impair: str) -> bool:
     """Run one seed here and keep what it leaves."""
     from sim.tools.campaign.work import simulate, version
 
     sources = _sources(waves)
-    click.echo(draw(name, seed).text())
+    click.echo(draw(name, seed, impair).text())
     try:
         with console.progress(f"Campaign {name}, seed {seed}"):
-            (result,) = simulate(sources.build(), name, [seed], version(sources), keep=Path())
+            current = version(sources, impair)
+            (result,) = simulate(sources.build(), name, [seed], current, Path(), impair)
     except env.BuildError as error:
         raise click.ClickException(str(error)) from None
     kept = [file for end in ("pcap", "fst") if Path(file := f"{name}-{seed}.{end}").exists()]
@@ -97,6 +101,7 @@ def _alone(name: str, seed: int, waves: bool) -> bool:
 def _together(
     name: str,
     seeds: Sequence[int],
+    impair: str,
     *,
     cluster: str | None,
     workers: int | None,
@@ -111,7 +116,7 @@ def _together(
     with console.stops():
         store = Store(db)
     with closing(store):
-        current = version(sources)
+        current = version(sources, impair)
         known = store.results(name, current)
         missing = [seed for seed in seeds if seed not in known]
         failed = any(not known[seed].passed for seed in seeds if seed in known)
@@ -119,7 +124,7 @@ def _together(
             try:
                 with console.stops(), connected(cluster, workers) as client:
                     with console.bar(f"Campaign {name}", len(missing)) as step:
-                        with closing(spread(client, sources, name, missing)) as batches:
+                        with closing(spread(client, sources, name, missing, impair)) as batches:
                             for results in batches:
                                 store.add(results)
                                 bad = sum(not one.passed for one in results)
@@ -130,11 +135,11 @@ def _together(
             except (env.BuildError, RuntimeError) as error:
                 raise click.ClickException(str(error)) from None
         done = store.results(name, current)
-    _summary(name, [done[seed] for seed in seeds if seed in done], len(missing), db)
+    _summary(name, impair, [done[seed] for seed in seeds if seed in done], len(missing), db)
     return not failed
 
 
-def _summary(name: str, results: Sequence[Result], ran: int, db: Path) -> None:
+def _summary(name: str, impair: str, results: Sequence[Result], ran: int, db: Path) -> None:
     bad = [result for result in results if not result.passed]
     table = Table(title=f"Campaign {name}", title_justify="left")
     for column in ("seeds", "now", "passed", "failed", "simulated", "wall, each", "hosts"):
@@ -156,7 +161,8 @@ def _summary(name: str, results: Sequence[Result], ran: int, db: Path) -> None:
     if bad:
         if len(bad) > SHOWN:
             console.out.print(f"{len(bad) - SHOWN} more failures are in {db}")
+        network = ["--impair", impair] if impair else []
         command = shlex.join(
-            ["./rocinante", "campaign", name, "--seed", str(bad[0].seed), "--waves"]
+            ["./rocinante", "campaign", name, "--seed", str(bad[0].seed), *network, "--waves"]
         )
         console.out.print(f"Repeat: {command}", highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from distributed import WorkerPlugin, get_worker
 
@@ -38,9 +39,9 @@ def code() -> str:
     return digest(*(part for pair in named for part in pair))
 
 
-def version(sources: ModelSources) -> str:
+def version(sources: ModelSources, impair: str = "") -> str:
     """Return a hash of all that a result depends on but its seed."""
-    return digest(sources.key, code())
+    return digest(sources.key, code(), *([impair] if impair else []))
 
 
 class Shipment(WorkerPlugin):
@@ -53,13 +54,15 @@ class Shipment(WorkerPlugin):
 
 @dataclass(frozen=True)
 class Batch:
-    """Seeds for one simulation. ``model``: the name of the ``Shipment``; ``code``: see there."""
+    """Seeds for one simulation. ``model``: the name of the ``Shipment``; ``code``: see there;
+    ``impair``: see ``draw``."""
 
     name: str
     seeds: tuple[int, ...]
     model: str
     code: str
     version: str
+    impair: str = ""
 
 
 def simulate_batch(batch: Batch) -> list[Result]:
@@ -71,7 +74,8 @@ def simulate_batch(batch: Batch) -> list[Result]:
         raise RuntimeError(f"{platform.node()}: {env.REPO} is not the same version as the client's")
     shipment = get_worker().plugins[batch.model]
     assert isinstance(shipment, Shipment)
-    return simulate(shipment.sources.build(), batch.name, batch.seeds, batch.version)
+    model = shipment.sources.build()
+    return simulate(model, batch.name, batch.seeds, batch.version, impair=batch.impair)
 
 
 def simulate(
@@ -80,12 +84,14 @@ def simulate(
     seeds: Sequence[int],
     version: str,
     keep: Path | None = None,
+    impair: str = "",
 ) -> list[Result]:
     """Run seeds in one simulation. Seeds that it did not come to are run again, each alone.
 
+    impair: see ``draw``.
     keep: a folder for the waves, if the model records them, and the packets of the only seed.
     """
-    problem, cases = _attempt(model, name, seeds, keep)
+    problem, cases = _attempt(model, {"name": name, "seeds": list(seeds), "impair": impair}, keep)
     found = {
         int(match[1]): case for case in cases if (match := re.search(r"seed=(\d+)", case.name))
     }
@@ -93,7 +99,7 @@ def simulate(
     for seed in seeds:
         case = found.get(seed)
         if case is None and len(seeds) > 1:
-            results += simulate(model, name, [seed], version)
+            results += simulate(model, name, [seed], version, impair=impair)
             continue
         if case is None:
             case = CaseResult(name="", passed=False, sim_ns=0, wall_s=0, message=problem)
@@ -107,19 +113,23 @@ def simulate(
                 simulated_ns=case.sim_ns,
                 wall_seconds=case.wall_s,
                 host=platform.node(),
-                scenario=draw(name, seed).text(),
+                scenario=draw(name, seed, impair).text(),
             )
         )
     return results
 
 
 def _attempt(
-    model: BuiltModel, name: str, seeds: Sequence[int], keep: Path | None
+    model: BuiltModel, spec: dict[str, Any], keep: Path | None
 ) -> tuple[str, tuple[CaseResult, ...]]:
-    """Run one simulation; returns what was wrong with it as a whole, and its cases."""
+    """Run one simulation; returns what was wrong with it as a whole, and its cases.
+
+    spec: ``name``, ``seeds``, ``impair``.
+    """
+    name, seeds = spec["name"], spec["seeds"]
     with tempfile.TemporaryDirectory(prefix="rocinante-campaign-") as temporary:
         folder = Path(temporary)
-        spec = {"name": name, "seeds": list(seeds), "owner": os.getpid()}
+        spec = {**spec, "owner": os.getpid()}
         if keep is not None:
             spec["capture"] = str((keep / f"{name}-{seeds[0]}.pcap").resolve())
         call = Call(
