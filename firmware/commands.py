@@ -75,7 +75,7 @@ class Commands:
         self._qps = qp = QpCommands(
             hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated
         )
-        mrs = RegionCommands(hardware, limits, hints, lambda: self.objects)
+        mrs = RegionCommands(hardware, limits, hints, lambda: self.objects, self._negotiated)
         resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
         srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
         self.events = Events(hardware, limits, lambda: self.objects, qp)
@@ -106,6 +106,7 @@ class Commands:
             ExtensionCommand.RESIZE_CQ: resize.resize_cq,
             ExtensionCommand.RESIZE_QP: resize.resize_qp,
             ExtensionCommand.REREG_MR: mrs.reregister,
+            ExtensionCommand.REG_USER_MR_PAGES: mrs.register_pages,
         }
 
     async def serve(self, request: Request) -> bytes:

@@ -9,15 +9,15 @@ Spec: virtio-rdma VR-3.13 to VR-3.20, E-22.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import Hints, Limits, Mr, Objects, Refused
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import OPTIONAL_ACCESS, Access, ReregFlags
+from hdl.abi.enums import OPTIONAL_ACCESS, Access, RdmaFeature, ReregFlags
 from hdl.abi.layout import Values
-from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
+from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SHIFTS
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 _NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
@@ -29,7 +29,9 @@ _REGION_ACCESS = OPTIONAL_ACCESS | (
 _ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
 
 #: A row's fields that say where its bytes are.
-_MAPPING = ("va", "length", "first_offset", "table")
+_MAPPING = ("va", "length", "block", "start", "page_size")
+#: Bytes of memory that the hardware reads of a page list at a time.
+_BLOCK = 64
 #: All that REREG_MR can change.
 _REREG = ReregFlags.TRANSLATION | ReregFlags.PD | ReregFlags.ACCESS
 
@@ -46,9 +48,16 @@ def _access(flags: int) -> int:
     return flags & int(_ROW_ACCESS)
 
 
+def _page_size(shift: int) -> int:
+    """The number of a page size that a command names (docs/extensions.md)."""
+    if shift and shift not in PAGE_SHIFTS:
+        raise Refused(f"page_shift {shift} is not supported")
+    return PAGE_SHIFTS.index(shift or PAGE_SHIFTS[0])
+
+
 class RegionCommands:
-    """GET_DMA_MR, CREATE_MR, MAP_MR_SG, REG_USER_MR, REREG_MR and DEREG_MR; ``objects`` gives the
-    device's objects."""
+    """GET_DMA_MR, CREATE_MR, MAP_MR_SG, REG_USER_MR, DEREG_MR and their extensions; ``objects``
+    gives the device's objects, ``negotiated`` says whether the driver has taken a feature."""
 
     def __init__(
         self,
@@ -56,9 +65,10 @@ class RegionCommands:
         limits: Limits,
         hints: Hints,
         objects: Callable[[], Objects],
+        negotiated: Callable[[RdmaFeature], Awaitable[bool]],
     ):
         self._hardware, self._limits, self._hints = hardware, limits, hints
-        self._objects = objects
+        self._objects, self._negotiated = objects, negotiated
 
     async def get_dma(self, v: Values) -> dict[str, Any]:
         """GET_DMA_MR (VR-3.20)."""
@@ -71,10 +81,17 @@ class RegionCommands:
 
     async def register(self, v: Values) -> dict[str, Any]:
         """REG_USER_MR (VR-3.14 to VR-3.17)."""
+        return await self._register(v, 0)
+
+    async def register_pages(self, v: Values) -> dict[str, Any]:
+        """REG_USER_MR_PAGES (docs/extensions.md): the same with pages of a chosen size."""
+        return await self._register(v, _page_size(v.page_shift))
+
+    async def _register(self, v: Values, page_size: int) -> dict[str, Any]:
         pd = self._objects().pds.get(v.pdn)
         access = _access(v.access_flags)
         base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
-        row = {"type": _MR_PAGES, "access": access} | self._mapping(v, base)
+        row = {"type": _MR_PAGES, "access": access} | self._mapping(v, base, page_size)
         return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
 
     async def create(self, v: Values) -> dict[str, Any]:
@@ -112,8 +129,10 @@ class RegionCommands:
     async def reregister(self, v: Values) -> dict[str, Any]:
         """REREG_MR (docs/extensions.md): what ``flags`` name is changed, and the keys are new."""
         mr = self._objects().mrs.get(v.mrn)
-        if v.reserved or not v.flags or v.flags & ~int(_REREG):
-            raise Refused(f"flags {v.flags:#x} or reserved field {v.reserved:#x}")
+        if not v.flags or v.flags & ~int(_REREG):
+            raise Refused(f"flags {v.flags:#x}")
+        if v.page_shift and not await self._negotiated(RdmaFeature.PAGE_SIZES):
+            raise Refused("page_shift is reserved without PAGE_SIZES")
         row = await self._hardware.read_row("mr", mr.number)
         if row["type"] != _MR_PAGES:
             raise Refused(f"MR {mr.number} is not from REG_USER_MR")
@@ -124,7 +143,8 @@ class RegionCommands:
             new["access"] = _access(v.access_flags)
             zero_based = bool(v.access_flags & Access.ZERO_BASED)
         if v.flags & ReregFlags.TRANSLATION:
-            new |= self._mapping(v, 0 if zero_based else v.virt_addr)
+            base = 0 if zero_based else v.virt_addr
+            new |= self._mapping(v, base, _page_size(v.page_shift))
         elif zero_based:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
         # No key is valid while the old pages are forgotten, so none reaches them afterwards.
@@ -143,11 +163,13 @@ class RegionCommands:
         if not self._limits.config.fast_registration:
             raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
 
-    def _mapping(self, v: Values, base: int) -> dict[str, int]:
-        """A row's fields for a page list; ``base``: address of the first byte in SGEs."""
+    def _mapping(self, v: Values, base: int, page_size: int = 0) -> dict[str, int]:
+        """A row's fields for a page list; ``base``: address of the first byte in SGEs;
+        ``page_size``: number of the size of its pages."""
         self._limits.check("max_mr_size", v.length, 1)
-        offset = v.start % PAGE_SIZE
-        if v.npages != -(-(offset + v.length) // PAGE_SIZE):
+        page = 1 << PAGE_SHIFTS[page_size]
+        offset = v.start % page
+        if v.npages != -(-(offset + v.length) // page):
             raise Refused(f"{v.npages} pages for {v.length} bytes from offset {offset}")
         for name, first, size in (
             ("virt_addr", base, v.length),
@@ -157,7 +179,14 @@ class RegionCommands:
                 raise Refused(f"{name} {first:#x} + {size} wraps around")
         if v.pages % PAGE_ENTRY_SIZE:
             raise Refused(f"pages {v.pages:#x} is not aligned to {PAGE_ENTRY_SIZE}")
-        return {"va": base, "length": v.length, "first_offset": offset, "table": v.pages}
+        block, within = divmod(v.pages, _BLOCK)
+        return {
+            "va": base,
+            "length": v.length,
+            "block": block,
+            "start": within // PAGE_ENTRY_SIZE * page + offset,
+            "page_size": page_size,
+        }
 
     async def _add(self, mr: Mr, row: dict[str, int], *, remote: bool) -> dict[str, Any]:
         """The region with its keys; ``remote``: it has one for peers."""

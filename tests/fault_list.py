@@ -310,6 +310,21 @@ FAULTS = (
         force=Force("hdl.memory.keys:KeyCheck", "row.access", stuck(0xF)),
         tests=KEYS,
     ),
+    Fault(
+        name="page-size-ignored",
+        what="all pages have 4 KiB",
+        force=Force("hdl.memory.keys:KeyCheck", "page_size", stuck(0)),
+        tests=("tests/memory/test_page_sizes.py::test_where_the_bytes_are",),
+    ),
+    Fault(
+        name="large-page-not-aligned",
+        what="an entry for a page of 2 MiB need only be a multiple of 4 KiB",
+        because="it is a function of the line, not a signal",
+        file="hdl/memory/fill.py",
+        old="(odd[1] & page_size.any())",
+        new="(odd[1] & page_size[1])",
+        tests=("tests/memory/test_page_sizes.py::test_a_page_that_is_not_aligned_is_refused",),
+    ),
     # Requests sent.
     Fault(
         name="psn-plus-1",

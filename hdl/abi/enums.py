@@ -40,6 +40,7 @@ class ExtensionCommand(IntEnum):
     QUERY_SRQ = 34
     DESTROY_SRQ = 35
     REREG_MR = 40
+    REG_USER_MR_PAGES = 41
     RESIZE_CQ = 48
     RESIZE_QP = 49
 
@@ -51,6 +52,7 @@ class RdmaFeature(IntEnum):
     EVENTS = 2
     RESIZE = 3
     REREG_MR = 4
+    PAGE_SIZES = 5
 
     @property
     def mask(self) -> int:

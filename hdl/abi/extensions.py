@@ -50,9 +50,21 @@ CMD_REREG_MR = Struct(
     le64("virt_addr", "the address that SGEs and peers use"),
     le64("pages", "address of npages le64 page addresses"),
     le32("npages"),
-    le32("reserved", "0"),
+    le32("page_shift", "0 without PAGE_SIZES"),
 )
 RSP_REREG_MR = Struct("rsp_rereg_mr", le32("lkey"), le32("rkey"))
+CMD_REG_USER_MR_PAGES = Struct(
+    "cmd_reg_user_mr_pages",
+    le32("pdn"),
+    le32("access_flags", "Access"),
+    le64("start", "its offset in a page is the offset in the first page"),
+    le64("length", "bytes"),
+    le64("virt_addr", "the address that SGEs and peers use"),
+    le64("pages", "address of npages le64 page addresses"),
+    le32("npages"),
+    le32("page_shift", "log2 of the bytes of a page; 0: 4 KiB"),
+)
+RSP_REG_USER_MR_PAGES = Struct("rsp_reg_user_mr_pages", le32("mrn"), le32("lkey"), le32("rkey"))
 
 #: Request and response data of the commands that each extension has, after their headers.
 EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
@@ -67,4 +79,7 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
     },
     RdmaFeature.REREG_MR: {ExtensionCommand.REREG_MR: (CMD_REREG_MR, RSP_REREG_MR)},
+    RdmaFeature.PAGE_SIZES: {
+        ExtensionCommand.REG_USER_MR_PAGES: (CMD_REG_USER_MR_PAGES, RSP_REG_USER_MR_PAGES),
+    },
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hdl.abi.enums import AtomicCap, DeviceCap
 from hdl.abi.virtio_pci import VENDOR_ID
-from hdl.abi.virtio_rdma import CONFIG, FIRST_USER_QP_INDEX, PAGE_SIZE
+from hdl.abi.virtio_rdma import CONFIG, FIRST_USER_QP_INDEX, PAGE_SHIFTS, PAGE_SIZE
 from hdl.config import NicConfig
 
 __all__ = ["HARDWARE_VERSION", "VENDOR_PART_ID", "config_bytes", "device_limits", "system_guid"]
@@ -39,7 +39,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "vendor_part_id": VENDOR_PART_ID,
         "hw_ver": HARDWARE_VERSION,
         "max_mr_size": MAX_MR_SIZE,
-        "page_size_cap": PAGE_SIZE,  # bit 12: 2**12 bytes
+        "page_size_cap": sum(1 << shift for shift in PAGE_SHIFTS),
         "max_qp": config.qps,
         "max_qp_wr": config.queue_size,
         "device_cap_flags": int(flags),

@@ -46,6 +46,8 @@ QPN_BITS = PSN_BITS = 24
 
 #: Page size of memory regions in bytes, and the size of one page list entry (VR-3.15, VR-3.16).
 PAGE_SIZE = 4096
+#: log2 of the sizes of pages that a region may have: 4 KiB, 2 MiB, 1 GiB.
+PAGE_SHIFTS = (12, 21, 30)
 PAGE_ENTRY_SIZE = 8
 
 #: Bytes of GRH at the start of a UD receive buffer (VR-5.23).

@@ -35,8 +35,8 @@ _EXTENSIONS = {
     CardFeature.EVENTS: RdmaFeature.EVENTS,
     CardFeature.RESIZE: RdmaFeature.RESIZE,
 }
-#: Extensions that need nothing of the card, only of its firmware.
-_FIRMWARE_EXTENSIONS = (RdmaFeature.REREG_MR,)
+#: Extensions that every card has.
+_COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.PAGE_SIZES)
 COMMON = abi.COMMON_CFG.offset
 #: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
 PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED
@@ -45,7 +45,7 @@ PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED
 def offered_features(config: NicConfig) -> int:
     """The feature word that the RDMA functions of a card offer."""
     extensions = [bit.mask for card, bit in _EXTENSIONS.items() if card in config.features]
-    extensions += [bit.mask for bit in _FIRMWARE_EXTENSIONS]
+    extensions += [bit.mask for bit in _COMMON_EXTENSIONS]
     return sum((feature.mask for feature in _OFFERED), sum(extensions))
 
 

@@ -11,7 +11,7 @@ from hdl.ports.host import ReadClient
 
 from .pages import PageStore
 from .tags import TagLookup
-from .types import PAGE_BITS, Lookup, TranslateChunk
+from .types import Lookup, TranslateChunk
 
 __all__ = ["MISSES", "PageCache"]
 
@@ -32,8 +32,8 @@ class PageCache(wiring.Component):
     Latency: 4 cycles without a miss. Throughput: one lookup per cycle, a miss in two, up to 16
     misses and 32 lookups in flight; a tag written by a sweep or after a failed fill costs lookups a
     cycle.
-    Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
-    status; a line that could not be read loses its tag.
+    Errors: a line that could not be read, or an entry that is not a multiple of the page size,
+    gives the lookup's error status; a line that could not be read loses its tag.
     Reset: empty; the tags clear, one line a cycle, lookups wait.
     """
 
@@ -90,7 +90,7 @@ class PageCache(wiring.Component):
 
         with m.If(request.ready):
             m.d.sync += request.valid.eq(0)
-        block = wide_sum(m, lookup.table, lookup.addr[PAGE_BITS + 3 : 48])[:58]
+        block = wide_sum(m, lookup.table, tags.line)[:58]
         with m.If(ask):
             m.d.sync += [
                 request.valid.eq(1),

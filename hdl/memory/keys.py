@@ -1,6 +1,6 @@
 """Key check: may these bytes be touched with this key, and where do they begin?"""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -89,7 +89,8 @@ class KeyCheck(wiring.Component):
         # Compare what needs no sum; distance from the region's start, and how far it may be.
         allowed, distance = Signal(), Signal(65, reset_less=True)
         furthest, wraps = Signal(65, reset_less=True), Signal()
-        start, table = Signal(15, reset_less=True), Signal(58, reset_less=True)
+        start, table = Signal(48, reset_less=True), Signal(58, reset_less=True)
+        page_size = Signal(2, reset_less=True)
         paged, empty_2 = Signal(), Signal()
         kind = Value.cast(row.type)
         m.d.comb += wraps.eq(
@@ -112,9 +113,9 @@ class KeyCheck(wiring.Component):
                 paged.eq(kind[PAGES_BIT]),
                 distance.eq(distance_1),
                 furthest.eq(furthest_1),
-                # where the region begins, in pages of list entries of the 64-byte block
-                start.eq(Cat(row.first_offset, row.table[3:6])),
-                table.eq(row.table[6:]),
+                start.eq(row.start),
+                table.eq(row.block),
+                page_size.eq(row.page_size),
                 empty_2.eq(empty),
             ]
 
@@ -124,7 +125,7 @@ class KeyCheck(wiring.Component):
         within = at_most(distance[:64], furthest[:64])
         m.d.comb += [
             ok.eq(empty_2 | (allowed & distance[64] & furthest[64] & within)),
-            place.eq(wide_sum(m, distance[:48], start)),
+            place.eq(wide_sum(m, distance[:48], start)),  # ends below 2**48
         ]
         with m.If(ready[3]):
             m.d.sync += [
@@ -134,6 +135,7 @@ class KeyCheck(wiring.Component):
                 region.single.eq(~ok | last.check_only | empty_2),
                 region.addr.eq(Mux(paged, place, last.va)),
                 region.table.eq(table),
+                region.page_size.eq(page_size),
                 region.length.eq(last.length),
                 region.remote.eq(last.remote),
                 region.end.eq(last.end),

@@ -7,13 +7,14 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.enums import WcStatus
+from hdl.abi.virtio_rdma import PAGE_SHIFTS
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import read_beat
 
-from .fill import LineFill, page_line
+from .fill import LineFill, page_line, pages_of
 from .tags import placed_lookup
-from .types import PAGE_BITS, TranslateChunk
+from .types import PAGE_BITS, TranslateChunk, entry_number
 
 __all__ = ["PageStore"]
 
@@ -30,8 +31,8 @@ class PageStore(wiring.Component):
     line could not be read and must lose its tag; ``failed_taken`` In: the tag is gone; ``o`` stream
     of TranslateChunk, one per lookup, in order.
     Latency: 2 cycles when nothing waits. Throughput: one lookup per cycle, a miss in two.
-    Errors: a line that could not be read, or an entry with bits 11:0 set, gives the lookup's error
-    status. Reset: no lookup waits.
+    Errors: a line that could not be read, or an entry that is not a multiple of the page size,
+    gives the lookup's error status. Reset: no lookup waits.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -62,6 +63,7 @@ class PageStore(wiring.Component):
         # Out of the FIFO (a hit bypasses it when it is empty): a missed line is taken from the
         # fills and written, and read in the cycle after.
         head, last = Signal(waiting), Signal(waiting, reset_less=True)
+        waits = waiting(queue.r_data)  # a missed line is written when its lookup has the turn
         valid_3, ready_3, ready_4 = Signal(), Signal(), Signal()
         straight, take, leave = Signal(), Signal(), Signal()
         refill, refilled = self.filled, Signal()  # refilled: the oldest lookup's line is there
@@ -81,7 +83,7 @@ class PageStore(wiring.Component):
             refill.eq(queue.r_rdy & head.miss & ~refilled & fill.o.valid & ~self.failed),
             queue.r_en.eq(leave),
             pages.write.index.eq(head.index),
-            pages.write.row.eq(fill.o.payload),
+            pages.write.row.eq(pages_of(fill.o.payload, waits.lookup.page_size)),
             pages.write.enable.eq(refill),
             pages.read0.index.eq(head.index),
             pages.read0.enable.eq(take),
@@ -103,7 +105,7 @@ class PageStore(wiring.Component):
         line, found = pages.read0.row, Signal(53)
         entry, entry_error = Signal(53, reset_less=True), Signal(reset_less=True)
         lookup = Signal(waiting["lookup"].shape, reset_less=True)
-        with m.Switch(last.lookup.addr[PAGE_BITS : PAGE_BITS + 3]):
+        with m.Switch(entry_number(last.lookup)):
             for n in range(8):
                 with m.Case(n):
                     m.d.comb += found.eq(line.entries[53 * n : 53 * n + 53])
@@ -116,7 +118,14 @@ class PageStore(wiring.Component):
             ]
         bad = lookup.paged & (entry_error | entry[52])
         failure = Mux(lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
-        page = Cat(lookup.addr[:PAGE_BITS], entry[:52])
+        # Above the smallest pages' offset the address is the entry's, or still in a larger page.
+        size, low, page = lookup.page_size, PAGE_BITS, [lookup.addr[:PAGE_BITS]]
+        for inside, high in zip((size.any(), size[1]), PAGE_SHIFTS[1:]):
+            page.append(
+                Mux(inside, lookup.addr[low:high], entry[low - PAGE_BITS : high - PAGE_BITS])
+            )
+            low = high
+        page = Cat(*page, entry[low - PAGE_BITS : 52])
         m.d.comb += [
             self.o.p.addr.eq(Mux(lookup.paged, page, lookup.addr)),
             self.o.p.length.eq(lookup.length),

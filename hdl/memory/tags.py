@@ -9,7 +9,7 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 
 from .sweep import Sweep, tag_row
-from .types import LINE_BITS, PAGE_BITS, Lookup
+from .types import LINE_BITS, Lookup, line_number
 
 __all__ = ["TagLookup", "placed_lookup"]
 
@@ -28,7 +28,8 @@ class TagLookup(wiring.Component):
 
     The tag is read in the first stage and compared in the second. A lookup that leaves with
     ``miss`` writes its tag, so the next lookup of that line is a hit behind it.
-    Members: ``i`` stream of Lookup; ``o`` stream of ``placed_lookup``, in order. Its user takes a
+    Members: ``i`` stream of Lookup; ``o`` stream of ``placed_lookup``, in order; ``line`` Out: the
+    number of that lookup's line in its region's page list. Its user takes a
     lookup with ``miss`` only while ``dropping`` is 0: the tags have one write port. ``drop`` In,
     with ``drop_index``: that line's fill failed, and its tag goes, unless a sweep drops another tag
     in that cycle: ``swept`` Out is 1 then, and ``drop`` must stay. ``invalidate_*`` as in
@@ -45,6 +46,7 @@ class TagLookup(wiring.Component):
             {
                 "i": In(stream.Signature(Lookup)),
                 "o": Out(stream.Signature(placed_lookup(config))),
+                "line": Out(LINE_BITS),
                 "drop": In(1),
                 "drop_index": In(self._index_bits),
                 "dropping": Out(1),
@@ -76,7 +78,8 @@ class TagLookup(wiring.Component):
         # Stage 1: the tag is being read. Stage 2: it has been compared.
         one, two = Signal(Lookup, reset_less=True), Signal(Lookup, reset_less=True)
         valid_1, valid_2, ready_1, ready_2 = Signal(), self.o.valid, Signal(), Signal()
-        index = self._index(self.i.payload)
+        wanted = line_number(self.i.payload)
+        index = self._index(wanted, self.i.p.mr)
         index_1 = Signal(index_bits, reset_less=True)
         index_2 = Signal(index_bits, reset_less=True)
         m.d.comb += [
@@ -90,26 +93,25 @@ class TagLookup(wiring.Component):
         ]
 
         # The cached lookup before this one may not have written its tag when this one reads.
-        before = Signal(Lookup, reset_less=True)
+        before_mr, before_line = Signal(16, reset_less=True), Signal(LINE_BITS, reset_less=True)
         before_known = Signal()
-        same_line = (
-            before_known
-            & (before.mr == self.i.p.mr)
-            & (before.addr[PAGE_BITS + 3 : 48] == self.i.p.addr[PAGE_BITS + 3 : 48])
-        )
+        same_line = before_known & (before_mr == self.i.p.mr) & (before_line == wanted)
         before_index = Signal(index_bits, reset_less=True)
-        line_1, line_2, clash_1, clash_2 = Signal(), Signal(), Signal(), Signal()
+        line_1 = Signal(LINE_BITS, reset_less=True)
+        same_1, same_2, clash_1, clash_2 = Signal(), Signal(), Signal(), Signal()
         with m.If(ready_1):
             m.d.sync += [
                 valid_1.eq(self.i.valid & self.i.ready),
                 one.eq(self.i.payload),
                 index_1.eq(index),
-                line_1.eq(same_line),
+                line_1.eq(wanted),
+                same_1.eq(same_line),
                 clash_1.eq(before_index == index),
             ]
         with m.If(self.i.valid & self.i.ready & self.i.p.paged):
             m.d.sync += [
-                before.eq(self.i.payload),
+                before_mr.eq(self.i.p.mr),
+                before_line.eq(wanted),
                 before_index.eq(index),
                 before_known.eq(1),
             ]
@@ -118,7 +120,7 @@ class TagLookup(wiring.Component):
 
         # Parts of the comparison, as the row is late.
         row, found_tag = tags.read0.row, Cat(tags.read0.row.mr, tags.read0.row.high)
-        wanted_tag = Cat(one.mr[:mr_bits], one.addr[PAGE_BITS + 3 + index_bits : 48])
+        wanted_tag = Cat(one.mr[:mr_bits], line_1[index_bits:])
         parts = [slice(at, at + TAG_PART) for at in range(0, len(found_tag), TAG_PART)]
         matches = Signal(1 + len(parts))
         with m.If(ready_2):
@@ -126,7 +128,8 @@ class TagLookup(wiring.Component):
                 valid_2.eq(valid_1),
                 two.eq(one),
                 index_2.eq(index_1),
-                line_2.eq(line_1),
+                self.line.eq(line_1),
+                same_2.eq(same_1),
                 clash_2.eq(clash_1),
                 matches.eq(
                     Cat(row.valid, *(found_tag[part] == wanted_tag[part] for part in parts))
@@ -136,7 +139,7 @@ class TagLookup(wiring.Component):
         before_missed, left = Signal(), Signal()
         missed = self.o.p.miss
         m.d.comb += [
-            missed.eq(two.paged & ~line_2 & ~(matches.all() & ~(clash_2 & before_missed))),
+            missed.eq(two.paged & ~same_2 & ~(matches.all() & ~(clash_2 & before_missed))),
             left.eq(valid_2 & self.o.ready),
             self.dropping.eq(self.drop | sweep.drop),
         ]
@@ -153,12 +156,11 @@ class TagLookup(wiring.Component):
                 tags.write.index.eq(index_2),
                 tags.write.row.valid.eq(1),
                 tags.write.row.mr.eq(two.mr),
-                tags.write.row.high.eq(two.addr[PAGE_BITS + 3 + index_bits : 48]),
+                tags.write.row.high.eq(self.line[index_bits:]),
             ]
         return m
 
-    def _index(self, lookup):
+    def _index(self, line, mr):
         """Line number, with the region's number over it so that small regions spread."""
         bits = self._index_bits
-        number = lookup.addr[PAGE_BITS + 3 : 48]
-        return number[:bits] ^ lookup.mr[: min(bits, self._mr_bits)]
+        return line[:bits] ^ mr[: min(bits, self._mr_bits)]

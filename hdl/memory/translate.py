@@ -19,7 +19,7 @@ __all__ = ["Translate"]
 
 
 class Translate(wiring.Component):
-    """Checks each request's key (KeyCheck), cuts it at pages, and finds the pages (PageCache).
+    """Checks each request's key (KeyCheck), cuts it at 4 KiB, and finds the pages (PageCache).
 
     Members: ``i`` stream of TranslateRequest; ``o`` stream of TranslateChunk, at least one per
     request, in order, the last with ``last``; ``mr`` read port of the table of regions;
@@ -32,8 +32,8 @@ class Translate(wiring.Component):
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
     it until 16 are in flight.
     Errors: status LOC_PROT_ERR, or REM_ACCESS_ERR when ``remote``: key check failed, page list
-    could not be read, or an entry is not a multiple of 4 KiB. It ends the request's chunks for the
-    user; later chunks of the same request may still come and carry ``last`` as usual.
+    could not be read, or an entry is not a multiple of the page size. It ends the request's chunks
+    for the user; later chunks of the same request may still come and carry ``last`` as usual.
     Reset: empty; then the cache clears, one line a cycle, and lookups wait.
     """
 
@@ -71,7 +71,7 @@ class Translate(wiring.Component):
             self.key_errors.eq(keys.key_errors),
         ]
 
-        # Cut at pages. ``past``: end of the range, counted from the start of the page that is next.
+        # Cut at 4 KiB. ``past``: end of the range, counted from the start of the page that is next.
         cutting, region, lookup = Signal(), Signal(Region, reset_less=True), cache.i.payload
         past, last = Signal(33, reset_less=True), Signal()
         ends = last & ~region.single
@@ -88,6 +88,7 @@ class Translate(wiring.Component):
             lookup.paged.eq(region.paged),
             lookup.addr.eq(region.addr),
             lookup.table.eq(region.table),
+            lookup.page_size.eq(region.page_size),
             # no Mux: Yosys would make one difference of the two, behind ``last``
             lookup.length.eq(
                 ((past[: PAGE_BITS + 1] - within) & ends.replicate(PAGE_BITS + 1))

@@ -1,7 +1,9 @@
 """Rows that travel inside the memory room."""
 
+from amaranth.hdl import Mux, Value
 from amaranth.lib import data, enum
 
+from hdl.abi.virtio_rdma import PAGE_SHIFTS
 from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "Chunk",
     "LINE_BITS",
     "Lookup",
+    "entry_number",
+    "line_number",
     "PAGE_BITS",
     "PayloadPacket",
     "Region",
@@ -30,7 +34,7 @@ ACCESS_REMOTE_WRITE = 2
 ACCESS_REMOTE_READ = 4
 ACCESS_REMOTE_ATOMIC = 8
 
-#: Pages are 4 KiB.
+#: The smallest pages are 4 KiB, and chunks do not cross a multiple of that.
 PAGE_BITS = 12
 #: A region with a page list is shorter than 2**47 bytes, so this many bits number its cache lines.
 LINE_BITS = 48 - PAGE_BITS - 3
@@ -65,8 +69,9 @@ class TranslateChunk(data.Struct):
 class Region(data.Struct):
     """A request after the key check.
 
-    ``addr``: DMA: bus address. Pages: in-page offset 11:0, entry in its cache line 14:12, number of
-    the cache line 47:15, counted from the 64-byte block in which the page list begins.
+    ``addr``: DMA: bus address. Pages: distance from the beginning of the page that the first entry
+    of ``table`` names: the offset in the page, above it the entry in its cache line (3 bits), above
+    them the number of the line (``line_number``).
     """
 
     function: 8
@@ -75,6 +80,7 @@ class Region(data.Struct):
     single: 1  # one answer without an address: failed, check only, or nothing to translate
     addr: 64
     table: 58  # 64-byte block of the page list's first entry
+    page_size: 2
     length: 32
     remote: 1
     end: 1
@@ -89,11 +95,29 @@ class Lookup(data.Struct):
     paged: 1
     addr: 64
     table: 58
+    page_size: 2
     length: 13
     last: 1
     end: 1
     remote: 1
     status: 8
+
+
+def _by_size(lookup, low: int, high: int) -> Value:
+    """Bits ``low`` to ``high`` above the offset in the page: one of three, a level of logic."""
+    size, addr = lookup.page_size, lookup.addr
+    small, medium, large = (addr[shift + low : min(shift + high, 48)] for shift in PAGE_SHIFTS)
+    return Mux(size[1], large, Mux(size[0], medium, small))
+
+
+def line_number(lookup) -> Value:
+    """Which cache line of its region's page list a lookup is in, ``LINE_BITS``."""
+    return _by_size(lookup, 3, 3 + LINE_BITS)
+
+
+def entry_number(lookup) -> Value:
+    """Which of the eight entries of its cache line names the page of a lookup."""
+    return _by_size(lookup, 0, 3)
 
 
 class CheckSource(enum.Enum, shape=1):

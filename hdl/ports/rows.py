@@ -223,7 +223,7 @@ class Outstanding(data.Struct):
 
 class MrType(enum.Enum, shape=3):
     """How a key resolves. More kinds (list, interleaved, window) will join. Bit 0: bus addresses.
-    Bit 1: 4 KiB pages, flat list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
+    Bit 1: pages, flat list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
     requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21)."""
 
     INVALID = 0
@@ -245,8 +245,9 @@ class MrRow(data.Struct):
     access: 4
     va: 64  # address that SGEs and peers use for the first byte
     length: 64
-    first_offset: 12  # offset of the first byte in its page
-    table: 64  # bus address of the page list, 8-byte aligned
+    block: 58  # bus address / 64: the 64 bytes that hold the page list's first entry
+    start: 48  # place of the first byte behind the page that this block begins with
+    page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
 
 
 class CqRow(data.Struct):

@@ -81,7 +81,7 @@ def expected(rows, request):
 
 def some_row(rng, function):
     """A row of a region, whatever its kind."""
-    row = {name: rng.getrandbits(4) for name in FIELDS} | {"va": rng.getrandbits(64)}
+    row = {name: rng.getrandbits(2) for name in FIELDS} | {"va": rng.getrandbits(64)}
     kind = rng.choice((*MrType, MrType.FREE, MrType.FREE, MrType.FAST)).value
     return row | {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
 

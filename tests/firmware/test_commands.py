@@ -173,8 +173,8 @@ def test_regions(flags):
             access=flags & 0xF,
             va=0x7F00_0000_0123,
             length=10000,
-            first_offset=0x123,
-            table=0x8000,
+            start=0x123,
+            block=0x8000 // 64,
         ).items()
         if value
     }
@@ -198,7 +198,7 @@ def test_zero_based_and_dma_regions():
     assert result.rkey == result.lkey
     row = bench.hardware.row("mr", 1)
     assert (row["type"], row["length"], row["access"]) == (1, (1 << 64) - 1, LOCAL | READ)
-    assert "va" not in row and "table" not in row
+    assert "va" not in row and "block" not in row
 
 
 @pytest.mark.parametrize(

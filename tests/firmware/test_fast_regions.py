@@ -50,7 +50,7 @@ def test_a_mapping_takes_the_key_away_and_keeps_it_in_mind(state):
     """Whatever the hardware has made of the row: nobody reaches the new pages with the old key,
     and who holds it may still invalidate it."""
     bench, made = fast()
-    change(bench, made.mrn, type=state.value, tag=0x5A, access=7, va=1, length=2, table=8)
+    change(bench, made.mrn, type=state.value, tag=0x5A, access=7, va=1, length=2, block=8)
     answer = bench.ok(C.MAP_MR_SG, **mapping(made.mrn))
     assert answer.npages == 3
     assert bench.hardware.row("mr", made.mrn) == {
@@ -59,8 +59,8 @@ def test_a_mapping_takes_the_key_away_and_keeps_it_in_mind(state):
         "tag": 0x5A,
         "va": 0x7F00_0000_0123,
         "length": 10_000,
-        "first_offset": 0x123,
-        "table": 0x8000,
+        "start": 0x123,
+        "block": 0x8000 // 64,
     }
     assert bench.hardware.log[-2:] == [("write", "mr", made.mrn), ("invalidate", made.mrn)]
 
@@ -69,7 +69,7 @@ def test_a_zero_based_region_begins_at_zero():
     bench, made = fast(access_flags=Access.ZERO_BASED)
     bench.ok(C.MAP_MR_SG, **mapping(made.mrn))
     row = bench.hardware.row("mr", made.mrn)
-    assert "va" not in row and row["first_offset"] == 0x123
+    assert "va" not in row and row["start"] == 0x123
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_without_the_feature():
     [
         (
             ReregFlags.TRANSLATION,
-            dict(va=0x1234, length=2, first_offset=0xFFF, table=0x9008),
+            dict(va=0x1234, length=2, start=0x1FFF, block=0x9008 // 64),
         ),
         (ReregFlags.PD, dict(pd=1)),
         (ReregFlags.ACCESS, dict(access=LOCAL | WRITE)),
@@ -99,7 +99,7 @@ def test_the_domains_count_it():
         ({"mrn": 5}, "No MR"),
         ({"flags": 0}, "flags 0x0"),
         ({"flags": 8 | ALL}, "flags 0xf"),
-        ({"reserved": 1}, "reserved field 0x1"),
+        ({"page_shift": 12}, "reserved without PAGE_SIZES"),
         ({"pdn": 2}, "No PD"),
         ({"access_flags": WRITE}, "needs local write"),
         ({"length": 0}, "max_mr_size"),

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 PAGE = 4096
+SIZES = (PAGE, 1 << 21, 1 << 30)
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
 OK, LOC_LEN_ERR, LOC_PROT_ERR, REM_ACCESS_ERR = 0, 1, 4, 10
 INVALID, DMA, PAGES = 0, 1, 2
@@ -62,6 +63,7 @@ class Region:
     length: int
     first_offset: int = 0
     table: int = 0
+    page: int = PAGE
 
     @property
     def key(self) -> int:
@@ -76,10 +78,13 @@ class Region:
             "access",
             "va",
             "length",
-            "first_offset",
-            "table",
         )
-        return {name: getattr(self, name) for name in fields}
+        start = self.table % 64 // 8 * self.page + self.first_offset
+        return {name: getattr(self, name) for name in fields} | {
+            "block": self.table // 64,
+            "start": start,
+            "page_size": SIZES.index(self.page),
+        }
 
 
 @dataclass
@@ -90,10 +95,12 @@ class Model:
     mrs: int
     regions: dict[int, Region] = field(default_factory=dict)
 
-    def add_pages(self, rng: random.Random, index: int, length: int, **fields) -> Region:
+    def add_pages(
+        self, rng: random.Random, index: int, length: int, *, page: int = PAGE, **fields
+    ) -> Region:
         """Register ``length`` bytes at shuffled pages, the list at any 8-byte aligned address."""
-        offset = rng.randrange(PAGE)
-        count = (offset + length + PAGE - 1) // PAGE
+        offset = rng.randrange(page)
+        count = (offset + length + page - 1) // page
         table = self.memory.fresh() * PAGE + 8 * rng.randrange(PAGE // 8)
         region = Region(
             index=index,
@@ -103,10 +110,12 @@ class Model:
             length=length,
             first_offset=offset,
             table=table,
+            page=page,
             **fields,
         )
         for n in range(count):
-            self.memory.write(table + 8 * n, (self.memory.fresh() * PAGE).to_bytes(8, "little"))
+            address = self.memory.fresh() * PAGE // page * page
+            self.memory.write(table + 8 * n, address.to_bytes(8, "little"))
         self.regions[index] = region
         return region
 
@@ -145,13 +154,13 @@ class Model:
             else:
                 offset = va - region.va + region.first_offset
                 part = min(length, PAGE - offset % PAGE)
-                entry = region.table + 8 * (offset // PAGE)
+                entry = region.table + 8 * (offset // region.page)
                 if self.memory.fails(entry & ~63, 64):
                     return None
                 page = int.from_bytes(self.memory.read(entry, 8), "little")
-                if page % PAGE:
+                if page % region.page:
                     return None
-                out.append((page + offset % PAGE, part))
+                out.append((page + offset % region.page, part))
             va, length = va + part, length - part
         return out
 

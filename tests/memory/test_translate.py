@@ -36,7 +36,7 @@ class Bench:
         self.first: list[int] = []
         self.chunk_times: list[int] = []
         self.now = 0
-        self.reads = 0
+        self.reads = self.misses = 0
 
     def ask(self, key, va, length, access=1, remote=0, check_only=0, pd=PD):
         request = {"function": FUNCTION, "pd": pd, "key": key, "va": va, "length": length}
@@ -109,6 +109,7 @@ class Bench:
             await ctx.tick()
             self.now += 1
             assert self.now < DEADLINE, f"{len(self.chunks) - 1} of {len(self.wanted)} requests"
+        self.misses = ctx.get(dut.misses)
         if not until:
             self.compare()
 

@@ -34,6 +34,7 @@ ALL_FEATURES = sum(
         RdmaFeature.SRQ,
         RdmaFeature.RESIZE,
         RdmaFeature.REREG_MR,
+        RdmaFeature.PAGE_SIZES,
     )
 )
 
