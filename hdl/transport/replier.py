@@ -31,10 +31,10 @@ class Replier(wiring.Component):
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
     READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
     its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or with ``executes``
-    an atomic that is not executed yet, has been accepted at ``saved_at`` in the pool. ``turned``: see ``Quiesce``; ``hold``: it is
-    waited for, so no QP is taken until all that has been handed over has its check. ``waiting``:
-    QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ
-    responses sent).
+    an atomic that is not executed yet, has been accepted at ``saved_at`` in the pool. ``turned``:
+    see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that has been handed
+    over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``,
+    ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response

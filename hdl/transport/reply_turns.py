@@ -58,8 +58,8 @@ class ReplyTurns(wiring.Component):
     rolls it back between two turns: the READs the QP still has are dropped, and the peer gets NAK
     62h with the PSN of the first refused one. ``QpReply.era`` tells the first from those behind it.
     Atomics stand among the READs. Their ``result`` is read together with ``resource``. While it is
-    ``unknown``, which is never said of a READ, the QP goes back into the list. Without one (the host did not answer) the peer gets
-    NAK 63h.
+    ``unknown``, which is never said of a READ, the QP goes back into the list. Without one (the
+    host did not answer) the peer gets NAK 63h.
     Members: ``active``, ``again``: the list's output, and back into it; ``hold``: no QP is taken;
     ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply, ``progress`` of the READ taken
     last; ``acks``, ``naks`` (``COUNT`` bits, wrap).
