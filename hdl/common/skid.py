@@ -1,6 +1,6 @@
 """Register slices for a stream: which of ``valid`` and ``ready`` they cut, and at what cost."""
 
-from amaranth.hdl import Module, Shape, Signal
+from amaranth.hdl import Module, Mux, Shape, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,14 +33,14 @@ class Skid(_Slice):
         ]
         with m.If(~spare_valid):
             m.d.sync += spare.eq(self.i.payload)
+        # ``ready`` settles late: as one function each, without enable and reset in front of them.
+        stays = front_valid & ~self.o.ready
+        m.d.sync += [
+            front_valid.eq(stays | spare_valid | self.i.valid),
+            spare_valid.eq(stays & (spare_valid | self.i.valid)),
+        ]
         with m.If(self.o.ready | ~front_valid):
-            m.d.sync += [front_valid.eq(spare_valid | self.i.valid), spare_valid.eq(0)]
-            with m.If(spare_valid):
-                m.d.sync += front.eq(spare)
-            with m.Else():
-                m.d.sync += front.eq(self.i.payload)
-        with m.Elif(~spare_valid):
-            m.d.sync += spare_valid.eq(self.i.valid)
+            m.d.sync += front.eq(Mux(spare_valid, spare, self.i.payload))
         return m
 
 

@@ -104,7 +104,7 @@ class Commit(wiring.Component):
                 "rest": Out(1),
                 "stalled": Out(1),
                 "idle": Out(1),
-                "decided": Out(1),
+                "decided": Out(1, init=1),
                 "settle": In(1),
                 "settled": Out(1),
                 "keys": Out(RegionKeyPort()),
@@ -261,7 +261,9 @@ class Commit(wiring.Component):
     def _settle(self, m, gone):
         """Nothing is pending; or nothing that was handed over before a moment."""
         queue = m.submodules.queue
-        m.d.comb += self.decided.eq(queue.level == 0)
+        enters = Signal()
+        m.d.comb += enters.eq(self.pending.valid & self.pending.ready)
+        m.d.sync += self.decided.eq(~enters & ((queue.level == 0) | ((queue.level == 1) & gone)))
         if not self._config.fast_registration:
             return
         m.submodules.drain = drain = Drain()
@@ -271,7 +273,7 @@ class Commit(wiring.Component):
         m.d.sync += begun.eq(self.settle & (begun | starts))
         m.d.comb += [
             drain.start.eq(starts),
-            drain.enter.eq(self.pending.valid & self.pending.ready),
+            drain.enter.eq(enters),
             queue.i.payload.epoch.eq(drain.epoch),
             drain.leave0.eq(gone),
             drain.epoch0.eq(queue.o.payload.epoch),

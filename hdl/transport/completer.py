@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hdl.abi.enums import WcStatus
-from hdl.common.sums import is_sum
+from hdl.common.sums import is_sum, unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import (
     Activation,
@@ -209,7 +209,7 @@ class Completer(wiring.Component):
         """The work arrives, and with it the oldest WQE of its QP."""
         taken = self.i.payload
         response = ~taken.finish & taken.operation.response & taken.operation.data
-        same = taken.qp == s.work.qp
+        same = ~s.differs.any()
         can_look = ~due.pop & ~ahead.asked
         # IDLE: takes the work, a READ response together with its WQE; ends with it.
         with m.State("IDLE"):
@@ -386,10 +386,15 @@ class Completer(wiring.Component):
         Returns whether a response of the same QP waits, a cycle late."""
         idle = fsm.ongoing("IDLE")
         looks = fsm.ongoing("HEAD") | (fsm.ongoing("HAND-OVER") & s.more)
-        same, going_on = Signal(), Signal()
+        same, going_on = ~s.differs.any(), Signal()
+        # Compared as the intake takes it on, for this is known late. In IDLE this is at the QP that
+        # the intake was at; what both get in one cycle counts only while they stay at one QP.
+        with m.If(self.coming.loads):
+            m.d.sync += s.differs.eq(unequal(self.coming.next, s.work.qp))
+        with m.Elif(idle):
+            m.d.sync += s.differs.eq(0)
         m.d.sync += going_on.eq(same & self.coming.valid & ~self.coming.gone)
         m.d.comb += [
-            same.eq(self.coming.qp == s.work.qp),
             ahead.may.eq(~due.pop & ~looks & Mux(same, idle & ~follows, 1)),
             ahead.head_rsp.valid.eq(self.head_rsp.valid),
             ahead.head_rsp.payload.eq(self.head_rsp.payload),

@@ -16,10 +16,12 @@ class Coming(wiring.Signature):
 
     ``valid`` from the cycle in which the rows of ``qp`` arrive until it is handed over or dropped,
     with ``gone`` in the last such cycle. ``function``: the QP's, a cycle later than ``valid``.
+    ``loads``: ``qp`` is ``next`` from the next cycle on, whatever is held then.
     """
 
     def __init__(self):
-        super().__init__({"valid": Out(1), "qp": Out(14), "function": Out(8), "gone": Out(1)})
+        flags = {name: Out(1) for name in ("valid", "gone", "loads")}
+        super().__init__(flags | {"qp": Out(14), "next": Out(14), "function": Out(8)})
 
 
 class OldestAhead(wiring.Component):

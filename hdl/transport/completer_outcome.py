@@ -38,6 +38,7 @@ class CompleterState(data.Struct):
     """The completer's registers for the packet or poke in hand."""
 
     work: CompleterWork
+    differs: 5  # its QP and that of ``Coming``, in pieces
     ack: QpAck  # working copy of the QP's row,
     changed: 1  # which differs from the table
     oldest: Oldest  # outstanding WQE

@@ -57,7 +57,6 @@ class FailedQps(wiring.Component):
         row = Signal(FailedQp, reset_less=True)
         match, final = Signal(reset_less=True), Signal(reset_less=True)
         m.d.comb += [
-            self.any.eq(count != 0),
             self.found.eq(match),
             self.row.eq(row),
             rows.read0.index.eq(at),
@@ -114,8 +113,9 @@ class FailedQps(wiring.Component):
                 rows.write.row.eq(self.added),
                 rows.write.enable.eq(self.add),
             ]
+        # All of Receive rests while there are rows, so that is known from the beginning of a cycle.
         with m.If(self.add):
-            m.d.sync += count.eq(count + 1)
+            m.d.sync += [count.eq(count + 1), self.any.eq(1)]
         with m.Elif(self.remove):
-            m.d.sync += count.eq(count - 1)
+            m.d.sync += [count.eq(count - 1), self.any.eq(count != 1)]
         return m

@@ -1,10 +1,9 @@
 """How many of its WQEs a QP asks for in its turn."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
 
@@ -214,6 +213,10 @@ class FetchTurn(wiring.Component):
                     )
                 ),
             ]
+        # The position and a count of up to 16 more: whatever is carried is known before.
+        low, behind = Signal(5), Signal(12, reset_less=True)
+        m.d.sync += behind.eq(self.position[4:] + 1)
+        m.d.comb += low.eq(self.position[:4] + self.count)
         limit = Signal(8)
         m.d.comb += limit.eq(most)
         fits = (unasked <= limit) & (unasked <= BATCH)
@@ -235,6 +238,6 @@ class FetchTurn(wiring.Component):
             asked.eq(self.row),
             asked.available.eq(self.known),
             asked.blocked.eq(0),
-            asked.asked.eq(wide_sum(m, self.position, self.count, block=8)),
+            asked.asked.eq(Cat(low[:4], Mux(low[4], behind, self.position[4:]))),
             asked.polled.eq(polled | self.poll),
         ]

@@ -140,7 +140,8 @@ class Intake(wiring.Component):
                 ]
                 self._read_rows(m, index)
                 self._take_packet(m, work, arriving)
-                m.d.sync += [poked.eq(turn), work.qp.eq(index), poke.eq(self.poke.payload.flags)]
+                self._load_qp(m, work, index)
+                m.d.sync += [poked.eq(turn), poke.eq(self.poke.payload.flags)]
                 with m.If(waits):
                     pass
                 with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
@@ -192,7 +193,7 @@ class Intake(wiring.Component):
                     m.d.comb += self.header.ready.eq(1)
                     self._load_rows(m, work, ack)
                     self._take_packet(m, work, arriving)
-                    m.d.sync += work.qp.eq(pair)
+                    self._load_qp(m, work, pair)
                     with m.If((self.rx_written.enable | written) & (pair == work.qp)):
                         m.d.sync += work.rx.eq(self.rx_written.row)
                     m.next = "CHECK"
@@ -276,6 +277,10 @@ class Intake(wiring.Component):
     def _read_rows(self, m, index):
         for table in (self.cfg, self.reply, self.ahead_read, self.ack_read, self.running):
             m.d.comb += [table.index.eq(index), table.enable.eq(1)]
+
+    def _load_qp(self, m, work, qp):
+        m.d.sync += work.qp.eq(qp)
+        m.d.comb += [self.coming.loads.eq(1), self.coming.next.eq(qp)]
 
     def _load_rows(self, m, work, ack):
         m.d.sync += [

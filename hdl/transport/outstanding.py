@@ -61,11 +61,10 @@ class _Walk(data.Struct):
 
 
 class _Head(data.Struct):
-    """What a list begins with from now on, one of three; the list's row is late in the cycle, so no
+    """What a list begins with from now on, one of two; the list's row is late in the cycle, so no
     choice by the state stands behind it."""
 
-    stands: 1  # what its row says
-    begins: 1  # the entry that is appended
+    stands: 1  # what its row says; of an empty list the free entry, which may be appended
     follows: 1  # ``behind``
     behind: 16
     watched: 1  # give a poke if its row says that it is watched
@@ -133,8 +132,10 @@ class OutstandingTable(wiring.Component):
             self.head_rsp.payload.valid.eq(now.used),
             self.head_rsp.payload.entry.eq(pool.entry),
             lists.write.row.head.eq(
-                (lists.read0.row.head & head.stands.replicate(16))
-                | (free.number & head.begins.replicate(16))
+                (
+                    Mux(lists.read0.row.used, lists.read0.row.head, free.number)
+                    & head.stands.replicate(16)
+                )
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
@@ -241,8 +242,7 @@ class OutstandingTable(wiring.Component):
             self._poke_if(m, self.append.payload.unsent, now.qp)
             m.d.comb += [
                 head.watched.eq(1),
-                head.stands.eq(row.used),
-                head.begins.eq(~row.used),
+                head.stands.eq(1),
                 free.take.eq(1),
                 self.append.ready.eq(1),
                 pool.write.index.eq(free.number),

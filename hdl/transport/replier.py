@@ -30,11 +30,11 @@ class Replier(wiring.Component):
     Members: ``activate`` (flags of ``ReplyFlags``, merged per QP while it waits),
     ``job``/``checked`` to the gather, copies of the QP's rows, ``resource`` (the pool of accepted
     READs and atomics); ``result`` In: what an atomic found, kept at its place in the pool before
-    its QP is activated; ``begun`` In (a cycle, at most every other): one at ``begun_at`` in the
-    pool has been accepted and is not executed yet. ``turned``: see ``Quiesce``; ``hold``: it is
-    waited for, so no QP is taken until all that has been handed over has its check. ``waiting``:
-    QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``, ``naks``, ``read_packets`` (READ
-    responses sent).
+    its QP is activated; ``saved`` In (a cycle, at most every other): a READ, or with ``executes``
+    an atomic that is not executed yet, has been accepted at ``saved_at`` in the pool. ``turned``:
+    see ``Quiesce``; ``hold``: it is waited for, so no QP is taken until all that has been handed
+    over has its check. ``waiting``: QPs in the list. Counters (``COUNT`` bits, wrap): ``acks``,
+    ``naks``, ``read_packets`` (READ responses sent).
 
     READs are answered in order and before any ACK or NAK of the same QP; an ACK says the newest
     expected PSN, so acknowledgements merge while they wait. No check is waited for: a READ response
@@ -60,8 +60,9 @@ class Replier(wiring.Component):
                 "row_write": Out(TableWrite(14, QpReply)),
                 "resource": Out(TableRead(16, ReadResource)),
                 "result": In(TableWrite(16, AtomicResult)),
-                "begun": In(1),
-                "begun_at": In(16),
+                "saved": In(1),
+                "saved_at": In(16),
+                "executes": In(1),
                 "job": Out(stream.Signature(TxJob)),
                 "checked": In(stream.Signature(TxChecked)),
                 "hold": In(1),
@@ -114,16 +115,23 @@ class Replier(wiring.Component):
         m.submodules.results = results = Ram(shape=AtomicResult, depth=places, forward=False)
         # Read as it is written it may still say so: the QP then comes back a little later.
         m.submodules.unknown = unknown = Ram(shape=1, depth=places, earlier=(0,))
-        # A result is known a cycle after it has been written, or two if an atomic begins then: they
-        # begin at most every other cycle.
+        # A result is known a cycle after it has been written, or two if a request is saved then,
+        # which happens at most every other cycle. Its place is the end of a sum, and nobody asks
+        # for it before it is committed. A READ takes over the place of an atomic that was dropped.
         known, place = Signal(), Signal(16, reset_less=True)
+        saved, saved_at, executes = Signal(), Signal(16, reset_less=True), Signal()
+        m.d.sync += [
+            saved.eq(self.saved),
+            saved_at.eq(self.saved_at),
+            executes.eq(self.executes),
+        ]
         m.d.comb += [
             results.write.index.eq(result.index),
             results.write.row.eq(result.row),
             results.write.enable.eq(result.enable),
-            unknown.write.index.eq(Mux(self.begun, self.begun_at, place)),
-            unknown.write.row.eq(self.begun),
-            unknown.write.enable.eq(self.begun | known),
+            unknown.write.index.eq(Mux(saved, saved_at, place)),
+            unknown.write.row.eq(saved & executes),
+            unknown.write.enable.eq(saved | known),
             turns.result.eq(results.read0.row),
             turns.unknown.eq(unknown.read0.row),
         ]
@@ -134,7 +142,7 @@ class Replier(wiring.Component):
             ]
         with m.If(result.enable):
             m.d.sync += [known.eq(1), place.eq(result.index)]
-        with m.Elif(~self.begun):
+        with m.Elif(~saved):
             m.d.sync += known.eq(0)
 
 

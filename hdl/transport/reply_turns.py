@@ -58,8 +58,8 @@ class ReplyTurns(wiring.Component):
     rolls it back between two turns: the READs the QP still has are dropped, and the peer gets NAK
     62h with the PSN of the first refused one. ``QpReply.era`` tells the first from those behind it.
     Atomics stand among the READs. Their ``result`` is read together with ``resource``. While it is
-    ``unknown``, the QP goes back into the list. Without one (the host did not answer) the peer gets
-    NAK 63h.
+    ``unknown``, which is never said of a READ, the QP goes back into the list. Without one (the
+    host did not answer) the peer gets NAK 63h.
     Members: ``active``, ``again``: the list's output, and back into it; ``hold``: no QP is taken;
     ``idle``: nobody's turn, nothing refused; ``o`` stream of Reply, ``progress`` of the READ taken
     last; ``acks``, ``naks`` (``COUNT`` bits, wrap).
@@ -224,15 +224,14 @@ class ReplyTurns(wiring.Component):
         # an atomic that has been committed and not executed.
         with m.State("OFFER"):
             after = (turn.row.read_head + 1)[:8]
-            waits = self.resource.row.atomic & self.unknown
-            m.d.comb += [self.o.valid.eq(~waits), self.o.payload.read.eq(1)]
+            m.d.comb += [self.o.valid.eq(~self.unknown), self.o.payload.read.eq(1)]
             m.d.sync += [
                 following.eq(after),
                 turn.more.eq(after != turn.tail),
                 turn.again_next.eq(turn.again & (after != turn.row.answered)),
                 turn.leaves.eq((after == turn.tail) & ~turn.answers),
             ]
-            with m.If(waits):
+            with m.If(self.unknown):
                 m.next = "YIELD"
             with m.Elif(self.o.ready):
                 m.d.sync += turn.fresh.eq(0)

@@ -48,8 +48,10 @@ class GidFacts(data.Struct):
 def broken_datagram_rules(
     m: Module, config: NicConfig, destination: Destination, cfg: QpCfg, gids: data.View
 ) -> Value:
-    """Return a bit for each rule that the address vector of a datagram breaks: the protection
+    """Return whether the address vector of a datagram breaks a rule, a cycle later: the protection
     domain is the QP's, the source one of its function's addresses, and of the destination's kind.
+
+    The address vector and the row come out of RAM, so what they say is kept before it is combined.
     """
     source, known = Signal(GidFacts, name="source_gid"), config.guest.gids
     ordinal = ordinal_of(config, cfg.function)
@@ -57,8 +59,16 @@ def broken_datagram_rules(
         for n in range(config.functions * known):
             with m.Case(n % known | n // known << 8):
                 m.d.comb += source.eq(gids[n])
-    mapped = destination.dgid[:96] == int.from_bytes(mapped_gid(bytes(4))[:12], "little")
-    return Cat(destination.pd != cfg.pd, ~source.valid, source.ipv4 != mapped)
+    prefix = int.from_bytes(mapped_gid(bytes(4))[:12], "little")
+    mapped, foreign, datagram = (Signal(name=f"av_{name}") for name in ("ipv4", "pd", "counts"))
+    kept = Signal.like(source, name="kept_gid")
+    m.d.sync += [
+        kept.eq(source),
+        mapped.eq(destination.dgid[:96] == prefix),
+        foreign.eq(destination.pd != cfg.pd),
+        datagram.eq(is_datagram(config, cfg.type)),
+    ]
+    return datagram & (foreign | ~kept.valid | (kept.ipv4 != mapped))
 
 
 class RequestAdmission(wiring.Component):
@@ -211,13 +221,13 @@ class RequestAdmission(wiring.Component):
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         # Misfit: the length of an atomic, or of a datagram, is not right.
         idle, misfit, too_long = Signal(), Signal(), Const(0, 1)
-        rules = broken_rules(self._config, wqe, cfg)
+        rules, misdirected = broken_rules(self._config, wqe, cfg), Const(0, 1)
         if self._config.ud:
-            datagram = is_datagram(self._config, cfg.type)
-            broken = broken_datagram_rules(m, self._config, self.destination, cfg, self.gids)
-            rules = Cat(rules, broken & datagram.replicate(len(broken)))
-            too_long = datagram & ~fit(wqe.length, Const(self._config.mtu, 13))
-        bad = Signal(len(rules))  # it breaks a rule
+            misdirected = broken_datagram_rules(m, self._config, self.destination, cfg, self.gids)
+            too_long = is_datagram(self._config, cfg.type)
+            too_long &= ~fit(wqe.length, Const(self._config.mtu, 13))
+        broken = Signal(len(rules))
+        bad = broken.any() | misdirected  # it breaks a rule
         most_reads = Signal(8)  # at a time
         # By the table's row and by the working copy. A choice of rows would be too late.
         facts_of = data.StructLayout({"stale": 6, "reads": 8})
@@ -237,14 +247,14 @@ class RequestAdmission(wiring.Component):
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
-            bad.eq(rules),
+            broken.eq(rules),
             most_reads.eq(cfg.max_rd_atomic),
             misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
         ]
         blocked, cause = Signal(), Signal(8)
         malformed = self.wqe.status == FetchStatus.WQE_ERROR
         m.d.comb += [
-            self.fails.eq(self.stopped | malformed | bad.any() | misfit),
+            self.fails.eq(self.stopped | malformed | bad | misfit),
             blocked.eq((operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0))),
         ]
         if self._config.fast_registration:
@@ -254,7 +264,7 @@ class RequestAdmission(wiring.Component):
             m.d.comb += cause.eq(WcStatus.WR_FLUSH_ERR)
         with m.Elif(malformed):
             m.d.comb += cause.eq(self.wqe.error)
-        with m.Elif(bad.any()):
+        with m.Elif(bad):
             m.d.comb += cause.eq(WcStatus.LOC_QP_OP_ERR)
         with m.Elif(misfit):
             m.d.comb += cause.eq(WcStatus.LOC_LEN_ERR)

@@ -191,14 +191,16 @@ class RequestChecks(wiring.Component):
         m.submodules.spoils = spoils = memory.Memory(shape=1, depth=UNSENT, init=[])
         keep, look = spoils.write_port(), spoils.read_port(domain="comb")
         gone, some_gone = Signal(range(UNSENT + 1)), Signal()  # sent, of those that wait; not 0
+        out, out_spoiled = Signal(), Signal()  # egress says so late
+        m.d.sync += [out.eq(self.sent), out_spoiled.eq(self.spoiled)]
         first, leaves, waiting = oldest.begins & taken, Signal(), next_.o.payload
         # The WQE of ``refused`` has failed, and its entry may be another's by now.
         failed, same = Signal(), Signal()
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
-            keep.data.eq(self.spoiled),
-            keep.en.eq(self.sent),
+            keep.data.eq(out_spoiled),
+            keep.en.eq(out),
             unsent.i.valid.eq(taken & told & ~bad),
             unsent.i.payload.qp.eq(oldest.qp),
             unsent.i.payload.position.eq(oldest.position),
@@ -215,11 +217,11 @@ class RequestChecks(wiring.Component):
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
             load.addr.eq(load.addr + first),
-            keep.addr.eq(keep.addr + self.sent),
+            keep.addr.eq(keep.addr + out),
             look.addr.eq(look.addr + leaves),
-            some_gone.eq(self.sent | Mux(leaves, gone > 1, gone != 0)),
+            some_gone.eq(out | Mux(leaves, gone > 1, gone != 0)),
         ]
-        with m.If(self.sent != leaves):
+        with m.If(out != leaves):
             m.d.sync += gone.eq(Mux(leaves, gone - 1, gone + 1))
         with m.If(self.refused.valid):
             m.d.sync += failed.eq(1)

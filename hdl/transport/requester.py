@@ -189,6 +189,9 @@ class Requester(wiring.Component):
         """What admission and packets decide by."""
         parts, refused = m.submodules, m.submodules.checks.refused
         row, entry, admission, packets = parts.row, parts.entry, parts.admission, parts.packets
+        # Both stay as long as the requester is at a packet, so this may be a cycle late.
+        goes_back = Signal()
+        m.d.sync += goes_back.eq(self.restart.valid & (self.restart.payload == row.qp))
         m.d.comb += [
             admission.ack.eq(self.ack.row),
             admission.rx.eq(self.rx.row),
@@ -205,9 +208,7 @@ class Requester(wiring.Component):
             packets.qp.eq(row.qp),
             packets.era.eq(self.era.row),
             # A QP that goes back does so at once; another one when this one's turn is over.
-            packets.urgent.eq(
-                refused.valid | (self.restart.valid & (self.restart.payload == row.qp))
-            ),
+            packets.urgent.eq(refused.valid | goes_back),
             packets.contended.eq(
                 (self.wqe.valid & (self.wqe.payload.qp != row.qp))
                 | (self.restart.valid & (self.restart.payload != row.qp))

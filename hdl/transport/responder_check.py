@@ -4,7 +4,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hdl.common.count import raised
-from hdl.common.sums import is_sum, reaches, wide_difference, wide_sum
+from hdl.common.sums import is_sum, reaches, unequal, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.operations import is_datagram, unanswered
 from hdl.ports.rows import RxMessage
@@ -55,6 +55,7 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     first, last = operation.first, operation.last
     facts = Signal(RequestFacts, name="facts_now")
     distance = Signal(24, name="psn_distance")
+    unexpected = unequal(header.psn, rx.psn).any()  # beside the difference
     placed = wide_sum(m, rx.va, rx.offset, block=11)[: len(rx.va)]
     remaining = wide_difference(m, rx.dma_length, rx.offset)[: len(rx.offset)]
     mtu = mtu_bytes(m, cfg.path_mtu)
@@ -120,11 +121,9 @@ def request_facts(m: Module, config: NicConfig, work: ResponderWork) -> Signal:
     m.d.comb += [
         facts.silent.eq(silent),
         facts.datagram.eq(datagram),
-        facts.skips.eq(silent & first & ~datagram & (distance != 0)),
+        facts.skips.eq(silent & first & ~datagram & unexpected),
         facts.behind.eq(distance[23] & ~silent),
-        facts.ahead.eq(
-            Mux(silent, ~first & ((distance != 0) | order), ~distance[23] & distance.any())
-        ),
+        facts.ahead.eq(Mux(silent, ~first & (unexpected | order), ~distance[23] & unexpected)),
         facts.invalid.eq(
             ~operation.built
             | order

@@ -77,6 +77,7 @@ class Scheduler(wiring.Component):
         wqes = self._queue(m)
         free, once_more = self._again(m, active)
         row, unwoken = self._rows(m, turn, answer)
+        blocked = Signal(reset_less=True)  # of a rewind, which says so late
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
 
@@ -100,16 +101,17 @@ class Scheduler(wiring.Component):
             self._answer(m, answer.o, wqes, row, free, once_more)
             # REWIND: the rows arrive; one cycle.
             with m.State("REWIND"):
+                m.d.sync += blocked.eq(self.rewind.payload.blocked)
                 m.next = "REWOUND"
             # REWOUND: the QP fetches again from where the requester stands, or waits for a wake
             # unless that has come since; ends when there is a place for it on the list.
             with m.State("REWOUND"), m.If(free):
-                rewind, stays = self.rewind.payload, self.rewind.payload.blocked & unwoken.all()
+                rewind, stays = self.rewind.payload, blocked & unwoken.all()
                 m.d.comb += [
                     self.row_write.row.position.eq(rewind.position),
                     self.row_write.row.asked.eq(rewind.position),
                     self.row_write.row.blocked.eq(stays),
-                    self.row_write.row.reading.eq(row.reading | rewind.blocked),
+                    self.row_write.row.reading.eq(row.reading | blocked),
                     self.row_write.enable.eq(1),
                     self.rewind.ready.eq(1),
                 ]

@@ -1,6 +1,6 @@
 """How a message is cut into packets: arithmetic on the path MTU that sender and responder share."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 
 from hdl.common.count import raised
 
@@ -22,13 +22,14 @@ MTU_CODES = range(1, 6)  # 256 << (code - 1) bytes
 
 
 def _by_mtu(m: Module, code: Value, value_of, shape, name: str) -> Signal:
-    """``value_of(log2 of the MTU)`` for the MTU ``code`` (ABI values 1 to 5; others count as 1)."""
+    """``value_of(log2 of the MTU)`` for the MTU ``code`` (ABI values 1 to 5; others count as 1).
+
+    The code comes out of RAM: its bits choose themselves, without a decoder in front."""
     result = Signal(shape, name=name)
-    m.d.comb += result.eq(value_of(8))
-    with m.Switch(code):
-        for mtu in MTU_CODES:
-            with m.Case(mtu):
-                m.d.comb += result.eq(value_of(mtu + 7))
+    values = [value_of(mtu + 7 if mtu in MTU_CODES else 8) for mtu in range(1 << len(code))]
+    for bit in code:
+        values = [Mux(bit, *pair) for pair in zip(values[1::2], values[::2], strict=True)]
+    m.d.comb += result.eq(values[0])
     return result
 
 

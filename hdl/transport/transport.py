@@ -9,12 +9,13 @@ from hdl.common.arbiter import StreamArbiter
 from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.quiesce import Quiesce
+from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
 from hdl.ports.headers import RxHeader
-from hdl.ports.jobs import Activation
+from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
@@ -150,7 +151,10 @@ class Transport(wiring.Component):
         connect(m, replier.job, arbiter.job1)
         connect(m, arbiter.checked1, replier.checked)
         connect(m, arbiter.job, flipped(self.tx.job))
-        connect(m, flipped(self.tx.checked), arbiter.checked)
+        # Who takes it says so late, and so does the gather that there is one.
+        m.submodules.checked = checked = Skid(shape=TxChecked)
+        connect(m, flipped(self.tx.checked), checked.i)
+        connect(m, checked.o, arbiter.checked)
         activate, asked = scheduler.activate, command.activate_send
         m.d.comb += [
             requester.room.eq(outstanding.room),
@@ -203,8 +207,9 @@ class Transport(wiring.Component):
         connect(m, receive.atomic, flipped(self.rx.atomic))
         connect(m, flipped(self.rx.result), replier.result)
         m.d.comb += [
-            replier.begun.eq(receive.atomic.valid),
-            replier.begun_at.eq(receive.atomic.payload.resource),
+            replier.saved.eq(receive.resource_write.enable),
+            replier.saved_at.eq(receive.resource_write.index),
+            replier.executes.eq(receive.resource_write.row.atomic),
         ]
         connect(m, receive.wake, wakes.i)
         connect(m, wakes.o, scheduler.wake)
