@@ -1281,6 +1281,15 @@ FAULTS = (
         tests=("tests/sim/test_cm.py::test_each_message_lost_once[RTU]",),
     ),
     Fault(
+        name="cm-psns-exchanged",
+        what="each side begins with the PSN that it has named, not with the peer's",
+        because="it is in the driver, which has no signals",
+        file="sim/guest/cm/params.py",
+        old='sq_psn=answer["starting_psn"],\n        rq_psn=psn,',
+        new='sq_psn=psn,\n        rq_psn=answer["starting_psn"],',
+        tests=("tests/sim/test_cm.py::test_requests_begin_where_the_peer_says",),
+    ),
+    Fault(
         name="cm-unlimited",
         what="peers open as many connections as they like",
         because="it is in the driver, which has no signals",

@@ -287,6 +287,37 @@ def test_refusals_say_why():
     run(main())
 
 
+def test_queue_pairs_share_a_receive_queue():
+    async def main():
+        c = await Client.open()
+        srq = (await c("create_srq", max_wr=4, max_sge=2))["srq"]
+        mr, a, b = await c.pair(srq=srq)
+        m = mr["mr"]
+        for number in (7, 8):
+            place = 1000 * number
+            assert await c("post_recv", srq=srq, wr_id=number, sge=[[m, place, 99]]) == {}
+        await c("write_mem", mr=m, offset=0, data="0102")
+        for qp in (a, b):
+            await c("post_send", qp=qp["qp"], wr_id=1, opcode="SEND", sge=[[m, 0, 2]])
+        found = (await c("poll", n=4, timeout_ms=1000))["wc"]
+        got = [(wc["wr_id"], wc["qp_num"]) for wc in found if wc["opcode"] == "RECV"]
+        assert sorted(got) == [(7, b["qpn"]), (8, a["qpn"])]
+        for number in (7, 8):
+            read = await c("read_mem", mr=m, offset=1000 * number, length=2)
+            assert read["data"] == "0102"
+        neither_nor_both = "either qp or srq"
+        await c.fails(errno.EINVAL, neither_nor_both, "post_recv")
+        await c.fails(errno.EINVAL, neither_nor_both, "post_recv", qp=a["qp"], srq=srq)
+        await c.fails(errno.EINVAL, "There is no srq 9", "post_recv", srq=9)
+        await c.fails(errno.EINVAL, "the reason", "destroy_srq", srq=srq)
+        for qp in (a, b):
+            await c("destroy_qp", qp=qp["qp"])
+        assert await c("destroy_srq", srq=srq) == {}
+        await c.fails(errno.EINVAL, "There is no srq", "destroy_srq", srq=srq)
+
+    run(main())
+
+
 def test_what_the_device_does_not_have():
     async def main():
         c = await Client.open()
@@ -297,6 +328,8 @@ def test_what_the_device_does_not_have():
             await c.fails(errno.EOPNOTSUPP, text, "post_send", qp=a["qp"], opcode=opcode)
         ah = dict(THERE, dest_qpn=1, qkey=2)
         await c.fails(errno.EINVAL, "ah is for", "post_send", qp=a["qp"], opcode="SEND", ah=ah)
+        await c.fails(errno.EINVAL, "ah qkey is missing", "post_send", qp=a["qp"], opcode="SEND",
+                      ah=dict(THERE, dest_qpn=1))  # fmt: skip
 
     run(main())
 

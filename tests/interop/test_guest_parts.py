@@ -204,8 +204,10 @@ def test_requests_are_words() -> None:
         "access": ["A", "B"],
         "sq_sig_all": True,
         "data": b"\1",
+        "ah": {"dest_gid": "fd00::1", "qkey": 3},
     }
-    assert encode("op", fields) == b"op sge=1:2:3,4:5:6 access=A,B sq_sig_all=1 data=01\n"
+    line = b"op sge=1:2:3,4:5:6 access=A,B sq_sig_all=1 data=01 ah.dest_gid=fd00::1 ah.qkey=3\n"
+    assert encode("op", fields) == line
     with pytest.raises(ValueError, match="Not a word"):
         encode("op", {"name": "two words"})
 
@@ -218,16 +220,17 @@ def test_answers_have_the_endpoints_shape() -> None:
         "gids": ["fe80::1", "::ffff:10.0.0.1"],
         "wc": [],
     }
-    (wc,) = parse("ok wc=9:SUCCESS:RECV:12:5:17:18:WITH_IMM")["wc"]
+    (wc,) = parse("ok wc=9:SUCCESS:RECV:12:5:7:17:18:GRH+WITH_IMM")["wc"]
     assert wc == {
         "wr_id": 9,
         "status": "SUCCESS",
         "opcode": "RECV",
         "byte_len": 12,
         "imm": 5,
+        "invalidated_rkey": 7,
         "qp_num": 17,
         "src_qp": 18,
-        "flags": ["WITH_IMM"],
+        "flags": ["GRH", "WITH_IMM"],
     }
     with pytest.raises(AgentError, match="no MR 7") as refused:
         parse("error 22 no MR 7")

@@ -2,10 +2,11 @@
 
 import pytest
 
-from sim.tools.interop import traffic
+from sim.tools.interop import shared, traffic
+from sim.tools.interop.operations import OPERATIONS, Message, of_type
 from sim.tools.interop.parties import Connection, ConnectionOptions
 from sim.tools.interop.scenarios import SCENARIOS
-from sim.tools.interop.traffic import OPERATIONS, Message, Mismatch, Tally, exchange
+from sim.tools.interop.traffic import Mismatch, Tally, exchange
 from tests.interop.fabric import Fabric
 
 MESSAGES = [
@@ -16,19 +17,34 @@ MESSAGES = [
 ]
 
 
-def run(fabric: Fabric, messages=None) -> Tally:
+def run(fabric: Fabric, messages=None, kind: str = "RC") -> Tally:
     tally = Tally()
-    connection = Connection.open(fabric.parties, ConnectionOptions())
+    connection = Connection.open(fabric.parties, ConnectionOptions(kind=kind))
     exchange([connection], messages or MESSAGES, seed=1, tally=tally)
     return tally
 
 
 def test_what_is_right_passes() -> None:
     tally = run(Fabric())
-    assert (tally.messages, tally.bytes_verified) == (30, 10 * 301)
+    assert (tally.messages, tally.bytes_verified) == (42, 10 * 301 + 12 * 8)
 
 
-@pytest.mark.parametrize("name", ["send-imm", "eight-qps-ipv6", "psn-wrap", "read-ipv4", "loss"])
+def test_operations_of_the_types() -> None:
+    """As in IBTA vol 1, table 38 and section 9.8."""
+    assert set(of_type("RC")) == set(OPERATIONS)
+    assert set(of_type("UC")) == set(of_type("RC")) - {
+        "RDMA_READ",
+        "ATOMIC_CMP_AND_SWP",
+        "ATOMIC_FETCH_AND_ADD",
+    }
+    assert of_type("UD") == ["SEND", "SEND_WITH_IMM"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["send-with-imm", "eight-qps-ipv6", "psn-wrap", "read-ipv4", "loss", "atomic", "uc-", "ud-",
+     "srq", "invalidate"],
+)  # fmt: skip
 def test_scenarios_are_right_on_a_right_fabric(name: str) -> None:
     tally = Tally()
     for scenario in SCENARIOS.values():
@@ -41,7 +57,9 @@ def test_scenarios_are_right_on_a_right_fabric(name: str) -> None:
 def test_a_wrong_byte_is_noticed(opcode: str) -> None:
     fabric = Fabric()
     fabric.spoil_data = lambda data: data[:-1] + bytes([data[-1] ^ 1]) if data else data
-    with pytest.raises(Mismatch, match=f"{opcode} of 300 bytes on QP 0: byte 299 differs"):
+    size = OPERATIONS[opcode].size or 300
+    wrong = f"{opcode} of {size} bytes on QP 0: byte {size - 1} differs"
+    with pytest.raises(Mismatch, match=wrong):
         run(fabric, [Message(opcode, 300, 0)])
 
 
@@ -68,6 +86,67 @@ def test_a_wrong_completion_is_noticed(name: str, value: object, message: str) -
     fabric.spoil_completion = lambda wc: {**wc, name: value}
     with pytest.raises(Mismatch, match=message):
         run(fabric, [Message("SEND_WITH_IMM", 300, 0), Message("SEND_WITH_IMM", 300, 0)])
+
+
+@pytest.mark.parametrize("place", [32, 39])
+def test_a_wrong_grh_is_noticed(place: int) -> None:
+    def spoil(grh: bytes) -> bytes:
+        changed = bytearray(grh)
+        changed[place] ^= 0x40
+        return bytes(changed)
+
+    messages = [Message("SEND", 300, source) for source in (0, 1)]
+    run(Fabric(), messages, "UD")
+    fabric = Fabric()
+    fabric.spoil_grh = spoil
+    with pytest.raises(Mismatch, match="GRH"):
+        run(fabric, messages, "UD")
+
+
+@pytest.mark.parametrize("name, value", [("flags", []), ("src_qp", 77), ("byte_len", 300)])
+def test_a_wrong_completion_of_a_datagram_is_noticed(name: str, value: object) -> None:
+    fabric = Fabric()
+    fabric.spoil_completion = lambda wc: {**wc, name: value} if wc["opcode"] == "RECV" else wc
+    with pytest.raises(Mismatch, match=f"{name} is"):
+        run(fabric, [Message("SEND", 300, 0)], "UD")
+
+
+def test_an_atomic_that_is_not_executed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.interop.fabric.atomic", lambda opcode, before, **_: before)
+    for opcode in ("ATOMIC_CMP_AND_SWP", "ATOMIC_FETCH_AND_ADD"):
+        messages = [Message(opcode, 8, source) for source in (0, 1) for _ in range(8)]
+        with pytest.raises(Mismatch, match=f"{opcode} of 8 bytes on QP 0: byte . differs"):
+            run(Fabric(), messages)
+
+
+def test_a_key_that_lives_on_is_noticed() -> None:
+    fabric = Fabric()
+    fabric.invalidates = lambda: False
+    with pytest.raises(Mismatch, match="status is SUCCESS, not REM_ACCESS_ERR"):
+        SCENARIOS["invalidate"].run(fabric.parties, Tally())
+
+
+def test_a_wrong_byte_in_a_shared_receive_queue_is_noticed() -> None:
+    fabric = Fabric()
+    fabric.spoil_data = lambda data: data[:-1] + bytes([data[-1] ^ 1]) if data else data
+    with pytest.raises(Mismatch, match="a buffer of the shared receive queue differs"):
+        shared.shared_receives(fabric.parties, Tally())
+
+
+@pytest.mark.parametrize(
+    "spoil, wrong",
+    [
+        (lambda number: number ^ 1, "a buffer of the shared receive queue differs"),
+        (lambda number: number & ~1, "message 1 of"),
+    ],
+)
+def test_a_wrong_buffer_of_a_shared_receive_queue_is_noticed(spoil, wrong: str) -> None:
+    fabric = Fabric()
+    fabric.spoil_completion = lambda wc: (
+        {**wc, "wr_id": spoil(wc["wr_id"])} if wc["opcode"] == "RECV" else wc
+    )
+    with pytest.raises(Mismatch, match=wrong):
+        shared.shared_receives(fabric.parties, Tally())
 
 
 def test_a_missing_completion_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

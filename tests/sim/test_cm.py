@@ -361,6 +361,24 @@ def test_messages_of_linux():
     assert params.refusal(request) is None
 
 
+def test_requests_begin_where_the_peer_says():
+    """The PSN in a REQ or a REP is the first of what its receiver sends, as Linux does it."""
+    path = Path(__file__).parents[1] / "data" / "golden" / "rping.pcap"
+    said: dict[bytes, Message] = {}  # by each end's address
+    first: dict[bytes, int] = {}
+    for frame in pk.roce_frames(f for _, f in read_pcap(path)):
+        packet, source, destination = pk.dissect(frame), frame[26:30], frame[30:34]
+        if packet.fields["dest_qp"] == 1:
+            said.setdefault(source, mad.unpack(packet.payload))
+        elif packet.fields["opcode"] <= 0x0C:  # a request of RC
+            first.setdefault(destination, packet.fields["psn"])
+    assert sorted(one.kind.name for one in said.values()) == ["REP", "REQ"]
+    for end, message in said.items():
+        attr = params.rts_attr(params.ConnParam(), message, A, bytes(6), 7)
+        assert (attr.dest_qp_num, attr.rq_psn) == (message["local_qpn"], 7)
+        assert attr.sq_psn == first[end]
+
+
 def test_linux_connects_and_disconnects():
     """The recorded client against the listener here, with its ids where the REP has ours."""
     client = [mad.unpack(data) for data in recorded()]

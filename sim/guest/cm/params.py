@@ -119,14 +119,18 @@ def agreed(param: ConnParam, request: Message) -> ConnParam:
     )
 
 
-def rts_attr(param: ConnParam, answer: Message, peer: Peer, mac: bytes, sq_psn: int) -> QPAttr:
-    """What brings a queue pair to RTS; ``answer`` is the REQ or the REP of the peer."""
+def rts_attr(param: ConnParam, answer: Message, peer: Peer, mac: bytes, psn: int) -> QPAttr:
+    """What brings a queue pair to RTS; ``answer`` is the REQ or the REP of the peer.
+
+    ``psn``: the starting PSN of the own message. Each side names the one that it receives from the
+    other side first (IBTA 12.7.31).
+    """
     route = GlobalRoute(dgid=peer.gid, sgid_index=peer.sgid_index, hop_limit=_HOP_LIMIT)
     return QPAttr(
         path_mtu=param.path_mtu,
         dest_qp_num=answer["local_qpn"],
-        sq_psn=sq_psn,
-        rq_psn=answer["starting_psn"],
+        sq_psn=answer["starting_psn"],
+        rq_psn=psn,
         max_rd_atomic=min(param.initiator_depth, answer["responder_resources"]),
         max_dest_rd_atomic=param.responder_resources,
         timeout=param.ack_timeout,

@@ -188,6 +188,21 @@ class FastMR(Resource):
         )
         return cls(pd, result.mrn, result.rkey)
 
+    @property
+    def lkey(self) -> int:
+        """Its key, for SGEs."""
+        return self.key
+
+    @property
+    def rkey(self) -> int:
+        """Its key, for peers."""
+        return self.key
+
+    @property
+    def length(self) -> int:
+        """Bytes of its memory."""
+        return self._mapped().size
+
     async def map(self, length: int, *, offset: int = 0) -> None:
         """Puts ``length`` bytes of new memory in the place of what the region had."""
         memory = self.pd.ctx.memory
@@ -236,6 +251,10 @@ class FastMR(Resource):
     def read(self, length: int, offset: int = 0) -> Octets:
         """A copy of ``length`` bytes."""
         return self._mapped().read(length, offset)
+
+    def fill(self, value: int = 0) -> None:
+        """Sets every byte."""
+        self.write(np.full(self.length, value, np.uint8))
 
     def _mapped(self) -> PagedBuffer:
         if self.buffer is None:

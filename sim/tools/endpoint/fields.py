@@ -157,10 +157,15 @@ def _sges(value: Any) -> list[tuple[int, int, int]]:
     return found
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"must be an object, not {_shown(value)}")
-    return value
+def _object(fields: dict[str, Field]) -> Parser:
+    """An object with these fields, as a namespace."""
+
+    def parse(value: Any) -> SimpleNamespace:
+        if not isinstance(value, dict):
+            raise ValueError(f"must be an object, not {_shown(value)}")
+        return _take(fields, value)
+
+    return parse
 
 
 def _impairments(value: Any) -> Impairments:
@@ -175,6 +180,16 @@ _QPN, _PSN, _WORD, _ADDR = (Field(_bits(bits)) for bits in (QPN_BITS, PSN_BITS, 
 _BYTE = _bits(8)
 _RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
+#: The way to a peer: of a queue pair that is connected, and of one datagram.
+_ROUTE: dict[str, Field] = {
+    "dest_gid": Field(_gid),
+    "dest_mac": Field(card_mac),
+    "sgid_index": Field(_BYTE, None),
+    "traffic_class": Field(_BYTE, 0),
+    "flow_label": Field(_bits(20), 0),
+    "hop_limit": Field(_BYTE, 64),
+}
+
 #: Name of a request -> its fields.
 REQUESTS: dict[str, dict[str, Field]] = {
     "info": {},
@@ -182,6 +197,7 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "length": Field(_integer(1, (1 << 64) - 1)),
         "access": Field(_names(Access), Access.LOCAL_WRITE),
         "va": Field(_bits(64), None),
+        "fast": Field(_flag, False),
     },
     "dereg_mr": {"mr": _HANDLE},
     "write_mem": {"mr": _HANDLE, "offset": Field(_bits(64), 0), "data": Field(_hex)},
@@ -194,17 +210,15 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "max_recv_sge": Field(_bits(32), None),
         "max_inline_data": Field(_bits(32), None),
         "sq_sig_all": Field(_flag, True),
+        "srq": Field(_HANDLE.parse, None),
     },
     "destroy_qp": {"qp": _HANDLE},
+    "create_srq": {"max_wr": Field(_bits(32), 64), "max_sge": Field(_bits(32), 1)},
+    "destroy_srq": {"srq": _HANDLE},
     "connect": {
         "qp": _HANDLE,
         "dest_qpn": _QPN,
-        "dest_gid": Field(_gid),
-        "dest_mac": Field(card_mac),
-        "sgid_index": Field(_BYTE, None),
-        "traffic_class": Field(_BYTE, 0),
-        "flow_label": Field(_bits(20), 0),
-        "hop_limit": Field(_BYTE, 64),
+        **_ROUTE,
         "rq_psn": Field(_PSN.parse, 0),
         "sq_psn": Field(_PSN.parse, 0),
         "path_mtu": Field(_mtu, Mtu.MTU_1024),
@@ -217,8 +231,18 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "access": Field(_names(Access), _RIGHTS),
         "qkey": Field(_WORD.parse, 0),
     },
-    "modify": {"qp": _HANDLE, "state": Field(_name(QpState))},
-    "post_recv": {"qp": _HANDLE, "wr_id": Field(_bits(64), 0), "sge": Field(_sges, [])},
+    "modify": {
+        "qp": _HANDLE,
+        "state": Field(_name(QpState)),
+        "access": Field(_names(Access), _RIGHTS),
+        "qkey": Field(_WORD.parse, 0),
+    },
+    "post_recv": {
+        "qp": Field(_HANDLE.parse, None),
+        "srq": Field(_HANDLE.parse, None),
+        "wr_id": Field(_bits(64), 0),
+        "sge": Field(_sges, []),
+    },
     "post_send": {
         "qp": _HANDLE,
         "wr_id": Field(_bits(64), 0),
@@ -231,7 +255,9 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "compare_add": Field(_ADDR.parse, 0),
         "swap": Field(_ADDR.parse, 0),
         "flags": Field(_names(SendFlags), SendFlags(0)),
-        "ah": Field(_object, None),
+        "mr": Field(_HANDLE.parse, None),
+        "access": Field(_names(Access), _RIGHTS),
+        "ah": Field(_object({**_ROUTE, "dest_qpn": _QPN, "qkey": _WORD}), None),
     },
     "poll": {"n": Field(_bits(32), 1), "timeout_ms": Field(_milliseconds, 0.0)},
     "impair": {"what": Field(_impairments, Impairments())},

@@ -19,6 +19,8 @@ from hdl.abi.enums import (
     DeviceCap,
     Mtu,
     QpAttrMask,
+    QpState,
+    QpType,
     WcFlags,
     WcOpcode,
     WrOpcode,
@@ -26,20 +28,24 @@ from hdl.abi.enums import (
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
 from sim.guest.driver.errors import CommandError, RdmaError
 from sim.guest.verbs import (
+    AH,
     CQ,
     MR,
     PD,
     QP,
     SGE,
+    SRQ,
     WC,
     AHAttr,
     Context,
+    FastMR,
     GlobalRoute,
     QPAttr,
     QPCap,
     QPInitAttr,
     RecvWR,
     SendWR,
+    SrqAttr,
     gid_bytes,
     gid_text,
 )
@@ -101,10 +107,11 @@ class Session:
         self._mac, self._addresses = mac, addresses
         self._gids = [gid_bytes(address) for address in addresses]
         self._pd: PD | None = None
-        self._mrs: dict[int, MR] = {}
+        self._mrs: dict[int, MR | FastMR] = {}
         self._qps: dict[int, tuple[QP, CQ, CQ]] = {}
+        self._srqs: dict[int, SRQ] = {}
         # Handles: none is given twice, so that one of something gone is noticed.
-        self._mr_numbers, self._qp_numbers = count(), count()
+        self._mr_numbers, self._qp_numbers, self._srq_numbers = count(), count(), count()
         self._completions = Completions(context)
         self.over = False
 
@@ -167,7 +174,14 @@ class Session:
             raise RdmaError(errno.ENOMEM, f"{f.length} bytes are more than the guest's memory")
         pd = await self._domain()
         offset = (f.va or 0) % PAGE_SIZE
-        mr = await MR.create(pd, f.length, f.access, offset=offset, virt_addr=f.va)
+        mr: MR | FastMR
+        if f.fast:
+            if f.va is not None:
+                raise BadRequest("reg_mr: va and fast exclude each other")
+            mr = await FastMR.create(pd, -(-f.length // PAGE_SIZE), f.access)
+            await mr.map(f.length)
+        else:
+            mr = await MR.create(pd, f.length, f.access, offset=offset, virt_addr=f.va)
         number = next(self._mr_numbers)
         self._mrs[number] = mr
         return {"mr": number, "addr": mr.iova, "lkey": mr.lkey, "rkey": mr.rkey}
@@ -179,12 +193,12 @@ class Session:
         del self._mrs[f.mr]
         return {}
 
-    def _mr(self, number: int) -> MR:
+    def _mr(self, number: int) -> MR | FastMR:
         if number not in self._mrs:
             raise BadRequest(f"There is no mr {number}")
         return self._mrs[number]
 
-    def _part(self, number: int, offset: int, length: int) -> MR:
+    def _part(self, number: int, offset: int, length: int) -> MR | FastMR:
         """The region, if it has those bytes."""
         mr = self._mr(number)
         if offset + length > mr.length:
@@ -217,12 +231,13 @@ class Session:
             max_recv_sge=device.max_recv_sge if f.max_recv_sge is None else f.max_recv_sge,
             max_inline_data=_INLINE if f.max_inline_data is None else f.max_inline_data,
         )
+        srq = None if f.srq is None else self._srq(f.srq)
         pd = await self._domain()
-        cqs = await self._completions.reserve_two(cap.max_send_wr, cap.max_recv_wr)
+        cqs = await self._completions.reserve_two(*_entries(cap, srq))
         try:
-            qp = await QP.create(pd, QPInitAttr(f.type, *cqs, cap, int(f.sq_sig_all)))
+            qp = await QP.create(pd, QPInitAttr(f.type, *cqs, cap, int(f.sq_sig_all), srq=srq))
         except BaseException:
-            self._release(cap, cqs)
+            self._release(cap, srq, cqs)
             raise
         number = next(self._qp_numbers)
         self._qps[number] = (qp, *cqs)
@@ -233,12 +248,28 @@ class Session:
         await self._completions.collect()
         await qp.close()
         _, *cqs = self._qps.pop(f.qp)
-        self._release(qp.cap, cqs)
+        self._release(qp.cap, qp.srq, cqs)
         return {}
 
-    def _release(self, cap: QPCap, cqs: Sequence[CQ]) -> None:
-        for cq, entries in zip(cqs, (cap.max_send_wr, cap.max_recv_wr), strict=True):
+    def _release(self, cap: QPCap, srq: SRQ | None, cqs: Sequence[CQ]) -> None:
+        for cq, entries in zip(cqs, _entries(cap, srq), strict=True):
             self._completions.release(cq, entries)
+
+    async def _create_srq(self, f: Fields) -> Reply:
+        srq = await SRQ.create(await self._domain(), SrqAttr(f.max_wr, f.max_sge))
+        number = next(self._srq_numbers)
+        self._srqs[number] = srq
+        return {"srq": number}
+
+    async def _destroy_srq(self, f: Fields) -> Reply:
+        await self._srq(f.srq).close()
+        del self._srqs[f.srq]
+        return {}
+
+    def _srq(self, number: int) -> SRQ:
+        if number not in self._srqs:
+            raise BadRequest(f"There is no srq {number}")
+        return self._srqs[number]
 
     def _qp(self, number: int) -> QP:
         if number not in self._qps:
@@ -246,13 +277,6 @@ class Session:
         return self._qps[number][0]
 
     async def _connect(self, f: Fields) -> Reply:
-        route = GlobalRoute(
-            dgid=f.dest_gid,
-            flow_label=f.flow_label,
-            sgid_index=self._source(f.dest_gid) if f.sgid_index is None else f.sgid_index,
-            hop_limit=f.hop_limit,
-            traffic_class=f.traffic_class,
-        )
         attr = QPAttr(
             path_mtu=f.path_mtu,
             qkey=f.qkey,
@@ -266,10 +290,21 @@ class Session:
             timeout=f.timeout,
             retry_cnt=f.retry_cnt,
             rnr_retry=f.rnr_retry,
-            ah_attr=AHAttr(gr=route, roce_dmac=f.dest_mac),
+            ah_attr=self._way(f),
         )
         await self._qp(f.qp).to_rts(attr)
         return {}
+
+    def _way(self, f: Fields) -> AHAttr:
+        """The address attributes in the fields of a connection or of a datagram."""
+        route = GlobalRoute(
+            dgid=f.dest_gid,
+            flow_label=f.flow_label,
+            sgid_index=self._source(f.dest_gid) if f.sgid_index is None else f.sgid_index,
+            hop_limit=f.hop_limit,
+            traffic_class=f.traffic_class,
+        )
+        return AHAttr(gr=route, roce_dmac=f.dest_mac)
 
     def _source(self, dest: bytes) -> int:
         """The GID to send from: the first of the destination's kind."""
@@ -287,7 +322,11 @@ class Session:
         raise BadRequest(f"dest_gid {gid_text(dest)}: there is no {family} address to send from")
 
     async def _modify(self, f: Fields) -> Reply:
-        await self._qp(f.qp).modify(QPAttr(qp_state=f.state), QpAttrMask.STATE)
+        qp = self._qp(f.qp)
+        if f.state == QpState.INIT:  # which no queue pair can be in without these
+            await qp.to_init(QPAttr(qp_access_flags=f.access, qkey=f.qkey))
+        else:
+            await qp.modify(QPAttr(qp_state=f.state), QpAttrMask.STATE)
         return {}
 
     # Requests and completions -------------------------------------------------------------------
@@ -302,18 +341,26 @@ class Session:
         return found
 
     async def _post_recv(self, f: Fields) -> Reply:
-        qp, request = self._qp(f.qp), RecvWR(f.wr_id, self._sges(f.sge))
+        if (f.qp is None) == (f.srq is None):
+            raise BadRequest("post_recv: either qp or srq must be there")
+        queue: QP | SRQ = self._qp(f.qp) if f.srq is None else self._srq(f.srq)
+        request = RecvWR(f.wr_id, self._sges(f.sge))
         await self._completions.collect()
-        await qp.post_recv(request)
+        await queue.post_recv(request)
         return {}
 
     async def _post_send(self, f: Fields) -> Reply:
         qp = self._qp(f.qp)
-        if f.ah is not None:
-            raise BadRequest("post_send: ah is for datagrams, which are not sent here")
+        datagram = qp.qp_type in (QpType.UD, QpType.GSI)
+        if datagram != (f.ah is not None):
+            raise BadRequest(f"post_send: ah is for datagrams, the QP is {qp.qp_type.name}")
         self._check_opcode(f.opcode)
         request = SendWR(f.wr_id, f.opcode, self._sges(f.sge), f.flags, f.imm)
-        if f.opcode in _ATOMIC:
+        if datagram:
+            request.set_wr_ud(AH(qp.pd, self._way(f.ah)), f.ah.dest_qpn, f.ah.qkey)
+        elif f.opcode == WrOpcode.REG_MR:
+            return await self._register(qp, f)
+        elif f.opcode in _ATOMIC:
             request.set_wr_atomic(f.rkey, f.remote_addr, f.compare_add, f.swap)
         elif f.opcode not in (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM):
             request.set_wr_rdma(f.rkey, f.remote_addr)
@@ -323,13 +370,24 @@ class Session:
         await qp.post_send(request)
         return {}
 
+    async def _register(self, qp: QP, f: Fields) -> Reply:
+        """A region of ``reg_mr`` with ``fast`` gets a new key, which is the reply."""
+        mr = None if f.mr is None else self._mr(f.mr)
+        if not isinstance(mr, FastMR):
+            raise BadRequest("post_send: REG_MR needs mr, a region of reg_mr with fast")
+        request = mr.reg_wr(f.access, wr_id=f.wr_id)
+        request.send_flags = f.flags
+        await self._completions.collect()
+        await qp.post_send(request)
+        return {"rkey": mr.key}
+
     def _check_opcode(self, opcode: WrOpcode) -> None:
         """Refuse what the device does not have, here: it says so only for whole groups."""
         device = self._context.query_device()
-        lacking = opcode == WrOpcode.REG_MR  # needs a page list, for which there is no field
+        lacking = False
         if opcode in _ATOMIC:
             lacking = device.atomic_cap == AtomicCap.NONE
-        elif opcode in _INVALIDATING:
+        elif opcode in (*_INVALIDATING, WrOpcode.REG_MR):
             lacking = not device.device_cap_flags & DeviceCap.MEM_MGT_EXTENSIONS
         if lacking:
             raise RdmaError(errno.EOPNOTSUPP, f"This device has no {opcode.name}")
@@ -343,6 +401,11 @@ class Session:
             if time.monotonic() >= until:
                 break
         return {"wc": [_shown(wc) for wc in self._completions.take(f.n)]}
+
+
+def _entries(cap: QPCap, srq: SRQ | None) -> tuple[int, int]:
+    """Completions that the two queues of a QP can have outstanding."""
+    return cap.max_send_wr, srq.attr.max_wr if srq else cap.max_recv_wr
 
 
 def failure(code: int | None, text: str | None) -> bytes:
@@ -363,6 +426,7 @@ def _shown(wc: WC) -> Reply:
         "opcode": opcodes.get(wc.opcode),
         "byte_len": wc.byte_len,
         "imm": wc.imm_data if WcFlags.WITH_IMM in wc.wc_flags else 0,
+        "invalidated_rkey": wc.invalidated_rkey if WcFlags.WITH_INV in wc.wc_flags else 0,
         "qp_num": wc.qp_num,
         "src_qp": wc.src_qp,
         "flags": [flag.name for flag in WcFlags if flag in wc.wc_flags],

@@ -27,8 +27,14 @@ class AgentError(RuntimeError):
 
 
 def encode(op: str, fields: dict[str, Any]) -> bytes:
-    """A request as the agent takes it: one line of words. ValueError for what no word can hold."""
-    words = [op, *(f"{name}={_text(value)}" for name, value in fields.items())]
+    """A request as the agent takes it: one line of words, ``name.part`` for the parts of an object.
+
+    ValueError for what no word can hold.
+    """
+    words = [op]
+    for name, value in fields.items():
+        parts = value if isinstance(value, dict) else {"": value}
+        words += [f"{name}{part and '.'}{part}={_text(one)}" for part, one in parts.items()]
     for word in words:
         if not word or any(character.isspace() for character in word):
             raise ValueError(f"Not a word of a request: {word!r}")
@@ -69,13 +75,14 @@ def parse(line: str) -> dict[str, Any]:
 
 
 def _completion(text: str) -> dict[str, Any]:
-    wr_id, status, opcode, byte_len, imm, qpn, src_qp, flags = text.split(":")
+    wr_id, status, opcode, byte_len, imm, rkey, qpn, src_qp, flags = text.split(":")
     return {
         "wr_id": int(wr_id),
         "status": status,
         "opcode": opcode or None,
         "byte_len": int(byte_len),
         "imm": int(imm),
+        "invalidated_rkey": int(rkey),
         "qp_num": int(qpn),
         "src_qp": int(src_qp),
         "flags": flags.split("+") if flags else [],

@@ -12,12 +12,15 @@ from sim.wire.packets import ROCE_PORT, reseal
 __all__ = ["icrc_faults", "is_roce", "msn_faults", "requests", "tshark_faults"]
 
 _TSHARK_SECONDS = 120
-#: RC opcodes: those that end a message (a READ is one packet), those that are looked at here.
-_ENDS_MESSAGE = {0x02, 0x03, 0x04, 0x05, 0x08, 0x09, 0x0A, 0x0B, 0x0C}
-_READ_REQUEST, _ACK = 0x0C, 0x11
+#: RC opcodes: those that end a message (a READ or an atomic is one packet), those that are looked
+#: at here.
+_ENDS_MESSAGE = {0x02, 0x03, 0x04, 0x05, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x13, 0x14, 0x16, 0x17}
+_READ_REQUEST, _ACK, _ATOMIC_ACK = 0x0C, 0x11, 0x12
+#: All requests: SEND, WRITE, READ; atomics; SEND with invalidate.
+_REQUESTS = {*range(_READ_REQUEST + 1), 0x13, 0x14, 0x16, 0x17}
 _PSNS = 1 << 24
-#: The first packet of a READ response, its only one, ACK.
-_WITH_AETH = {0x0D, 0x10, _ACK}
+#: The first packet of a READ response, its only one, ACK, the answer to an atomic.
+_WITH_AETH = {0x0D, 0x10, _ACK, _ATOMIC_ACK}
 #: Syndromes from here on are RNR NAK and NAK.
 _NOT_ACK = 0x20
 _FAULT = "_ws.malformed || _ws.expert.severity == error"
@@ -38,8 +41,7 @@ def is_roce(frame: bytes) -> bool:
 def requests(frames: Iterable[bytes], mac: bytes) -> int:
     """Request packets of RC that the card ``mac`` has sent. (Untagged frames.)"""
     return sum(
-        is_roce(frame) and frame[6:12] == mac and _bth(frame)[0] <= _READ_REQUEST
-        for frame in frames
+        is_roce(frame) and frame[6:12] == mac and _bth(frame)[0] in _REQUESTS for frame in frames
     )
 
 
@@ -124,7 +126,7 @@ def msn_faults(frames: Iterable[bytes], mac: bytes) -> list[str]:
         bth = _bth(frame)
         opcode, psn = bth[0], int.from_bytes(bth[9:12], "big")
         if frame[6:12] != mac:
-            if opcode <= _READ_REQUEST:
+            if opcode in _REQUESTS:
                 queue = requests.setdefault(int.from_bytes(bth[5:8], "big"), _Requests())
                 ended[psn] = queue, queue.take(bth)
         elif opcode in _WITH_AETH and bth[12] < _NOT_ACK and psn in ended:

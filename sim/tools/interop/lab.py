@@ -121,7 +121,7 @@ class Lab:
             raise self._guest.error(f"The guest has not come up ({error})") from None
         except AgentError as error:
             raise GuestError(f"The guest's agent: {error}\n{self._guest.last_lines()}") from None
-        return Party("guest", self._client, tells_state=True)
+        return Party("guest", self._client, tells_state=True, linux=True)
 
     def _counters(self, client: Any, **how: float) -> str:
         try:

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 __all__ = ["Client", "Connection", "ConnectionOptions", "Party", "Region"]
 
-RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ")
+RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
+#: What datagrams must know.
+QKEY = 0x11223344
 #: Requests that fit into each work queue.
 DEPTH = 64
 
@@ -29,14 +31,19 @@ class Client(Protocol):
 class Party:
     """One side: ``name`` for messages, its client, its addresses.
 
-    tells_state: it can be asked for a queue pair's state (``query_qp``). ``timeout``: the code of
-    its queue pairs' time-out, 0: they wait for ever.
+    tells_state: it can be asked for a queue pair's state (``query_qp``). linux: keys that can be
+    invalidated are those of its memory windows (``alloc_mw``); user programs are not told of a key
+    that the peer has ended; each receive has the flag GRH. ``timeout``: the code of its queue
+    pairs' time-out, 0: they wait for ever.
     """
 
     timeout = 0
 
-    def __init__(self, name: str, client: Client, *, tells_state: bool = False) -> None:
+    def __init__(
+        self, name: str, client: Client, *, tells_state: bool = False, linux: bool = False
+    ) -> None:
         self.name, self.client, self.tells_state = name, client, tells_state
+        self.linux = linux
         info = client.call("info")
         self.mac: str = info["mac"]
         self.gids: list[str] = info["gids"]
@@ -77,13 +84,16 @@ class Region:
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """``psns``: first PSN of each party's requests. ``access``: of the queue pairs."""
+    """``psns``: first PSN of each party's requests. ``access``: of the queue pairs. ``kind``: their
+    type. ``srqs``: numbers of the parties' shared receive queues, if they take from them."""
 
     mtu: int = 1024
     ipv6: bool = False
     psns: tuple[int, int] = (0x123456, 0x654321)
     access: Sequence[str] = RIGHTS
     max_rd_atomic: int = 4
+    kind: str = "RC"
+    srqs: tuple[int, int] | None = None
 
 
 @dataclass
@@ -91,7 +101,7 @@ class Connection:
     """Two connected queue pairs, one of each party, in the parties' order."""
 
     parties: tuple[Party, Party]
-    mtu: int
+    options: ConnectionOptions
     qps: list[int] = field(default_factory=list)
     qpns: list[int] = field(default_factory=list)
 
@@ -101,10 +111,15 @@ class Connection:
 
         Without time-outs what is lost is noticed by a scenario's deadline.
         """
-        made = cls(parties, mtu=options.mtu)
-        for party in parties:
+        made = cls(parties, options)
+        for i, party in enumerate(parties):
             found = party.client.call(
-                "create_qp", type="RC", max_send_wr=DEPTH, max_recv_wr=DEPTH, sq_sig_all=True
+                "create_qp",
+                type=options.kind,
+                max_send_wr=DEPTH,
+                max_recv_wr=DEPTH,
+                sq_sig_all=True,
+                **({"srq": options.srqs[i]} if options.srqs else {}),
             )
             made.qps.append(found["qp"])
             made.qpns.append(found["qpn"])
@@ -126,8 +141,37 @@ class Connection:
                 max_rd_atomic=options.max_rd_atomic,
                 max_dest_rd_atomic=options.max_rd_atomic,
                 access=list(options.access),
+                qkey=QKEY,
             )
         return made
+
+    @property
+    def mtu(self) -> int:
+        """Path MTU in bytes."""
+        return self.options.mtu
+
+    @property
+    def kind(self) -> str:
+        """Type of its queue pairs."""
+        return self.options.kind
+
+    def gid(self, index: int) -> str:
+        """The address of a party."""
+        return self.parties[index].gid(self.options.ipv6)
+
+    def way(self, source: int) -> dict[str, Any]:
+        """What ``post_send`` of party ``source`` needs beside the message: where datagrams go."""
+        if self.kind != "UD":
+            return {}
+        other = self.parties[1 - source]
+        return {
+            "ah": {
+                "dest_gid": self.gid(1 - source),
+                "dest_mac": other.mac,
+                "dest_qpn": self.qpns[1 - source],
+                "qkey": QKEY,
+            }
+        }
 
     def close(self) -> None:
         """Destroy both queue pairs."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sim.tools.interop.operations import Message
 from sim.tools.interop.parties import RIGHTS, Connection, ConnectionOptions, Party, Region
-from sim.tools.interop.traffic import Message, Mismatch, Tally, completions, exchange
+from sim.tools.interop.traffic import Mismatch, Tally, completions, exchange
 
 __all__ = ["REFUSALS", "Refusal", "refused"]
 

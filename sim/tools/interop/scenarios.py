@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from sim.tools.interop.invalidation import invalidated
+from sim.tools.interop.operations import OPERATIONS, Message, of_type
 from sim.tools.interop.parties import Connection, ConnectionOptions, Party
 from sim.tools.interop.refusals import REFUSALS, Refusal, refused
-from sim.tools.interop.traffic import OPERATIONS, Message, Tally, exchange
+from sim.tools.interop.shared import shared_receives
+from sim.tools.interop.traffic import Tally, exchange
 
 __all__ = ["SCENARIOS", "Parties", "Scenario"]
 
@@ -30,6 +33,14 @@ NETWORKS = {
     "reorder": "reorder=6,overtaken=4%,seed=3",
     "bad-network": "loss=1%,duplicate=2%,reorder=4,overtaken=2%,jitter_us=3,seed=4",
 }
+
+
+#: Atomics of one exchange from each side.
+_ATOMICS = 20
+#: Path MTUs of the types without answers; a datagram may have the port's whole MTU.
+_SERVICE_MTUS = {"UC": (256, 1024), "UD": (4096,)}
+#: Messages of one exchange at most, of the types without answers.
+_AT_ONCE = 24
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,35 @@ def _operation(parties: Parties, tally: Tally, *, opcode: str, ipv6: bool) -> No
         connection.close()
 
 
+def _atomic(parties: Parties, tally: Tally, *, opcode: str, ipv6: bool) -> None:
+    """Atomics on words of their own, first from the NIC, then from the guest, then both at once."""
+    connection = Connection.open(parties, ConnectionOptions(ipv6=ipv6))
+    for sources in ((0,), (1,), (0, 1)):
+        messages = [Message(opcode, 8, source) for _ in range(_ATOMICS) for source in sources]
+        exchange([connection], messages, seed=len(messages), tally=tally)
+    connection.close()
+
+
+def _service(parties: Parties, tally: Tally, *, kind: str, ipv6: bool) -> None:
+    """All operations of a type of queue pair, from either side and from both at once."""
+    for mtu in _SERVICE_MTUS[kind]:
+        options = ConnectionOptions(kind=kind, mtu=mtu, ipv6=ipv6)
+        connection = Connection.open(parties, options)
+        long = () if kind == "UD" else (mtu + 1, 3 * mtu + 5, _LONGEST)
+        for sources in ((0,), (1,), (0, 1)):
+            messages = [
+                Message(opcode, size, source)
+                for size in (0, 1, 2, 3, mtu - 1, mtu, *long)
+                for opcode in of_type(kind)
+                for source in sources
+            ]
+            # UC and UD lose what finds no receive request: no more at once than the queues hold.
+            for first in range(0, len(messages), _AT_ONCE):
+                some = messages[first : first + _AT_ONCE]
+                exchange([connection], some, seed=mtu + first, tally=tally)
+        connection.close()
+
+
 def _eight_qps(parties: Parties, tally: Tally, *, ipv6: bool) -> None:
     """Everything at once on several connections, both ways."""
     rng = random.Random(8)
@@ -73,7 +113,7 @@ def _eight_qps(parties: Parties, tally: Tally, *, ipv6: bool) -> None:
         options = ConnectionOptions(mtu=rng.choice(MTUS), ipv6=ipv6, psns=psns)
         connections.append(Connection.open(parties, options))
     messages = [
-        Message(rng.choice(list(OPERATIONS)), rng.randrange(_LONGEST), source, qp)
+        Message(rng.choice(of_type("RC")), rng.randrange(_LONGEST), source, qp)
         for _ in range(_MESSAGES)
         for qp in range(_QPS)
         for source in (0, 1)
@@ -86,7 +126,7 @@ def _eight_qps(parties: Parties, tally: Tally, *, ipv6: bool) -> None:
 
 def _psn_wrap(parties: Parties, tally: Tally) -> None:
     """PSNs that pass from FFFFFFh to 0 inside messages, between them, and in their answers."""
-    for opcode in OPERATIONS:
+    for opcode in of_type("RC"):
         for source in (0, 1):
             options = ConnectionOptions(mtu=256, psns=(0xFFFFFD, 0xFFFFFA))
             connection = Connection.open(parties, options)
@@ -122,7 +162,7 @@ def _bad_network(parties: Parties, tally: Tally, *, rounds: int) -> None:
         ]
         messages = [
             Message(opcode, size, source, qp)
-            for opcode in OPERATIONS
+            for opcode in of_type("RC")
             for size in (rng.randrange(300), rng.randrange(_LONG_ON_BAD))
             for source in (0, 1)
             for qp in (0, 1)
@@ -135,12 +175,23 @@ def _bad_network(parties: Parties, tally: Tally, *, rounds: int) -> None:
 
 def _all() -> Iterator[Scenario]:
     for ipv6, family in ((False, "ipv4"), (True, "ipv6")):
-        for opcode in OPERATIONS:
+        for opcode, operation in OPERATIONS.items():
             name = opcode.lower().replace("rdma_", "").replace("_", "-")
             what = f"{opcode} both ways over {family}, 0 B to 1 MiB, MTU 256 to 4096"
-            yield Scenario(f"{name}-{family}", what, partial(_operation, opcode=opcode, ipv6=ipv6))
+            run = _operation
+            if operation.size is not None:
+                what, run = f"{opcode} both ways over {family}, on {_ATOMICS} words", _atomic
+            yield Scenario(f"{name}-{family}", what, partial(run, opcode=opcode, ipv6=ipv6))
+        for kind in _SERVICE_MTUS:
+            what = f"{' and '.join(of_type(kind))} on {kind} both ways over {family}"
+            run = partial(_service, kind=kind, ipv6=ipv6)
+            yield Scenario(f"{kind.lower()}-{family}", what, run)
         what = f"eight queue pairs over {family}, all operations mixed, both ways at once"
         yield Scenario(f"eight-qps-{family}", what, partial(_eight_qps, ipv6=ipv6))
+    yield Scenario("srq", "SENDs of four queue pairs into one SRQ, both ways", shared_receives)
+    yield Scenario(
+        "invalidate", "SEND_WITH_INV and LOCAL_INV of keys that WRITEs have used", invalidated
+    )
     yield Scenario("psn-wrap", "all operations both ways across PSN FFFFFFh to 0", _psn_wrap)
     for name, network in NETWORKS.items():
         what = f"all operations mixed, both ways, on two queue pairs, with {network}"

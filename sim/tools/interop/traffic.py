@@ -9,18 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hdl.abi import grh
+from sim.guest.verbs import gid_bytes
+from sim.tools.interop.operations import GRH_BYTES, Message
 from sim.tools.interop.parties import Connection, Party, Region
 
-__all__ = ["OPERATIONS", "Message", "Mismatch", "Tally", "completions", "exchange"]
+__all__ = ["Mismatch", "Tally", "completions", "exchange"]
 
-#: Opcode of a request -> (its completion, the one that it makes at the other side or None).
-OPERATIONS: dict[str, tuple[str, str | None]] = {
-    "SEND": ("SEND", "RECV"),
-    "SEND_WITH_IMM": ("SEND", "RECV"),
-    "RDMA_WRITE": ("RDMA_WRITE", None),
-    "RDMA_WRITE_WITH_IMM": ("RDMA_WRITE", "RECV_RDMA_WITH_IMM"),
-    "RDMA_READ": ("RDMA_READ", None),
-}
 #: Bytes that nothing may touch between two messages, at most; at least one.
 _GAP = 67
 #: Wall-clock time for the completions of one exchange, seconds.
@@ -44,38 +39,18 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Message:
-    """``opcode`` posted by party ``source`` (0 or 1) on connection ``qp``, of ``size`` bytes."""
-
-    opcode: str
-    size: int
-    source: int
-    qp: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.opcode} of {self.size} bytes on QP {self.qp}"
-
-    @property
-    def writer(self) -> int:
-        """The party whose data travel."""
-        return 1 - self.source if self.opcode == "RDMA_READ" else self.source
-
-    def requests(self, mtu: int) -> int:
-        """Request packets that it takes: of a READ one."""
-        return 1 if self.opcode == "RDMA_READ" else max(1, -(-self.size // mtu))
-
-    @property
-    def imm(self) -> bool:
-        """Whether it carries immediate data."""
-        return self.opcode.endswith("_WITH_IMM")
-
-
-@dataclass(frozen=True)
 class _Placed:
     message: Message
-    #: Offset in each party's region.
+    #: Offset of the data in each party's region.
     offsets: tuple[int, int]
-    imm: int
+    #: A random number of 64 bits: the immediate data, the operands of an atomic.
+    chosen: int
+    #: Bytes in front of what is received.
+    head: int
+
+    @property
+    def imm(self) -> int:
+        return self.chosen & 0xFFFFFFFF
 
 
 def exchange(
@@ -88,18 +63,22 @@ def exchange(
     """
     rng = random.Random(seed)
     parties = connections[0].parties
-    placed, length = _place(messages, rng)
+    placed, length = _place(connections, messages, rng)
     regions = [Region.register(party, length) for party in parties]
     images = [bytearray(rng.randbytes(length)) for _ in parties]
     for region, image in zip(regions, images, strict=True):
         region.write(bytes(image))
-    _post(connections, placed, regions, rng)
+    _post(connections, placed, regions, images, rng)
     for i, party in enumerate(parties):
         _check_completions(i, party, connections, placed)
     for one in placed:
         _apply(one, images)
-    for region, image, party in zip(regions, images, parties, strict=True):
-        _compare(party, region.read(), bytes(image), placed, parties.index(party))
+    for i, (region, image, party) in enumerate(zip(regions, images, parties, strict=True)):
+        found = region.read()
+        for one in placed:
+            if one.head and one.message.source != i:
+                _check_head(party, one, connections[one.message.qp], found, image)
+        _compare(party, found, bytes(image), placed, i)
         party.client.call("dereg_mr", mr=region.mr)
     tally.messages += len(messages)
     tally.bytes_verified += sum(message.size for message in messages)
@@ -119,14 +98,19 @@ def completions(party: Party, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def _place(messages: Sequence[Message], rng: random.Random) -> tuple[list[_Placed], int]:
+def _place(
+    connections: Sequence[Connection], messages: Sequence[Message], rng: random.Random
+) -> tuple[list[_Placed], int]:
     """Where each message's bytes are, at other offsets on each side; length of the regions."""
     ends = [0, 0]
     placed = []
     for message in messages:
-        offsets = tuple(end + rng.randint(1, _GAP) for end in ends)
-        ends = [offset + message.size for offset in offsets]
-        placed.append(_Placed(message, (offsets[0], offsets[1]), rng.getrandbits(32)))
+        head = GRH_BYTES if connections[message.qp].kind == "UD" else 0
+        starts = [end + head + rng.randint(1, _GAP) for end in ends]
+        if message.atomic:  # its word must be aligned
+            starts[1 - message.source] = -(-starts[1 - message.source] // 8) * 8
+        ends = [start + message.size for start in starts]
+        placed.append(_Placed(message, (starts[0], starts[1]), rng.getrandbits(64), head))
     return placed, max(ends) + _GAP
 
 
@@ -143,40 +127,45 @@ def _post(
     connections: Sequence[Connection],
     placed: Sequence[_Placed],
     regions: Sequence[Region],
+    images: Sequence[bytearray],
     rng: random.Random,
 ) -> None:
     """All receives, then all requests; the number of the message is the wr_id of both."""
     for number, one in enumerate(placed):
         message = one.message
-        if OPERATIONS[message.opcode][1] is not None:
+        if message.operation.receives is not None:
             target = 1 - message.source
-            wanted = not message.opcode.startswith("RDMA_")  # a WRITE brings its own address
+            wanted = not message.operation.address  # a WRITE brings its own address
             connection = connections[message.qp]
-            offset, mr = one.offsets[target], regions[target].mr
+            offset, mr = one.offsets[target] - one.head, regions[target].mr
             connection.parties[target].client.call(
                 "post_recv",
                 qp=connection.qps[target],
                 wr_id=number,
-                sge=_pieces(mr, offset, message.size, rng) if wanted else [],
+                sge=_pieces(mr, offset, one.head + message.size, rng) if wanted else [],
             )
     for number, one in enumerate(placed):
         message = one.message
         source, remote = regions[message.source], regions[1 - message.source]
-        more: dict[str, int] = {}
-        if message.opcode.startswith("RDMA_"):
-            more = {
-                "remote_addr": remote.addr + one.offsets[1 - message.source],
-                "rkey": remote.rkey,
-            }
+        connection = connections[message.qp]
+        place = one.offsets[message.source]
+        more = connection.way(message.source)
+        if message.operation.address:
+            there = one.offsets[1 - message.source]
+            more |= {"remote_addr": remote.addr + there, "rkey": remote.rkey}
+            if message.atomic:
+                word = bytes(images[1 - message.source][there : there + message.size])
+                more |= message.operands(word, one.chosen)
         if message.imm:
             more["imm"] = one.imm
-        connection = connections[message.qp]
         source.party.client.call(
             "post_send",
             qp=connection.qps[message.source],
             wr_id=number,
             opcode=message.opcode,
-            sge=_pieces(source.mr, one.offsets[message.source], message.size, rng),
+            sge=[[source.mr, place, message.size]]
+            if message.atomic
+            else _pieces(source.mr, place, message.size, rng),
             flags=["SIGNALED"],
             **more,
         )
@@ -189,7 +178,7 @@ def _check_completions(
     wanted: dict[tuple[int, bool], list[tuple[int, _Placed]]] = {}
     for number, one in enumerate(placed):
         receiver = one.message.source != index
-        if receiver and OPERATIONS[one.message.opcode][1] is None:
+        if receiver and one.message.operation.receives is None:
             continue
         qpn = connections[one.message.qp].qpns[index]
         wanted.setdefault((qpn, receiver), []).append((number, one))
@@ -201,23 +190,29 @@ def _check_completions(
         if not queue:
             raise Mismatch(f"{party.name}: a completion that nothing asked for: {wc}")
         number, one = queue.pop(0)
-        _check_completion(party, wc, number, one, receiver)
+        peer_qpn = connections[one.message.qp].qpns[1 - index]
+        _check_completion(party, wc, number, one, peer_qpn if receiver else None)
 
 
 def _check_completion(
-    party: Party, wc: dict[str, Any], number: int, one: _Placed, receiver: bool
+    party: Party, wc: dict[str, Any], number: int, one: _Placed, peer_qpn: int | None
 ) -> None:
-    message = one.message
+    """``peer_qpn``: of a completion of the receive queue."""
+    message, operation = one.message, one.message.operation
+    receiver = peer_qpn is not None
     expected: dict[str, Any] = {
         "wr_id": number,
-        "opcode": OPERATIONS[message.opcode][receiver],
+        "opcode": operation.receives if receiver else operation.done,
     }
-    if receiver or message.opcode == "RDMA_READ":
-        expected["byte_len"] = message.size
+    if receiver or operation.fetches:
+        expected["byte_len"] = one.head + message.size
+    if one.head and receiver:
+        expected["src_qp"] = peer_qpn
     if receiver and message.imm:
         expected["imm"] = one.imm
     if receiver:
-        expected["flags"] = ["WITH_IMM"] if message.imm else []
+        has_grh = bool(one.head) or party.linux
+        expected["flags"] = ["GRH"] * has_grh + ["WITH_IMM"] * message.imm
     for name, value in expected.items():
         if wc[name] != value:
             raise Mismatch(f"{party.name}: {message}: {name} is {wc[name]}, not {value}")
@@ -228,6 +223,25 @@ def _apply(one: _Placed, images: Sequence[bytearray]) -> None:
     begin, end = one.offsets[message.writer], one.offsets[1 - message.writer]
     data = images[message.writer][begin : begin + message.size]
     images[1 - message.writer][end : end + message.size] = data
+    if message.atomic:
+        changed = message.changed(bytes(data), one.chosen)
+        images[message.writer][begin : begin + message.size] = changed
+
+
+def _check_head(
+    party: Party, one: _Placed, connection: Connection, found: bytes, image: bytearray
+) -> None:
+    """The GRH area of a datagram names both ends. The rest of it is the network's, and is taken."""
+    end = one.offsets[1 - one.message.source]
+    area = found[end - one.head : end]
+    gids = tuple(gid_bytes(connection.gid(i)) for i in (one.message.source, 1 - one.message.source))
+    try:
+        ends = grh.ends(area)
+    except ValueError as error:
+        raise Mismatch(f"{party.name}: {one.message}: GRH: {error}") from None
+    if ends != gids:
+        raise Mismatch(f"{party.name}: {one.message}: GRH from and to {ends}, not {gids}")
+    image[end - one.head : end] = area
 
 
 def _compare(

@@ -16,41 +16,45 @@
 #include "line.h"
 #include "link.h"
 #include "names.h"
+#include "objects.h"
+#include "requests.h"
 
 #define DEVICE "rxe0"
 #define NETDEV "eth0"
-#define PORT 1
-#define OBJECTS 4096
 #define CQ_ENTRIES 8192
-#define SGES 8
-#define POLLED 1024
 #define LARGEST_REGION (64u << 20)
 
 static struct ibv_context *context;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-/* `address` is the one in SGEs and for peers; the memory itself is at mr->addr. */
-static struct region {
-	struct ibv_mr *mr;
-	uint64_t address;
-} regions[OBJECTS];
+struct ibv_pd *pd;
+struct ibv_cq *cq;
+static struct region regions[OBJECTS];
 static struct ibv_qp *qps[OBJECTS];
-static unsigned region_count, qp_count;
+static struct ibv_srq *srqs[OBJECTS];
+static unsigned region_count, qp_count, srq_count;
 
-static struct region *region(uint64_t index)
+struct region *region(uint64_t index)
 {
 	if (index >= region_count || !regions[index].mr)
 		fail(EINVAL, "no MR %" PRIu64, index);
 	return &regions[index];
 }
 
-static struct ibv_qp *queue_pair(void)
+struct ibv_qp *queue_pair(void)
 {
 	uint64_t index = number("qp", UINT32_MAX);
 
 	if (index >= qp_count || !qps[index])
 		fail(EINVAL, "no QP %" PRIu64, index);
 	return qps[index];
+}
+
+struct ibv_srq *shared_queue(void)
+{
+	uint64_t index = number("srq", UINT32_MAX);
+
+	if (index >= srq_count || !srqs[index])
+		fail(EINVAL, "no SRQ %" PRIu64, index);
+	return srqs[index];
 }
 
 /* A part of a region that must lie inside of it. */
@@ -63,7 +67,7 @@ static uint8_t *part(struct ibv_mr *mr, uint64_t offset, uint64_t length)
 }
 
 /* The GID of the other end's family: its index goes to `index`. */
-static bool source_gid(const union ibv_gid *peer, int *index)
+static bool source_gid(const union ibv_gid *peer, uint8_t *index)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	struct ibv_gid_entry entries[64];
@@ -81,6 +85,15 @@ static bool source_gid(const union ibv_gid *peer, int *index)
 		}
 	}
 	return false;
+}
+
+void take_way(const char *key, struct ibv_ah_attr *attr)
+{
+	*attr = (struct ibv_ah_attr){.is_global = 1, .port_num = PORT, .grh = {.hop_limit = 64}};
+	if (inet_pton(AF_INET6, word(key), attr->grh.dgid.raw) != 1)
+		fail(EINVAL, "%s %s is not a GID", key, word(key));
+	if (!source_gid(&attr->grh.dgid, &attr->grh.sgid_index))
+		fail(EADDRNOTAVAIL, "no own GID of the family of %s", word(key));
 }
 
 static void op_info(void)
@@ -172,6 +185,7 @@ static void op_create_qp(void)
 	struct ibv_qp_init_attr attr = {
 		.send_cq = cq,
 		.recv_cq = cq,
+		.srq = word_or("srq", NULL) ? shared_queue() : NULL,
 		.qp_type = named(type_names, word("type"), strlen(word("type"))),
 		.sq_sig_all = number_or("sq_sig_all", 1, 0),
 		.cap = {
@@ -214,14 +228,35 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_stat
 		     strerror(error));
 }
 
+/* What the steps to INIT, RTR and RTS set, for each type. */
+static const struct steps {
+	int init, rtr, rts;
+} steps[] = {
+	[IBV_QPT_RC] = {
+		IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC,
+	},
+	[IBV_QPT_UC] = {
+		IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+		IBV_QP_SQ_PSN,
+	},
+	[IBV_QPT_UD] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
+};
+
 static void op_connect(void)
 {
 	struct ibv_qp *qp = queue_pair();
+	const struct steps *step = &steps[qp->qp_type];
 	struct ibv_qp_attr attr = {
 		.port_num = PORT,
 		.qp_access_flags = flags(access_names, "access"),
 		.path_mtu = named(mtu_names, word("path_mtu"), strlen(word("path_mtu"))),
 		.dest_qp_num = number("dest_qpn", 0xffffff),
+		.qkey = number_or("qkey", UINT32_MAX, 0),
 		.rq_psn = number("rq_psn", 0xffffff),
 		.sq_psn = number("sq_psn", 0xffffff),
 		.timeout = number_or("timeout", 31, 14),
@@ -230,24 +265,38 @@ static void op_connect(void)
 		.min_rnr_timer = number_or("min_rnr_timer", 31, 12),
 		.max_rd_atomic = number_or("max_rd_atomic", 128, 4),
 		.max_dest_rd_atomic = number_or("max_dest_rd_atomic", 128, 4),
-		.ah_attr = {.is_global = 1, .port_num = PORT, .grh = {.hop_limit = 64}},
 	};
-	union ibv_gid peer;
-	int index;
 
-	if (inet_pton(AF_INET6, word("dest_gid"), peer.raw) != 1)
-		fail(EINVAL, "dest_gid %s is not a GID", word("dest_gid"));
-	if (!source_gid(&peer, &index))
-		fail(EADDRNOTAVAIL, "no own GID of the family of %s", word("dest_gid"));
-	attr.ah_attr.grh.dgid = peer;
-	attr.ah_attr.grh.sgid_index = index;
-	modify(qp, &attr, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	modify(qp, &attr, IBV_QPS_RTR,
-	       IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	modify(qp, &attr, IBV_QPS_RTS,
-	       IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		       IBV_QP_MAX_QP_RD_ATOMIC);
+	take_way("dest_gid", &attr.ah_attr);
+	modify(qp, &attr, IBV_QPS_INIT, step->init);
+	modify(qp, &attr, IBV_QPS_RTR, step->rtr);
+	modify(qp, &attr, IBV_QPS_RTS, step->rts);
+	fputs("ok", answer);
+}
+
+static void op_create_srq(void)
+{
+	struct ibv_srq_init_attr attr = {
+		.attr = {.max_wr = number("max_wr", UINT32_MAX), .max_sge = SGES},
+	};
+	struct ibv_srq *srq;
+
+	if (srq_count == OBJECTS)
+		fail(ENOMEM, "%d SRQs", OBJECTS);
+	srq = ibv_create_srq(pd, &attr);
+	if (!srq)
+		fail(errno, "ibv_create_srq: %s", strerror(errno));
+	srqs[srq_count] = srq;
+	fprintf(answer, "ok srq=%u", srq_count++);
+}
+
+static void op_destroy_srq(void)
+{
+	int error = ibv_destroy_srq(shared_queue());
+
+	if (error)
+		fail(error, "ibv_destroy_srq: %s", strerror(error));
+	srqs[number("srq", UINT32_MAX)] = NULL;
 	fputs("ok", answer);
 }
 
@@ -268,112 +317,6 @@ static void op_query_qp(void)
 	if (error)
 		fail(error, "ibv_query_qp: %s", strerror(error));
 	fprintf(answer, "ok state=%s", name_of(state_names, attr.qp_state));
-}
-
-/* The list of MR:OFFSET:LENGTH of the word `sge`; returns how many. Neither offset nor length is
- * checked: what the device says of wrong ones may be what is asked for. */
-static int take_sges(struct ibv_sge *list)
-{
-	const char *text = word_or("sge", "");
-	int count = 0;
-
-	while (*text) {
-		size_t size = strcspn(text, ",");
-		char one[80];
-		const char *at = one;
-		struct region *from;
-
-		if (count == SGES || size >= sizeof(one))
-			fail(EINVAL, "more than %d SGEs, or a long one", SGES);
-		memcpy(one, text, size);
-		one[size] = 0;
-		from = region(take_number(&at, ':', UINT32_MAX));
-		list[count].lkey = from->mr->lkey;
-		list[count].addr = from->address + take_number(&at, ':', UINT64_MAX);
-		list[count++].length = take_number(&at, 0, UINT32_MAX);
-		text += size + (text[size] == ',');
-	}
-	return count;
-}
-
-static void op_post_recv(void)
-{
-	struct ibv_sge sges[SGES];
-	struct ibv_recv_wr *bad, request = {
-		.wr_id = number("wr_id", UINT64_MAX),
-		.sg_list = sges,
-		.num_sge = take_sges(sges),
-	};
-	int error = ibv_post_recv(queue_pair(), &request, &bad);
-
-	if (error)
-		fail(error, "ibv_post_recv: %s", strerror(error));
-	fputs("ok", answer);
-}
-
-static void op_post_send(void)
-{
-	struct ibv_sge sges[SGES];
-	struct ibv_send_wr *bad, request = {
-		.wr_id = number("wr_id", UINT64_MAX),
-		.sg_list = sges,
-		.num_sge = take_sges(sges),
-		.opcode = named(opcode_names, word("opcode"), strlen(word("opcode"))),
-		.send_flags = flags(send_flag_names, "flags"),
-		.imm_data = htonl(number_or("imm", UINT32_MAX, 0)),
-		.wr.rdma = {
-			.remote_addr = number_or("remote_addr", UINT64_MAX, 0),
-			.rkey = number_or("rkey", UINT32_MAX, 0),
-		},
-	};
-	int error = ibv_post_send(queue_pair(), &request, &bad);
-
-	if (error)
-		fail(error, "ibv_post_send: %s", strerror(error));
-	fputs("ok", answer);
-}
-
-static void put_completion(const struct ibv_wc *wc)
-{
-	bool good = wc->status == IBV_WC_SUCCESS, imm = wc->wc_flags & IBV_WC_WITH_IMM;
-
-	fprintf(answer, "%" PRIu64 ":%s:%s:%u:%u:%u:%u:%s", wc->wr_id,
-		name_of(status_names, wc->status), good ? name_of(wc_opcode_names, wc->opcode) : "",
-		good ? wc->byte_len : 0, good && imm ? ntohl(wc->imm_data) : 0, wc->qp_num,
-		good ? wc->src_qp : 0, good && imm ? "WITH_IMM" : "");
-}
-
-/* n completions, or those that there are after timeout_ms. */
-static void op_poll(void)
-{
-	const struct timespec pause = {.tv_nsec = 100000};
-	struct timespec now, end;
-	struct ibv_wc found[POLLED];
-	int wanted = number_or("n", POLLED, 1), count = 0;
-	uint64_t timeout = number_or("timeout_ms", 3600000, 0);
-
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += timeout / 1000;
-	end.tv_nsec += timeout % 1000 * 1000000;
-	for (;;) {
-		int more = ibv_poll_cq(cq, wanted - count, found + count);
-
-		if (more < 0)
-			fail(EIO, "ibv_poll_cq: %d", more);
-		count += more;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (count == wanted ||
-		    (now.tv_sec - end.tv_sec) * 1000000000ll + now.tv_nsec >= end.tv_nsec)
-			break;
-		if (!more)
-			nanosleep(&pause, NULL);
-	}
-	fputs("ok wc=", answer);
-	for (int i = 0; i < count; i++) {
-		if (i)
-			putc(',', answer);
-		put_completion(&found[i]);
-	}
 }
 
 /* The counters of the RDMA port and of the network device, as sysfs has them. */
@@ -419,6 +362,8 @@ static void serve(const char *operation)
 		{"modify", op_modify},       {"query_qp", op_query_qp},
 		{"post_recv", op_post_recv}, {"post_send", op_post_send},
 		{"poll", op_poll},           {"counters", op_counters},
+		{"create_srq", op_create_srq}, {"destroy_srq", op_destroy_srq},
+		{"alloc_mw", op_alloc_mw},   {"dealloc_mw", op_dealloc_mw},
 	};
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++)
