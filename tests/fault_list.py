@@ -201,6 +201,13 @@ FAULTS = (
         force=Force("hdl.mac.rgmii:Rgmii", "low", plus(1)),
         tests=(f"{RGMII}test_frames_pass_the_pins_both_ways",),
     ),
+    # The bridge.
+    Fault(
+        name="bridge-check-ignored",
+        what="the bridge executes a request whose check is wrong",
+        force=Force("hdl.bridge.parser:RequestParser", "wrong", stuck(0)),
+        tests=("tests/bridge/test_bridge.py::test_bridge",),
+    ),
     # The AXI adapter.
     Fault(
         name="axi-read-overtakes-write",

@@ -178,7 +178,7 @@ def test_guest_knows_definitions_only() -> None:
 
     def allowed(module: str) -> bool:
         if within(module, "hdl"):
-            return within(module, "hdl.abi", "hdl.csr")
+            return within(module, "hdl.abi", "hdl.csr", "hdl.bridge.protocol")
         return not within(module, "firmware", "tests", "amaranth", "cocotb")
 
     assert not [one for path in python_files("sim/guest") for one in breaches(path, allowed)]

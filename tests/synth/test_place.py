@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,17 +66,18 @@ def test_placements_that_cannot_be_routed(
     good: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one is tried; when all have been, that is the error."""
-    monkeypatch.setattr(place, "_RUN", ROUTER.replace("SEEDS", repr([str(n) for n in good])))
+    router = ROUTER.replace("SEEDS", repr([str(n) for n in good]))
+    program = [sys.executable, "-c", router]
     monkeypatch.setattr(place, "_LOOK_S", 0.1)
     (tmp_path / f"{tool.NETLIST}.gz").write_bytes(gzip.compress(b"{}"))
     said: list[str] = []
     report = tmp_path / "placed.json"
     if good:
-        place._run(tmp_path, "mill", tmp_path, report, said.append)
+        place._run((tmp_path, "mill"), program, dict(os.environ), report, said.append)
         assert json.loads(report.read_text()) == {"seed": "1"}
     else:
         with pytest.raises(BuildError, match="mill: the router gets nowhere with seeds 7, 1, 3"):
-            place._run(tmp_path, "mill", tmp_path, report, said.append)
+            place._run((tmp_path, "mill"), program, dict(os.environ), report, said.append)
     tried = place._SEEDS[: place._SEEDS.index(1) + 1] if good else place._SEEDS
     assert said == [f"placing and routing, seed {seed}" for seed in tried]
 

@@ -92,6 +92,9 @@ class GuestMemory:
         """Gives pages back."""
         self._pages = np.concatenate([self._pages, pages])
 
+    def written_last(self, addr: int, size: int) -> None:
+        """Nothing: the device sees each byte when it is written, in the order of the program."""
+
 
 def view(memory: Memory, addr: int, size: int) -> Octets:
     """The ``size`` bytes at physical address ``addr``, shared with the device.

@@ -57,6 +57,9 @@ class Memory(Protocol):
     def free_pages(self, pages: Addresses) -> None:
         """Gives back what ``alloc_pages`` returned."""
 
+    def written_last(self, addr: int, size: int) -> None:
+        """These bytes tell the device of others; a memory that is a copy passes them on last."""
+
 
 @dataclass(frozen=True)
 class Message:

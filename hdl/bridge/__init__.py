@@ -1,0 +1,1 @@
+"""A host for boards without a bus: registers, and a memory in block RAM, over a UART."""

@@ -1,0 +1,71 @@
+"""The far end of a UART in a cocotb simulation: a line for ``sim.guest.bridge``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Event, FallingEdge, First, Lock, Timer
+
+__all__ = ["UartLine"]
+
+
+class UartLine:
+    """Bytes to the input ``rx`` and from the output ``tx`` of a bridge; implements ``Line``.
+
+    bit_ps: duration of a bit. patience: bytes that an answer may pause for, in their duration.
+    """
+
+    def __init__(self, rx: Any, tx: Any, *, bit_ps: int, patience: int = 200):
+        self._rx, self._tx, self._bit_ps = rx, tx, bit_ps
+        self._patience_ps = 10 * bit_ps * patience
+        self._lock, self._came, self._event = Lock(), bytearray(), Event()
+        #: Bytes in both directions until now.
+        self.count = 0
+        rx.value = 1
+        cocotb.start_soon(self._listen())
+
+    def alone(self) -> Lock:
+        """One task at a time."""
+        return self._lock
+
+    async def send(self, octets: bytes, stop: int = 1) -> None:
+        """Send bytes, each with the given stop bit; drop what has come until now."""
+        self._came.clear()
+        for octet in octets:
+            bits, now = (0, *(octet >> n & 1 for n in range(8)), stop), -1
+            waits = 0
+            for bit in bits:
+                if bit != now:
+                    if waits:
+                        await Timer(waits, "ps")
+                    self._rx.value, now, waits = bit, bit, 0
+                waits += self._bit_ps
+            await Timer(waits, "ps")
+            self._rx.value = 1
+        self.count += len(octets)
+
+    async def receive(self, count: int) -> bytes:
+        """The next ``count`` bytes; fewer when they do not come in time."""
+        while len(self._came) < count:
+            self._event.clear()
+            timeout = Timer(self._patience_ps, "ps")
+            if await First(self._event.wait(), timeout) is timeout:
+                break
+        octets = bytes(self._came[:count])
+        del self._came[:count]
+        self.count += len(octets)
+        return octets
+
+    async def _listen(self) -> None:
+        while True:
+            await FallingEdge(self._tx)
+            await Timer(self._bit_ps // 2, "ps")
+            octet = 0
+            for n in range(8):
+                await Timer(self._bit_ps, "ps")
+                octet |= int(self._tx.value) << n
+            await Timer(self._bit_ps, "ps")
+            assert int(self._tx.value) == 1, "a byte of the bridge has no stop bit"
+            self._came.append(octet)
+            self._event.set()

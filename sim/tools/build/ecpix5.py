@@ -1,0 +1,127 @@
+"""The ECPIX-5: its files, and a bitstream of them by Yosys, nextpnr and ecppack."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES
+from boards.ecpix5.platform import Ecpix5Platform
+from boards.ecpix5.top import MAC_HZ, Ecpix5Top
+from sim.rtl.env import REPO, BuildError
+from sim.tools.synth.place import attempt, run_tool
+
+__all__ = ["NAME", "UNVERIFIED", "bitstream", "shell", "summary", "write_board"]
+
+NAME = "ecpix5"
+#: What nobody has tried yet.
+UNVERIFIED = (
+    "No board has run it. Pins are those of amaranth-boards.",
+    "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
+    "The link counts as up, and 1 Gb/s is the only speed.",
+)
+#: Of nextpnr: the part, and the placer and router of `synth --place` (docs/synthesis.md).
+_OPTIONS = (
+    *("--um5g-85k", "--package", "CABGA554", "--speed", "8"),
+    *("--placer", "static", "--router", "router2"),
+    *("--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf", "--textcfg", f"{NAME}.config"),
+    *("--report", "report.json", "--timing-allow-fail", "--freq", "50"),
+)
+_SEEDS = (7, 1, 3)
+_YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
+
+
+def shell(top: Any) -> dict[str, str]:
+    """Return Verilog, constraints and the synthesis script of ``top`` on the board."""
+    os.environ["AMARANTH_USE_YOSYS"] = "builtin"  # the pinned one, for Verilog
+    plan = Ecpix5Platform().prepare(top, NAME, debug_verilog=True)
+    texts = {
+        name: text if isinstance(text, str) else text.decode() for name, text in plan.files.items()
+    }
+    memory = (REPO / "hdl" / "common" / "ram.v").read_text()
+    return {
+        f"{NAME}.v": f"{texts[f'{NAME}.debug.v']}\n{memory}",
+        f"{NAME}.lpf": texts[f"{NAME}.lpf"],
+        f"{NAME}.ys": f"read_verilog -sv {NAME}.v\nsynth_ecp5 -top {NAME}\n"
+        f"stat\nwrite_json {NAME}.json\n",
+    }
+
+
+def write_board(folder: Path) -> list[Path]:
+    """Write all files of the board into ``folder``; returns their names."""
+    files = shell(Ecpix5Top())
+    manifest = {
+        "board": NAME,
+        "part": f"{Ecpix5Platform.device}-{Ecpix5Platform.speed}{Ecpix5Platform.package}",
+        "configuration": dataclasses.asdict(CONFIG),
+        "clocks": {"sync": CONFIG.clock_hz, "mac_tx": MAC_HZ, "mac_txc": MAC_HZ, "mac_rx": MAC_HZ},
+        "uart": BAUD,
+        "memory": MEMORY_BYTES,
+        "unverified": UNVERIFIED,
+    }
+    files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in files]
+
+
+def bitstream(folder: Path, say: Callable[[str], None]) -> Path:
+    """Make ``ecpix5.bit`` of the files in ``folder``; returns its name.
+
+    Leaves the tools' logs and nextpnr's ``report.json`` beside it. Raises BuildError when a tool
+    fails, the design does not fit or no placement can be routed, ToolError when nextpnr cannot be
+    installed. Timing that is not met is no error: ``summary`` tells it.
+    """
+    say("synthesis")
+    with (folder / "yosys.log").open("w") as log:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _YOSYS, f"{NAME}.ys"],
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode or not (folder / f"{NAME}.json").is_file():
+        raise BuildError(f"Yosys ended with status {done.returncode}: {folder / 'yosys.log'}")
+    for seed in _SEEDS:
+        say(f"placing and routing, seed {seed}")
+        command, environment = run_tool("nextpnr_ecp5", say)
+        command += [*_OPTIONS, "--seed", str(seed)]
+        status = attempt(command, folder, environment, folder / "nextpnr.log")
+        if status is not None:
+            break
+    if status is None:
+        raise BuildError(f"The router gets nowhere with seeds {', '.join(map(str, _SEEDS))}")
+    if status:
+        raise BuildError(f"nextpnr ended with status {status}: {folder / 'nextpnr.log'}")
+    say("packing")
+    command, environment = run_tool("ecppack", say)
+    command += ["--compress", f"{NAME}.config", f"{NAME}.bit"]
+    status = attempt(command, folder, environment, folder / "ecppack.log")
+    if status or not (folder / f"{NAME}.bit").is_file():
+        raise BuildError(f"ecppack ended with status {status}: {folder / 'ecppack.log'}")
+    return folder / f"{NAME}.bit"
+
+
+def summary(report: dict[str, Any]) -> tuple[list[str], bool]:
+    """Return lines with clocks and cells of nextpnr's report, and whether all clocks are met."""
+    lines, met = [], True
+    for clock, found in report["fmax"].items():
+        good = found["achieved"] >= found["constraint"]
+        met &= good
+        verdict = "met" if good else "NOT met"
+        lines.append(
+            f"{clock}: {found['achieved']:.1f} MHz of {found['constraint']:.1f}: {verdict}"
+        )
+    for cell in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD"):
+        some = report["utilization"][cell]
+        share = 100 * some["used"] / some["available"]
+        lines.append(f"{cell}: {some['used']} of {some['available']}, {share:.0f} %")
+    return lines, met

@@ -1,0 +1,79 @@
+"""The ECPIX-5's files: balls, clocks of the PLL, and a bitstream of its shell."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from boards.ecpix5.card import BAUD, CONFIG
+from boards.ecpix5.platform import Ecpix5Platform
+from boards.ecpix5.top import MAC_HZ, Ecpix5Top
+from sim.tools.build import ecpix5
+from sim.tools.build.command import build
+from tests.boards.echo import Echo
+
+
+@pytest.fixture(scope="module")
+def files():
+    return ecpix5.shell(Ecpix5Top(Echo()))
+
+
+def test_each_pin_has_its_ball(files):
+    """Of all ports of the top, and none twice."""
+    placed = dict(re.findall(r'LOCATE COMP "(\S+)" SITE "(\w+)"', files["ecpix5.lpf"]))
+    top = re.search(r"^module ecpix5\((.*?)\);", files["ecpix5.v"], re.M | re.S)
+    assert top is not None
+    ports = {name.strip().strip("\\") for name in top[1].split(",")}
+    assert ports == {re.sub(r"\[\d\]$", "", name) for name in placed}
+    assert len(set(placed.values())) == len(placed) == 19
+    assert placed["eth_rgmii_0__rx_data__io[3]"] == "A9" and placed["uart_0__tx__io"] == "R24"
+
+
+def test_the_clocks_are_those_of_the_configuration(files):
+    """What the PLL makes of 100 MHz, within the limits of TN1263; TXC is a quarter behind."""
+    found = re.search(r"EHXPLLL #\((.*?)\) (?:\S+) \(", files["ecpix5.v"], re.S)
+    assert found is not None
+    words = dict(re.findall(r"\.(\w+)\((?:\d+'[sd]\w*?)?(\d+|\"\w+\")\)", found[1]))
+    values = {name: int(value, 10) for name, value in words.items() if value.isdecimal()}
+    hexes = dict(re.findall(r"\.(\w+)\(32'(?:s)?h([0-9a-f]+)\)", found[1]))
+    values |= {name: int(value, 16) for name, value in hexes.items()}
+    phase = 100e6 / values["CLKI_DIV"]
+    vco = phase * values["CLKFB_DIV"] * values["CLKOP_DIV"]
+    assert 10e6 <= phase <= 400e6 and 400e6 <= vco <= 800e6
+    assert vco / values["CLKOP_DIV"] == vco / values["CLKOS_DIV"] == MAC_HZ
+    assert vco / values["CLKOS2_DIV"] == CONFIG.clock_hz
+    later = values["CLKOS_CPHASE"] - values["CLKOP_CPHASE"]
+    assert later / vco == pytest.approx(1 / MAC_HZ / 4)
+    assert CONFIG.clock_hz % BAUD == 0 and 12_000_000 % BAUD == 0
+    clocks = dict(
+        re.findall(r'FREQUENCY PORT "(\w+?)_0__(?:rx_clk__)?io" (\S+)', files["ecpix5.lpf"])
+    )
+    assert clocks == {"clk100": "100000000.0", "eth_rgmii": "125000000.0"}
+    assert Ecpix5Platform.device == "LFE5UM5G-85F"
+
+
+def test_a_report_tells_what_is_met():
+    cells = {name: {"used": 3, "available": 4} for name in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD")}
+    clocks = {"a": {"achieved": 60.0, "constraint": 50.0}}
+    lines, met = ecpix5.summary({"fmax": clocks, "utilization": cells})
+    assert met and lines[0] == "a: 60.0 MHz of 50.0: met" and "3 of 4, 75 %" in lines[1]
+    clocks["b"] = {"achieved": 100.0, "constraint": 125.0}
+    lines, met = ecpix5.summary({"fmax": clocks, "utilization": cells})
+    assert not met and lines[1] == "b: 100.0 MHz of 125.0: NOT met"
+
+
+def test_only_open_tools_make_a_bitstream():
+    result = CliRunner().invoke(build, ["zcu106", "--bitstream"])
+    assert result.exit_code == 2 and "zcu106 needs Vivado" in result.output
+
+
+@pytest.mark.slow
+def test_a_bitstream_of_the_shell(files, tmp_path):
+    """MAC, pins, clocks and resets without the core: all clocks are met."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    bits = ecpix5.bitstream(tmp_path, lambda text: None)
+    assert bits.stat().st_size > 10_000
+    lines, met = ecpix5.summary(json.loads((tmp_path / "report.json").read_text()))
+    assert met, lines
