@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,14 +16,16 @@ from rich.text import Text
 
 from sim.tools import console
 from sim.tools.campaign.store import Result, Store
-from tests.fault_list import FAULTS, Fault
+from tests.fault_list import Fault, campaign_faults
 from tests.faults import FaultError, Workshop
 
-__all__ = ["SEEDS", "Finding", "campaign_faults", "print_findings", "search"]
+__all__ = ["SEEDS", "Finding", "print_findings", "put_in", "search"]
 
 #: A fault must be found within so many seeds of the campaign ``mixed``.
 SEEDS = 200
 NAME = "mixed"
+#: What tells the gateware the number of the fault.
+CHOICE = "tests/fault_choice.sv"
 #: Real time for the model and the seeds, s.
 LIMIT_S = 3600
 
@@ -37,9 +40,14 @@ class Finding:
     seconds: float
 
 
-def campaign_faults() -> list[Fault]:
-    """Return the faults that a campaign must find."""
-    return [one for one in FAULTS if one.campaign]
+def put_in(shop: Workshop) -> None:
+    """Put all faults of a campaign into the sources; a simulation chooses one by its number."""
+    for place in {fault.place for fault in campaign_faults().values()}:
+        path = shop.folder / place
+        install = f"from tests import fault_list\n\nfault_list.install_chosen({place!r})\n"
+        path.write_text(f"{path.read_text()}\n\n{install}")
+    # Of the hand-written Verilog below hdl/ a model takes what its gateware names.
+    shutil.copy2(shop.folder / CHOICE, shop.folder / "hdl")
 
 
 def search(
@@ -47,36 +55,36 @@ def search(
 ) -> Finding:
     """Run a campaign with the fault, until a seed fails; the same seed must pass without it.
 
-    Raises FaultError when the campaign cannot be run with the fault, or the seed fails without it.
+    ``put_in`` comes first. Raises FaultError when the campaign cannot be run with the fault, or the
+    seed fails without it.
     """
-    path = shop.folder / fault.place
-    original = path.read_text()
+    number = next(number for number, one in campaign_faults().items() if one.name == fault.name)
     show(f"{fault.name}: with the fault")
-    try:
-        path.write_text(fault.apply(original))
-        status, text, seconds, failed = _run(shop, ["--seeds", str(seeds), "--stop"])
-    finally:
-        path.write_text(original)
+    status, text, seconds, failed = _run(shop, number, ["--seeds", str(seeds), "--stop"])
     if status not in (0, 1) or (status == 1) != bool(failed):
         raise FaultError(f"With the fault {fault.name} no campaign can be run:\n{text[-4000:]}")
     if not failed:
         return Finding(fault, None, "", seconds)
     first = failed[0]
     show(f"{fault.name}: seed {first.seed} without it")
-    status, text, _, _ = _run(shop, ["--first", str(first.seed), "--seeds", "1"])
+    status, text, _, _ = _run(shop, 0, ["--first", str(first.seed), "--seeds", "1"])
     if status:
         raise FaultError(f"Without any fault seed {first.seed} fails:\n{text[-4000:]}")
     return Finding(fault, first.seed, first.failure, seconds)
 
 
-def _run(shop: Workshop, options: Sequence[str]) -> tuple[int, str, float, list[Result]]:
-    """Run a campaign in the workshop: status, output, seconds, the seeds that failed."""
+def _run(
+    shop: Workshop, number: int, options: Sequence[str]
+) -> tuple[int, str, float, list[Result]]:
+    """Run a campaign with a fault (0: none): status, output, seconds, the seeds that failed."""
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "campaign.sqlite"
         command = [sys.executable, "-m", "sim.tools.cli", "campaign", NAME, f"--db={db}", *options]
         if workers := os.environ.get("ROCINANTE_WORKERS"):
             command.append(f"--workers={workers}")
-        status, text, seconds = shop.execute(command, LIMIT_S)
+        status, text, seconds = shop.execute(
+            command, LIMIT_S, {"ROCINANTE_PLUSARGS": f"+fault={number}"}
+        )
         if not db.exists():
             return status, text, seconds, []
         with closing(Store(db)) as store:

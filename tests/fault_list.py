@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Mux
 
 from hdl.wire.constants import SYNDROME_ACK_NO_LIMIT
-from tests.force import Force, inverted, like, masked, of, plus, rotated, stuck
+from tests.force import Force, chosen, inverted, like, masked, of, plus, rotated, stuck
 
-__all__ = ["FAULTS", "INTEROP", "Fault", "install"]
+__all__ = ["FAULTS", "INTEROP", "Fault", "campaign_faults", "install", "install_chosen"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,18 @@ def install(name: str) -> None:
     for one in FAULTS:
         if one.name == name and one.force is not None:
             one.force.install()
+
+
+def campaign_faults() -> dict[int, Fault]:
+    """Return the faults that a campaign must find, by their number in ``+fault=N``."""
+    return dict(enumerate((one for one in FAULTS if one.campaign), 1))
+
+
+def install_chosen(place: str) -> None:
+    """Install those of a campaign that are in the file ``place``; a simulation chooses one."""
+    for number, one in campaign_faults().items():
+        if one.place == place and one.force is not None:
+            replace(one.force, change=chosen(one.force.change, number)).install()
 
 
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)

@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from xml.etree import ElementTree
 
 import click
@@ -30,7 +31,7 @@ from sim.rtl import env
 from sim.tools import console
 from sim.tools.interop.guest import require_qemu
 from tests import mutants as mutation
-from tests.fault_list import FAULTS, INTEROP, Fault
+from tests.fault_list import FAULTS, INTEROP, Fault, campaign_faults
 from tests.mutants import ROOMS, TARGET, print_report, share
 
 __all__ = ["FAULTS", "FaultError", "Outcome", "Workshop", "check", "faults", "live", "markdown"]
@@ -128,15 +129,21 @@ class Workshop:
         return Outcome(status == 0, by, seconds, text)
 
     def execute(
-        self, command: Sequence[str], limit_s: float = TIME_LIMIT
+        self,
+        command: Sequence[str],
+        limit_s: float = TIME_LIMIT,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, str, float]:
-        """Run a command in the copy: its status (-1 after ``limit_s``), output and seconds."""
+        """Run a command in the copy, with ``more`` in its environment.
+
+        Returns its status (-1 after ``limit_s``), output and seconds.
+        """
         started = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=self._environment(),
+                env=self._environment() | more,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -296,16 +303,17 @@ def faults(
 def _known(interop: bool, campaign: bool) -> Sequence[Fault]:
     """The faults that can be named."""
     if campaign:
-        return [one for one in FAULTS if one.campaign]
+        return list(campaign_faults().values())
     return live() if interop else FAULTS
 
 
 def _search(chosen: Sequence[Fault]) -> bool:
     """Whether a campaign finds each of the faults."""
-    from tests.fault_campaign import print_findings, search
+    from tests.fault_campaign import print_findings, put_in, search
 
     findings, good = [], True
     with console.progress("Faults") as show, workshop() as shop:
+        put_in(shop)
         for fault in chosen:
             try:
                 findings.append(search(shop, fault, show=show))
@@ -337,7 +345,7 @@ def _inside(text: str) -> list[str]:
     if begin is None:
         return []
     report = text[begin.end() :].partition("The end of ")[0]
-    return re.findall(rf"^{begin[1]}  (\w+): ", report, re.MULTILINE)
+    return re.findall(rf"^{begin[1]}  (\S+): ", report, re.MULTILINE)
 
 
 def _project_files() -> list[Path]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Fragment, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Fragment, Instance, Mux, Shape, Signal, Value
 from amaranth.hdl._ast import Assign, Part, Slice, SwitchValue
 from amaranth.hdl._xfrm import StatementTransformer, ValueTransformer
 
@@ -24,6 +24,7 @@ __all__ = [
     "Force",
     "ForceError",
     "applied",
+    "chosen",
     "delayed",
     "inverted",
     "like",
@@ -128,6 +129,20 @@ def delayed() -> Change:
     return change
 
 
+def chosen(change: Change, number: int) -> Change:
+    """It is what ``change`` makes of it in a simulation with ``+fault=number``, else what it is.
+
+    So one model has several faults. It needs ``tests/fault_choice.sv`` among its sources.
+    """
+
+    def switched(true: Value, place: Place) -> Value:
+        choice = Signal(8, name="fault_choice")
+        place.include(Instance("fault_choice", o_number=choice))
+        return Mux(choice == number, change(true, place), true)
+
+    return switched
+
+
 class Place:
     """A component that is being changed: finds its signals, and puts others in their place."""
 
@@ -157,6 +172,10 @@ class Place:
     def add(self, domain: str, *statements: Assign) -> None:
         """Add statements to the component."""
         self._fragment.add_statements(domain, *statements)
+
+    def include(self, part: Fragment) -> None:
+        """Put a submodule into the component."""
+        self._fragment.add_subfragment(part)
 
     def change(self, value: Value, change: Change) -> None:
         """Replace ``value`` (a signal or a part of one) by what ``change`` makes of it."""
@@ -250,11 +269,14 @@ def _patch(force: Force) -> Callable[[], None]:
     def elaborate(self: Any, platform: Any) -> Fragment:
         names: dict[str, Any] = {}
 
-        def note(frame: FrameType, event: str, _: Any) -> None:
+        before = sys.getprofile()
+
+        def note(frame: FrameType, event: str, what: Any) -> None:
             if event == "return" and frame.f_locals.get("self") is self:
                 names.update(frame.f_locals)
+            if before is not None:  # of a force that was applied later to the same component
+                before(frame, event, what)
 
-        before = sys.getprofile()
         sys.setprofile(note)
         try:
             elaborated = original(self, platform)

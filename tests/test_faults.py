@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from amaranth.back import rtlil
 from amaranth.hdl import Fragment, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -15,9 +19,10 @@ from amaranth.sim import Simulator
 from click.testing import CliRunner
 
 from sim.rtl.env import REPO
-from tests.fault_list import INTEROP, Fault
-from tests.faults import FAULTS, FaultError, check, faults, live, markdown, workshop
-from tests.force import Force, ForceError, applied, of, stuck
+from tests.fault_campaign import CHOICE, put_in
+from tests.fault_list import INTEROP, Fault, campaign_faults
+from tests.faults import FAULTS, FaultError, Workshop, check, faults, live, markdown, workshop
+from tests.force import Force, ForceError, applied, chosen, of, stuck
 
 BY_NAME = {one.name: one for one in FAULTS}
 #: Told by its text, caught within seconds in Amaranth's simulator.
@@ -97,6 +102,32 @@ def test_force_is_a_function_of_signals(signal, change, shown) -> None:
             simulator = Simulator(Fragment.get(dut, None))
         simulator.add_testbench(bench)
         simulator.run()
+
+
+def test_forces_of_one_component_are_chosen_in_the_simulation() -> None:
+    """Both find their signals, and each has its number; without one nothing is changed."""
+    choices = (("raised", stuck(9), 1), ("i", stuck(7), 2))
+    forces = [Force(f"{__name__}:Successor", name, chosen(to, n)) for name, to, n in choices]
+    with applied(*forces):
+        dut = Successor()
+        text = rtlil.convert(dut, ports=[dut.i, dut.o])
+    assert text.count("cell \\fault_choice") == 2
+    for number in (1, 2):
+        assert len(re.findall(rf"cell \$eq .*?connect \\B \d'0*{number:b}\n", text, re.S)) == 1
+
+
+def test_faults_of_a_campaign_are_put_in(tmp_path: Path) -> None:
+    """Each file with one of them installs its own, and the sources have what chooses."""
+    shop = SimpleNamespace(folder=tmp_path)
+    places = {one.place for one in campaign_faults().values()}
+    for place in {*places, CHOICE}:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(REPO / place, tmp_path / place)
+    put_in(cast(Workshop, shop))
+    for place in places:
+        assert f"install_chosen({place!r})" in (tmp_path / place).read_text()
+    assert (tmp_path / "hdl" / Path(CHOICE).name).exists()
+    assert all(one.force is not None for one in campaign_faults().values())
 
 
 def test_force_leaves_other_instances_alone_and_names_what_is_not_there() -> None:

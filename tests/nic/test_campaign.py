@@ -212,7 +212,7 @@ def test_command_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
     """Only seeds that are not in the file run; a failure prints the one command that repeats it."""
     ran: list[int] = []
 
-    def played(client, sources, name, seeds, impair):
+    def played(client, sources, name, seeds, impair, batch):
         for seed in seeds:
             ran.append(seed)
             bad = {"outcome": "failed", "failure": "it broke"} if seed in (4, 6) else {}

@@ -16,7 +16,7 @@ from sim.rtl.build import ModelSources
 from sim.tools.campaign.store import Result
 from sim.tools.campaign.work import Batch, Shipment, code, simulate_batch, version
 
-__all__ = ["connected", "spread"]
+__all__ = ["BATCH", "connected", "spread"]
 
 #: Seeds in one simulation at most: what is begun anew when a worker is lost.
 BATCH = 4
@@ -52,17 +52,22 @@ def connected(address: str | None, workers: int | None = None) -> Iterator[Clien
 
 
 def spread(
-    client: Client, sources: ModelSources, name: str, seeds: Sequence[int], impair: str = ""
+    client: Client,
+    sources: ModelSources,
+    name: str,
+    seeds: Sequence[int],
+    impair: str = "",
+    batch: int = BATCH,
 ) -> Generator[list[Result]]:
     """Simulate seeds; yields results as they come, each seed once. Closing it cancels the rest.
 
-    impair: see ``draw``.
+    impair: see ``draw``. batch: seeds in one simulation at most.
     Raises what stops a whole campaign: a model that does not build, a worker with other code.
     """
     shipment = Shipment(sources)
     client.register_plugin(shipment)
     current, own = version(sources, impair), code()
-    size = max(1, min(BATCH, len(seeds) // (2 * max(1, sum(client.nthreads().values())))))
+    size = max(1, min(batch, len(seeds) // (2 * max(1, sum(client.nthreads().values())))))
     batches = [
         Batch(name, tuple(seeds[at : at + size]), shipment.name, own, current, impair)
         for at in range(0, len(seeds), size)

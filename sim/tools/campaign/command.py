@@ -109,7 +109,7 @@ def _together(
     db: Path,
 ) -> bool:
     """Run the seeds that the file does not hold yet; returns whether all have passed."""
-    from sim.tools.campaign.cluster import connected, spread
+    from sim.tools.campaign.cluster import BATCH, connected, spread
     from sim.tools.campaign.work import version
 
     sources = _sources()
@@ -124,7 +124,10 @@ def _together(
             try:
                 with console.stops(), connected(cluster, workers) as client:
                     with console.bar(f"Campaign {name}", len(missing)) as step:
-                        with closing(spread(client, sources, name, missing, impair)) as batches:
+                        size = 1 if stop else BATCH
+                        with closing(
+                            spread(client, sources, name, missing, impair, size)
+                        ) as batches:
                             for results in batches:
                                 store.add(results)
                                 bad = sum(not one.passed for one in results)

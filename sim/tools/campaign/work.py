@@ -139,6 +139,7 @@ def _attempt(
             waves=model.waves,
             seed=1,
             timeout_s=BEGIN_S + SEED_S * len(seeds),
+            plusargs=tuple(os.environ.get("ROCINANTE_PLUSARGS", "").split()),
         )
         tried = attempt(model, call, folder)
         waves = folder / "dump.fst"  # not there if the simulation did not begin
