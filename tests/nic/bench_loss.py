@@ -43,7 +43,7 @@ async def bad_networks(dut, bad):
     for _ in range(2):
         await p.traffic(qps)
     await Timer(20, "us")
-    await p.accounts(before)
+    await p.damage(before)
     await p.well()
 
 

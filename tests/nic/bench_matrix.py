@@ -69,7 +69,7 @@ async def network(dut, network):
         for turn in range(3):
             await p.completions(await p.send(pair, 0, messages(opcode), first=4 * turn))
     await Timer(200, "us")  # copies are on their way
-    await p.accounts(before)
+    await p.damage(before)
     await p.well()
 
 
