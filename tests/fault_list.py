@@ -916,6 +916,12 @@ FAULTS = (
         tests=REPLY,
     ),
     Fault(
+        name="read-waits-for-a-dropped-atomic",
+        what="a READ that takes the place of a dropped atomic waits for that one's result",
+        force=Force("hdl.transport.replier:Replier", "executes", stuck(1)),
+        tests=REPLY,
+    ),
+    Fault(
         name="ack-covers-reads",
         what="an ACK acknowledges the READs behind its request",
         force=Force(

@@ -134,7 +134,7 @@ class Checker(wiring.Component):
         m.d.comb += [
             start.eq(Mux(bytes_left, key.va, walk.request.p.va)),
             into.eq(walk.into & (~bytes_left).replicate(32)),
-            Cat(request.va, request.wrapped).eq(wide_sum(m, start, into)),
+            Cat(request.va, request.wrapped).eq(wide_sum(m, start, into, block=11)),
         ]
         with m.If(self.job.valid & self.job.ready & (job.source == CheckSource.KEY)):
             m.d.sync += [
@@ -154,15 +154,16 @@ class Checker(wiring.Component):
         # Answers; the one with ``end`` is the job's last. If a job fails, the chunks put out
         # before are ended by a mark.
         answer, taken, final = translate.o.payload, Signal(), Signal()
-        status, listed = Signal(8), Signal()  # of the job so far
-        room, placed, verdict = Signal(), Signal(), Signal(8)
+        status, failed, listed = Signal(8), Signal(), Signal()  # of the job so far
+        room, placed, verdict, fails = Signal(), Signal(), Signal(8), Signal()
         space = Signal()  # a cycle behind the level: two may have come since
         m.d.sync += space.eq(fifo.level < self._depth - 1)
         m.d.comb += [
             room.eq(~self.result.valid),  # a cycle between two, for a short way to ``ready``
-            verdict.eq(Mux(status != 0, status, answer.status)),
+            verdict.eq(Mux(failed, status, answer.status)),
+            fails.eq(failed | (answer.status != 0)),
             final.eq(answer.last & answer.end),
-            placed.eq((verdict == 0) & (answer.length != 0)),
+            placed.eq(~fails & (answer.length != 0)),
             translate.o.ready.eq(space & room),
             taken.eq(translate.o.valid & translate.o.ready),
             fifo.i.valid.eq(taken & (placed | (final & listed))),
@@ -173,13 +174,13 @@ class Checker(wiring.Component):
         with m.If(self.result.ready):
             m.d.sync += self.result.valid.eq(0)
         with m.If(taken):
-            m.d.sync += [status.eq(verdict), listed.eq(listed | placed)]
+            m.d.sync += [status.eq(verdict), failed.eq(fails), listed.eq(listed | placed)]
             with m.If(final):
                 m.d.sync += [
                     self.result.valid.eq(1),
                     self.result.payload.status.eq(verdict),
                     self.result.payload.listed.eq(listed | placed),
-                    status.eq(0),
+                    failed.eq(0),
                     listed.eq(0),
                 ]
         return m

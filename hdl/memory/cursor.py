@@ -22,8 +22,8 @@ class ChunkCursor(wiring.Component):
     Members: ``chunks`` In: stream of Chunk; ``valid`` Out: there is a chunk, and the others of
     these hold: ``chunk``; ``fresh``: nothing of it was used yet; ``start``: lane of its next byte;
     ``stop``: how far it reaches from lane 0 of that beat on; ``ends``: no further than that beat,
-    in which it has ``rest`` bytes. ``used`` In: go on to the next beat; with ``close`` In to the
-    next chunk.
+    in which it has ``rest`` bytes, which are ``rest_less`` and one. ``used`` In: go on to the next
+    beat; with ``close`` In to the next chunk.
     Latency: 1 cycle. Throughput: one beat per cycle, no gap between chunks. Reset: no chunk.
     """
 
@@ -40,6 +40,7 @@ class ChunkCursor(wiring.Component):
                 "stop": Out(14),
                 "ends": Out(1),
                 "rest": Out(bits + 1),
+                "rest_less": Out(bits + 1),
                 "used": In(1),
                 "close": In(1),
             }
@@ -53,7 +54,8 @@ class ChunkCursor(wiring.Component):
         wiring.connect(m, wiring.flipped(self.chunks), chunks.i)
         chunk, ends = Signal(Chunk, reset_less=True), Signal(reset_less=True)
         start, total = Signal(bits, reset_less=True), Signal(14, reset_less=True)
-        rest, reach = Signal(bits + 1, reset_less=True), Signal(14)
+        rest, less = (Signal(bits + 1, reset_less=True) for _ in range(2))
+        reach, goes_on = Signal(14), Signal(bits + 1)
         whole, tail = total[bits:], total[:bits]
         m.d.comb += [
             self.chunk.eq(chunk),
@@ -61,6 +63,8 @@ class ChunkCursor(wiring.Component):
             self.stop.eq(total),
             self.ends.eq(ends),
             self.rest.eq(rest),
+            self.rest_less.eq(less),
+            goes_on.eq(Cat(tail, ~whole[0])),
             reach.eq(chunks.o.p.length + chunks.o.p.addr[:bits]),
         ]
         with m.If(~self.valid | (self.used & self.close)):
@@ -72,6 +76,7 @@ class ChunkCursor(wiring.Component):
                 total.eq(reach),
                 ends.eq(reach <= lanes),
                 rest.eq(chunks.o.p.length),
+                less.eq(chunks.o.p.length[: bits + 1] - 1),
                 self.fresh.eq(1),
             ]
         with m.Elif(self.used):
@@ -79,7 +84,8 @@ class ChunkCursor(wiring.Component):
                 start.eq(0),
                 whole.eq(whole - 1),
                 ends.eq((whole[2:] == 0) & ~(whole[1] & (whole[0] | tail.any()))),
-                rest.eq(Cat(tail, ~whole[0])),
+                rest.eq(goes_on),
+                less.eq(goes_on - 1),
                 self.fresh.eq(0),
             ]
         return m

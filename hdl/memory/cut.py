@@ -96,13 +96,15 @@ class Cutter(wiring.Component):
         # One aligned beat of the chunk takes its bytes from lane ``place`` of the payload on. In
         # front of that lane, the current payload beat is used up (all of it when ``place`` is 0).
         start, ends, rest = cursor.start, cursor.ends, cursor.rest
-        place, until, left = Signal(bits), Signal(bits + 1), Signal(bits)
+        place, until, left = Signal(bits), Signal(bits), Signal(bits)
+        crosses = Signal(bits + 1)  # its upper bit: a byte of them is behind the payload beat
         needs, through = Signal(), Signal()
         m.d.comb += [
             cursor.close.eq(ends),
             until.eq(place + rest),
-            left.eq(Mux(ends, until[:bits], place - start)),  # the next ``place``
-            needs.eq((place == 0) | Mux(ends, until[bits] & until[:bits].any(), place > start)),
+            crosses.eq(place + cursor.rest_less),
+            left.eq(Mux(ends, until, place - start)),  # the next ``place``
+            needs.eq((place == 0) | Mux(ends, crosses[bits], place > start)),
             beat.stream_id.eq(STREAM_DATA),
             beat.function.eq(plan.function),
             beat.addr.eq(cursor.chunk.addr),
@@ -175,15 +177,16 @@ class Cutter(wiring.Component):
         cycle later, none of its QP (IBTA vol 1, 10.8.3.3: one QP's requests, in their order)."""
         plan = plans.o.payload
         count, quiet, free = Signal(range(2 * PLANS)), Signal(init=1), Signal()
-        begins = through & (plan.use == PayloadUse.ATOMIC) & ~plan.drop
+        begins, begun = through & (plan.use == PayloadUse.ATOMIC) & ~plan.drop, Signal()
         m.d.sync += [
-            count.eq(count + begins - self.executed),
+            begun.eq(begins),
+            count.eq(count + begun - self.executed),  # those that began before the last cycle
             free.eq(plans.o.valid & ~through & (free | ~self.busy)),
         ]
         with m.If(begins):
             m.d.sync += quiet.eq(0)
         with m.Elif(self.executed):
-            m.d.sync += quiet.eq(count == 1)
+            m.d.sync += quiet.eq((count == 1) & ~begun)
         may_write = Signal()
         m.d.comb += may_write.eq(quiet | free)
         return may_write

@@ -175,7 +175,7 @@ class Scatter(wiring.Component):
         job, taken, check = self.job.payload, Signal(), Signal()
         line = job.kind == ScatterKind.LINE
         read, atomic = job.kind == ScatterKind.CHECK_READ, job.kind == ScatterKind.ATOMIC
-        bears = (job.kind != ScatterKind.NONE) & ~read & (job.length != 0)
+        bears = (job.kind != ScatterKind.NONE) & ~read  # the kind says so of length 0
         unpaired = Signal(range(EFFECTS + 1))  # jobs without their effects: all queues have room
         taking = jobs.i.payload
         m.d.comb += [

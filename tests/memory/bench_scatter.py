@@ -237,14 +237,18 @@ class Bench:
         return status
 
     def send_key(self, key, va, length, reach=None):
-        """A WRITE packet; ``reach`` bytes of its message are still to come, with its own."""
+        """A WRITE packet; ``reach`` bytes of its message are still to come, with its own. There is
+        nothing to check of one without payload."""
+        if not length:
+            self.send(ScatterKind.NONE, 0, OK, [])
+            return
         reach = length if reach is None else reach
         status, pieces = self.model.by_key(FUNCTION, PD, key, va, reach, REMOTE_WRITE)
         if status == OK:
             status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
         if reach and not self.model.allowed(FUNCTION, PD, key, va, reach, REMOTE_WRITE):
             status, pieces = 10, []
-        elif length:
+        else:
             status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
         self.send(ScatterKind.KEY, length, status, pieces, key=key, va=va, offset=reach)
 
