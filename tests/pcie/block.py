@@ -1,8 +1,10 @@
 """AMD's block with what its users get: cocotbext-pcie's model, completed where it is empty.
 
-The model has no configuration extension interface and no function-level reset; both are here.
+The model has no configuration extension interface and no function-level reset, and describes
+requests by the BARs of function 0, whichever function they are for. All of this is here.
 """
 
+from cocotb.queue import Queue
 from cocotb.triggers import RisingEdge
 from cocotbext.pcie.core.caps.common import PciCap, PciCapId
 from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
@@ -38,6 +40,19 @@ class UserCapability(PciCap):
         """The user has none to write."""
 
 
+class Requests(Queue):
+    """Requests of the host, each with the size of the BAR that it is for."""
+
+    def __init__(self, functions):
+        super().__init__()
+        self._functions = functions
+
+    def put_nowait(self, item):
+        size = ~self._functions[item.completer_id.function].bar_mask[item.bar_id] & 0xFFFF_FFFF
+        item.bar_aperture = size.bit_length()
+        super().put_nowait(item)
+
+
 class Block(UltraScalePlusPcieDevice):
     """The block at PCIe 3.0 with 16 lanes, joined to the pins of card 0 of the top.
 
@@ -68,6 +83,7 @@ class Block(UltraScalePlusPcieDevice):
             **{theirs: pin(ours) for theirs, ours in names.items()},
             **settings,
         )
+        self.cq_queue = Requests(self.functions)
         # The model begins without reset, but the card may be in the middle of something.
         dut.rst.value = 1
         self._pin = pin
