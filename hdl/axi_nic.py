@@ -5,19 +5,14 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.axi.bus import Axi4, AxiLite, AxiStream
-from hdl.axi.frames import AxiStreamIn, AxiStreamOut
 from hdl.axi.host import AxiHost
+from hdl.axi.mac import MAC_RX, MAC_TX, join_frames
 from hdl.axi.reads import ID_BITS
 from hdl.axi.registers import ADDRESS_BITS
-from hdl.common.crossing import AsyncStreamFifo, LevelCrossing
 from hdl.config import NicConfig
 from hdl.nic import Nic
-from hdl.ports.packet import packet_beat
 
 __all__ = ["MAC_RX", "MAC_TX", "AxiNic"]
-
-#: Clock domains of the MAC's side, when it has clocks of its own.
-MAC_TX, MAC_RX = "mac_tx", "mac_rx"
 
 
 class AxiNic(wiring.Component):
@@ -81,29 +76,5 @@ class AxiNic(wiring.Component):
         if "irq" in self.signature.members:
             for n, wire in enumerate(self.irq):
                 m.d.sync += wire.eq(host.interrupt.valid & (host.interrupt.payload == n))
-        self._frames(m, nic)
+        join_frames(m, nic, self, width=self.config.width, mac_clocks=self._mac_clocks)
         return m
-
-    def _frames(self, m: Module, nic: Nic) -> None:
-        """The streams, and their way from and to the MAC's clocks."""
-        width = self.config.width
-        m.submodules.frames_out = frames_out = AxiStreamOut(width=width)
-        m.submodules.frames_in = frames_in = AxiStreamIn(width=width)
-        connect(m, frames_out.o, flipped(self.m_axis_tx))
-        connect(m, flipped(self.s_axis_rx), frames_in.i)
-        if not self._mac_clocks:
-            connect(m, nic.mac_tx, frames_out.i)
-            connect(m, frames_in.o, nic.mac_rx)
-            m.d.comb += nic.link_up.eq(self.link_up)
-            return
-        beat = packet_beat(width)
-        m.submodules.to_mac = to_mac = AsyncStreamFifo(shape=beat, i_domain="sync", o_domain=MAC_TX)
-        m.submodules.from_mac = from_mac = AsyncStreamFifo(
-            shape=beat, i_domain=MAC_RX, o_domain="sync"
-        )
-        m.submodules.link = link = LevelCrossing(i_domain=MAC_RX, o_domain="sync")
-        connect(m, nic.mac_tx, to_mac.i)
-        connect(m, to_mac.o, frames_out.i)
-        connect(m, frames_in.o, from_mac.i)
-        connect(m, from_mac.o, nic.mac_rx)
-        m.d.comb += [link.i.eq(self.link_up), nic.link_up.eq(link.o)]

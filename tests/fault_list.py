@@ -126,6 +126,7 @@ ORDER = ("tests/axi/test_order.py",)
 COMPLETER = ("tests/pcie/test_completer.py",)
 BARRIER = ("tests/common/test_barrier.py",)
 POSTED = ("tests/pcie/test_posted.py",)
+CONTROL = ("tests/pcie/test_control.py",)
 PCIE = ("tests/pcie/test_pcie.py",)
 
 #: Why a fault of the firmware is told by its text.
@@ -285,6 +286,24 @@ FAULTS = (
         what="a read may enter the middle of a write's request",
         force=Force("hdl.pcie.requester:Requester", "inside", stuck(0)),
         tests=PCIE,
+    ),
+    Fault(
+        name="pcie-setting-unknown",
+        what="the card is not told what the host sets in the block's configuration space",
+        force=Force("hdl.pcie.control:FunctionControl", "differs", stuck(0)),
+        tests=CONTROL,
+    ),
+    Fault(
+        name="pcie-function-reset-ignored",
+        what="a function-level reset resets nothing and has no end",
+        force=Force("hdl.pcie.control:FunctionControl", "starts", stuck(0)),
+        tests=CONTROL,
+    ),
+    Fault(
+        name="pcie-capabilities-hidden",
+        what="the card's configuration space is not shown in BAR 0",
+        force=Force("hdl.pcie.control:FunctionControl", "inside", stuck(0)),
+        tests=CONTROL,
     ),
     Fault(
         name="pcie-dropped-write-waited-for",

@@ -101,6 +101,12 @@ class CfgType(IntEnum):
     PCI_CFG = 5
 
 
+#: Of a vendor capability that is no structure of virtio: it says where a copy of the configuration
+#: space is, with the virtio capabilities in it. A driver of virtio passes over types it does not
+#: know (4.1.4).
+CFG_TYPE_LIST = 0xF0
+
+
 class Isr(IntFlag):
     """ISR status; reading clears it and deasserts INTx (4.1.4.5)."""
 

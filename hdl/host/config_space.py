@@ -26,6 +26,8 @@ BAR_REGISTERS, REGISTERS_BYTES = 0, 0x10000
 COMMON_OFFSET = 0x0000
 ISR_OFFSET = 0x1000
 DEVICE_OFFSET = 0x2000
+#: Where an adapter whose bus has its own configuration space may show this one.
+CONFIG_OFFSET = 0x3000
 PBA_OFFSET = 0x4000
 MSIX_OFFSET = 0x8000
 #: BAR 2 holds the doorbells, four bytes for each queue.

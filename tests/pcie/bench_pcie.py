@@ -7,13 +7,13 @@ import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.pcie.core import RootComplex
-from cocotbext.pcie.core.tlp import CplStatus
-from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
+from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
 from tests.axi.card import READS
 from tests.axi.test_axi import WRITERS, config
 from tests.host.dma_clients import Reader, make_writer
-from tests.pcie.model import Link, UserBus, pace
+from tests.pcie.block import Block
+from tests.pcie.model import Link, pace
 
 SIZE = 1 << 16
 PERIOD_NS = 4
@@ -38,31 +38,11 @@ class Bench:
             logging.getLogger(name).setLevel(logging.ERROR)
         self.rc = RootComplex()
         self.rc.max_payload_size = 3
-        self.block = UltraScalePlusPcieDevice(
-            pcie_generation=3,
-            pcie_link_width=16,
-            user_clk_frequency=250e6,
-            pf_count=2,
-            max_payload_size=1024,
-            user_clk=dut.clk,
-            user_reset=dut.rst,
-            rq_bus=UserBus.from_prefix(dut, "nic0_rq_"),
-            rc_bus=UserBus.from_prefix(dut, "nic0_rc_"),
-            cq_bus=UserBus.from_prefix(dut, "nic0_cq_"),
-            cc_bus=UserBus.from_prefix(dut, "nic0_cc_"),
-            **{
-                f"pcie_rq_seq_num{pin}": getattr(dut, f"nic0_rq_seq_num{pin}")
-                for pin in ("0", "1", "_vld0", "_vld1")
-            },
-            cfg_max_payload=dut.nic0_max_payload,
-            cfg_max_read_req=dut.nic0_max_read,
-        )
+        self.block = Block(dut, functions=2, whole=False)
         for function in self.block.functions:
             function.configure_bar(0, 1 << BAR_BITS)
         self.link = Link(self.block, self.rng, FUNCTION)
         self.rc.make_port().connect(self.block)
-        self.readers = [Reader(dut, i, 512) for i in range(READS)]
-        self.writers = [make_writer(dut, i, 512, self.log) for i in range(WRITERS)]
 
         async def deadline():
             await Timer(cycles * PERIOD_NS, "ns")
@@ -70,6 +50,8 @@ class Bench:
 
         cocotb.start_soon(deadline())
         await RisingEdge(dut.clk)
+        self.readers = [Reader(dut, i, 512) for i in range(READS)]
+        self.writers = [make_writer(dut, i, 512, self.log) for i in range(WRITERS)]
         while dut.rst.value:
             await RisingEdge(dut.clk)
         await self.rc.enumerate()
@@ -125,6 +107,38 @@ def pauses(rng):
     """Cycles in which the block holds a stream, or has nothing to give."""
     while True:
         yield rng.random() < 0.4
+
+
+@cocotb.test()
+@cocotb.parametrize(cycles=[60, 150, 400])
+async def hot_reset(dut, cycles):
+    """Traffic after a reset, which ends in the middle: the next test begins with the reset.
+
+    The models of block, link and host are new in each test; the card is what the one before left.
+    """
+    bench = Bench(dut)
+    await bench.start()
+    rng, half = bench.rng, SIZE // 2
+
+    def load():
+        for _ in range(12):
+            for reader in bench.readers:
+                reader.read(bench.base + rng.randrange(half - 4096), rng.randint(1, 4096))
+            for writer in bench.writers:
+                addr = bench.base + half + rng.randrange(half - 2000)
+                writer.write(addr, rng.randbytes(rng.randint(1, 2000)))
+
+    bench.sizes(256, 256)
+    bench.rc.max_payload_size = 1
+    load()
+    await bench.finish()
+    bench.check()
+    assert bench.counters() == {} and not dut.nic0_lost_writes.value
+    assert await bench.functions[FUNCTION].bar_window[0].read(0, 4) == bytes(4)
+    load()
+    cocotb.start_soon(bench.functions[FUNCTION].bar_window[0].read(0, 4))
+    await bench.cycles(cycles)
+    assert all(one.pending for one in bench.readers) and any(one.busy for one in bench.writers)
 
 
 @cocotb.test()
@@ -292,6 +306,10 @@ async def errors(dut):
         tlp.ep = True
         return tlp
 
+    def abort(tlp):
+        request = bench.block.active_request[tlp.tag]
+        return Tlp.create_ca_completion_for_tlp(request, tlp.completer_id)
+
     def misplace(tlp):
         tlp.lower_address ^= 4
         return tlp
@@ -304,6 +322,7 @@ async def errors(dut):
         ("malformed", misplace),
         ("timeouts", lose),
         ("refused", None),
+        ("refused", abort),
     ):
         before = bench.counters().get(counter, 0)
         place = bench.base + 8192 if change else bench.base + 2 * SIZE
@@ -331,6 +350,10 @@ async def errors(dut):
         assert bench.counters()[counter] - before >= 6, counter
     link.change = lambda tlp: tlp
     assert "unexpected" not in bench.counters()
+    # A completion comes once more.
+    await link.repeat()
+    await bench.cycles(50)
+    assert bench.counters()["unexpected"] == 1
     # Everything works as before: no tag is lost.
     for _ in range(40):
         for reader in bench.readers:

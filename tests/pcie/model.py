@@ -6,7 +6,7 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
-from cocotbext.pcie.core.tlp import TlpType
+from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 __all__ = ["Link", "UserBus", "pace"]
 
@@ -37,7 +37,7 @@ class Link:
         self.device, self.rng, self.function = device, rng, function
         self.shuffle, self.change = False, lambda tlp: tlp
         self.sizes, self.waiting = [], []
-        self.held_ns = 0
+        self.held_ns, self._newest = 0, None
         self._receive, self._send = device.upstream_recv, device.send
         device.upstream_recv, device.send = self.receive, self.send
         # The model has one port, which asks for this by name.
@@ -47,6 +47,7 @@ class Link:
         if tlp.fmt_type not in COMPLETIONS:
             await self._receive(tlp)
             return
+        self._newest = Tlp(tlp)
         changed = self.change(tlp)
         if changed is None:
             tlp.release_fc()
@@ -56,6 +57,10 @@ class Link:
             cocotb.start_soon(self._later())
         else:
             await self._one()
+
+    async def repeat(self):
+        """Deliver the newest completion a second time."""
+        await self._receive(self._newest)
 
     async def _later(self):
         await Timer(self.rng.randint(1, 2000), "ns")

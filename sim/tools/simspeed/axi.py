@@ -178,15 +178,19 @@ class AxiTestbench:
             self.hosts.append(self.make_host(i, size=self._memory, shuffle=self._shuffle))
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
+        self._join(cards)
+        await self.cycles(_RESET_CYCLES)
+        self.dut.rst.value = 0
+        await self.cycles(1)
+
+    def _join(self, cards: list[int]) -> None:
+        """The firmware's registers, and the wire between ``cards``."""
         number = self.config.management_function
         self.management = [Management(host.mmio, number) for host in self.hosts]
         sinks = [self._end(AxiStreamSink, f"nic{i}_{self.TX}") for i in cards]
         self._sources = [self._end(AxiStreamSource, f"nic{i}_{self.RX}") for i in cards]
         for sink, source in zip(sinks, reversed(self._sources), strict=True):
             cocotb.start_soon(self._wire(sink, source))
-        await self.cycles(_RESET_CYCLES)
-        self.dut.rst.value = 0
-        await self.cycles(1)
 
     def make_host(self, index: int, *, size: int, shuffle: int | None) -> Any:
         """Return the host of a card."""

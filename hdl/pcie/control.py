@@ -1,0 +1,225 @@
+"""What the block's configuration space says, as accesses of the card's own."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.abi import virtio_pci as abi
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
+
+from .places import Places
+
+__all__ = ["FUNCTIONS", "FunctionControl", "settings"]
+
+#: Physical functions of the block.
+FUNCTIONS = 4
+COMMAND = abi.PCI_HEADER.offset("command")
+
+
+def settings() -> data.StructLayout:
+    """What a guest function must know of its configuration space in the block."""
+    return data.StructLayout({"bus_master": 1, "intx_disable": 1, "msix_enable": 1, "msix_mask": 1})
+
+
+class FunctionControl(wiring.Component):
+    """Stands before the card's registers and keeps the guest functions in step with the block.
+
+    The block answers to the configuration space that the host sees. The functions of the card have
+    their own one, in BAR 7 of the host port. What the host changes in the block is written there:
+    bus mastering, the mask of INTx, enable and mask of MSI-X. A function-level reset becomes a
+    device reset (Virtio 1.2, 2.4) whose end is awaited.
+
+    The first 256 bytes of the card's own configuration space are also readable in BAR 0, from
+    ``places.window`` on: the virtio capabilities are there. Writes there are lost.
+
+    Members: ``mmio``: of the adapter; ``card``: the card's; ``function_status`` (4 bits a
+    function), ``msix_enable``, ``msix_mask``, ``flr_in_process`` In and ``flr_done`` Out (a bit a
+    function): the block's pins of the same names behind ``cfg_``; ``resets`` Out: function-level
+    resets of guest functions, which wraps.
+    Latency: none for accesses of the host, which wait for at most one access of this component. A
+    change reaches its function in at most 30 cycles, a reset takes as long as a device reset.
+    A reset of a function that is no guest function ends at once: nothing of the card belongs to it.
+    Errors: none. Reset: as the functions are after theirs.
+    """
+
+    def __init__(self, *, config: NicConfig, places: Places):
+        if config.management_function >= FUNCTIONS:
+            raise ValueError(f"The block has {FUNCTIONS} functions: not {config.functions} guests")
+        self._config, self._places = config, places
+        super().__init__(
+            {
+                "mmio": Out(MmioPort()),
+                "card": In(MmioPort()),
+                "function_status": In(4 * FUNCTIONS),
+                "msix_enable": In(FUNCTIONS),
+                "msix_mask": In(FUNCTIONS),
+                "flr_in_process": In(FUNCTIONS),
+                "flr_done": Out(FUNCTIONS),
+                "resets": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        mmio, card, own = self.mmio, self.card, Signal(MmioRequest)
+        seen = self._window(m, mmio.req.payload)
+        reading, passing = Signal(), Signal()  # an answer is awaited; the host has the card
+        m.d.comb += [
+            card.req.payload.eq(Mux(passing, seen, own)),
+            mmio.req.ready.eq(card.req.ready & passing),
+            mmio.rsp.payload.eq(card.rsp.payload),
+        ]
+        with m.If(mmio.req.valid & mmio.req.ready & ~mmio.req.payload.write):
+            m.d.sync += reading.eq(1)
+        with m.Elif(mmio.rsp.valid & mmio.rsp.ready):
+            m.d.sync += reading.eq(0)
+
+        wanted, told = self._wanted(m)
+        asked, awaits, over = self._resets(m)
+        guest = Signal(range(max(2, self._config.functions)))  # which one is looked at
+        differs, starts, polls = Signal(), Signal(), Signal()
+        pause = Signal(4)  # between two questions whether a device reset is over
+        m.d.comb += [
+            differs.eq(Array(wanted)[guest] != Array(told)[guest]),
+            starts.eq(Array(asked)[guest]),
+            polls.eq(Array(awaits)[guest] & (pause == 0)),
+            own.function.eq(FUNCTION_RDMA + guest),
+        ]
+        m.d.sync += pause.eq(Mux(pause == 0, 0, pause - 1))
+        held = Signal(settings())
+        with m.FSM(name="control"):
+            # PASS: accesses of the host pass; ends when there is something to say and none is
+            # on its way.
+            with m.State("PASS"):
+                m.d.comb += [
+                    passing.eq(1),
+                    card.req.valid.eq(mmio.req.valid),
+                    mmio.rsp.valid.eq(card.rsp.valid),
+                    card.rsp.ready.eq(mmio.rsp.ready),
+                ]
+                m.d.sync += held.eq(Array(wanted)[guest])
+                with m.If(mmio.req.valid | reading):
+                    pass
+                with m.Elif(starts):
+                    m.next = "RESET"
+                with m.Elif(differs):
+                    m.next = "COMMAND"
+                with m.Elif(polls):
+                    m.next = "ASK"
+                with m.Elif(guest == self._config.functions - 1):
+                    m.d.sync += guest.eq(0)
+                with m.Else():
+                    m.d.sync += guest.eq(guest + 1)
+            # COMMAND: writes the command register; ends when the card takes it.
+            with m.State("COMMAND"):
+                memory = int(abi.PciCommand.MEMORY_SPACE)
+                self._write(m, own, BAR_CONFIG, COMMAND, 2)
+                m.d.comb += [
+                    card.req.valid.eq(1),
+                    own.data.eq(memory | held.bus_master << 2 | held.intx_disable << 10),
+                ]
+                with m.If(card.req.ready):
+                    m.next = "MSIX"
+            # MSIX: writes the control word of MSI-X; ends when the card takes it.
+            with m.State("MSIX"):
+                place = self._places.msix + abi.MSIX_CAP.offset("message_control")
+                self._write(m, own, BAR_CONFIG, place, 2)
+                m.d.comb += [
+                    card.req.valid.eq(1),
+                    own.data.eq(held.msix_enable << 31 | held.msix_mask << 30),
+                ]
+                with m.If(card.req.ready):
+                    m.d.sync += Array(told)[guest].eq(held)
+                    m.next = "PASS"
+            # RESET: writes 0 to the device status; ends when the card takes it.
+            with m.State("RESET"):
+                self._write(m, own, self._places.bar, self._places.status, 1)
+                m.d.comb += card.req.valid.eq(1)
+                with m.If(card.req.ready):
+                    m.d.sync += [Array(asked)[guest].eq(0), Array(awaits)[guest].eq(1)]
+                    m.next = "PASS"
+            # ASK: reads the device status; ends when the card takes the request.
+            with m.State("ASK"):
+                self._write(m, own, self._places.bar, self._places.status, 1)
+                m.d.comb += [own.write.eq(0), card.req.valid.eq(1)]
+                with m.If(card.req.ready):
+                    m.next = "HEAR"
+            # HEAR: waits for the status, which is 0 when the reset is over; ends with it.
+            with m.State("HEAR"):
+                m.d.comb += card.rsp.ready.eq(1)
+                m.d.sync += pause.eq(~0)
+                with m.If(card.rsp.valid):
+                    with m.If(card.rsp.payload.word_select(self._places.status & 3, 8) == 0):
+                        m.d.comb += Array(over)[guest].eq(1)
+                        m.d.sync += [
+                            Array(awaits)[guest].eq(0),
+                            self.resets.eq(self.resets + 1),
+                        ]
+                    m.next = "PASS"
+        return m
+
+    def _window(self, m: Module, request):
+        """The host's request, which may be one for the card's configuration space in BAR 0."""
+        seen, inside = Signal(MmioRequest), Signal()
+        guests = range(FUNCTION_RDMA, FUNCTION_RDMA + self._config.functions)
+        places = self._places
+        bits = places.window_bytes.bit_length() - 1
+        m.d.comb += [
+            inside.eq(
+                (request.bar == places.bar)
+                & (request.addr[bits:] == places.window >> bits)
+                & Cat(request.function == n for n in guests).any()
+            ),
+            seen.eq(request),
+        ]
+        with m.If(inside):
+            m.d.comb += [seen.bar.eq(BAR_CONFIG), seen.addr.eq(request.addr[:bits])]
+            with m.If(request.write):
+                m.d.comb += seen.strb.eq(0)
+        return seen
+
+    @staticmethod
+    def _write(m: Module, own, bar: int, place: int, size: int) -> None:
+        """Say in ``own`` that ``size`` bytes at ``place`` are written; the data are 0."""
+        m.d.comb += [
+            own.bar.eq(bar),
+            own.addr.eq(place & ~3),
+            own.write.eq(1),
+            own.strb.eq((1 << size) - 1 << (place & 3)),
+        ]
+
+    def _wanted(self, m: Module):
+        """For each guest function what the block says, and what the card has been told."""
+        wanted, told = [], []
+        for n in range(self._config.functions):
+            pf = FUNCTION_RDMA + n
+            wanted.append(Signal(settings().size, name=f"wanted{n}"))
+            told.append(Signal(settings().size, name=f"told{n}"))
+            says = data.View(settings(), wanted[n])
+            status = self.function_status[4 * pf : 4 * pf + 4]
+            m.d.sync += [
+                says.bus_master.eq(status[2]),
+                says.intx_disable.eq(status[3]),
+                says.msix_enable.eq(self.msix_enable[pf]),
+                says.msix_mask.eq(self.msix_mask[pf]),
+            ]
+        return wanted, told
+
+    def _resets(self, m: Module):
+        """For each guest function: a reset is asked for, its end is awaited; it is over."""
+        asked, awaits, over = list[Signal](), list[Signal](), list[Signal]()
+        served = Signal(FUNCTIONS)  # the reset in process has been answered, or is being done
+        m.d.sync += [served.eq(self.flr_in_process), self.flr_done.eq(0)]
+        begins = self.flr_in_process & ~served
+        guests = range(FUNCTION_RDMA, FUNCTION_RDMA + self._config.functions)
+        for pf in range(FUNCTIONS):
+            if pf not in guests:
+                m.d.sync += self.flr_done[pf].eq(begins[pf])
+                continue
+            for signals, name in ((asked, "asked"), (awaits, "awaits"), (over, "over")):
+                signals.append(Signal(name=f"{name}{pf}"))
+            m.d.sync += self.flr_done[pf].eq(over[-1])
+            with m.If(begins[pf]):
+                m.d.sync += asked[-1].eq(1)
+        return asked, awaits, over

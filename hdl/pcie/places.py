@@ -1,0 +1,28 @@
+"""Where a guest function's registers are, as an adapter must know it."""
+
+from dataclasses import dataclass
+
+__all__ = ["Places"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places in a guest function; all but ``msix`` are offsets in ``bar``.
+
+    Attributes:
+        bar: BAR of the registers.
+        status: virtio's device status.
+        window: where the adapter shows the card's own configuration space; nothing is there else.
+        window_bytes: its size, a power of two of which ``window`` is a multiple.
+        msix: the MSI-X capability in the card's own configuration space.
+    """
+
+    bar: int
+    status: int
+    window: int
+    window_bytes: int
+    msix: int
+
+    def __post_init__(self) -> None:
+        if self.window_bytes & (self.window_bytes - 1) or self.window % self.window_bytes:
+            raise ValueError(f"A window of {self.window_bytes} bytes cannot be at {self.window:#x}")

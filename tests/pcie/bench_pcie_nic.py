@@ -1,0 +1,138 @@
+"""RDMA between two QPs of one card behind cocotbext-pcie's block, link and root complex."""
+
+import cocotb
+
+from hdl.abi import virtio_pci as abi
+from hdl.abi.virtio_pci import MsixControl
+from hdl.config import FUNCTION_RDMA
+from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
+from hdl.pcie_nic import HOST_COUNTERS
+from sim.bench.system import System
+from sim.guest.driver.pci import PciFunction, find_windows
+from sim.guest.driver.shim import ConfigSpaces
+from tests.nic.small_traffic import SmallTraffic
+from tests.pcie.platform import PcieBus, PcieNicTestbench
+from tests.pcie.test_pcie_nic import CONFIG
+
+
+@cocotb.test()
+async def rdma(dut):
+    """Enumeration, the guest's driver, the firmware, and traffic at two sizes of the bus."""
+    testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
+    system = await System.on(testbench, deadline_cycles=200_000)
+    cocotb.log.info("the driver is up")
+    node, host = system.nodes[0], testbench.hosts[0]
+    traffic = await SmallTraffic.start(node, testbench)
+    requests = 0
+    for code, split in ((1, True), (2, False)):
+        capability = host.block.functions[0].pcie_cap
+        capability.max_payload_size = capability.max_read_request_size = code
+        host.rc.max_payload_size, host.rc.split_on_all_rcb = code, split
+        host.link.shuffle = split
+        cocotb.log.info("traffic at %d bytes", 128 << code)
+        requests += await traffic.run(code)
+    assert host.interrupts.received and not host.interrupts.spurious
+    assert not [name for name in HOST_COUNTERS if int(getattr(dut, f"nic0_{name}").value)]
+    counters = await node.counters()
+    assert counters["rx_packets"] == len(testbench.seen) > requests
+
+
+@cocotb.test()
+async def identities(dut):
+    """What the host finds on the bus, and what the shim makes of it."""
+    testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
+    testbench.deadline(100_000)
+    await testbench.start()
+    host = testbench.hosts[0]
+    names = [(one.vendor_id, one.device_id) for one in host.functions]
+    assert names == [
+        (abi.VENDOR_ID, abi.DEVICE_ID_NET),
+        (abi.VENDOR_ID, abi.DEVICE_ID_RDMA),
+        (MANAGEMENT_VENDOR_ID, MANAGEMENT_DEVICE_ID),
+    ]
+    guest = host.functions[FUNCTION_RDMA]
+    await guest.enable_device()
+    # On the bus there is no structure of virtio, so no driver of virtio finds its device there.
+    bus = PciFunction(ConfigSpaces(PcieBus(host)), FUNCTION_RDMA)
+    kinds = [
+        abi.VIRTIO_PCI_CAP.unpack(await bus.read_struct(addr, abi.VIRTIO_PCI_CAP)).cfg_type
+        for cap, addr in await bus.capabilities()
+        if cap == abi.CapId.VENDOR
+    ]
+    assert kinds == [abi.CFG_TYPE_LIST]
+    windows = await find_windows(PciFunction(host.mmio, FUNCTION_RDMA))
+    assert {*windows} == {*abi.CfgType}
+    # The registers that the user does not serve, and functions without the capability, read as 0.
+    assert await host.mmio.read(FUNCTION_RDMA, abi.CONFIG_SPACE, 0x100, 4) == 0
+    assert await host.block.extended_read(0, 0xB0 // 4) == 0
+
+
+async def vectors_masked(device, masked):
+    """Mask each vector in the table, or none."""
+    for vector in range(device.vectors):
+        await device.msix.mask(vector, masked)
+
+
+async def function_masked(device, masked):
+    """Mask the function in the block's capability, or not."""
+    control = MsixControl.ENABLE | (MsixControl.FUNCTION_MASK if masked else 0)
+    place = abi.MSIX_CAP.place("message_control")
+    for cap, addr in await device.pci.capabilities():
+        if cap == abi.CapId.MSIX:
+            await device.pci.write(addr + place.offset, place.size, int(control))
+
+
+@cocotb.test()
+async def masked_interrupts(dut):
+    """A message that arises while a vector or the whole function is masked comes afterwards."""
+    testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
+    system = await System.on(testbench, deadline_cycles=200_000)
+    node, host = system.nodes[0], testbench.hosts[0]
+    traffic = await SmallTraffic.start(node, testbench)
+    for mask in (vectors_masked, function_masked):
+        await mask(node.context.device, True)
+        await testbench.cycles(500)
+        before = host.interrupts.received
+        for cq in traffic.cqs:
+            await cq.req_notify()
+        count = await traffic.post()
+        done = 0
+        while done < count:
+            done += len(await traffic.cqs[0].poll(count))
+            await testbench.cycles(100)
+        while not await traffic.cqs[1].poll(64):
+            await testbench.cycles(100)
+        await testbench.cycles(2000)
+        while await traffic.cqs[1].poll(64):
+            pass
+        assert host.interrupts.received == before
+        await mask(node.context.device, False)
+        await testbench.cycles(1000)
+        assert host.interrupts.received > before and not host.interrupts.spurious
+
+
+@cocotb.test()
+async def function_level_reset(dut):
+    """A reset of the RDMA function in the middle of traffic: it comes up again and works."""
+    testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
+    system = await System.on(testbench, deadline_cycles=300_000)
+    node, host = system.nodes[0], testbench.hosts[0]
+    for cycles in (300, 1500):
+        traffic = await SmallTraffic.start(node, testbench)
+        await traffic.post()
+        await testbench.cycles(cycles)
+        took = await host.block.reset_function(FUNCTION_RDMA)
+        assert took > 20
+        await node.context.close()
+        received = host.interrupts.received
+        await testbench.cycles(1000)
+        assert host.interrupts.received == received
+        await node.start()
+        await (await SmallTraffic.start(node, testbench)).run(cycles)
+        await node.context.close()
+        await node.start()
+    assert int(dut.nic0_resets.value) == 2
+    # The other functions have nothing to reset, and the firmware goes on.
+    for other in (0, CONFIG.management_function):
+        assert await host.block.reset_function(other) < 20
+    await (await SmallTraffic.start(node, testbench)).run()

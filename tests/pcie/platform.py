@@ -1,0 +1,176 @@
+"""A host whose card is on PCI Express: cocotbext-pcie's root complex, link and block."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import Event, First, RisingEdge, Timer
+from cocotbext.axi import AddressSpace
+from cocotbext.pcie.core import RootComplex
+
+from hdl.abi import virtio_pci as abi
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
+from hdl.host import config_space as space
+from sim.guest.driver.memory import GuestMemory
+from sim.guest.driver.shim import ShimMmio
+from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
+from sim.tools.simspeed.axi import AxiTestbench
+from tests.pcie.block import Block
+from tests.pcie.model import Link
+
+__all__ = ["PcieBus", "PcieNicTestbench"]
+
+_MSI = range(MSI_WINDOW, MSI_WINDOW + (1 << 20))
+#: BAR 0 of the management function.
+_MANAGEMENT_BYTES = 1 << 20
+
+
+class HostSpace(AddressSpace):
+    """The host's addresses; ``message`` gets what is written where messages go."""
+
+    def __init__(self, message):
+        super().__init__(2**64)
+        self._message = message
+
+    def __bool__(self):
+        return True  # its length, by which the root complex would judge, is no index
+
+    async def write(self, address, data, **kwargs):
+        if address in _MSI:
+            self._message(address, int.from_bytes(data, "little"))
+        else:
+            await super().write(address, data, **kwargs)
+
+
+class PcieBus:
+    """Implements ``sim.guest.driver.shim.Bus`` by requests of the root complex."""
+
+    def __init__(self, host: PcieNicHost):
+        self._host = host
+
+    async def config_read(self, function: int, addr: int, size: int) -> int:
+        rc, block = self._host.rc, self._host.block
+        return int.from_bytes(
+            await rc.config_read(block.functions[function].pcie_id, addr, size), "little"
+        )
+
+    async def config_write(self, function: int, addr: int, size: int, value: int) -> None:
+        rc, block = self._host.rc, self._host.block
+        identity = block.functions[function].pcie_id
+        await rc.config_write(identity, addr, value.to_bytes(size, "little"))
+
+    async def bar_read(self, function: int, bar: int, addr: int, size: int) -> int:
+        octets = await self._host.functions[function].bar_window[bar].read(addr, size)
+        return int.from_bytes(octets, "little")
+
+    async def bar_write(self, function: int, bar: int, addr: int, size: int, value: int) -> None:
+        window = self._host.functions[function].bar_window[bar]
+        await window.write(addr, value.to_bytes(size, "little"))
+
+
+class PcieNicHost:
+    """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
+
+    def __init__(self, dut: Any, config: NicConfig, *, size: int, shuffle: int | None):
+        self.config = config
+        self.interrupts = Interrupts()
+        self.faults: list[Any] = []
+        self._arrived = Event()
+        self._arrivals = self._seen = 0
+        self.rc = RootComplex(mem_address_space=HostSpace(self._message))
+        self.rc.max_payload_size = 3
+        self.block = Block(
+            dut,
+            functions=config.management_function + 1,
+            whole=True,
+            enable_extended_tag=True,
+            **self._msix(range(FUNCTION_RDMA, config.management_function)),
+        )
+        self._describe()
+        self.link = Link(self.block, random.Random(cocotb.RANDOM_SEED), FUNCTION_RDMA)
+        self.rc.make_port().connect(self.block)
+        region = self.rc.mem_pool.alloc_region(size)
+        base = region.get_absolute_address(0)
+        self.memory = GuestMemory(np.frombuffer(region.mem, np.uint8), base=base, seed=shuffle)
+        self.mmio = ShimMmio(PcieBus(self))
+        self.functions: list[Any] = []
+
+    def _msix(self, guests: range) -> dict[str, Any]:
+        """What the block must be generated with, for the MSI-X of the guest functions."""
+        return {
+            f"pf{n}_msix_{name}": value
+            for n in guests
+            for name, value in (
+                ("enable", True),
+                ("table_size", self.config.vectors - 1),
+                ("table_bir", space.BAR_REGISTERS),
+                ("table_offset", space.MSIX_OFFSET),
+                ("pba_bir", space.BAR_REGISTERS),
+                ("pba_offset", space.PBA_OFFSET),
+            )
+        }
+
+    def _describe(self) -> None:
+        """Identities, BARs and the vendor capability, as the block must be generated with."""
+        for n, function in enumerate(self.block.functions):
+            function.vendor_id, function.device_id = abi.VENDOR_ID, abi.DEVICE_ID_NET
+            function.capabilities_list = True
+            if n == self.config.management_function:
+                function.device_id = MANAGEMENT_DEVICE_ID
+                function.vendor_id = MANAGEMENT_VENDOR_ID
+                function.configure_bar(0, _MANAGEMENT_BYTES)
+            elif n >= FUNCTION_RDMA:
+                function.device_id = abi.DEVICE_ID_RDMA
+                function.configure_bar(space.BAR_REGISTERS, space.REGISTERS_BYTES)
+                function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(self.config))
+                self.block.extend(n)
+
+    async def enumerate(self) -> None:
+        """Find the functions, and let the management function's registers answer."""
+        await self.rc.enumerate()
+        self.functions = [self.rc.find_device(one.pcie_id) for one in self.block.functions]
+        await self.functions[self.config.management_function].enable_device()
+
+    def set(self, **_settings: Any) -> None:
+        """There is nothing to set."""
+
+    def now(self) -> int:
+        """Time in ns."""
+        return now_ns()
+
+    async def wait_event(self, timeout_ns: int) -> None:
+        """Sleep until an interrupt has arrived since the last call, or the time is over."""
+        if self._seen == self._arrivals:
+            await First(self._arrived.wait(), Timer(max(1, timeout_ns), "ns"))
+        self._seen = self._arrivals
+
+    def _message(self, address: int, value: int) -> None:
+        self.interrupts.arrived(address, value, 1000 * now_ns())
+        self._arrivals += 1
+        self._arrived.set()
+        self._arrived.clear()
+
+
+class PcieNicTestbench(AxiTestbench):
+    """A card of ``hdl.pcie_nic`` with such a host; a wire from it to itself."""
+
+    TX, RX = "m_axis_tx_", "s_axis_rx_"
+
+    async def start(self) -> None:
+        """Reset, enumerate, and join the wire. The block drives clock and reset."""
+        # Enumeration asks for functions that are not there, which the models warn of.
+        for name in ("cocotb.pcie", "cocotb.testbench"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        host = PcieNicHost(self.dut, self.config, size=self._memory, shuffle=self._shuffle)
+        self.hosts.append(host)
+        self.dut.nic0_link_up.value = 1
+        self._join([0])
+        await RisingEdge(self.dut.clk)
+        while self.dut.rst.value:
+            await RisingEdge(self.dut.clk)
+        await host.enumerate()
