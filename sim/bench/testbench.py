@@ -23,8 +23,9 @@ from cocotb.triggers import RisingEdge, Timer
 from hdl.config import NicConfig
 from sim import models
 from sim.bench.probes import probes
+from sim.guest.driver.management import Management
 from sim.models import native
-from sim.models.platform import Deadline, Host, Management, Wire
+from sim.models.platform import Deadline, Host, Wire
 from sim.rtl.build import BuiltModel, ModelSources, Reach, Rtl, Visible, model_sources, verilog
 from sim.rtl.env import build_root
 from sim.rtl.verilog import module_ports
@@ -245,7 +246,8 @@ class Testbench:
         for i in range(4):
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
-        self.management = [Management(host.mmio, self.config) for host in self.hosts]
+        number = self.config.management_function
+        self.management = [Management(host.mmio, number) for host in self.hosts]
         for wire in self.wires:
             wire.disconnect()
         if self._connect and len(self.wires) >= 2:

@@ -17,7 +17,6 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import current_task
 from cocotb.triggers import Event, First, Timer, ValueChange
 
-from hdl.config import NicConfig
 from sim.guest.driver import platform
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
@@ -25,7 +24,7 @@ from sim.models import native
 from sim.models.behaviour import HostBehaviour
 from sim.models.impairments import Impairments
 
-__all__ = ["Deadline", "Fault", "Host", "Interrupts", "Management", "Mmio", "Wire"]
+__all__ = ["Deadline", "Fault", "Host", "Interrupts", "Mmio", "Wire"]
 
 log = logging.getLogger("rocinante.platform")
 
@@ -237,21 +236,6 @@ class Host:
                 f"Card of host {self.index}: {_BROKEN[event.value]} "
                 f"(address {event.addr:#x}, {event.time / 1000:g} ns)"
             )
-
-
-class Management:
-    """Register bus of the firmware: 32-bit registers in BAR 0 of the management function."""
-
-    def __init__(self, mmio: platform.Mmio, config: NicConfig):
-        self._mmio, self._function = mmio, config.management_function
-
-    async def read(self, addr: int) -> int:
-        """Value of the register at byte address ``addr``, a multiple of 4."""
-        return await self._mmio.read(self._function, 0, addr, 4)
-
-    async def write(self, addr: int, value: int) -> None:
-        """Posted write of a register."""
-        await self._mmio.write(self._function, 0, addr, 4, value)
 
 
 class Wire:

@@ -20,8 +20,9 @@ from cocotbext.axi import AxiStreamBus, AxiStreamSink, AxiStreamSource, MemoryRe
 from cocotbext.axi.stream import define_stream
 
 from hdl.config import NicConfig
+from sim.guest.driver.management import Management
 from sim.guest.driver.memory import GuestMemory
-from sim.models.platform import MSI_WINDOW, Deadline, Interrupts, Management, now_ns
+from sim.models.platform import MSI_WINDOW, Deadline, Interrupts, now_ns
 
 __all__ = ["AxiHost", "AxiTestbench"]
 
@@ -177,7 +178,8 @@ class AxiTestbench:
             self.hosts.append(self.make_host(i, size=self._memory, shuffle=self._shuffle))
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
-        self.management = [Management(host.mmio, self.config) for host in self.hosts]
+        number = self.config.management_function
+        self.management = [Management(host.mmio, number) for host in self.hosts]
         sinks = [self._end(AxiStreamSink, f"nic{i}_{self.TX}") for i in cards]
         self._sources = [self._end(AxiStreamSource, f"nic{i}_{self.RX}") for i in cards]
         for sink, source in zip(sinks, reversed(self._sources), strict=True):

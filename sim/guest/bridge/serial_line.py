@@ -1,0 +1,38 @@
+"""A serial port as the line to the bridge, under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+
+import serial
+
+__all__ = ["SerialLine"]
+
+
+class SerialLine:
+    """A serial port of this machine; implements ``Line``.
+
+    path: as /dev/ttyUSB1; baud: bits per second; timeout_s: longest wait for an answer.
+    Errors: ``serial.SerialException`` when the port is not there or goes away.
+    """
+
+    def __init__(self, path: str, baud: int, *, timeout_s: float = 1.0):
+        self._port = serial.Serial(path, baud, timeout=timeout_s)
+        self._lock = asyncio.Lock()
+
+    def alone(self) -> asyncio.Lock:
+        """One task at a time."""
+        return self._lock
+
+    async def send(self, octets: bytes) -> None:
+        """Send bytes; drop what has come until now."""
+        self._port.reset_input_buffer()
+        await asyncio.to_thread(self._port.write, octets)
+
+    async def receive(self, count: int) -> bytes:
+        """The next ``count`` bytes; fewer when they do not come in time."""
+        return await asyncio.to_thread(self._port.read, count)
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._port.close()
