@@ -19,15 +19,15 @@ class UartLine:
     def __init__(self, rx: Any, tx: Any, *, bit_ps: int, patience: int = 200):
         self._rx, self._tx, self._bit_ps = rx, tx, bit_ps
         self._patience_ps = 10 * bit_ps * patience
-        self._lock, self._came, self._event = Lock(), bytearray(), Event()
+        self._came, self._event = bytearray(), Event()
         #: Bytes in both directions until now.
         self.count = 0
         rx.value = 1
         cocotb.start_soon(self._listen())
 
-    def alone(self) -> Lock:
-        """One task at a time."""
-        return self._lock
+    def lock(self) -> Lock:
+        """A new lock."""
+        return Lock()
 
     async def send(self, octets: bytes, stop: int = 1) -> None:
         """Send bytes, each with the given stop bit; drop what has come until now."""

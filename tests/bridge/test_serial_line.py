@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import random
 import threading
 import tty
 
@@ -12,6 +13,7 @@ import pytest
 
 from hdl.bridge.protocol import ANSWER, SYNC, Command, Status
 from sim.guest.bridge.link import BridgeError, Link, check
+from sim.guest.bridge.platform import BridgePlatform
 from sim.guest.bridge.serial_line import SerialLine
 
 REGISTER = 0x1234
@@ -78,3 +80,63 @@ def test_a_board_that_says_nothing():
     asyncio.run(main())
     os.close(theirs)
     os.close(ours)
+
+
+class SlowBoard:
+    """Memory behind a line on which each byte gives other tasks a turn."""
+
+    def __init__(self) -> None:
+        self.octets = bytearray(8192)
+        self.seen: list[int] = []
+        self._answer = b""
+
+    def lock(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    async def send(self, octets: bytes) -> None:
+        for _ in range(len(octets) % 5 + 1):
+            await asyncio.sleep(0)
+        command, count, at = octets[1], octets[2], int.from_bytes(octets[3:7], "little")
+        data = b""
+        if command == Command.WRITE_MEMORY:
+            for n in range(count):
+                word = octets[7 + 9 * n :][:9]
+                for lane in range(8):
+                    if word[8] >> lane & 1:
+                        self.octets[at + 8 * n + lane] = word[lane]
+            self.seen.append(self.octets[4096])
+        else:
+            data = bytes(4) + b"\xff" * 4
+        text = bytes((command, Status.OK, len(data))) + data
+        self._answer = bytes((ANSWER,)) + text + check(text)
+
+    async def receive(self, count: int) -> bytes:
+        await asyncio.sleep(0)
+        octets, self._answer = self._answer[:count], self._answer[count:]
+        return octets
+
+
+def test_tasks_do_not_take_back_what_others_have_written():
+    board = SlowBoard()
+
+    rng = random.Random(1)
+
+    async def main() -> None:
+        host = BridgePlatform(Link(board), 8192, lambda: 0)
+
+        async def driver(number: int) -> None:
+            for n in range(1, 20):
+                for _ in range(rng.randrange(200)):
+                    await asyncio.sleep(0)
+                host.memory.bytes[4096] += 1
+                host.memory.bytes[1024 * number - 512] = n
+                if number == 1:  # a long exchange, during which others begin and end
+                    host.memory.bytes[0:512:16] = n
+                await host.wait_event(0)
+
+        await asyncio.gather(*(driver(number) for number in range(1, 5)))
+        await host.flush()
+        assert bytes(host.memory.bytes) == bytes(board.octets)
+
+    asyncio.run(main())
+    assert board.seen == sorted(board.seen) and board.seen[-1] == 4 * 19

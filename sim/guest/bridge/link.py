@@ -33,8 +33,8 @@ class Line(Protocol):
     async def receive(self, count: int) -> bytes:
         """The next ``count`` bytes; fewer when they do not come in time."""
 
-    def alone(self) -> AbstractAsyncContextManager[object]:
-        """Lets one task at a time into its body."""
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new lock of the event loop that the line belongs to."""
 
 
 def check(octets: bytes) -> bytes:
@@ -47,7 +47,11 @@ class Link:
     whose answer was lost may have been executed."""
 
     def __init__(self, line: Line):
-        self._line = line
+        self._line, self._alone = line, line.lock()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new lock for those who need several requests in a row."""
+        return self._line.lock()
 
     async def read_register(self, place: int, strobes: int) -> int:
         """The word at ``place`` ({function, BAR, offset}), of which ``strobes`` are accessed."""
@@ -88,7 +92,7 @@ class Link:
         self, command: Command, argument: int, address: int, data: bytes = b""
     ) -> bytes:
         text = bytes((command, argument)) + address.to_bytes(4, "little") + data
-        async with self._line.alone():
+        async with self._alone:
             await self._line.send(bytes((SYNC,)) + text + check(text))
             head = await self._line.receive(_HEAD_BYTES)
             if len(head) < _HEAD_BYTES:

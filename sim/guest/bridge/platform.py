@@ -140,6 +140,8 @@ class BridgePlatform:
 
     def __init__(self, link: Link, size: int, now: Callable[[], int]):
         self._link, self.now = link, now
+        # The exchange of one task must not end behind that of another which began later.
+        self._exchange = link.lock()
         self.memory = BridgeMemory(link, size)
         self.interrupts = BridgeInterrupts()
         self.registers = BridgeMmio(link)
@@ -147,14 +149,24 @@ class BridgePlatform:
 
     async def wait_event(self, timeout_ns: int) -> None:
         """Exchange memory and interrupts with the board; that takes the time that it takes."""
-        await self.memory.flush()
-        await self.fetch()
+        async with self._exchange:
+            await self.memory.flush()
+            await self._fetch()
+
+    async def flush(self) -> None:
+        """Pass on what the driver has written."""
+        async with self._exchange:
+            await self.memory.flush()
 
     async def fetch(self) -> None:
         """Take all that the card has written, and the interrupts that have come.
 
         Nobody sees a part of it: what tells of other bytes may come before them.
         """
+        async with self._exchange:
+            await self._fetch()
+
+    async def _fetch(self) -> None:
         arrived, blocks = 0, dict[int, bytes]()
         while True:
             interrupts, block, octets = await self._link.poll()
@@ -174,11 +186,11 @@ class _Synchronised:
         self._bridge = bridge
 
     async def read(self, function: int, bar: int, addr: int, size: int) -> int:
-        await self._bridge.memory.flush()
+        await self._bridge.flush()
         value = await self._bridge.registers.read(function, bar, addr, size)
         await self._bridge.fetch()
         return value
 
     async def write(self, function: int, bar: int, addr: int, size: int, value: int) -> None:
-        await self._bridge.memory.flush()
+        await self._bridge.flush()
         await self._bridge.registers.write(function, bar, addr, size, value)

@@ -18,11 +18,10 @@ class SerialLine:
 
     def __init__(self, path: str, baud: int, *, timeout_s: float = 1.0):
         self._port = serial.Serial(path, baud, timeout=timeout_s)
-        self._lock = asyncio.Lock()
 
-    def alone(self) -> asyncio.Lock:
-        """One task at a time."""
-        return self._lock
+    def lock(self) -> asyncio.Lock:
+        """A new lock."""
+        return asyncio.Lock()
 
     async def send(self, octets: bytes) -> None:
         """Send bytes; drop what has come until now."""
