@@ -25,6 +25,7 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
+    "The whole design has not been synthesised, placed or routed: it may not fit or be too slow.",
 )
 #: Of nextpnr: the part, and the placer and router of `synth --place` (docs/synthesis.md).
 _OPTIONS = (
