@@ -41,6 +41,9 @@ class World:
     async def shown(self):
         self.late()
 
+    def beside(self, work):
+        return asyncio.create_task(work)
+
     def facts(self):
         return {"width": 64}
 
@@ -314,6 +317,31 @@ def test_queue_pairs_share_a_receive_queue():
             await c("destroy_qp", qp=qp["qp"])
         assert await c("destroy_srq", srq=srq) == {}
         await c.fails(errno.EINVAL, "There is no srq", "destroy_srq", srq=srq)
+
+    run(main())
+
+
+def test_connections_that_are_not_there():
+    """What connects is tried with a live Linux (tests/interop)."""
+
+    async def main():
+        c = await Client.open()
+        _mr, a, _b = await c.pair()
+        there = {"dest_gid": "::ffff:10.0.0.2", "port": 7471}
+        assert await c("cm_neighbour", gid="::ffff:10.0.0.2", mac="02:00:00:00:00:02") == {}
+        await c.fails(errno.EINVAL, "Nobody listens at port 7471", "cm_request", port=7471)
+        await c.fails(errno.EINVAL, "There is no conn 0", "cm_accept", conn=0, qp=a["qp"])
+        await c.fails(errno.EINVAL, "There is no conn 3", "cm_disconnect", conn=3)
+        await c.fails(errno.EINVAL, "There is no qp 9", "cm_serve", port=7471, qp=9)
+        await c.fails(errno.EINVAL, "port must be", "cm_listen", port=0)
+        assert await c("cm_listen", port=7471) == {}
+        await c.fails(errno.EINVAL, "Port 7471 is taken", "cm_listen", port=7471)
+        await c.fails(errno.ETIMEDOUT, "nobody has come", "cm_request", port=7471, timeout_ms=1)
+        there["dest_gid"] = "::ffff:10.0.0.9"
+        for op in ("cm_connect", "cm_resolve"):
+            await c.fails(errno.EHOSTUNREACH, "No neighbour", op, qp=a["qp"], **there)
+        away = {"dest_gid": "fe80::9", "port": 1}
+        await c.fails(errno.EINVAL, "There is no qp 9", "cm_resolve", qp=9, **away)
 
     run(main())
 

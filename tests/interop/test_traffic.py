@@ -1,10 +1,13 @@
 """Comparing two sides: what is right passes, and each kind of fault is noticed."""
 
+import contextlib
+
 import pytest
 
 from sim.tools.interop import shared, traffic
+from sim.tools.interop.connecting import Program, connected
 from sim.tools.interop.operations import OPERATIONS, Message, of_type
-from sim.tools.interop.parties import Connection, ConnectionOptions
+from sim.tools.interop.parties import Connection, ConnectionOptions, Party
 from sim.tools.interop.scenarios import SCENARIOS
 from sim.tools.interop.traffic import Mismatch, Tally, exchange
 from tests.interop.fabric import Fabric
@@ -155,3 +158,26 @@ def test_a_missing_completion_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(traffic, "_PATIENCE", 0.1)
     with pytest.raises(Mismatch, match="0 of 1 completions"):
         run(fabric, [Message("SEND", 300, 0)])
+
+
+@pytest.mark.parametrize(
+    "status, said, wrong",
+    [(0, "done", ""), (1, "done", "ended with status 1"), (0, "no", "ended with status 0:\nno")],
+)
+def test_a_program_that_fails_is_noticed(status: int, said: str, wrong: str) -> None:
+    answers = {
+        "info": {"mac": "02:00:00:00:00:01", "gids": ["::ffff:10.0.0.1"]},
+        "reg_mr": {"mr": 0, "addr": 0, "rkey": 0},
+        "create_qp": {"qp": 0, "qpn": 2},
+        "run": {"program": 0},
+        "finish": {"status": status, "data": said.encode().hex()},
+    }
+
+    class Client:
+        def call(self, op: str, **_: object) -> dict:
+            return answers.get(op, {})
+
+    program = Program("name", "", "true", 1, lambda card, port: None, done="done")
+    parties = (Party("one", Client()), Party("other", Client()))
+    with pytest.raises(Mismatch, match=wrong) if wrong else contextlib.nullcontext():
+        connected(parties, Tally(), program=program)

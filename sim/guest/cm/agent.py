@@ -170,6 +170,10 @@ class Listener:
         one.private_data = connection.request.private[mad.IP_ADDRESSES.size :]
         self._waiting.append(one)
 
+    def take(self) -> ConnId | None:
+        """The next REQ that has come already, if any."""
+        return self._waiting.popleft() if self._waiting else None
+
     async def get_request(self, timeout_ns: int | None = None) -> ConnId:
         """The next REQ; DriverTimeout when none comes in time."""
         await self.agent.wait_until(lambda: bool(self._waiting), "REQ", timeout_ns)

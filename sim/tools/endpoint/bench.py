@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 import cocotb
@@ -150,6 +151,10 @@ class Endpoint:
         await self._turn.wait()
         self._node.rest_firmware(False)
         self._wake_at = None
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """A task of the simulation."""
+        return cocotb.start_soon(work)
 
     async def shown(self) -> None:
         """An acknowledgement is on the wire before the host shows the last of the data."""

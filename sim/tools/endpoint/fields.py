@@ -190,6 +190,21 @@ _ROUTE: dict[str, Field] = {
     "hop_limit": Field(_BYTE, 64),
 }
 
+_PORT = Field(_integer(1, 0xFFFF))
+#: Of requests of the connection manager: whom they are for, what they offer, how long they wait.
+_SERVICE: dict[str, Field] = {
+    "dest_gid": Field(_gid),
+    "port": _PORT,
+    "sgid_index": Field(_BYTE, None),
+}
+_PARAM: dict[str, Field] = {
+    "private_data": Field(_hex, b""),
+    "responder_resources": Field(_BYTE, 1),
+    "initiator_depth": Field(_BYTE, 1),
+    "timeout": Field(_bits(5), 14),
+}
+_PATIENCE: dict[str, Field] = {"timeout_ms": Field(_milliseconds, 10_000.0)}
+
 #: Name of a request -> its fields.
 REQUESTS: dict[str, dict[str, Field]] = {
     "info": {},
@@ -259,6 +274,14 @@ REQUESTS: dict[str, dict[str, Field]] = {
         "access": Field(_names(Access), _RIGHTS),
         "ah": Field(_object({**_ROUTE, "dest_qpn": _QPN, "qkey": _WORD}), None),
     },
+    "cm_neighbour": {"gid": Field(_gid), "mac": Field(card_mac)},
+    "cm_listen": {"port": _PORT},
+    "cm_request": {"port": _PORT, **_PATIENCE},
+    "cm_accept": {"conn": _HANDLE, "qp": _HANDLE, **_PARAM, **_PATIENCE},
+    "cm_connect": {"qp": _HANDLE, **_SERVICE, **_PARAM, **_PATIENCE},
+    "cm_disconnect": {"conn": _HANDLE, **_PATIENCE},
+    "cm_serve": {"port": _PORT, "qp": _HANDLE},
+    "cm_resolve": {"qp": _HANDLE, **_SERVICE, "private_data": Field(_hex, b""), **_PATIENCE},
     "poll": {"n": Field(_bits(32), 1), "timeout_ms": Field(_milliseconds, 0.0)},
     "impair": {"what": Field(_impairments, Impairments())},
     "counters": {},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from ipaddress import IPv6Address
 from itertools import count
 from types import SimpleNamespace
@@ -51,6 +51,7 @@ from sim.guest.verbs import (
 )
 from sim.models.impairments import Impairments
 from sim.tools.endpoint.completions import Completions
+from sim.tools.endpoint.connections import Background, Connections
 from sim.tools.endpoint.fields import BadRequest, parse
 
 __all__ = ["Session", "World", "failure"]
@@ -62,6 +63,8 @@ Reply = dict[str, Any]
 _INLINE = 256
 #: Requests that leave the device alone, but for what it has done already.
 _PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
+#: What requests of the connection manager begin with.
+_CM = "cm_"
 _ATOMIC = (WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD)
 _INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
 
@@ -78,6 +81,9 @@ class World(Protocol):
 
     async def shown(self) -> None:
         """Return when memory shows all that the device has acknowledged before."""
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> Background:
+        """Let something go on beside the requests."""
 
     def facts(self) -> dict[str, Any]:
         """What ``info`` shows beside addresses and limits."""
@@ -113,6 +119,7 @@ class Session:
         # Handles: none is given twice, so that one of something gone is noticed.
         self._mr_numbers, self._qp_numbers, self._srq_numbers = count(), count(), count()
         self._completions = Completions(context)
+        self._connections = Connections(context, world, self._qp)
         self.over = False
 
     async def waits_for_answers(self) -> bool:
@@ -128,7 +135,10 @@ class Session:
         try:
             op, fields = parse(line)
             self.acted = op not in _PASSIVE
-            reply: Reply = await getattr(self, f"_{op}")(fields)
+            if op.startswith(_CM):
+                reply: Reply = await self._connection(op.removeprefix(_CM), fields)
+            else:
+                reply = await getattr(self, f"_{op}")(fields)
         except RdmaError as error:
             reason = self._world.refusal() if isinstance(error, CommandError) else ""
             return failure(error.errno, f"{error.strerror}{reason and ': '}{reason}")
@@ -320,6 +330,12 @@ class Session:
                 return kinds.index(alike)
         family = "IPv4" if wanted[0] else "IPv6"
         raise BadRequest(f"dest_gid {gid_text(dest)}: there is no {family} address to send from")
+
+    async def _connection(self, op: str, f: Fields) -> Reply:
+        """A request of the connection manager."""
+        if hasattr(f, "sgid_index") and f.sgid_index is None:
+            f.sgid_index = self._source(f.dest_gid)
+        return await self._connections.handler(op)(f)
 
     async def _modify(self, f: Fields) -> Reply:
         qp = self._qp(f.qp)

@@ -191,7 +191,8 @@ def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
     seen = [frame for _, frame in frames]
     card = bytes.fromhex(lab.parties[0].mac.replace(":", ""))
     faults = icrc_faults(seen) + (tshark_faults(pcap) or [])
-    if not scenario.network:  # the MSN is counted from requests that have all come, once each
+    # The MSN is counted from requests that have all come, once each.
+    if not (scenario.network or scenario.resends):
         faults += msn_faults(seen, card)
     if faults and not error:
         error = f"{len(faults)} faulty frames in {pcap}: {'; '.join(faults[:3])}"

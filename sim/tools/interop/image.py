@@ -25,7 +25,19 @@ __all__ = ["GuestImage", "build"]
 
 _SOURCES = Path(__file__).parent / "guest"
 #: What the guest needs beside its kernel; headers and static libraries of the agent among it.
-_PACKAGES = ("busybox-static", "libibverbs-dev", "libnl-3-dev", "libnl-route-3-dev")
+_PACKAGES = (
+    *("busybox-static", "libibverbs-dev", "libnl-3-dev", "libnl-route-3-dev"),
+    # The programs that connect, and the libraries that they load.
+    *("rdmacm-utils", "librdmacm1", "libibverbs1", "ibverbs-providers", "libc6"),
+    *("libnl-3-200", "libnl-route-3-200", "libgcc-s1"),
+)
+#: Programs of rdmacm-utils, and what they load.
+_PROGRAMS = ("rping", "ucmatose", "udaddy")
+_LIBRARIES = (
+    *("libc.so.6", "libibverbs.so.1", "librdmacm.so.1", "libnl-3.so.200", "libnl-route-3.so.200"),
+    "libgcc_s.so.1",  # for pthread_exit
+)
+_LOADER = "ld-linux-x86-64.so.2"
 #: rxe asks the crypto layer for "crc32", whose module nobody depends on by name.
 _MODULES = (
     "virtio_pci",
@@ -34,9 +46,10 @@ _MODULES = (
     "ib_uverbs",
     "crc32_generic",
     "rdma_rxe",
+    "rdma_ucm",
 )
 #: A kernel without one of these cannot be such a guest; the others may be built in.
-_NEEDED = ("rdma_rxe",)
+_NEEDED = ("rdma_rxe", "rdma_ucm")
 _FOLDERS = ("/proc", "/sys", "/dev", "/tmp")
 
 
@@ -89,11 +102,29 @@ def _make(work: Path, target: Path) -> None:
     nodes["/init"] = Node.file((_SOURCES / "init").read_bytes(), executable=True)
     nodes["/bin/agent"] = Node.file(agent.read_bytes(), executable=True)
     nodes["/bin/busybox"] = Node.file(_only(root, "*bin/busybox").read_bytes(), executable=True)
+    nodes |= _programs(root)
     for i, module in enumerate(loading_order(_MODULES, files)):
         nodes[f"/modules/{i:02}-{module}.ko"] = Node.file(read_module(files[module]))
     (target / "initramfs").write_bytes(archive(nodes))
     (target / "vmlinux").write_bytes(image(_only(root, "boot/vmlinuz-*").read_bytes()))
     (target / "packages.json").write_text(json.dumps(names))
+
+
+def _programs(root: Path) -> dict[str, Node]:
+    """What connects by librdmacm, with its libraries, each where the loader looks for it."""
+
+    def program(path: Path) -> Node:
+        return Node.file(path.read_bytes(), executable=True)
+
+    provider = _only(root, "lib/*/libibverbs/librxe-rdmav*.so")
+    driver = _only(root, "etc/libibverbs.d/rxe.driver")
+    folder = provider.parent.parent.name
+    nodes = {f"/bin/{name}": program(_only(root, f"bin/{name}")) for name in _PROGRAMS}
+    nodes |= {f"/lib/{folder}/{name}": program(_only(root, f"lib/*/{name}")) for name in _LIBRARIES}
+    nodes[f"/lib64/{_LOADER}"] = program(_only(root, f"lib/*/{_LOADER}"))
+    nodes[f"/usr/lib/{folder}/libibverbs/{provider.name}"] = program(provider)
+    nodes["/etc/libibverbs.d/rxe.driver"] = Node.file(driver.read_bytes())
+    return nodes
 
 
 def _only(root: Path, pattern: str) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from sim.tools.interop.connecting import PROGRAMS, connected
 from sim.tools.interop.invalidation import invalidated
 from sim.tools.interop.operations import OPERATIONS, Message, of_type
 from sim.tools.interop.parties import Connection, ConnectionOptions, Party
@@ -48,7 +49,7 @@ class Scenario:
     """``name`` for the command line, ``what`` for its list.
 
     network: what becomes of frames, both ways, as ``--impair`` has it. long: it is run only when it
-    is asked for.
+    is asked for. resends: Linux may send a request again although nothing is lost.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Scenario:
     run: Callable[[Parties, Tally], None]
     network: str = ""
     long: bool = False
+    resends: bool = False
 
 
 def sizes(mtu: int, ipv6: bool) -> tuple[int, ...]:
@@ -192,6 +194,9 @@ def _all() -> Iterator[Scenario]:
     yield Scenario(
         "invalidate", "SEND_WITH_INV and LOCAL_INV of keys that WRITEs have used", invalidated
     )
+    for program in PROGRAMS:
+        run = partial(connected, program=program)
+        yield Scenario(program.name, program.what, run, resends=program.resends)
     yield Scenario("psn-wrap", "all operations both ways across PSN FFFFFFh to 0", _psn_wrap)
     for name, network in NETWORKS.items():
         what = f"all operations mixed, both ways, on two queue pairs, with {network}"

@@ -17,6 +17,7 @@
 #include "link.h"
 #include "names.h"
 #include "objects.h"
+#include "programs.h"
 #include "requests.h"
 
 #define DEVICE "rxe0"
@@ -364,6 +365,7 @@ static void serve(const char *operation)
 		{"poll", op_poll},           {"counters", op_counters},
 		{"create_srq", op_create_srq}, {"destroy_srq", op_destroy_srq},
 		{"alloc_mw", op_alloc_mw},   {"dealloc_mw", op_dealloc_mw},
+		{"run", op_run},             {"finish", op_finish},
 	};
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++)
