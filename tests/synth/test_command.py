@@ -65,7 +65,7 @@ def test_figures_of_one_component(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--room", "engine"), "--room must be a room (all, common, context,"),
+        (("--room", "engine"), "--room must be a room (all, axi, common, context,"),
         (("--config", "qps"), "--config must be KEY=VALUE with a KEY of NicConfig, not 'qps'"),
         (("--config", "width=64"), "KEY of NicConfig, not 'width=64'"),
         (("--config", "qps=many"), "--config qps must be a whole number, not 'many'"),
