@@ -23,6 +23,7 @@ from sim.bench.system import VISIBLE_NS, Node, QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, PD, QP, SGE, WC, QPCap, RecvWR, SendWR
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
+from sim.tools.demo_services import service_rows
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.plan import Plan
 
@@ -123,7 +124,10 @@ async def traffic(dut: Any) -> None:
     wires = system.testbench.wires
     for wire in wires:
         wire.impair(demo.impair)
-    demo.keep(rows=await _operations(demo, system, SIZES))
+    rows = await _operations(demo, system, SIZES)
+    if not demo.spec["impair"]:  # UC and UD do not send again what is lost
+        rows += await service_rows(system, demo.timeout, demo.say)
+    demo.keep(rows=rows)
     await _many(demo, system)
     Wire.end_capture()
     demo.keep(
