@@ -349,6 +349,12 @@ FAULTS = (
         tests=KEYS,
     ),
     Fault(
+        name="atomic-across-pages",
+        what="an atomic's word may lie in two pages",
+        force=Force("hdl.memory.keys:KeyCheck", "whole", stuck(1)),
+        tests=("tests/memory/test_translate.py::test_atomics_of_regions_that_begin_at_any_byte",),
+    ),
+    Fault(
         name="page-size-ignored",
         what="all pages have 4 KiB",
         force=Force("hdl.memory.keys:KeyCheck", "page_size", stuck(0)),

@@ -12,10 +12,12 @@ from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
-from .types import Region, TranslateRequest
+from .types import ACCESS_REMOTE_ATOMIC, Region, TranslateRequest
 
 __all__ = ["KeyCheck"]
 
+#: The bit of ``access`` that an atomic needs.
+ATOMIC_BIT = ACCESS_REMOTE_ATOMIC.bit_length() - 1
 #: Bits of ``MrRow.type`` that let a key be used, either of them.
 DMA_BIT, PAGES_BIT = (kind.value.bit_length() - 1 for kind in (MrType.DMA, MrType.PAGES))
 
@@ -25,8 +27,8 @@ class KeyCheck(wiring.Component):
 
     Spec: IBTA vol 1, 10.6.3 (protection), virtio-rdma VR-3.18 (keys: region number << 8 | tag).
     Passed: the region exists, its tag, function and PD are those of the request, it grants all the
-    access bits, and va .. va + length lies within it without wrapping. A request of 0 bytes passes
-    unchecked.
+    access bits, and va .. va + length lies within it without wrapping. An atomic's word begins at a
+    multiple of 8 of the bus as well. A request of 0 bytes passes unchecked.
     Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the
     table, ``key_errors`` requests that failed (``COUNT`` bits, wraps).
     Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` is a register.
@@ -121,10 +123,13 @@ class KeyCheck(wiring.Component):
 
         # Verdict.
         ok, region, refused = Signal(), Signal(Region, reset_less=True), Signal()
-        last, place = asked[2], Signal(48)
+        last, place, whole = asked[2], Signal(48), Signal()
         within = at_most(distance[:64], furthest[:64])
         m.d.comb += [
-            ok.eq(empty_2 | (allowed & distance[64] & furthest[64] & within)),
+            # A region may begin at any byte. An atomic's word is one of the bus, too: else it could
+            # reach into another page than the one that its first byte is in.
+            whole.eq(~(last.access[ATOMIC_BIT] & paged) | (place[:3] == 0)),
+            ok.eq(empty_2 | (allowed & distance[64] & furthest[64] & within & whole)),
             place.eq(wide_sum(m, distance[:48], start)),  # ends below 2**48
         ]
         with m.If(ready[3]):

@@ -69,6 +69,10 @@ class Region:
     def key(self) -> int:
         return self.index << 8 | self.tag
 
+    def aligned(self, va: int) -> bool:
+        """Whether the byte at ``va`` lies at a multiple of 8 of the bus."""
+        return (va - self.va + self.first_offset) % 8 == 0
+
     def row(self) -> dict:
         fields = (
             "type",
@@ -141,6 +145,7 @@ class Model:
             and access & ~region.access == 0
             and region.va <= va
             and va + length <= min(region.va + region.length, 1 << 64)
+            and (region.type == DMA or not access & REMOTE_ATOMIC or region.aligned(va))
         )
 
     def pieces(self, key: int, va: int, length: int) -> list[tuple[int, int]] | None:

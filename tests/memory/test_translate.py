@@ -194,6 +194,38 @@ def test_rates():
     bench.simulate(process)
 
 
+def test_atomics_of_regions_that_begin_at_any_byte():
+    """A word at a multiple of 8 of the region's addresses, but not of the bus, is refused: it may
+    lie in two pages. Other accesses may."""
+    bench = Bench(seed=8)
+    rng, model = bench.rng, bench.world.model
+    regions = {}
+    for index in range(40, 48):
+        region = model.add_pages(
+            rng,
+            index,
+            2 * PAGE + 16,
+            va=rng.getrandbits(30) * 8,
+            function=FUNCTION,
+            pd=PD,
+            access=15,
+        )
+        regions[region.first_offset % 8] = region
+    assert len(regions) > 3
+
+    async def process(ctx):
+        for region in regions.values():
+            to_page_end = -region.first_offset % PAGE // 8 * 8
+            for place in (0, 8, to_page_end, to_page_end + 8):
+                for access in (1, 8):
+                    bench.ask(region.key, region.va + place, 8, access, remote=1)
+        await bench.run(ctx)
+
+    bench.simulate(process)
+    refused = [wanted for wanted in bench.wanted if wanted == [(10, 0)]]
+    assert len(refused) == 4 * sum(1 for offset in regions if offset)
+
+
 def test_failed_lines_are_read_again():
     bench = Bench(seed=6)
     world = bench.world
