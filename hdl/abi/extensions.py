@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hdl.abi.enums import ExtensionCommand, RdmaFeature
-from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32, le64
+from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32
+from hdl.abi.regions import REGION_MEMORY
 
 __all__ = ["EXTENSIONS"]
 
@@ -45,11 +46,7 @@ CMD_REREG_MR = Struct(
     le32("flags", "ReregFlags: which of the fields below count"),
     le32("pdn"),
     le32("access_flags", "Access"),
-    le64("start", "its offset in a page is the offset in the first page"),
-    le64("length", "bytes"),
-    le64("virt_addr", "the address that SGEs and peers use"),
-    le64("pages", "address of npages le64 page addresses"),
-    le32("npages"),
+    *REGION_MEMORY,
     le32("page_shift", "0 without PAGE_SIZES"),
 )
 RSP_REREG_MR = Struct("rsp_rereg_mr", le32("lkey"), le32("rkey"))
@@ -57,11 +54,7 @@ CMD_REG_USER_MR_PAGES = Struct(
     "cmd_reg_user_mr_pages",
     le32("pdn"),
     le32("access_flags", "Access"),
-    le64("start", "its offset in a page is the offset in the first page"),
-    le64("length", "bytes"),
-    le64("virt_addr", "the address that SGEs and peers use"),
-    le64("pages", "address of npages le64 page addresses"),
-    le32("npages"),
+    *REGION_MEMORY,
     le32("page_shift", "log2 of the bytes of a page; 0: 4 KiB"),
 )
 RSP_REG_USER_MR_PAGES = Struct("rsp_reg_user_mr_pages", le32("mrn"), le32("lkey"), le32("rkey"))

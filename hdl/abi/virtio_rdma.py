@@ -22,6 +22,7 @@ from hdl.abi.layout import (
     nested,
     u8,
 )
+from hdl.abi.regions import REGION_MEMORY
 
 #: Version of the layouts here; grows whenever an offset, a size or a number changes.
 ABI_VERSION = 2
@@ -162,11 +163,7 @@ CMD_REG_USER_MR = Struct(
     "cmd_reg_user_mr",
     le32("pdn"),
     le32("access_flags", "Access"),
-    le64("start", "its offset in a page is the offset in the first page"),
-    le64("length", "bytes"),
-    le64("virt_addr", "the address that SGEs and peers use"),
-    le64("pages", "address of npages le64 page addresses"),
-    le32("npages"),
+    *REGION_MEMORY,
 )
 RSP_REG_USER_MR = Struct("rsp_reg_user_mr", le32("mrn"), le32("lkey"), le32("rkey"))
 CMD_DEREG_MR = Struct("cmd_dereg_mr", le32("mrn"))
