@@ -10,10 +10,9 @@ from hdl.axi.mac import join_frames
 from hdl.config import NicConfig
 from hdl.host import config_space as card
 from hdl.nic import Nic
-from hdl.pcie.bus import UserStream
+from hdl.pcie.bus import block_pins
 from hdl.pcie.completions import COUNTERS
 from hdl.pcie.control import FUNCTIONS, FunctionControl
-from hdl.pcie.descriptors import cc_user, cq_user, rc_user, rq_user
 from hdl.pcie.extend import ConfigExtend
 from hdl.pcie.host import TIMEOUT, PcieHost
 from hdl.pcie.places import Places
@@ -57,14 +56,7 @@ class PcieNic(wiring.Component):
         self._extend = ConfigExtend(config=config, places=places(config))
         super().__init__(
             {
-                "cq": In(UserStream(cq_user())),
-                "cc": Out(UserStream(cc_user())),
-                "rq": Out(UserStream(rq_user())),
-                "rc": In(UserStream(rc_user())),
-                **{f"rq_seq_num{n}": In(6) for n in range(2)},
-                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
-                "max_payload": In(2),
-                "max_read": In(3),
+                **block_pins(),
                 "function_status": In(4 * FUNCTIONS),
                 "msix_enable": In(FUNCTIONS),
                 "msix_mask": In(FUNCTIONS),

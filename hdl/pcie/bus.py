@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Module
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out, Signature
+from amaranth.lib.wiring import In, Member, Out, Signature
 
-from .descriptors import WIDTH
+from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
 
-__all__ = ["UserStream", "from_pins", "packet_beat", "to_pins"]
+__all__ = ["UserStream", "block_pins", "from_pins", "packet_beat", "to_pins"]
 
 WORDS = WIDTH // 32
 
@@ -25,6 +25,21 @@ class UserStream(Signature):
                 "tready": In(1),
             }
         )
+
+
+def block_pins() -> dict[str, Member]:
+    """Members for what joins the block's user interface: its streams, the sequence numbers of
+    requests that it has taken, and the host's settings."""
+    return {
+        "cq": In(UserStream(cq_user())),
+        "cc": Out(UserStream(cc_user())),
+        "rq": Out(UserStream(rq_user())),
+        "rc": In(UserStream(rc_user())),
+        **{f"rq_seq_num{n}": In(6) for n in range(2)},
+        **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
+        "max_payload": In(2),
+        "max_read": In(3),
+    }
 
 
 def packet_beat(user: data.StructLayout) -> data.StructLayout:

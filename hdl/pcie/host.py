@@ -8,10 +8,10 @@ from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.host import HostPort
 
-from .bus import UserStream, from_pins, to_pins
+from .bus import block_pins, from_pins, to_pins
 from .completer import Completer
 from .completions import COUNTERS, Completions
-from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
+from .descriptors import WIDTH, cc_user
 from .posted import PostedWrites
 from .requester import Requester
 from .tags import ReadTags
@@ -46,14 +46,7 @@ class PcieHost(wiring.Component):
         super().__init__(
             {
                 "host": In(HostPort(WIDTH)),
-                "cq": In(UserStream(cq_user())),
-                "cc": Out(UserStream(cc_user())),
-                "rq": Out(UserStream(rq_user())),
-                "rc": In(UserStream(rc_user())),
-                **{f"rq_seq_num{n}": In(6) for n in range(2)},
-                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
-                "max_payload": In(2),
-                "max_read": In(3),
+                **block_pins(),
                 "refused_requests": Out(16),
                 "lost_writes": Out(16),
                 **{name: Out(16) for name in COUNTERS},

@@ -5,9 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
-from hdl.pcie.bus import UserStream
+from hdl.pcie.bus import block_pins
 from hdl.pcie.completions import COUNTERS
-from hdl.pcie.descriptors import cc_user, cq_user, rc_user, rq_user
 from hdl.pcie.host import PcieHost
 from hdl.ports.host import PlacedWriteClient, ReadClient, WriteClient
 from tests.axi.card import READS, WRITES, Scratch
@@ -30,14 +29,7 @@ class PcieCard(wiring.Component):
         super().__init__(
             members
             | {
-                "cq": In(UserStream(cq_user())),
-                "cc": Out(UserStream(cc_user())),
-                "rq": Out(UserStream(rq_user())),
-                "rc": In(UserStream(rc_user())),
-                **{f"rq_seq_num{n}": In(6) for n in range(2)},
-                **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
-                "max_payload": In(2),
-                "max_read": In(3),
+                **block_pins(),
                 "idle": Out(1),
                 "refused_requests": Out(16),
                 "lost_writes": Out(16),
