@@ -65,7 +65,6 @@ WAIVERS = {
     "ASCRANGE": "a structure's field of no bits is declared as [-1:0]; nothing reads it",
     "CASEINCOMPLETE": "the default is assigned before the case statement",
     "CMPCONST": "what one width needs compares with a constant at another",
-    "DECLFILENAME": "one file holds all modules of a design",
     "PROCASSINIT": "a register has its power-on value where it is declared",
     "WIDTHEXPAND": "Amaranth widens operands by its own rules before Yosys prints them",
     "WIDTHTRUNC": "likewise when it assigns to something narrower",
@@ -189,6 +188,7 @@ def model_sources(
     for piece in rtls:
         generated, *written = _sources_logged(piece)
         files |= {f"{piece.name}.sv": generated, **{path.name: path for path in written}}
+    waived = list(files)
     for path in (Path(source).resolve() for source in extra_sources):
         if files.setdefault(path.name, path) != path:
             raise ValueError(f"Source names must differ: {path.name!r} occurs twice")
@@ -204,7 +204,7 @@ def model_sources(
     )
     return ModelSources(
         files={name: path.read_bytes() for name, path in files.items()},
-        control=_control(top, [f"{name}.sv" for name in names], reach=reach),
+        control=_control(top, waived, reach=reach),
         options=options,
         readable=tuple(probe for found in reach.readable.values() for probe in found),
     )
@@ -314,7 +314,7 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
     with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
         control = Path(temporary, "control.vlt")
         control.write_text(_control(rtl.name, [path.name for path in paths], [*WAIVERS, *waive]))
-        command = [*env.verilator_command(tools.verilator), "--cc", "--vpi", "-Wall"]
+        command = [*env.verilator_command(tools.verilator), "--cc", "--vpi", *runner.LINT]
         command += ["-Mdir", "obj", "--top-module", rtl.name, "control.vlt"]
         for path in paths:
             shutil.copy(path, temporary)
