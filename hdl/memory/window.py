@@ -16,8 +16,11 @@ WAITING_BYTES = 8192
 #: One place in so many that come free is withheld while more wait. What is under way comes with
 #: the window of a round trip ago, so a window that closes faster would close too far.
 PACE = 16
-#: Cycles of an empty buffer after which it opens. Beats come unevenly, so there are always some.
-PATIENCE = 32
+#: Cycles of an empty buffer after which it opens. Beats come unevenly, so there are always some,
+#: most after a pause: all of a window is asked for at once then, and waits for each other in the
+#: host. What is empty for that reason needs no wider window, which would only be more to send when
+#: a QP goes back.
+PATIENCE = 128
 
 
 class ReadWindow(wiring.Component):
