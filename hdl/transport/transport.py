@@ -166,7 +166,8 @@ class Transport(wiring.Component):
 
     def _retry(self, m, requester, outstanding, receive, timers) -> None:
         """What makes a QP go back: no report of it is lost, as the list has room for each QP."""
-        m.submodules.restarts = self._restarts = restarts = ActivationList(qps=self._config.qps)
+        qps = self._config.qps
+        m.submodules.restarts = self._restarts = restarts = ActivationList(qps=qps, held=True)
         m.submodules.eras = eras = RequestEras(config=self._config)
         connect(m, requester.era, eras.requester)
         connect(m, flipped(self.tx.era), eras.gather)
