@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hdl.abi.enums import WcStatus
+from sim.bench import coverage
 from tests.testplan import ROOT, missing_tests
 
 NIC = "tests/nic/bench_"
@@ -49,6 +50,7 @@ def test_every_status_of_the_gateware_is_shown() -> None:
     sources = (path.read_text() for path in (ROOT / "hdl").rglob("*.py"))
     named = {name for source in sources for name in NAMED.findall(source)}
     assert named == {status.name for status in SHOWN}
+    assert set(SHOWN) == set(WcStatus) - coverage.NEVER
 
 
 def test_the_tests_exist() -> None:

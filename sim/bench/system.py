@@ -16,6 +16,7 @@ from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.enums import Access, Mtu, QpType
 from hdl.config import NicConfig
+from sim.bench.coverage import COVERAGE
 from sim.bench.stall import node_report, stall_report
 from sim.bench.testbench import Testbench
 from sim.guest.driver.device import DriverOptions
@@ -96,6 +97,7 @@ class Node:
                 await self.registers.set_timer_scale(self.timer_scale)
             self.start_firmware()
         self.context = await Context.open(self.host, self.function.number, options=options)
+        self.context.device.observer = COVERAGE
         await self.add_address(0, self.address, self.vlan)
         self.host.set()
 
@@ -133,7 +135,9 @@ class Node:
 
     async def counters(self) -> dict[str, int]:
         """All counters of the card, port and rooms."""
-        return await self.registers.counters()
+        found = await self.registers.counters()
+        COVERAGE.counted(found)
+        return found
 
 
 @dataclass

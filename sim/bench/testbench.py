@@ -22,6 +22,7 @@ from cocotb.triggers import RisingEdge, Timer
 
 from hdl.config import NicConfig
 from sim import models
+from sim.bench import coverage
 from sim.bench.probes import probes
 from sim.guest.driver.management import Management
 from sim.models import native
@@ -246,6 +247,8 @@ class Testbench:
         for i in range(4):
             if (link := getattr(self.dut, f"nic{i}_link_up", None)) is not None:
                 link.value = 1
+        if self.wires:
+            coverage.keep()
         number = self.config.management_function
         self.management = [Management(host.mmio, number) for host in self.hosts]
         for wire in self.wires:

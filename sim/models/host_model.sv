@@ -2,6 +2,8 @@
 // interrupts. The behaviour is host_model.cpp; vectors are Amaranth structures, first field lowest.
 `timescale 1ps / 1ps
 
+// C++ writes whole bytes, and as many as the widest port has.
+/* verilator lint_off UNUSEDSIGNAL */
 module host_model #(
     parameter int WIDTH = 512,
     parameter int ID = 0
@@ -10,9 +12,7 @@ module host_model #(
     input logic rst,
     output logic event_o,
 
-    // verilator lint_off UNUSEDSIGNAL
-    input  logic [92:0] rd_req__payload,  // the function, which the model does not tell apart
-    // verilator lint_on UNUSEDSIGNAL
+    input  logic [92:0] rd_req__payload,
     input  logic rd_req__valid,
     output logic rd_req__ready,
     output logic [WIDTH+9:0] rd_rsp__payload,
@@ -49,10 +49,7 @@ module host_model #(
     localparam int FIRST = STRB + WIDTH / 8;
 
     bit rd_req_ready, wr_ready, rsp_valid, rsp_last, rsp_error, mmio_valid, mmio_write, signal;
-    // C++ writes whole bytes.
-    // verilator lint_off UNUSEDSIGNAL
     byte unsigned rsp_tag, mmio_function, mmio_bar, mmio_strb;
-    // verilator lint_on UNUSEDSIGNAL
     int unsigned mmio_addr, mmio_data;
     bit [511:0] rsp_data;
 

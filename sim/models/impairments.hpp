@@ -15,6 +15,29 @@ namespace rocinante {
 
 constexpr std::uint64_t kPreamble = 8, kFcs = 4, kGap = 12, kShortest = 60;  // bytes
 
+constexpr std::size_t kBth = 12;         // bytes
+constexpr unsigned kAcknowledge = 0x11;  // operation of an ACKNOWLEDGE
+
+// Where the BTH of a RoCE v2 packet begins, behind which there is at least a byte; else 0.
+inline std::size_t bth_of(const std::vector<std::uint8_t> &bytes) {
+    constexpr std::size_t kEthernet = 14, kVlan = 4, kUdp = 8;
+    std::size_t at = kEthernet;
+    auto word = [&](std::size_t offset) {
+        return offset + 1 < bytes.size() ? bytes[offset] << 8 | bytes[offset + 1] : 0;
+    };
+    if (word(at - 2) == 0x8100) at += kVlan;
+    const int type = word(at - 2);
+    if (type == 0x0800) {
+        at += (bytes[at] & 15) * 4;
+    } else if (type == 0x86DD) {
+        at += 40;
+    } else {
+        return 0;
+    }
+    if (at + kUdp + kBth >= bytes.size() || word(at + 2) != 4791) return 0;
+    return at + kUdp;
+}
+
 struct Frame {
     std::vector<std::uint8_t> bytes;
     std::uint64_t arrival = 0;  // of the last bit
@@ -175,24 +198,10 @@ class Impairments {
 
     // Whether the frame is a RoCE v2 packet of the role that the settings name.
     bool has_role(const std::vector<std::uint8_t> &bytes) const {
-        constexpr std::size_t kEthernet = 14, kVlan = 4, kUdp = 8, kBth = 12;
-        std::size_t at = kEthernet;
-        auto word = [&](std::size_t offset) {
-            return offset + 1 < bytes.size() ? bytes[offset] << 8 | bytes[offset + 1] : 0;
-        };
-        if (word(at - 2) == 0x8100) at += kVlan;
-        const int type = word(at - 2);
-        if (type == 0x0800) {
-            at += (bytes[at] & 15) * 4;
-        } else if (type == 0x86DD) {
-            at += 40;
-        } else {
-            return false;
-        }
-        if (at + kUdp + kBth >= bytes.size() || word(at + 2) != 4791) return false;
-        const unsigned operation = bytes[at + kUdp] & 31;
-        constexpr unsigned kAcknowledge = 0x11;
-        if (operation == kAcknowledge && settings.answers >> (bytes[at + kUdp + kBth] >> 5) & 1)
+        const std::size_t bth = bth_of(bytes);
+        if (!bth) return false;
+        const unsigned operation = bytes[bth] & 31;
+        if (operation == kAcknowledge && settings.answers >> (bytes[bth + kBth] >> 5) & 1)
             return true;
         return settings.operations >> operation & 1;
     }

@@ -41,6 +41,18 @@ struct LinkStats {
     std::uint64_t protocol_errors = 0;
 };
 
+// Packets that the card has sent since the program began, by opcode, and ACKNOWLEDGEs by syndrome.
+struct Packets {
+    std::uint64_t opcodes[256] = {}, syndromes[256] = {};
+
+    void add(const std::vector<std::uint8_t> &bytes) {
+        const std::size_t bth = bth_of(bytes);
+        if (!bth) return;
+        opcodes[bytes[bth]]++;
+        if ((bytes[bth] & 31) == kAcknowledge) syndromes[bytes[bth + kBth]]++;
+    }
+};
+
 // Nanosecond pcap; frames are written in the order in which they began.
 class Capture {
   public:
@@ -94,6 +106,7 @@ class Port final : public Timed {
   public:
     LinkSettings settings;
     LinkStats stats;
+    Packets packets;
     Impairments outward, inward;  // of what the card sends, and of what Python sends to it
     Events events;
     std::deque<Frame> received;  // by Python, not fetched yet
@@ -258,6 +271,7 @@ void Port::take(std::uint64_t now, const std::uint32_t *data, std::uint64_t keep
     stats.tx_frames++;
     stats.tx_bytes += sending_.bytes.size();
     capture.add(begin, sending_.bytes);
+    packets.add(sending_.bytes);
     sending_.arrival = end + settings.delay_ps;
     if (outward.active()) {
         outward.take(end, std::move(sending_));
@@ -325,6 +339,7 @@ extern "C" {
 
 void *link_settings(int id) { return &ports[id].settings; }
 void *link_stats(int id) { return &ports[id].stats; }
+void *link_packets(int id) { return &ports[id].packets; }
 // After a change of settings.
 void link_reseed(int id) {
     rocinante::wake();

@@ -1,6 +1,8 @@
 // A card's MAC port (hdl/ports/packet.py) and the wire behind it; the behaviour is link_model.cpp.
 `timescale 1ps / 1ps
 
+// C++ writes as many bytes as the widest port has.
+/* verilator lint_off UNUSEDSIGNAL */
 module link_model #(
     parameter int WIDTH = 512,
     parameter int ID = 0

@@ -16,6 +16,7 @@ __all__ = [
     "HostStats",
     "ImpairSettings",
     "ImpairStats",
+    "LinkPackets",
     "LinkSettings",
     "LinkStats",
     "MMIO",
@@ -129,6 +130,12 @@ class LinkStats(ctypes.Structure):
     )
 
 
+class LinkPackets(ctypes.Structure):
+    """Packets that a card has sent by opcode, and ACKNOWLEDGEs by syndrome; never cleared."""
+
+    _fields_ = [("opcodes", c_uint64 * 256), ("syndromes", c_uint64 * 256)]
+
+
 class ImpairSettings(ctypes.Structure):
     """What happens to the frames of one direction (``sim.models.impairments``)."""
 
@@ -199,6 +206,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "clock_stats": (c_void_p, []),
     "link_settings": (c_void_p, [c_int]),
     "link_stats": (c_void_p, [c_int]),
+    "link_packets": (c_void_p, [c_int]),
     "link_reseed": (None, [c_int]),
     "link_impair_settings": (c_void_p, [c_int, c_int]),
     "link_impair_stats": (c_void_p, [c_int, c_int]),

@@ -138,6 +138,7 @@ _COMMANDS = (
     ("commands", "sim.tools.commands.command", "Measure how fast control commands are."),
     ("figures", "sim.tools.perf.table", "Measure the recorded figures again and compare."),
     ("campaign", "sim.tools.campaign.command", "Play thousands of random scenarios, on a cluster."),
+    ("coverage", "sim.tools.coverage", "What the simulations of the tests have seen and have not."),
     ("simspeed", "sim.tools.simspeed.command", "Measure how fast the simulation itself is."),
     ("synth", "sim.tools.synth.command", "Measure what the gateware costs."),
     ("verilog", "sim.tools.core.command", "Write the NIC as a core for a design of your own."),

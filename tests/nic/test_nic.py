@@ -3,7 +3,7 @@
 import pytest
 
 from hdl.config import NicConfig
-from sim.bench import testbench
+from sim.bench import coverage, testbench
 from sim.rtl.build import Rtl, lint, run
 
 BENCHES = [
@@ -55,13 +55,15 @@ def model(width: int):
 @pytest.mark.parametrize("part", [0, 1])
 def test_two_nics(width, part):
     """In two parts, so that two processes share the work once the model is there."""
-    run(
+    done = run(
         model(width),
         test_module="tests.nic.bench_nic",
         testcase=(BENCHES + (NARROW if width == 64 else []))[part::2],
         extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=900,
     )
+    seen = set(coverage.load([done.folder / coverage.FILE])) & set(coverage.bins())
+    assert {"request", "command", "completion", "packet", "answer"} <= {one[0] for one in seen}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTERS, merge_ha
 from sim.guest.driver.control import CommandChannel, ControlQueue
 from sim.guest.driver.device import DriverOptions, VirtioPciDevice, VirtQueue
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
+from sim.guest.driver.observer import Observer
 from sim.guest.driver.platform import Platform
 
 #: Vectors 0 and 1 are for configuration changes and the control queue, the rest for CQs.
@@ -28,11 +29,13 @@ class RdmaDevice(VirtioPciDevice):
 
     config: the unpacked device configuration. control: the control queue. channel: the way that
     control requests take, which is the control queue unless somebody puts another in its place.
+    observer: who looks on, if anybody does.
     """
 
     config: Values
     control: VirtQueue
     channel: CommandChannel
+    observer: Observer | None = None
 
     @classmethod
     async def start_up(
@@ -78,7 +81,10 @@ class RdmaDevice(VirtioPciDevice):
                 before, words[high] = words[high], await self._counter_word(places[high])
                 if words[high] == before:
                     break
-        return merge_halves(words)
+        found = merge_halves(words)
+        if self.observer:
+            self.observer.counted(found)
+        return found
 
     async def qp_counters(self, qpn: int) -> dict[str, int]:
         """The counters of one QP by name; RdmaError(EOPNOTSUPP) without."""
@@ -119,6 +125,8 @@ class RdmaDevice(VirtioPciDevice):
         result = await self.channel.request(
             bytes([command]) + body, abi.RESPONSE_HEADER.size + response_struct.size, command.name
         )
+        if self.observer:
+            self.observer.commanded(command, result.response)
         if result.response != Response.OK:
             raise CommandError(command.name, result.response)
         if result.written < abi.RESPONSE_HEADER.size + response_struct.size:

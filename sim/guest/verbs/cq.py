@@ -122,6 +122,9 @@ class CQ(Resource):
                 )
             completions.append(WC.unpack(view(self.ctx.memory, addr, used.size).tobytes()))
             self._spare.append(addr)
+        if observer := self.ctx.device.observer:
+            for completion in completions:
+                observer.completed(completion)
         self._fill()
         if self._armed:
             self.queue.enable_interrupts()  # used_event follows what was seen

@@ -261,6 +261,8 @@ class QP(Resource):
             raise RdmaError(
                 errno.EINVAL, f"{len(request.sg)} SGEs to send, at most {self.cap.max_send_sge}"
             )
+        if observer := self.ctx.device.observer:
+            observer.posted(self.qp_type, request)
         return request.pack(inline)
 
     def _inline(self, request: SendWR) -> bytes:
