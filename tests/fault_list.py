@@ -910,6 +910,18 @@ FAULTS = (
         tests=RESEND,
     ),
     Fault(
+        name="goes-on-with-any-wqe",
+        what="a QP that goes back sends the WQE at hand again, whichever was lost",
+        force=Force("hdl.transport.request_recovery:RequestRecovery", "at_hand", stuck(1)),
+        tests=RESEND,
+    ),
+    Fault(
+        name="fetches-what-is-at-hand",
+        what="a message that goes back is fetched again, although it is at hand",
+        force=Force("hdl.transport.request_recovery:RequestRecovery", "at_hand", stuck(0)),
+        tests=RESEND,
+    ),
+    Fault(
         name="window-stays-closed",
         what="a host that becomes slow is not asked for more ahead",
         force=Force("hdl.memory.window:ReadWindow", "dry", stuck(0)),

@@ -40,8 +40,9 @@ class RequestPackets(wiring.Component):
     ``advance``, a cycle later, with the ``step`` of the row; with ``done`` that was the last one,
     otherwise with ``again``: the QP's rows must be read now, as they say whether it may go on:
     ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else must be done before
-    the next packet. ``contended``: the next WQE is another QP's, or one goes back, so the turn ends
-    after ``quantum`` packets. ``end``, for a cycle, with the ``way`` in which the WQE ends
+    the next packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or
+    another QP goes back, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the
+    ``way`` in which the WQE ends
     otherwise. ``end`` and ``done`` come before the first packet or between two, never while a job
     is offered.
 
@@ -70,6 +71,7 @@ class RequestPackets(wiring.Component):
                 "stopped": In(1),
                 "reset": In(1),
                 "urgent": In(1),
+                "back": In(1),
                 "contended": In(1),
                 "job": Out(stream.Signature(TxJob)),
                 "handed": Out(1),
@@ -168,7 +170,10 @@ class RequestPackets(wiring.Component):
                 with m.Elif(~offering & self.stopped & (sent != 0)):
                     # The QP broke while its message was on the way: the rest is not sent.
                     end(Recovery.STOPPED)
-                with m.Elif(~offering & (self.urgent | spent)):
+                with m.Elif(~offering & self.back & ~operation.data):
+                    # Not with a READ: the address of one that goes on in its middle has moved.
+                    end(Recovery.BACK)
+                with m.Elif(~offering & (self.urgent | self.back | spent)):
                     end(Recovery.YIELD)
                 with m.Elif(self.room & ((sent == 0) | ~self.entering)):
                     m.d.comb += self.job.valid.eq(1)

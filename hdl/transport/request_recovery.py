@@ -27,6 +27,7 @@ class Recovery(enum.Enum, shape=4):
     DROP = 7  # only its line is given back
     SKIP = 8  # the WQE has ended since the QP went back to it: on to the oldest that has not
     EXECUTED = 9  # the WQE had no packets, and what it asked for is done
+    BACK = 10  # the QP at work goes back: in the WQE at hand, or as with SKIP
 
 
 #: Those that stop the QP at the WQE at hand.
@@ -55,9 +56,12 @@ class RequestRecovery(wiring.Component):
     nothing before its time. ``ended``: the refused packet is of a WQE that has ended. To
     ``RequestRow``: ``load``, ``move``, ``skip``, ``error``, ``save``. ``fail`` to the outstanding
     table, ``rewind`` to the scheduler. ``release``: the WQE's line is given back behind its
-    packets; ``released``: there is room for that. ``done``: pulse in the last cycle.
+    packets; ``released``: there is room for that. ``read``: the rows of the QP at work are to be
+    read in this cycle; ``at_hand``, 4 cycles later: it goes back to the WQE at hand. That is not
+    fetched again, but begun again: ``resume``, a pulse that waits for ``may_resume``. ``done``:
+    pulse in the last cycle of every other way.
 
-    Latency: REFUSED 4 cycles, RESTART and SKIP 6, the others 1 to 3; more while ``fail``,
+    Latency: REFUSED 4 cycles, RESTART and SKIP 6, BACK 8, the others 1 to 3; more while ``fail``,
     ``rewind`` or ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
     """
 
@@ -85,6 +89,10 @@ class RequestRecovery(wiring.Component):
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(1),
                 "released": In(1),
+                "read": Out(1),
+                "at_hand": In(1),
+                "may_resume": In(1),
+                "resume": Out(1),
                 "done": Out(1),
             }
         )
@@ -96,7 +104,8 @@ class RequestRecovery(wiring.Component):
         wiring.connect(m, fails.o, wiring.flipped(self.fail))
         fail, refused = fails.i, self.refused
         marks, stopped, refusing = Signal(), Signal(), Signal()  # FAILED or STOPPED; that; REFUSED
-        skips = Signal()  # SKIP
+        skips = Signal()  # SKIP, or BACK
+        stays = Signal()  # BACK: the WQE at hand is the one to go on with
         m.d.comb += [
             fail.payload.qp.eq(self.qp),
             fail.payload.position.eq(self.wqe.position),
@@ -137,7 +146,19 @@ class RequestRecovery(wiring.Component):
             # RESTART-MOVE: the row moves there; lasts one cycle.
             with m.State("RESTART-MOVE"):
                 m.d.comb += self.move.eq(1)
+                m.d.sync += stays.eq(stays & self.at_hand & ~self.waiting)
                 m.next = "RESTART-WRITE"
+            # BACK: the row is to move as for a restart, while a WQE is at hand; ends when the entry
+            # that is being made is in the outstanding table, as the QP's rows are read.
+            with m.State("BACK"):
+                m.d.comb += self.read.eq(~self.entering)
+                m.d.sync += [skips.eq(1), stays.eq(1)]
+                with m.If(~self.entering):
+                    m.next = "BACK-ROWS"
+            # BACK-ROWS: the rows arrive; the working copy is newer than its own. One cycle.
+            with m.State("BACK-ROWS"):
+                m.d.comb += self.restart.ready.eq(1)
+                m.next = "RESTART-PLACE"
             # SKIP: the row is to move to the oldest WQE that has not ended, as for a restart; ends
             # when the entry that is being made is in the outstanding table.
             with m.State("SKIP"):
@@ -149,14 +170,25 @@ class RequestRecovery(wiring.Component):
                 m.d.comb += self.save.eq(1)
                 m.next = "RESTART-REWIND"
             # RESTART-REWIND: the scheduler fetches from there, when the QP need not wait; ends when
-            # it knows.
+            # it knows, or at once when nothing need be fetched.
             with m.State("RESTART-REWIND"):
-                m.d.comb += [self.rewind.valid.eq(1), self.rewind.payload.blocked.eq(self.waiting)]
-                with m.If(self.rewind.ready & skips):
+                m.d.comb += self.rewind.valid.eq(~stays)
+                m.d.comb += self.rewind.payload.blocked.eq(self.waiting)
+                with m.If(stays):
+                    m.next = "RESUME"
+                with m.Elif(self.rewind.ready & skips):
                     m.d.sync += skips.eq(0)
                     m.next = "RELEASE"
                 with m.Elif(self.rewind.ready):
                     m.d.comb += self.done.eq(1)
+                    m.next = "IDLE"
+
+            # RESUME: the WQE at hand is admitted once more, as if it had just been fetched; ends
+            # when admission can take it.
+            with m.State("RESUME"):
+                m.d.comb += self.resume.eq(self.may_resume)
+                m.d.sync += [skips.eq(0), stays.eq(0)]
+                with m.If(self.may_resume):
                     m.next = "IDLE"
 
             # REFUSED: the row of the refused packet's QP is loaded; lasts one cycle.

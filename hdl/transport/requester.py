@@ -148,15 +148,17 @@ class Requester(wiring.Component):
         parts, refused = m.submodules, m.submodules.checks.refused
         row, packets, recovery = parts.row, parts.packets, parts.recovery
         takes = Signal()  # the WQE that waits
+        own = packets.again | recovery.read | recovery.resume  # rows of the QP at work
         first = ~self.restart.valid & ~refused.valid & ~self.started.valid  # nothing else is
         m.d.comb += [
             self.wqe.ready.eq(takes),
             packets.wqe.eq(self.wqe.payload),
             packets.take.eq(takes),
-            parts.admission.start.eq(takes),
-            row.read.eq(takes | packets.again),
-            row.index.eq(Mux(packets.again, row.qp, self.wqe.payload.qp)),
-            self.turned.eq(takes | packets.again),
+            parts.admission.start.eq(takes | recovery.resume),
+            row.read.eq(takes | own),
+            row.index.eq(Mux(own, row.qp, self.wqe.payload.qp)),
+            self.turned.eq(takes | packets.again | recovery.resume),
+            recovery.may_resume.eq(~self.started.valid),
             packets.start.eq(parts.admission.go),
             recovery.start.eq(parts.admission.end | packets.end),
             # Admission decides late in the cycle, so the choice goes by the other one.
@@ -208,7 +210,8 @@ class Requester(wiring.Component):
             packets.qp.eq(row.qp),
             packets.era.eq(self.era.row),
             # A QP that goes back does so at once; another one when this one's turn is over.
-            packets.urgent.eq(refused.valid | goes_back),
+            packets.urgent.eq(refused.valid),
+            packets.back.eq(goes_back & ~refused.valid),
             packets.contended.eq(
                 (self.wqe.valid & (self.wqe.payload.qp != row.qp))
                 | (self.restart.valid & (self.restart.payload != row.qp))
@@ -234,6 +237,7 @@ class Requester(wiring.Component):
             pauses.eq(ack.waiting),
         ]
         refused = parts.checks.refused.payload
+        m.d.sync += parts.recovery.at_hand.eq(origin.position == parts.packets.held.position)
         m.d.comb += [
             parts.recovery.ended.eq((refused.position - origin.position)[15]),
             parts.admission.oldest.eq(origin.position),

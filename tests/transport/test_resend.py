@@ -110,6 +110,50 @@ def test_a_message_on_its_way_goes_back_at_its_next_packet():
         await world.until(ctx, lambda: len(world.jobs) == sent + 37)
         await ctx.tick().repeat(200)
         assert psns(world)[sent:] == list(range(0x103, 0x128))
+        assert [job.header.length for job in world.jobs[sent:]] == [MTU] * 37
+        assert [job.offset for job in world.jobs[sent:]] == list(range(3 * MTU, 40 * MTU, MTU))
+        assert [position for _, _, position in world.asked] == [0], "it is not fetched again"
+        assert world.cycles[sent] - world.cycles[sent - 1] < 25
+        assert world.lines == {job.line for job in world.jobs}, "its line is given back"
+
+    run(scenario)
+
+
+def test_a_message_on_its_way_goes_back_to_an_earlier_one():
+    """The WQE at hand is no help then: both are fetched again, and its line is given back."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=6 * MTU), wqe(length=40 * MTU)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.handed) == 10)
+        await world.acknowledge(ctx, 2, psn=0x103, start=0x100)
+        await world.restart(ctx, 2)
+        sent = len(world.handed)
+        await world.until(ctx, lambda: len(world.jobs) == sent + 43)
+        await ctx.tick().repeat(200)
+        assert psns(world)[sent:] == list(range(0x103, 0x12E))
+        assert {position for _, _, position in world.asked[2:]} == {0, 1}
+
+    run(scenario)
+
+
+def test_a_message_that_pauses_is_given_back():
+    """After an RNR NAK it is fetched again behind the pause, though it had been at hand."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [wqe(length=40 * MTU)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.handed) == 10)
+        await world.acknowledge(ctx, 2, psn=0x103, start=0x100, waiting=1)
+        await world.restart(ctx, 2)
+        sent = len(world.handed)
+        await ctx.tick().repeat(500)
+        assert len(world.handed) == sent, "nothing before its end"
+        await world.wake(ctx, 2, psn=0x103, start=0x100, wakes=1)
+        await world.until(ctx, lambda: len(world.jobs) == sent + 37)
+        assert psns(world)[sent:] == list(range(0x103, 0x128))
 
     run(scenario)
 

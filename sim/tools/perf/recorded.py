@@ -8,6 +8,7 @@ loses speed shows. The tables of docs/perf.md come from that file.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ _BEGIN = "<!-- ./rocinante figures --page writes this table: {} -->"
 _END = "<!-- end -->"
 #: Parts of a WRITE's latency, ns: as ``perf`` names them.
 _STAGES = ("doorbell_to_wire_ns", "wire_to_host_ns")
+#: Packets of a round trip on the bad networks of the table: of 4 KiB, in 10 us.
+_WINDOW = 30
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,19 @@ class Recorded:
     def latency(self) -> bool:
         """Whether less is better."""
         return self.command.split()[0].endswith("_lat")
+
+    @property
+    def optimum(self) -> float | None:
+        """Gb/s that go-back-N can reach on a network that loses packets; None: it loses none.
+
+        Each lost packet costs the line one round trip and itself, and nothing else does.
+        """
+        found = re.search(r"loss=([\d.]+)%", self.command)
+        if not found:
+            return None
+        loss = float(found[1]) / 100
+        share = (1 - loss) / (1 - loss + loss * (_WINDOW + 1))
+        return share * self.figures["gbps"] / self.figures["ratio"]
 
 
 def load(file: Path = FILE) -> list[Recorded]:
@@ -96,6 +112,15 @@ def _bandwidth(rows: Iterable[Recorded]) -> Iterator[str]:
         yield f"| `{row.command}` | {gbps:.2f} | {rate:.2f} | {100 * ratio:.1f} % | {row.what} |"
 
 
+def _lossy(rows: Iterable[Recorded]) -> Iterator[str]:
+    yield "| command | Gb/s | optimum, Gb/s | of the optimum | |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        gbps, best = row.figures["gbps"], row.optimum or 0
+        share = f"{100 * gbps / best:.0f} %"
+        yield f"| `{row.command}` | {gbps:.1f} | {best:.1f} | {share} | {row.what} |"
+
+
 def _latency(rows: Iterable[Recorded]) -> Iterator[str]:
     yield (
         "| command | least, us | median, us | most, us | doorbell to line, ns | "
@@ -124,6 +149,8 @@ def page(rows: Iterable[Recorded], text: str) -> str:
         _, closed, rest = rest.partition(_END)
         if not found or not closed:
             raise ValueError(f"The page has no place for the table {name!r}")
-        lines = _latency(members) if members[0].latency else _bandwidth(members)
+        first = members[0]
+        kind = _latency if first.latency else _bandwidth if first.optimum is None else _lossy
+        lines = kind(members)
         text = "\n".join((begin + found, "", *lines, "", _END)) + rest
     return text

@@ -60,6 +60,20 @@ def test_verdict(old: Recorded, factor: float, text: str) -> None:
     assert (gain < -old.tolerance) == line.startswith("LOSS")
 
 
+def test_what_a_loss_costs() -> None:
+    """Of a hundred packets one is lost: the 31 of a round trip go out for the 99 that count."""
+    row = Recorded("write_bw --impair loss=1%,seed=2", "x", figures={"gbps": 50.0, "ratio": 0.5})
+    assert row.optimum == pytest.approx(100 * 99 / (99 + 31))
+    assert RATE.optimum is None
+
+
+def test_goodput_on_a_bad_network_is_near_what_go_back_n_can_reach() -> None:
+    lossy = [row for row in load() if row.figures and row.optimum]
+    assert len(lossy) >= 3
+    for row in lossy:
+        assert row.figures["gbps"] >= 0.9 * row.optimum, row
+
+
 def test_first_recording() -> None:
     facts = {"gbps": 1.23456, "mmsg_s": 2.0, "ratio": 0.5, "cycles": 7}
     row = figures(replace(RATE, figures={}), facts)
