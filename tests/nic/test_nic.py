@@ -76,6 +76,7 @@ def test_two_nics(width, part):
         "services",
         "srq",
         "statuses",
+        "windows",
     ],
 )
 def test_feature(feature):
