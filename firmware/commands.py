@@ -18,6 +18,7 @@ from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
 from firmware.resize_commands import ResizeCommands
 from firmware.srq_commands import SrqCommands
+from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import (
     ControlCommand,
@@ -72,10 +73,11 @@ class Commands:
         self.vlans: dict[int, int] = {}
         self.pkeys = PkeyTable(limits.device["max_pkeys"])
         self.refusal = ""
+        mws = WindowCommands(hardware, limits, lambda: self.objects)
         self._qps = qp = QpCommands(
-            hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated
+            hardware, limits, hints, lambda: self.objects, self.pkeys, self._negotiated, mws
         )
-        mrs = RegionCommands(hardware, limits, hints, lambda: self.objects, self._negotiated)
+        mrs = RegionCommands(hardware, limits, hints, lambda: self.objects, self._negotiated, mws)
         resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
         srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
         self.events = Events(hardware, limits, lambda: self.objects, qp)
@@ -107,6 +109,8 @@ class Commands:
             ExtensionCommand.RESIZE_QP: resize.resize_qp,
             ExtensionCommand.REREG_MR: mrs.reregister,
             ExtensionCommand.REG_USER_MR_PAGES: mrs.register_pages,
+            ExtensionCommand.ALLOC_MW: mws.alloc,
+            ExtensionCommand.DEALLOC_MW: mws.dealloc,
         }
 
     async def serve(self, request: Request) -> bytes:

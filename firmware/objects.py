@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import EventType, Mtu, QpState, QpType
+from hdl.abi.enums import EventType, Mtu, MwType, QpState, QpType
 from hdl.abi.limits import device_limits
 from hdl.config import NicConfig
 
@@ -65,12 +65,13 @@ class Cq:
 @dataclass
 class Mr:
     """A memory region. ``pages``: the most that MAP_MR_SG may give it; 0: it is not from CREATE_MR.
-    ``zero_based``: what it maps begins at address 0."""
+    ``zero_based``: what it maps begins at address 0. Or a memory ``window`` of that type."""
 
     pd: Pd
     number: int = 0
     pages: int = 0
     zero_based: bool = False
+    window: MwType | None = None
 
 
 @dataclass
@@ -93,7 +94,8 @@ class Qp:
     ``attrs`` has the fields of ``virtio_rdma_qp_attr``, unpacked. ``slice`` is the QP's part of the
     pool of READ requests. ``start`` has more row fields, for replays. ``srq``: where its receive
     WQEs come from, instead of its own receive queue. ``told``: the events that it has had.
-    ``notify_drained``: there will be one when its send queue is drained.
+    ``notify_drained``: there will be one when its send queue is drained. ``binds``: it may bind
+    memory windows.
     """
 
     pd: Pd
@@ -108,6 +110,7 @@ class Qp:
     start: dict[str, dict[str, int]] = field(default_factory=dict)
     told: set[EventType] = field(default_factory=set)
     notify_drained: bool = False
+    binds: bool = False
 
     @property
     def type(self) -> QpType:

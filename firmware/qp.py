@@ -158,6 +158,7 @@ def configuration_row(qp: Qp, state: QpState, pkey: int) -> dict[str, int]:
         "remote_write": int(bool(access & Access.REMOTE_WRITE)),
         "remote_read": int(bool(access & Access.REMOTE_READ)),
         "remote_atomic": int(bool(access & Access.REMOTE_ATOMIC)),
+        "binds": int(qp.binds),
         "max_rd_atomic": attrs["max_rd_atomic"],
         "max_dest_rd_atomic": qp.slice.size if qp.slice else 0,
         "read_base": qp.slice.base if qp.slice else 0,

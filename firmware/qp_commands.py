@@ -15,6 +15,7 @@ from firmware.objects import QP_TABLES, Hints, Limits, Objects, Qp, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import configuration_row, new_attributes
 from firmware.transitions import SEND_ERROR_STATES, next_state
+from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpAttrMask, QpState, QpType, RdmaFeature, SigType
 from hdl.abi.layout import Values
@@ -39,9 +40,11 @@ class QpCommands:
         objects: Callable[[], Objects],
         pkeys: PkeyTable,
         negotiated: Callable[[RdmaFeature], Awaitable[bool]],
+        windows: WindowCommands,
     ):
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
+        self._windows = windows
 
     def find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
@@ -89,6 +92,7 @@ class QpCommands:
             pair = None
         qp = objects.qps.add(lambda: Qp(pd, send_cq, recv_cq, init, attrs, srq), pair)
         qp.qpn = objects.next_qpn(qp.number) if qpn is None else qpn
+        qp.binds = limits.config.windows and await self._negotiated(RdmaFeature.MW)
         if self._hints.starts:
             qp.start = self._hints.starts.popleft()
         pd.users += 1
@@ -243,6 +247,7 @@ class QpCommands:
                 await self._hardware.write_row(table, qp.number, {})
         for queue in self._queues(qp):
             await self._hardware.drop_queue(queue)
+        await self._windows.release(qp.number)
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from firmware.device import Operations
 from firmware.objects import Hints, Limits, Mr, Objects, Refused
+from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, RdmaFeature, ReregFlags
 from hdl.abi.layout import Values
@@ -48,6 +49,11 @@ def _access(flags: int) -> int:
     return flags & int(_ROW_ACCESS)
 
 
+def _bind(flags: int) -> int:
+    """Whether windows may be bound to a region."""
+    return int(bool(flags & Access.MW_BIND))
+
+
 def _page_size(shift: int) -> int:
     """The number of a page size that a command names (docs/extensions.md)."""
     if shift and shift not in PAGE_SHIFTS:
@@ -66,9 +72,10 @@ class RegionCommands:
         hints: Hints,
         objects: Callable[[], Objects],
         negotiated: Callable[[RdmaFeature], Awaitable[bool]],
+        windows: WindowCommands,
     ):
         self._hardware, self._limits, self._hints = hardware, limits, hints
-        self._objects, self._negotiated = objects, negotiated
+        self._objects, self._negotiated, self._windows = objects, negotiated, windows
 
     async def get_dma(self, v: Values) -> dict[str, Any]:
         """GET_DMA_MR (VR-3.20)."""
@@ -76,7 +83,7 @@ class RegionCommands:
         access = _access(v.access_flags)
         if v.access_flags & Access.ZERO_BASED:
             raise Refused("a DMA region has the bus's addresses")
-        row = {"type": _MR_DMA, "access": access, "length": (1 << 64) - 1}
+        row = {"type": _MR_DMA, "access": access, "length": (1 << 48) - 1}
         return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
 
     async def register(self, v: Values) -> dict[str, Any]:
@@ -91,7 +98,8 @@ class RegionCommands:
         pd = self._objects().pds.get(v.pdn)
         access = _access(v.access_flags)
         base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
-        row = {"type": _MR_PAGES, "access": access} | self._mapping(v, base, page_size)
+        row = {"type": _MR_PAGES, "access": access, "bind": _bind(v.access_flags)}
+        row |= self._mapping(v, base, page_size)
         return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
 
     async def create(self, v: Values) -> dict[str, Any]:
@@ -120,7 +128,8 @@ class RegionCommands:
 
     async def deregister(self, v: Values) -> None:
         """DEREG_MR: no access with its key is under way any more when this is answered."""
-        mr = self._objects().mrs.get(v.mrn)
+        mr = self._region(v.mrn)
+        await self._windows.check_unbound(mr)
         await self._hardware.write_row("mr", mr.number, {})
         await self._hardware.invalidate(mr.number)
         mr.pd.users -= 1
@@ -128,7 +137,7 @@ class RegionCommands:
 
     async def reregister(self, v: Values) -> dict[str, Any]:
         """REREG_MR (docs/extensions.md): what ``flags`` name is changed, and the keys are new."""
-        mr = self._objects().mrs.get(v.mrn)
+        mr = self._region(v.mrn)
         if not v.flags or v.flags & ~int(_REREG):
             raise Refused(f"flags {v.flags:#x}")
         if v.page_shift and not await self._negotiated(RdmaFeature.PAGE_SIZES):
@@ -136,17 +145,18 @@ class RegionCommands:
         row = await self._hardware.read_row("mr", mr.number)
         if row["type"] != _MR_PAGES:
             raise Refused(f"MR {mr.number} is not from REG_USER_MR")
-        new = {name: row[name] for name in ("type", "access", *_MAPPING)}
+        new = {name: row[name] for name in ("type", "access", "bind", *_MAPPING)}
         pd = self._objects().pds.get(v.pdn) if v.flags & ReregFlags.PD else mr.pd
         zero_based = False
         if v.flags & ReregFlags.ACCESS:
-            new["access"] = _access(v.access_flags)
+            new["access"], new["bind"] = _access(v.access_flags), _bind(v.access_flags)
             zero_based = bool(v.access_flags & Access.ZERO_BASED)
         if v.flags & ReregFlags.TRANSLATION:
             base = 0 if zero_based else v.virt_addr
             new |= self._mapping(v, base, _page_size(v.page_shift))
         elif zero_based:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
+        await self._windows.check_unbound(mr)
         # No key is valid while the old pages are forgotten, so none reaches them afterwards.
         await self._hardware.write_row("mr", mr.number, {})
         await self._hardware.invalidate(mr.number)
@@ -158,6 +168,13 @@ class RegionCommands:
         mr.pd = pd
         key = mr.number << abi.KEY_TAG_BITS | tag
         return {"lkey": key, "rkey": key if new["access"] & _REMOTE else 0}
+
+    def _region(self, number: int) -> Mr:
+        """The region with this number, which no window has."""
+        mr = self._objects().mrs.get(number)
+        if mr.window is not None:
+            raise Refused(f"MR {number} is a window")
+        return mr
 
     def _extensions(self) -> None:
         if not self._limits.config.fast_registration:

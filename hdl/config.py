@@ -26,6 +26,7 @@ class CardFeature(Enum):
     SRQ = "srq"  # shared receive queues
     EVENTS = "events"  # the event virtqueue
     RESIZE = "resize"  # queues get other sizes while they are in use
+    MW = "mw"  # memory windows; they need FAST_REGISTRATION
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -88,8 +89,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration, srq, events, resize: switches of ``CardFeature``. A card
-            without a feature refuses what needs it and costs nothing for it.
+        uc, ud, atomics, fast_registration, srq, events, resize, mw: switches of ``CardFeature``. A
+            card without a feature refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -124,6 +125,7 @@ class NicConfig:
     srq: bool = True
     events: bool = True
     resize: bool = True
+    mw: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -158,14 +160,24 @@ class NicConfig:
             if isinstance(value, bool) != (field.name in SWITCHES) or not isinstance(value, int):
                 kind = "True or False" if field.name in SWITCHES else "a whole number"
                 raise ValueError(f"{field.name} must be {kind}, not {value!r}")
-        for feature in self.features - BUILT:
+        for feature in self._switched_on - BUILT:
             raise ValueError(f"{feature.value} must be False, not True: it is not built yet")
 
     @cached_property
     def features(self) -> frozenset[CardFeature]:
         """What the card has."""
-        chosen = (CardFeature(name) for name in SWITCHES if getattr(self, name))
-        return frozenset({CardFeature.BASE, *chosen})
+        # Without fast registration there is nothing that could bind a window.
+        lacking = {CardFeature.MW} if not self.fast_registration else set()
+        return frozenset({CardFeature.BASE, *self._switched_on}) - lacking
+
+    @property
+    def _switched_on(self) -> frozenset[CardFeature]:
+        return frozenset(CardFeature(name) for name in SWITCHES if getattr(self, name))
+
+    @cached_property
+    def windows(self) -> bool:
+        """Whether the card has memory windows."""
+        return CardFeature.MW in self.features
 
     @cached_property
     def bytes_per_beat(self) -> int:

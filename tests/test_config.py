@@ -43,6 +43,11 @@ def test_a_feature_that_is_not_built_is_refused(monkeypatch, name):
     assert NicConfig(**dict.fromkeys(SWITCHES, False)).features == {CardFeature.BASE}
 
 
+def test_windows_need_fast_registration():
+    assert NicConfig().windows and not NicConfig(mw=False).windows
+    assert not NicConfig(fast_registration=False).windows
+
+
 @given(st.sampled_from(sorted(LIMITS)), st.integers(-10, 1 << 31))
 def test_limits_hold(field, value):
     low, high, power = LIMITS[field]

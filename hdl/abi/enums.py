@@ -41,6 +41,8 @@ class ExtensionCommand(IntEnum):
     DESTROY_SRQ = 35
     REREG_MR = 40
     REG_USER_MR_PAGES = 41
+    ALLOC_MW = 42
+    DEALLOC_MW = 43
     RESIZE_CQ = 48
     RESIZE_QP = 49
 
@@ -53,6 +55,7 @@ class RdmaFeature(IntEnum):
     RESIZE = 3
     REREG_MR = 4
     PAGE_SIZES = 5
+    MW = 6
 
     @property
     def mask(self) -> int:
@@ -66,6 +69,13 @@ class ReregFlags(IntFlag):
     TRANSLATION = 1 << 0
     PD = 1 << 1
     ACCESS = 1 << 2
+
+
+class MwType(IntEnum):
+    """Types of memory windows. The numbers are libibverbs' of ``ibv_mw_type``."""
+
+    TYPE_1 = 1
+    TYPE_2 = 2
 
 
 class SrqAttrMask(IntFlag):
@@ -105,8 +115,10 @@ class DeviceCap(IntFlag):
     UD_AV_PORT_ENFORCE = 1 << 6
     SYS_IMAGE_GUID = 1 << 11
     RC_RNR_NAK_GEN = 1 << 12
+    MEM_WINDOW = 1 << 17
     MEM_MGT_EXTENSIONS = 1 << 21
     BLOCK_MULTICAST_LOOPBACK = 1 << 22
+    MEM_WINDOW_TYPE_2B = 1 << 24
     SG_GAPS_REG = 1 << 32
 
 
@@ -292,7 +304,8 @@ class NotifyFlags(IntFlag):
 
 
 class WrOpcode(IntEnum):
-    """``opcode`` of a send work request. Spec: VR-4.4; 8, 10, 12-15 and others are refused."""
+    """``opcode`` of a send work request. Spec: VR-4.4; 10, 12-15 and others are refused. BIND_MW is
+    of an extension."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -302,6 +315,7 @@ class WrOpcode(IntEnum):
     ATOMIC_CMP_AND_SWP = 5
     ATOMIC_FETCH_AND_ADD = 6
     LOCAL_INV = 7
+    BIND_MW = 8
     SEND_WITH_INV = 9
     RDMA_READ_WITH_INV = 11
     REG_MR = 0x20

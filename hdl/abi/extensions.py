@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from hdl.abi.enums import ExtensionCommand, RdmaFeature
-from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32
+from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32, le64
 from hdl.abi.regions import REGION_MEMORY
 
-__all__ = ["EXTENSIONS"]
+__all__ = ["EXTENSIONS", "WR_BIND"]
+
+#: Of BIND_MW, in the ``wr`` union of a send queue element.
+WR_BIND = Struct(
+    "wr_bind",
+    le64("addr", "first byte of the window, an address of its region"),
+    le32("access", "Access: the remote rights, ZERO_BASED"),
+    le32("lkey", "of the region"),
+    le64("length", "bytes"),
+    le32("rkey", "of the window, with the new variant in its low byte"),
+)
 
 CMD_CREATE_SRQ = Struct(
     "cmd_create_srq",
@@ -59,6 +69,10 @@ CMD_REG_USER_MR_PAGES = Struct(
 )
 RSP_REG_USER_MR_PAGES = Struct("rsp_reg_user_mr_pages", le32("mrn"), le32("lkey"), le32("rkey"))
 
+CMD_ALLOC_MW = Struct("cmd_alloc_mw", le32("pdn"), le32("type", "MwType"))
+RSP_ALLOC_MW = Struct("rsp_alloc_mw", le32("mwn"), le32("rkey", "not valid before it is bound"))
+CMD_DEALLOC_MW = Struct("cmd_dealloc_mw", le32("mwn"))
+
 #: Request and response data of the commands that each extension has, after their headers.
 EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
     RdmaFeature.SRQ: {
@@ -72,6 +86,10 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
         ExtensionCommand.RESIZE_QP: (CMD_RESIZE_QP, NOTHING),
     },
     RdmaFeature.REREG_MR: {ExtensionCommand.REREG_MR: (CMD_REREG_MR, RSP_REREG_MR)},
+    RdmaFeature.MW: {
+        ExtensionCommand.ALLOC_MW: (CMD_ALLOC_MW, RSP_ALLOC_MW),
+        ExtensionCommand.DEALLOC_MW: (CMD_DEALLOC_MW, NOTHING),
+    },
     RdmaFeature.PAGE_SIZES: {
         ExtensionCommand.REG_USER_MR_PAGES: (CMD_REG_USER_MR_PAGES, RSP_REG_USER_MR_PAGES),
     },

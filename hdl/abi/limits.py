@@ -33,6 +33,8 @@ def device_limits(config: NicConfig) -> dict[str, int]:
     flags = DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN
     if config.fast_registration:
         flags |= DeviceCap.MEM_MGT_EXTENSIONS
+    if config.windows:
+        flags |= DeviceCap.MEM_WINDOW | DeviceCap.MEM_WINDOW_TYPE_2B
     return {
         "phys_port_cnt": 1,
         "vendor_id": VENDOR_ID,
@@ -54,7 +56,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_res_rd_atom": config.read_resources,
         "max_qp_init_rd_atom": config.max_rd_atomic,
         "atomic_cap": int(AtomicCap.HCA if config.atomics else AtomicCap.NONE),
-        "max_mw": 0,
+        "max_mw": config.mrs if config.windows else 0,  # they share the numbers with the regions
         "max_mcast_grp": 0,
         "max_mcast_qp_attach": 0,
         "max_total_mcast_qp_attach": 0,

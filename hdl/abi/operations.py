@@ -29,7 +29,7 @@ class WorkRequest:
     ``services``: those that know it, the one that serves as its example first. ``completion``:
     opcode of its CQE. ``rights``: what its SGEs' keys must allow. ``feature``: what a card must
     have to execute it, beside its service. ``invalidate``: it ends with the invalidation of a key
-    of its own side.
+    of its own side. ``bind``: it binds a memory window.
     """
 
     code: int
@@ -41,6 +41,7 @@ class WorkRequest:
     rights: Access = NO_RIGHTS
     feature: CardFeature = CardFeature.BASE
     invalidate: bool = False
+    bind: bool = False
 
     @property
     def final(self) -> Opcode | None:
@@ -80,15 +81,23 @@ _RELIABLE = (Transport.RC, Transport.XRC)
 _BASE, _KEYS = CardFeature.BASE, CardFeature.FAST_REGISTRATION
 
 
-def _local(opcode: WrOpcode, completion: WcOpcode, *, invalidate: bool = False) -> WorkRequest:
+def _local(
+    opcode: WrOpcode,
+    completion: WcOpcode,
+    *,
+    invalidate: bool = False,
+    bind: bool = False,
+    feature: CardFeature = _KEYS,
+) -> WorkRequest:
     return WorkRequest(
         opcode,
         opcode.name,
         Kind.LOCAL,
         completion,
         _RELIABLE,
-        feature=_KEYS,
+        feature=feature,
         invalidate=invalidate,
+        bind=bind,
     )
 
 
@@ -139,6 +148,7 @@ _ROWS = (
     _send(WrOpcode.SEND_WITH_INV, Op.SEND_LAST_INV, Op.SEND_ONLY_INV, *_RELIABLE, feature=_KEYS),
     _fetch(WrOpcode.RDMA_READ_WITH_INV, Kind.READ, Op.READ_REQUEST, WcOpcode.RDMA_READ, _KEYS),
     _local(WrOpcode.REG_MR, WcOpcode.REG_MR),
+    _local(WrOpcode.BIND_MW, WcOpcode.BIND_MW, bind=True, feature=CardFeature.MW),
 )
 
 #: Every WR opcode that the ABI knows, by code.

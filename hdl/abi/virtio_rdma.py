@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hdl.abi import queue_numbers
 from hdl.abi.enums import ControlCommand, ExtensionCommand
-from hdl.abi.extensions import EXTENSIONS
+from hdl.abi.extensions import EXTENSIONS, WR_BIND
 from hdl.abi.layout import (
     NOTHING,
     Scalar,
@@ -321,6 +321,7 @@ WR = Union(
     nested("atomic", WR_ATOMIC),
     nested("ud", WR_UD),
     nested("reg", WR_REG),
+    nested("bind", WR_BIND),
 )
 #: Send queue element; num_sge SGEs follow, or the payload itself when INLINE is set (VR-4.6).
 POST_SEND = Struct(

@@ -1,10 +1,11 @@
 """The one writer of the memory regions' rows: the firmware's window, and changes of a key."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.sums import at_most, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.regions import KEY_USERS, RegionKeyPorts, RegionRequest
@@ -15,7 +16,8 @@ __all__ = ["RegionKeys"]
 
 
 class RegionKeys(wiring.Component):
-    """Invalidates and registers keys of fast regions, between two accesses of the firmware.
+    """Invalidates and registers keys of fast regions, and binds memory windows, between two
+    accesses of the firmware.
 
     A region of CREATE_MR is FREE or FAST (``MrType``). A request reads the region's row, checks it,
     and writes it back with another type and, to register, with the new key and access. Nobody else
@@ -26,11 +28,17 @@ class RegionKeys(wiring.Component):
     PD. A region that is free already stays free. As with Soft-RoCE that is no error, so who
     does not know what has become of a key may invalidate it. A key is registered if its region part
     is ``mrn``, and this is a free region of CREATE_MR, of the same function and PD.
+    A window is bound if it is of the same function and PD, and of type 1 or not bound; and if the
+    key ``lkey`` is that of a region of REG_USER_MR, of the same function and PD, that may have
+    windows, grants local write if peers may change the window, and holds all of its bytes. Its row
+    is then complete in itself, except for the page list, which is the region's. A window of type 1
+    that gets no bytes is not bound any more (docs/extensions.md).
 
     Members: ``ports`` requests of the transport, one at a time, those of the first of
     ``KEY_USERS`` first; ``program`` the firmware's accesses; ``table`` the table's window.
-    Latency: 7 cycles from a request to its answer, more while the firmware has an access.
-    Throughput: one in 8 cycles. Errors: the answer 0; nothing was changed. Reset: idle.
+    Latency: 7 cycles from a request to its answer, 12 to bind, more while the firmware has an
+    access. Throughput: one in 8 cycles, 13 to bind. Errors: the answer 0; nothing was changed.
+    Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -46,13 +54,19 @@ class RegionKeys(wiring.Component):
         users = [getattr(self.ports, name) for name in KEY_USERS]
         request, index = Signal(RegionRequest, reset_less=True), Signal(16, reset_less=True)
         user = Signal(range(len(users)))
+        second = Signal()  # the window is of type 2
         good, own = Signal(), Signal()  # own: the table's window is used here
         m.d.comb += [
             table.index.eq(Mux(own, index, program.index)),
             table.row.eq(program.row),
             program.read_row.eq(table.read_row),
         ]
-        with m.If(own):
+        parent, place, checks = Signal(16, reset_less=True), Signal(48), Signal(4)
+        if self._config.windows:
+            self._measure(m, request, place, checks)
+            with m.If(own & request.bind):
+                self._bind(m, request, second, parent, place)
+        with m.If(own & ~request.bind):
             self._change(m, request)
         with m.FSM(name="keys"):
             # FIRMWARE: the firmware has the window. Ends with a request, when no access is going
@@ -72,9 +86,8 @@ class RegionKeys(wiring.Component):
             # NUMBER: works out which row it is; lasts one cycle.
             with m.State("NUMBER"):
                 m.d.comb += Array([port.req.ready for port in users])[user].eq(1)
-                owner = ordinal_of(self._config, request.function)
-                number = request.key[8:]
-                m.d.sync += index.eq(card_number(self._config, "mrs", owner, number))
+                m.d.sync += index.eq(self._number(request, request.key))
+                m.d.sync += parent.eq(self._number(request, request.lkey))
                 m.next = "READ"
             # READ: reads the region's row; ends when it is there.
             with m.State("READ"):
@@ -86,6 +99,29 @@ class RegionKeys(wiring.Component):
                 m.d.comb += own.eq(1)
                 m.d.sync += good.eq(self._allowed(request))
                 m.next = "WRITE"
+                if self._config.windows:
+                    m.d.sync += second.eq(Value.cast(table.read_row.type)[2])
+                    with m.If(request.bind):
+                        m.next = "PARENT"
+            if self._config.windows:
+                # PARENT: reads the row of the region that the window is to be bound to; ends when
+                # it is there, and at once if there is no need of it.
+                with m.State("PARENT"):
+                    m.d.comb += [own.eq(1), table.index.eq(parent), table.read.eq(good)]
+                    with m.If(~good | (request.length == 0)):
+                        m.d.sync += good.eq(good & ~second)
+                        m.next = "WRITE"
+                    with m.Elif(table.done):
+                        m.next = "MEASURE"
+                # MEASURE: works out where in the region the window is; lasts one cycle.
+                with m.State("MEASURE"):
+                    m.d.comb += own.eq(1)
+                    m.next = "BOUNDS"
+                # BOUNDS: says whether it is inside; lasts one cycle.
+                with m.State("BOUNDS"):
+                    m.d.comb += own.eq(1)
+                    m.d.sync += good.eq(checks.all())
+                    m.next = "WRITE"
             # WRITE: writes the row back, if it may; ends when it is written.
             with m.State("WRITE"):
                 m.d.comb += [own.eq(1), table.write.eq(good)]
@@ -98,20 +134,89 @@ class RegionKeys(wiring.Component):
                 m.next = "FIRMWARE"
         return m
 
+    def _number(self, request: RegionRequest, key: Value) -> Value:
+        """The row of what a key of the request names."""
+        owner = ordinal_of(self._config, request.function)
+        return card_number(self._config, "mrs", owner, key[8:])
+
+    def _beyond(self, key: Value) -> Value:
+        """Whether a key names nothing that a function can have."""
+        return key[8:][ceil_log2(self._config.guest.mrs) :] != 0
+
+    def _measure(self, m: Module, request: RegionRequest, place: Signal, checks: Signal) -> None:
+        """Where a window begins in its region, whose row is in hand since the cycle before, and
+        whether it may be bound there."""
+        row = self.table.read_row
+        # Registered, because the table's RAM is late; the upper bits of the length are 0.
+        va, length = Signal(64, reset_less=True), Signal(64, reset_less=True)
+        distance, furthest = Signal(65, reset_less=True), Signal(65, reset_less=True)
+        begins, rights = Signal(48, reset_less=True), Signal()
+        changes = request.access[1] | request.access[3]
+        m.d.sync += [
+            va.eq(row.va),
+            length.eq(row.length),
+            distance.eq(wide_difference(m, request.va, va)),
+            furthest.eq(wide_difference(m, length, request.length)),
+            begins.eq(row.start),
+            rights.eq(
+                ~self._beyond(request.lkey)
+                & (row.type == MrType.PAGES)
+                & (row.tag == request.lkey[:8])
+                & (row.function == request.function)
+                & (request.pd == row.pd)
+                & row.bind
+                & (row.access[0] | ~changes)
+            ),
+            place.eq(wide_sum(m, distance[:48], begins)),
+        ]
+        m.d.comb += checks.eq(
+            Cat(rights, distance[64], furthest[64], at_most(distance[:64], furthest[:64]))
+        )
+
+    def _bind(
+        self,
+        m: Module,
+        request: RegionRequest,
+        second: Signal,
+        parent: Signal,
+        place: Signal,
+    ) -> None:
+        """The row of a window that is bound, or no longer bound."""
+        region, new = self.table.read_row, self.table.row
+        m.d.comb += [
+            new.eq(0),
+            Value.cast(new.type).eq(Cat(Const(0, 1), request.length != 0, second, Const(1, 1))),
+            new.function.eq(request.function),
+            new.pd.eq(request.pd),
+            new.tag.eq(request.key[:8]),
+        ]
+        with m.If(request.length != 0):
+            m.d.comb += [
+                new.access.eq(request.access),
+                new.va.eq(request.va & (~request.zero_based).replicate(64)),
+                new.length.eq(request.length),
+                new.block.eq(region.block),
+                new.start.eq(place),
+                new.page_size.eq(region.page_size),
+                new.parent.eq(parent),
+                new.qp.eq(request.qp),
+            ]
+
     def _allowed(self, request: RegionRequest) -> Value:
         """Whether the row in hand lets the request be done."""
         row, number = self.table.read_row, request.key[8:]
         kind = Value.cast(row.type)
-        bits = ceil_log2(self._config.guest.mrs)
+        register = (kind == MrType.FREE.value) & (request.mrn == number)
+        other = kind[2] & (row.tag == request.key[:8])  # FREE, FAST, or a window of type 2
+        if self._config.windows:
+            bound = kind == MrType.BOUND_2.value
+            free = other & (~bound | (row.qp == request.qp))
+            other = Mux(request.bind, kind[3] & ~bound, free)
         return (
-            (number[bits:] == 0)
+            ~self._beyond(request.key)
             & (row.function == request.function)
             & (row.pd == request.pd)
-            & Mux(
-                request.register,
-                (kind == MrType.FREE.value) & (request.mrn == number),
-                kind[2] & (row.tag == request.key[:8]),  # FREE or FAST
-            )
+            & Mux(request.register, register, other)
         )
 
     def _change(self, m: Module, request: RegionRequest) -> None:
@@ -119,6 +224,9 @@ class RegionKeys(wiring.Component):
         old, new = self.table.read_row, self.table.row
         m.d.comb += new.eq(old)
         m.d.comb += new.type.eq(MrType.FREE)
+        if self._config.windows:
+            with m.If(Value.cast(old.type)[3]):
+                m.d.comb += new.type.eq(MrType.WINDOW_2)
         with m.If(request.register):
             m.d.comb += [
                 new.type.eq(MrType.FAST),

@@ -34,6 +34,7 @@ _EXTENSIONS = {
     CardFeature.SRQ: RdmaFeature.SRQ,
     CardFeature.EVENTS: RdmaFeature.EVENTS,
     CardFeature.RESIZE: RdmaFeature.RESIZE,
+    CardFeature.MW: RdmaFeature.MW,
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.PAGE_SIZES)

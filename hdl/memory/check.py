@@ -50,7 +50,7 @@ def pass_translate(m: Module, outer, inner) -> None:
 
 def named_bytes(check, job) -> list:
     """Assign to a CheckJob where a TxJob or ScatterJob says that its bytes are."""
-    same = ("resume", "function", "pd", "line", "num_sge", "offset", "va", "key")
+    same = ("resume", "function", "pd", "line", "num_sge", "offset", "va", "key", "qp")
     return [check[name].eq(job[name]) for name in same]
 
 
@@ -148,6 +148,7 @@ class Checker(wiring.Component):
                 key.va.eq(job.va),
                 key.access.eq(self.key_access),
                 key.check_only.eq(job.length == 0),
+                key.qp.eq(job.qp),
                 key.remote.eq(1),
             ]
 

@@ -1,6 +1,6 @@
 """Key check: may these bytes be touched with this key, and where do they begin?"""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,6 +20,8 @@ __all__ = ["KeyCheck"]
 ATOMIC_BIT = ACCESS_REMOTE_ATOMIC.bit_length() - 1
 #: Bits of ``MrRow.type`` that let a key be used, either of them.
 DMA_BIT, PAGES_BIT = (kind.value.bit_length() - 1 for kind in (MrType.DMA, MrType.PAGES))
+#: Bits that tell a memory window, and with it one of type 2.
+WINDOW_BIT, KEY_BIT = (kind.value.bit_length() - 1 for kind in (MrType.WINDOW_1, MrType.FREE))
 
 
 class KeyCheck(wiring.Component):
@@ -28,7 +30,8 @@ class KeyCheck(wiring.Component):
     Spec: IBTA vol 1, 10.6.3 (protection), virtio-rdma VR-3.18 (keys: region number << 8 | tag).
     Passed: the region exists, its tag, function and PD are those of the request, it grants all the
     access bits, and va .. va + length lies within it without wrapping. An atomic's word begins at a
-    multiple of 8 of the bus as well. A request of 0 bytes passes unchecked.
+    multiple of 8 of the bus as well. A memory window is for peers alone, one of type 2 for one
+    QP's. A request of 0 bytes passes unchecked.
     Members: ``i`` stream of TranslateRequest, ``o`` stream of Region, ``mr`` read port of the
     table, ``key_errors`` requests that failed (``COUNT`` bits, wraps).
     Latency: 4 cycles. Throughput: one request per cycle. ``i.ready`` is a register.
@@ -94,12 +97,15 @@ class KeyCheck(wiring.Component):
         start, table = Signal(48, reset_less=True), Signal(58, reset_less=True)
         page_size = Signal(2, reset_less=True)
         paged, empty_2 = Signal(), Signal()
+        pages_of = Signal(16, reset_less=True)  # the region whose page list it is
         kind = Value.cast(row.type)
+        usable, number = self._window(asked[1], row)
         m.d.comb += wraps.eq(
             asked[1].wrapped | (asked[1].va[32:].all() & past[32] & (past[:32] != 0))
         )
         distance_1 = wide_difference(m, asked[1].va, row.va)
-        furthest_1 = wide_difference(m, row.length, asked[1].length)
+        reach = Cat(row.length, kind[DMA_BIT].replicate(16))
+        furthest_1 = wide_difference(m, reach, asked[1].length)
         with m.If(ready[2]):
             m.d.sync += [
                 asked[2].eq(asked[1]),
@@ -111,7 +117,9 @@ class KeyCheck(wiring.Component):
                     & (row.pd == asked[1].pd)
                     & ((asked[1].access & ~row.access) == 0)
                     & ~wraps
+                    & usable
                 ),
+                pages_of.eq(number),
                 paged.eq(kind[PAGES_BIT]),
                 distance.eq(distance_1),
                 furthest.eq(furthest_1),
@@ -135,7 +143,7 @@ class KeyCheck(wiring.Component):
         with m.If(ready[3]):
             m.d.sync += [
                 region.function.eq(last.function),
-                region.mr.eq(self._index(last)),
+                region.mr.eq(pages_of),
                 region.paged.eq(paged & ok & ~last.check_only & ~empty_2),
                 region.single.eq(~ok | last.check_only | empty_2),
                 region.addr.eq(Mux(paged, place, last.va)),
@@ -163,3 +171,12 @@ class KeyCheck(wiring.Component):
         """The region's row: the key names a region of the function that asks."""
         owner = ordinal_of(self._config, request.function)
         return card_number(self._config, "mrs", owner, request.key[8:])
+
+    def _window(self, request, row) -> tuple[Value, Value]:
+        """Whether such a key is for the one that asks, and the region that has its pages."""
+        number = self._index(request)
+        if not self._config.windows:
+            return Const(1), number
+        kind = Value.cast(row.type)
+        window, serves = kind[WINDOW_BIT], ~kind[KEY_BIT] | (row.qp == request.qp)
+        return ~window | (request.remote & serves), Mux(window, row.parent, number)

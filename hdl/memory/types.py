@@ -49,6 +49,7 @@ class TranslateRequest(data.Struct):
     va: 64
     length: 32
     access: 4
+    qp: 14  # whose request it is, if it is a peer's
     remote: 1  # a peer's access: errors are REM_ACCESS_ERR, else LOC_PROT_ERR
     check_only: 1  # one answer, no pages
     wrapped: 1  # ``va`` has passed the end of the address space: refused
@@ -75,7 +76,7 @@ class Region(data.Struct):
     """
 
     function: 8
-    mr: 16
+    mr: 16  # whose page list it is
     paged: 1
     single: 1  # one answer without an address: failed, check only, or nothing to translate
     addr: 64
@@ -143,6 +144,7 @@ class CheckJob(data.Struct):
     length: 13
     va: 64
     key: 32
+    qp: 14  # KEY: whose request it is
 
 
 class CheckResult(data.Struct):

@@ -249,6 +249,7 @@ class TxJob(data.Struct):
     same WQE in the same line: go on there instead of walking the SGEs from the first. 0 is always
     right and costs a cycle per SGE passed over.
     ``request``: the requester's; it is dropped when ``qp`` has gone back since ``era``.
+    ``qp`` is the QP that sends; with KEY also the one whose windows of type 2 may be read.
     """
 
     header: TxHeader
@@ -304,6 +305,7 @@ class ScatterJob(data.Struct):
     length: 13
     va: 64
     key: 32
+    qp: 14  # with KEY, CHECK_READ and ATOMIC: whose request it is
     resume: 1
 
 

@@ -85,6 +85,7 @@ class RequestOperation(data.Struct):
     compares: 1  # an atomic that compares the word first
     receive: 1  # it ends a receive WQE of the other side
     invalidate: 1  # it ends with the invalidation of a key of its own side
+    bind: 1  # it binds a memory window
     completion: 7  # WC opcode
 
 
@@ -128,6 +129,7 @@ def request_fields(request: WorkRequest | None, config: NicConfig) -> dict:
         "compares": request.compares,
         "receive": request.receive,
         "invalidate": request.invalidate,
+        "bind": request.bind,
         "completion": request.completion,
     }
 

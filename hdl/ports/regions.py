@@ -10,18 +10,26 @@ KEY_USERS = ("commit", "requester")
 
 
 class RegionRequest(data.Struct):
-    """Change the state of a region that CREATE_MR has made.
+    """Change the state of a region that CREATE_MR has made, or of a memory window.
 
     ``register``: the region ``mrn``, which must be free, gets ``key`` and ``access`` (bits of
-    ``MrRow.access``). Otherwise the region that ``key`` names becomes free. Either way the region
-    must be of ``function`` and ``pd``, and it keeps its pages."""
+    ``MrRow.access``); it keeps its pages. ``bind``: the window that ``key`` names gets that key,
+    ``access``, and the ``length`` bytes from ``va`` on of the region whose key is ``lkey``.
+    Otherwise what ``key`` names becomes free; a window that is bound must be bound to ``qp``.
+    Everything must be of ``function`` and ``pd``."""
 
     register: 1
+    bind: 1
     function: 8
     pd: 16
     key: 32
     mrn: 32
     access: 4
+    qp: 14
+    lkey: 32
+    va: 64
+    length: 64
+    zero_based: 1  # the window's addresses begin at 0
 
 
 class RegionKeyPort(wiring.Signature):

@@ -88,6 +88,7 @@ class QpCfg(data.Struct):
     remote_write: 1
     remote_read: 1
     remote_atomic: 1
+    binds: 1  # it may bind memory windows
     max_rd_atomic: 8  # READs this QP may have outstanding
     max_dest_rd_atomic: (
         8  # READs it answers at a time: size of its slice of the pool (power of two)
@@ -221,16 +222,22 @@ class Outstanding(data.Struct):
     function: 8
 
 
-class MrType(enum.Enum, shape=3):
-    """How a key resolves. More kinds (list, interleaved, window) will join. Bit 0: bus addresses.
+class MrType(enum.Enum, shape=4):
+    """How a key resolves. More kinds (list, interleaved) will join. Bit 0: bus addresses.
     Bit 1: pages, flat list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
-    requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21)."""
+    requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21). Bit 3: a
+    memory window, which uses the page list of the region that it is bound to; with bit 2 its key
+    may be invalidated, and while it is bound only one QP may use it (type 2)."""
 
     INVALID = 0
     DMA = 1
     PAGES = 2
     FREE = 4
     FAST = 6
+    WINDOW_1 = 8  # not bound
+    BOUND_1 = 10
+    WINDOW_2 = 12  # not bound
+    BOUND_2 = 14
 
 
 class MrRow(data.Struct):
@@ -239,14 +246,17 @@ class MrRow(data.Struct):
     """
 
     type: MrType
-    function: 8
+    function: 4
     pd: 16
     tag: 8  # low byte of the keys
     access: 4
     va: 64  # address that SGEs and peers use for the first byte
-    length: 64
+    length: 48  # DMA: all ones, which stand for 64
     block: 58  # bus address / 64: the 64 bytes that hold the page list's first entry
     start: 48  # place of the first byte behind the page that this block begins with
+    bind: 1  # windows may be bound to it
+    parent: 16  # WINDOW: whose page list it uses, as the cache of pages knows it
+    qp: 14  # BOUND_2: the QP that has bound it
     page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
 
 

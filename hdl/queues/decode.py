@@ -45,6 +45,7 @@ OPERANDS = ("compare_add", "swap")
 def header_words(config: NicConfig) -> int:
     """Words of a WQE's fixed part that are kept."""
     last = "wr.atomic.rkey" if config.atomics else "wr.rdma.rkey"
+    last = "wr.bind.rkey" if config.windows else last
     last = "wr.ud.av.dmac" if config.ud else last
     return -(-(POST_SEND.offset(last) + POST_SEND.place(last).size) // 8)
 
@@ -61,7 +62,8 @@ def element_limit(config: NicConfig) -> int:
 
 
 def destination(m: Module, field: Callable[[str], Value]) -> Signal:
-    """The address vector of a WQE from the fields of cmd_post_send; ``field`` gives one by name."""
+    """The address vector of a WQE from the fields of cmd_post_send; ``field`` gives one by name.
+    Its beginning is where BIND_MW has fields of its own."""
     found = Signal(Destination, name="destination_now")
     packed = field("wr.ud.av.sl_tclass_flowlabel")
     m.d.comb += [
@@ -273,7 +275,7 @@ class WqeDecode(wiring.Component):
         if self._config.atomics:
             with m.If(wqe.operation.kind == Kind.ATOMIC):
                 m.d.comb += wqe.rkey.eq(field(POST_SEND, "wr.atomic.rkey"))
-        if self._config.ud:
+        if self._config.ud or self._config.windows:
             m.d.comb += self.o.payload.destination.eq(
                 destination(m, lambda name: field(POST_SEND, name))
             )

@@ -147,7 +147,8 @@ class SendFetch(wiring.Component):
         m.submodules.answers = StreamFifo(shape=waiting, depth=ANSWERS)
         slow_line = Signal(ceil_log2(config.send_lines), reset_less=True)
         self._verdicts(m, slow_line)
-        self._answers(m, answered, self._destinations(m, slow_line) if config.ud else 1)
+        kept = config.ud or config.windows
+        self._answers(m, answered, self._destinations(m, slow_line) if kept else 1)
         return m
 
     def _verdicts(self, m: Module, slow_line: Signal) -> None:

@@ -235,7 +235,7 @@ class ShortWqes(wiring.Component):
             ]
             with m.If(element.is_atomic):
                 m.d.comb += wqe.rkey.eq(field("wr.atomic.rkey"))
-        if config.ud:
+        if config.ud or config.windows:
             m.d.comb += verdict.destination.eq(destination(m, field))
 
     def _keep(self, m: Module, element: _Element, number: int) -> None:

@@ -242,6 +242,7 @@ class Commit(wiring.Component):
             asked.function.eq(done.function),
             asked.pd.eq(record.pd),
             asked.key.eq(done.imm),
+            asked.qp.eq(record.qp),
         ]
         # KEY: asks for the key to become invalid; ends when that is taken.
         with m.State("KEY"):

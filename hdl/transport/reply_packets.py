@@ -177,6 +177,7 @@ class ReplyPackets(wiring.Component):
         job, header = self.job.payload, self.job.payload.header
         m.d.comb += [
             job.source.eq(TxSource.NONE),
+            job.qp.eq(held.qp),
             job.function.eq(held.function),
             job.pd.eq(held.pd),
             job.key.eq(held.key),

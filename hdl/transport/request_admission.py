@@ -29,12 +29,14 @@ PATIENCE = 255
 def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
     """Return a bit for each rule that the WQE breaks: opcode, SGEs, inline data, READs allowed."""
     operation = wqe.operation
+    windows = [operation.bind & ~cfg.binds] if config.windows else []
     return Cat(
         ~request_serves(config, operation, cfg.type),
         wqe.num_sge > cfg.max_send_sge,
         wqe.inline & (operation.data | ~fit(wqe.length, cfg.max_inline)),
         operation.data & (cfg.max_rd_atomic == 0),
         (operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT),  # its operands lie there
+        *windows,
     )
 
 

@@ -1,44 +1,54 @@
-"""Work requests that the requester executes by itself: LOCAL_INV and REG_MR."""
+"""Work requests that the requester executes by itself: LOCAL_INV, REG_MR and BIND_MW."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, WcStatus
-from hdl.ports.jobs import SendWqe
+from hdl.config import NicConfig
+from hdl.ports.jobs import Destination, SendWqe
 from hdl.ports.regions import RegionKeyPort
 from hdl.ports.rows import QpCfg
 
-__all__ = ["REGISTERED", "RequestKeys"]
+__all__ = ["BOUND", "REGISTERED", "RequestKeys"]
 
 #: Access flags that REG_MR may ask for: the rights, and those that may be ignored.
 REGISTERED = OPTIONAL_ACCESS | 0xF
+#: Those that BIND_MW may ask for.
+BOUND = OPTIONAL_ACCESS | int(
+    Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC | Access.ZERO_BASED
+)
 
 
 class RequestKeys(wiring.Component):
-    """Changes the state of a memory region for a work request, while its QP has the turn.
+    """Changes the state of a memory region or window for a work request, while its QP has the turn.
 
     Spec: IBTA vol 1, 10.6.3, 10.8.3.3 (order), 11.4.4; virtio-rdma VR-5.18, VR-5.20, E-22.
     LOCAL_INV begins when all WQEs before it have ended (``RequestAdmission`` sees to that, as
     Soft-RoCE does), and here it waits until the checks of what they received are over (``settle``).
-    REG_MR begins when it is its turn; the WQEs behind it find the region registered, as none of
-    them is looked at before this one is done. With FENCE it waits for ``settle``, too: the READ
-    before it may have invalidated the same region.
+    REG_MR and BIND_MW begin when it is their turn; the WQEs behind them find the key valid, as none
+    of them is looked at before this one is done. With FENCE they wait for ``settle``, too: the READ
+    before may have invalidated the same region.
 
-    Members: ``start`` is held until ``done``, a cycle, with ``status``; ``wqe``, ``cfg`` meanwhile.
+    Members: ``start`` is held until ``done``, a cycle, with ``status``; ``wqe``, ``cfg``, ``qp``
+    meanwhile, and ``destination``, where the fields of BIND_MW are that no other WQE has.
     ``settle`` is held until ``settled``: all that the receive side has begun before is decided.
     ``port``: the owner of the regions' keys.
     Latency: 10 cycles, and the wait for ``settled``. Throughput: one at a time.
     Errors: LOC_PROT_ERR for a key that cannot be invalidated, MW_BIND_ERR (a memory management
-    operation error, IBTA vol 1, 11.6.2) for a registration that is not allowed. Reset: idle.
+    operation error, IBTA vol 1, 11.6.2) for a registration or a window that is not allowed.
+    Reset: idle.
     """
 
-    def __init__(self):
+    def __init__(self, *, config: NicConfig):
+        self._config = config
         super().__init__(
             {
                 "start": In(1),
                 "wqe": In(SendWqe),
                 "cfg": In(QpCfg),
+                "qp": In(14),
+                "destination": In(Destination),
                 "done": Out(1),
                 "status": Out(8),
                 "settle": Out(1),
@@ -54,6 +64,7 @@ class RequestKeys(wiring.Component):
         # wr.reg lies where wr.rdma does (VR-4.3): its mrn, key and access in these.
         mrn, key, access = wqe.remote_addr[:32], wqe.remote_addr[32:], wqe.rkey
         remote = (access & int(Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)) != 0
+        bad = register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
         m.d.comb += [
             request.register.eq(register),
             request.function.eq(self.cfg.function),
@@ -69,12 +80,28 @@ class RequestKeys(wiring.Component):
                 )
             ),
         ]
+        if self._config.windows:
+            # wr.bind lies where wr.rdma and the beginning of wr.ud.av do. What no other change has
+            # is not looked at in others.
+            there, bind = self.destination, wqe.operation.bind
+            m.d.comb += [
+                request.register.eq(register & ~bind),
+                request.bind.eq(bind),
+                request.lkey.eq(there.pd),
+                request.va.eq(wqe.remote_addr),
+                request.length.eq(
+                    Cat(there.flow_label, there.traffic_class, there.sl, there.dgid[:32])
+                ),
+                request.zero_based.eq((access & int(Access.ZERO_BASED)) != 0),
+                request.qp.eq(self.qp),
+            ]
+            with m.If(bind):
+                m.d.comb += request.key.eq(there.dgid[32:64])
+            bad = Mux(bind, (access & ~BOUND) != 0, bad)
         with m.FSM(name="keys"):
             # IDLE: nothing is executed; ``start`` ends it.
             with m.State("IDLE"):
-                m.d.sync += refused.eq(
-                    register & (((access & ~REGISTERED) != 0) | (remote & ~access[0]))
-                )
+                m.d.sync += refused.eq(bad)
                 with m.If(self.start):
                     m.next = "ASK"
                     with m.If(~register | wqe.fence):

@@ -274,12 +274,14 @@ class Requester(wiring.Component):
     def _keys(self, m: Module) -> None:
         """Work requests without packets."""
         parts, admission = m.submodules, m.submodules.admission
-        m.submodules.keys = keys = RequestKeys()
+        m.submodules.keys = keys = RequestKeys(config=self._config)
         connect(m, keys.port, flipped(self.keys))
         m.d.comb += [
             keys.start.eq(admission.execute),
             keys.wqe.eq(parts.packets.held.wqe),
             keys.cfg.eq(self.cfg.row),
+            keys.qp.eq(parts.packets.qp),
+            keys.destination.eq(self.destination.row),
             admission.executed.eq(keys.done),
             admission.result.eq(keys.status),
             self.settle.eq(keys.settle),

@@ -90,6 +90,7 @@ def drive_job(m: Module, work: ResponderWork, v: Verdict, job: ScatterJob) -> No
         job.length.eq(Mux(v.kind == ScatterKind.NONE, 0, header.length)),
         job.va.eq(v.facts.va),
         job.key.eq(v.facts.key),
+        job.qp.eq(work.qp),
     ]
     with m.If(v.kind == ScatterKind.ATOMIC):
         m.d.comb += job.length.eq(ATOMIC_BYTES)  # none of them in the packet

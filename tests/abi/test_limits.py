@@ -5,10 +5,10 @@ from hdl.config import NicConfig
 
 
 def test_what_there_is_no_command_for_is_0():
-    """Memory windows and multicast groups (VR-2.6, E-21)."""
+    """Multicast groups (VR-2.6, E-21)."""
     limits = device_limits(NicConfig())
-    names = ("max_mw", "max_mcast_grp", "max_mcast_qp_attach", "max_total_mcast_qp_attach")
-    assert [limits[name] for name in names] == [0] * 4
+    names = ("max_mcast_grp", "max_mcast_qp_attach", "max_total_mcast_qp_attach")
+    assert [limits[name] for name in names] == [0] * 3
 
 
 def test_shared_receive_queues():

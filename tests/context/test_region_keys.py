@@ -15,6 +15,13 @@ from tests.simulate import simulate
 
 CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=32, gids=2, functions=2)
 MRS = CONFIG.guest.mrs
+#: What an invalidation makes of what has a key that can be invalidated.
+FREED = {
+    MrType.FREE: MrType.FREE,
+    MrType.FAST: MrType.FREE,
+    MrType.WINDOW_2: MrType.WINDOW_2,
+    MrType.BOUND_2: MrType.WINDOW_2,
+}
 FIELDS = [name for name, _ in MrRow.as_shape()]
 
 
@@ -74,15 +81,18 @@ def expected(rows, request):
         if row["type"] != MrType.FREE.value or request["mrn"] != number:
             return False, None
         return True, row | {"type": MrType.FAST.value, "tag": tag, "access": request["access"]}
-    if row["type"] not in (MrType.FREE.value, MrType.FAST.value) or row["tag"] != tag:
+    kind = MrType(row["type"])
+    if kind not in FREED or row["tag"] != tag:
         return False, None
-    return True, row | {"type": MrType.FREE.value}
+    if kind is MrType.BOUND_2 and row["qp"] != request["qp"]:
+        return False, None
+    return True, row | {"type": FREED[kind].value}
 
 
 def some_row(rng, function):
     """A row of a region, whatever its kind."""
-    row = {name: rng.getrandbits(2) for name in FIELDS} | {"va": rng.getrandbits(64)}
-    kind = rng.choice((*MrType, MrType.FREE, MrType.FREE, MrType.FAST)).value
+    row = {name: rng.getrandbits(1) for name in FIELDS} | {"va": rng.getrandbits(64)}
+    kind = rng.choice((*MrType, *[MrType.FREE] * 6, *[MrType.FAST] * 3)).value
     return row | {"type": kind, "function": function, "pd": rng.choice((3, 3, 4)), "tag": 5}
 
 
@@ -98,6 +108,7 @@ def some_request(rng, rows):
         "key": (number + wrong) << 8 | row["tag"],
         "mrn": rng.choice((*[number] * 6, number + wrong, number ^ 1)),
         "access": rng.getrandbits(4),
+        "qp": rng.getrandbits(1),
     }
     if request["register"]:
         request["key"] ^= rng.getrandbits(8)

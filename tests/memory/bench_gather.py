@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import defaultdict
 
 import cocotb
 
@@ -13,7 +14,14 @@ from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
-from tests.memory.model import LOC_LEN_ERR, LOCAL_WRITE, OK, PAGE, REMOTE_READ
+from tests.memory.model import (
+    LOC_LEN_ERR,
+    LOCAL_WRITE,
+    OK,
+    PAGE,
+    REM_ACCESS_ERR,
+    REMOTE_READ,
+)
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
@@ -31,7 +39,7 @@ class Bench:
         self.dut, self.bus = dut, Bus(dut, deadline)
         self.settings = (idle, stall, latency)
         self.expected: list[tuple[int, dict, bytes | None, bool]] = []
-        self.eras = [0] * QPS
+        self.eras: dict[int, int] = defaultdict(int)
         self.serial = 0
         self.notes: list[dict] = []
 
@@ -105,9 +113,9 @@ class Bench:
             self.expect(header, *self.model.line(FUNCTION, pd, sges, offset, length, 0))
         return self.expected[-1][0]
 
-    def send_key(self, key, va, length):
-        header = self.send(TxSource.KEY, length, key=key, va=va, offset=0)
-        self.expect(header, *self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_READ))
+    def send_key(self, key, va, length, *, qp=0):
+        header = self.send(TxSource.KEY, length, key=key, va=va, offset=0, qp=qp)
+        self.expect(header, *self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp))
 
     def send_inline(self, line, content, offset, length):
         header = self.send(
@@ -301,6 +309,22 @@ async def backpressure(dut):
 @cocotb.test()
 async def both(dut):
     await grid(dut, 0.4, 0.4, 14)
+
+
+@cocotb.test()
+async def windows_of_one_qp(dut):
+    """A window of type 2: the job's QP decides, and other jobs in between have others."""
+    bench = await Bench(dut, seed=31).start()
+    windows = bench.world.windows(REMOTE_READ)
+    for n in range(60):
+        window = bench.rng.choice(windows)
+        qp = bench.rng.choice([window.qp, *(other.qp for other in windows)])
+        bench.send_key(window.key, window.va + n, 300, qp=qp)
+        if n % 3 == 0:
+            bench.send_key(*one_key(bench), qp=qp)
+    await bench.finish()
+    statuses = [one[0] for one in bench.expected]
+    assert statuses.count(OK) > 20 and statuses.count(REM_ACCESS_ERR) > 10
 
 
 @cocotb.test()

@@ -20,7 +20,15 @@ from hdl.ports.jobs import (
 from hdl.ports.packet import packet_beat
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
-from tests.memory.model import LOCAL_WRITE, OK, PAGE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
+from tests.memory.model import (
+    LOCAL_WRITE,
+    OK,
+    PAGE,
+    REM_ACCESS_ERR,
+    REMOTE_ATOMIC,
+    REMOTE_READ,
+    REMOTE_WRITE,
+)
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
@@ -236,26 +244,27 @@ class Bench:
         )
         return status
 
-    def send_key(self, key, va, length, reach=None):
+    def send_key(self, key, va, length, reach=None, *, qp=0):
         """A WRITE packet; ``reach`` bytes of its message are still to come, with its own. There is
         nothing to check of one without payload."""
         if not length:
             self.send(ScatterKind.NONE, 0, OK, [])
             return
         reach = length if reach is None else reach
-        status, pieces = self.model.by_key(FUNCTION, PD, key, va, reach, REMOTE_WRITE)
-        if status == OK:
-            status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
-        if reach and not self.model.allowed(FUNCTION, PD, key, va, reach, REMOTE_WRITE):
-            status, pieces = 10, []
+        if self.model.allowed(FUNCTION, PD, key, va, reach, REMOTE_WRITE, qp=qp):
+            status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE, qp=qp)
         else:
-            status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE)
-        self.send(ScatterKind.KEY, length, status, pieces, key=key, va=va, offset=reach)
+            status, pieces = REM_ACCESS_ERR, []
+        self.send(ScatterKind.KEY, length, status, pieces, key=key, va=va, offset=reach, qp=qp)
 
-    def check_read(self, key, va, length):
-        allowed = self.model.allowed(FUNCTION, PD, key, va, length, REMOTE_READ)
-        status = OK if allowed else 10
-        self.send(ScatterKind.CHECK_READ, 0, status, [], key=key, va=va, offset=length)
+    def check_read(self, key, va, length, *, qp=0):
+        allowed = self.model.allowed(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp)
+        status = OK if allowed else REM_ACCESS_ERR
+        self.send(ScatterKind.CHECK_READ, 0, status, [], key=key, va=va, offset=length, qp=qp)
+
+    def send_atomic(self, key, va, *, qp=0):
+        status, pieces = self.model.by_key(FUNCTION, PD, key, va, 8, REMOTE_ATOMIC, qp=qp)
+        self.send(ScatterKind.ATOMIC, 8, status, pieces, key=key, va=va, offset=8, qp=qp)
 
     async def finish(self):
         await self.bus.until(lambda: len(self.got) == len(self.jobs))
@@ -335,8 +344,7 @@ async def atomics(dut, stall, delay):
             addr, length, key = 8 * rng.getrandbits(61), 8, plain.key
             if rng.random() < 0.2:
                 key = rng.choice(world.refused).key
-            status, pieces = bench.model.by_key(FUNCTION, PD, key, addr, length, REMOTE_ATOMIC)
-            bench.send(ScatterKind.ATOMIC, 8, status, pieces, key=key, va=addr, offset=8)
+            bench.send_atomic(key, addr)
         elif rng.random() < 0.7:
             addr, length, key = world.sge(rng.choice([1, LANES, 3 * LANES + 1]))
             bench.send_key(key, addr, length)
@@ -345,6 +353,28 @@ async def atomics(dut, stall, delay):
     Executor(bench, lambda: rng.randrange(delay))
     await bench.finish()
     assert bench.handed == len(bench.words) and not bench.at_work
+
+
+@cocotb.test()
+async def windows_of_one_qp(dut):
+    """A window of type 2: WRITEs, checks of READs and atomics of its QP pass, no others."""
+    bench = await Bench(dut, seed=52, discards=0).start()
+    rng, windows = bench.rng, bench.world.windows(REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC)
+    for n in range(90):
+        window = rng.choice(windows)
+        qp = rng.choice([window.qp, *(other.qp for other in windows)])
+        word = (window.va + 8 * n + 7) & ~7
+        if n % 3 == 0:
+            bench.send_key(window.key, window.va + n, 300, rng.choice([300, 900]), qp=qp)
+        elif n % 3 == 1:
+            bench.check_read(window.key, window.va + n, 300, qp=qp)
+        else:
+            bench.send_atomic(window.key, word, qp=qp)
+    Executor(bench, lambda: 3)
+    await bench.finish()
+    for kind in range(3):
+        statuses = bench.statuses[kind::3]
+        assert statuses.count(OK) > 9 and statuses.count(REM_ACCESS_ERR) > 6
 
 
 @cocotb.test()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.memory.model import PAGE, Memory, Model, Region
+from tests.memory.model import BOUND_2, PAGE, Memory, Model, Region
 
 FUNCTION, PD = 1, 7
 
@@ -29,6 +29,17 @@ class World:
             model.add_pages(rng, indices[10], 9 * PAGE, **own | {"access": 0}),
             # runs over the end of the address space: only what lies before it may be used
             model.add_pages(rng, indices[11], 9 * PAGE, va=(1 << 64) - 3000, **own),
+        ]
+
+    def windows(self, access: int) -> list[Region]:
+        """Add windows of type 2 to a region of pages, each for another QP, and return them. Their
+        words are where those of the bus are."""
+        region, model = self.large[1], self.model
+        free = [n for n in range(model.mrs) if n not in model.regions]
+        bound = {"type": BOUND_2, "access": access, "length": PAGE}
+        return [
+            model.add_window(self.rng, n, region, at, va=region.first_offset + at, qp=qp, **bound)
+            for n, at, qp in zip(free, (7, 1000, 9001), (0x2A5A, 0x2A5B, 0x0A5A))
         ]
 
     def place(self, region: Region, length: int) -> int:

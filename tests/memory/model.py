@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 PAGE = 4096
 SIZES = (PAGE, 1 << 21, 1 << 30)
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
 OK, LOC_LEN_ERR, LOC_PROT_ERR, REM_ACCESS_ERR = 0, 1, 4, 10
 INVALID, DMA, PAGES = 0, 1, 2
+BOUND_1, BOUND_2 = 10, 14
 
 
 class Memory:
@@ -64,6 +65,8 @@ class Region:
     first_offset: int = 0
     table: int = 0
     page: int = PAGE
+    parent: int = 0  # of a window, and its QP
+    qp: int = 0
 
     @property
     def key(self) -> int:
@@ -81,10 +84,13 @@ class Region:
             "tag",
             "access",
             "va",
-            "length",
+            "parent",
+            "qp",
         )
+        length = self.length & (1 << 48) - 1
         start = self.table % 64 // 8 * self.page + self.first_offset
         return {name: getattr(self, name) for name in fields} | {
+            "length": length,
             "block": self.table // 64,
             "start": start,
             "page_size": SIZES.index(self.page),
@@ -131,14 +137,41 @@ class Model:
         self.regions[index] = region
         return region
 
-    def allowed(self, function: int, pd: int, key: int, va: int, length: int, access: int) -> bool:
+    def add_window(
+        self, rng: random.Random, index: int, parent: Region, offset: int, **fields
+    ) -> Region:
+        """Bind a window to the bytes of a region from ``offset`` on."""
+        window = replace(
+            parent,
+            index=index,
+            tag=rng.randrange(256),
+            parent=parent.index,
+            first_offset=parent.first_offset + offset,
+            **fields,
+        )
+        self.regions[index] = window
+        return window
+
+    def allowed(
+        self,
+        function: int,
+        pd: int,
+        key: int,
+        va: int,
+        length: int,
+        access: int,
+        *,
+        qp: int | None = None,
+    ) -> bool:
+        """Whether the range may be accessed by the card, or by a peer over ``qp``."""
         if length == 0:
             return True
         region = self.regions.get(key >> 8)
+        kinds = {DMA: True, PAGES: True, BOUND_1: qp is not None}
         return (
             region is not None
             and key >> 8 < self.mrs
-            and region.type in (DMA, PAGES)
+            and (kinds | {BOUND_2: qp == region.qp}).get(region.type, False)
             and region.tag == key & 0xFF
             and region.function == function
             and region.pd == pd
@@ -191,10 +224,18 @@ class Model:
         return (LOC_LEN_ERR, []) if length else (OK, out)
 
     def by_key(
-        self, function: int, pd: int, key: int, va: int, length: int, access: int
+        self,
+        function: int,
+        pd: int,
+        key: int,
+        va: int,
+        length: int,
+        access: int,
+        *,
+        qp: int = 0,
     ) -> tuple[int, list]:
-        """Status and pieces of a range under a peer's key."""
-        if not self.allowed(function, pd, key, va, length, access):
+        """Status and pieces of a range under a peer's key, over ``qp``."""
+        if not self.allowed(function, pd, key, va, length, access, qp=qp):
             return REM_ACCESS_ERR, []
         if length == 0:
             return OK, []

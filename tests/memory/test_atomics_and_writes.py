@@ -104,7 +104,9 @@ class Surroundings:
         port = self.dut.tables.scatter
         while True:
             *_, index = await ctx.tick().sample(port.index)
-            ctx.set(port.row, good | {"va": 0, "length": WORD - 1} if index == KEY >> 8 else {})
+            ctx.set(
+                port.row, good | {"va": 0, "length": (1 << 48) - 1} if index == KEY >> 8 else {}
+            )
 
     async def host(self, ctx):
         """Reads give what was there when they were accepted: no later write helps."""

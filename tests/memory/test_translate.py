@@ -38,13 +38,14 @@ class Bench:
         self.now = 0
         self.reads = self.misses = 0
 
-    def ask(self, key, va, length, access=1, remote=0, check_only=0, pd=PD):
+    def ask(self, key, va, length, access=1, remote=0, check_only=0, pd=PD, qp=0):
         request = {"function": FUNCTION, "pd": pd, "key": key, "va": va, "length": length}
         self.requests.append(
-            request | {"access": access, "remote": remote, "check_only": check_only}
+            request | {"access": access, "remote": remote, "check_only": check_only, "qp": qp}
         )
         bad = 10 if remote else 4
-        if not self.world.model.allowed(FUNCTION, pd, key, va, length, access):
+        whose = qp if remote else None
+        if not self.world.model.allowed(FUNCTION, pd, key, va, length, access, qp=whose):
             self.wanted.append([(bad, 0)])
         elif length == 0 or check_only:
             self.wanted.append([(0, 0)])

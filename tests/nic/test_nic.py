@@ -78,6 +78,7 @@ def test_two_nics(width, part):
         "services",
         "srq",
         "statuses",
+        "windows",
     ],
 )
 def test_feature(feature):

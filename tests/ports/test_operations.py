@@ -114,23 +114,24 @@ def test_a_card_without_a_feature_refuses_its_packets():
 
 
 def test_work_requests_are_decoded_as_written_out_by_hand():
-    names = "services kind data by_length receive invalidate completion compares"
+    names = "services kind data by_length receive invalidate completion compares bind"
     found = decoded(decode_request, range(256), names.split())
     built = {
-        0: (1, Kind.WRITE, 0, 0, 0, 0, 1, 0),
-        1: (1, Kind.WRITE, 0, 0, 1, 0, 1, 0),
-        2: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
-        3: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
-        4: (1, Kind.READ, 1, 1, 0, 0, 2, 0),
-        5: (1, Kind.ATOMIC, 1, 0, 0, 0, 3, 1),
-        6: (1, Kind.ATOMIC, 1, 0, 0, 0, 4, 0),
-        7: (1, Kind.LOCAL, 0, 0, 0, 1, 6, 0),
-        9: (1, Kind.SEND, 0, 0, 1, 0, 0, 0),
-        11: (1, Kind.READ, 1, 1, 0, 1, 2, 0),
-        0x20: (1, Kind.LOCAL, 0, 0, 0, 0, 10, 0),
+        0: (1, Kind.WRITE, 0, 0, 0, 0, 1, 0, 0),
+        1: (1, Kind.WRITE, 0, 0, 1, 0, 1, 0, 0),
+        2: (1, Kind.SEND, 0, 0, 1, 0, 0, 0, 0),
+        3: (1, Kind.SEND, 0, 0, 1, 0, 0, 0, 0),
+        4: (1, Kind.READ, 1, 1, 0, 0, 2, 0, 0),
+        5: (1, Kind.ATOMIC, 1, 0, 0, 0, 3, 1, 0),
+        6: (1, Kind.ATOMIC, 1, 0, 0, 0, 4, 0, 0),
+        7: (1, Kind.LOCAL, 0, 0, 0, 1, 6, 0, 0),
+        8: (1, Kind.LOCAL, 0, 0, 0, 0, 5, 0, 1),
+        9: (1, Kind.SEND, 0, 0, 1, 0, 0, 0, 0),
+        11: (1, Kind.READ, 1, 1, 0, 1, 2, 0, 0),
+        0x20: (1, Kind.LOCAL, 0, 0, 0, 0, 10, 0, 0),
     }
     for code, row in found.items():
-        assert tuple(row.values()) == built.get(code, (0,) * 8), code
+        assert tuple(row.values()) == built.get(code, (0,) * 9), code
 
 
 def test_a_card_without_atomics_knows_none():

@@ -129,6 +129,7 @@ def test_read_response_then_ack(length):
         assert all(s[2] == 5 for s in said[:-1])
         assert sum(s[4] for s in said) == length
         assert [j.va for j in w.jobs[:-1]] == [0x7000 + n * MTU for n in range(count)]
+        assert {(j.key, j.qp) for j in w.jobs[:-1]} == {(9, 3)}  # whose window it may be
         middle = [Operation.READ_RESP_MIDDLE] * (count - 2)
         want = [Operation.READ_RESP_FIRST, *middle, Operation.READ_RESP_LAST]
         assert [s[0] for s in said[:-1]] == (want if count > 1 else [Operation.READ_RESP_ONLY])

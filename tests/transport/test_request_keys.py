@@ -1,4 +1,4 @@
-"""LOCAL_INV and REG_MR in the requester: order, completion, errors, and QPs that go back."""
+"""LOCAL_INV, REG_MR and BIND_MW in the requester: order, completions, errors, going back."""
 
 from dataclasses import replace
 
@@ -63,6 +63,19 @@ def reg_mr(key=KEY, access=Access.LOCAL_WRITE, mrn=KEY >> 8, **fields):
     )
 
 
+def bind_mw(key=KEY, access=Access.REMOTE_WRITE, lkey=0x7_31, length=0x123_4567_89AB, **fields):
+    """Its fields lie where others have an address, a key and an address vector."""
+    there = {
+        "pd": lkey,
+        "flow_label": length & 0xF_FFFF,
+        "traffic_class": length >> 20 & 0xFF,
+        "sl": length >> 28 & 0xF,
+        "dgid": length >> 32 | key << 32,
+    }
+    fields |= {"remote_addr": 0xFEDC_BA98_7654_3210, "rkey": int(access), "destination": there}
+    return wqe(WrOpcode.BIND_MW, 0, num_sge=0, **fields)
+
+
 async def entries(ctx, world, qp):
     """All outstanding entries, taken away: position, status, complete, number of PSNs."""
     found = []
@@ -95,6 +108,28 @@ def test_registration_takes_effect_between_its_neighbours():
         assert world.pokes == [2], "the registration is the oldest now, and nothing else ends it"
         assert await entries(ctx, world, 2) == [(1, 0, 1, 0), (2, 0, 1, 1)]
         assert world.pokes == [2]
+
+    run(scenario, world=KeyWorld)
+
+
+@pytest.mark.parametrize("zero_based", [0, 1])
+def test_a_window_is_bound_between_its_neighbours(zero_based):
+    """All fields of the request reach the owner of the keys; nothing is sent for it."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2, pd=9, function=1, binds=1)
+        rights = Access.REMOTE_READ | Access.REMOTE_ATOMIC
+        access = rights | (Access.ZERO_BASED if zero_based else 0)
+        world.queues[2] = [wqe(length=1), bind_mw(access=access), wqe(length=2)]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: len(world.jobs) == 2)
+        ((request, handed, settled),) = world.changes
+        assert (request.register, request.bind, request.zero_based) == (0, 1, zero_based)
+        assert (request.key, request.lkey, request.access) == (KEY, 0x7_31, int(rights))
+        assert (request.va, request.length) == (0xFEDC_BA98_7654_3210, 0x123_4567_89AB)
+        assert (request.qp, request.pd, request.function) == (2, 9, 1)
+        assert (handed, settled) == (1, 0)
+        assert await entries(ctx, world, 2) == [(0, 0, 1, 1), (1, 0, 1, 0), (2, 0, 1, 1)]
 
     run(scenario, world=KeyWorld)
 
@@ -143,9 +178,14 @@ ILLEGAL = [
 ]
 
 
+UNFIT = [Access.LOCAL_WRITE, Access.MW_BIND, Access.HUGETLB, 1 << 8]
+
+
 @pytest.mark.parametrize(
     "element,allowed,status",
     [
+        (bind_mw(), False, WcStatus.MW_BIND_ERR),
+        *((bind_mw(access=access), True, WcStatus.MW_BIND_ERR) for access in UNFIT),
         (local_inv(), False, WcStatus.LOC_PROT_ERR),
         (reg_mr(), False, WcStatus.MW_BIND_ERR),
         *((reg_mr(access=access), True, WcStatus.MW_BIND_ERR) for access in ILLEGAL),
@@ -154,13 +194,27 @@ ILLEGAL = [
 def test_what_is_refused_fails_in_order(element, allowed, status):
     async def scenario(ctx, world):
         world.allowed = allowed
-        await world.connect(ctx, 2)
+        await world.connect(ctx, 2, binds=1)
         world.queues[2] = [element, wqe(), reg_mr()]
         await world.ring(ctx, 2)
         await world.until(ctx, lambda: len(world.pokes) >= 3)
         flushed = (WcStatus.WR_FLUSH_ERR, 1, 0)
         assert await entries(ctx, world, 2) == [(0, status, 1, 0), (1, *flushed), (2, *flushed)]
         assert not world.handed and len(world.changes) == (not allowed)
+
+    run(scenario, world=KeyWorld)
+
+
+def test_no_window_is_bound_without_the_extension():
+    """The driver has not negotiated it: the opcode is none (VR-4.4)."""
+
+    async def scenario(ctx, world):
+        await world.connect(ctx, 2)
+        world.queues[2] = [bind_mw()]
+        await world.ring(ctx, 2)
+        await world.until(ctx, lambda: world.pokes)
+        assert await entries(ctx, world, 2) == [(0, WcStatus.LOC_QP_OP_ERR, 1, 0)]
+        assert not world.changes
 
     run(scenario, world=KeyWorld)
 
@@ -193,7 +247,7 @@ def test_a_qp_that_goes_back_registers_nothing_again(wqes):
     run(scenario, world=KeyWorld)
 
 
-@pytest.mark.parametrize("opcode", [7, 9, 11, 0x20])
+@pytest.mark.parametrize("opcode", [7, 8, 9, 11, 0x20])
 def test_a_card_without_the_feature_has_none_of_them(opcode):
     """The rows of the tables are those of the card's features; the model reads the same ones."""
     config = replace(CONFIG, fast_registration=False)

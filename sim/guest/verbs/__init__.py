@@ -17,6 +17,7 @@ from sim.guest.verbs.cq import CQ
 from sim.guest.verbs.event import AsyncEvent, EventQueue
 from sim.guest.verbs.gid import gid_bytes, gid_text
 from sim.guest.verbs.mr import MR, DmaMR, FastMR
+from sim.guest.verbs.mw import MW
 from sim.guest.verbs.qp import QP
 from sim.guest.verbs.srq import SRQ, SrqAttr
 from sim.guest.verbs.wr import SGE, WC, RecvWR, SendWR
@@ -25,6 +26,7 @@ __all__ = [
     "AH",
     "CQ",
     "MR",
+    "MW",
     "PD",
     "QP",
     "SGE",

@@ -17,6 +17,7 @@ _CQE = abi.CQE.codec()
 _RDMA = abi.WR_RDMA.codec()
 _ATOMIC = abi.WR_ATOMIC.codec()
 _REG = abi.WR_REG.codec()
+_BIND = abi.WR_BIND.codec()
 
 _NO_FLAGS = WcFlags(0)
 #: The flags of libibverbs end here; a device may set no others.
@@ -66,6 +67,12 @@ class SendWR:
     def set_wr_reg(self, mrn: int, key: int, access: Access | int) -> None:
         """Region of CREATE_MR, and the key and the access that it gets."""
         self.wr = _REG.pack(mrn, key, int(access))
+
+    def set_wr_bind(
+        self, lkey: int, addr: int, length: int, access: Access | int, rkey: int
+    ) -> None:
+        """Part of a region that a window is bound to, and the access and the key that it gets."""
+        self.wr = _BIND.pack(addr, int(access), lkey, length, rkey)
 
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         """Destination of a datagram."""
