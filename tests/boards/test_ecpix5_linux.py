@@ -64,7 +64,7 @@ def test_a_live_linux(tmp_path):
         relay = Relay(connection, guest.wire)
         stack.callback(relay.close)
         parties = (
-            Party("board", nic, depth=CONFIG.queue_size, rights=RIGHTS),
+            Party("board", nic, depth=CONFIG.queue_size, sges=CONFIG.max_sge, rights=RIGHTS),
             Party("guest", client, tells_state=True, linux=True),
         )
         tally = Tally()

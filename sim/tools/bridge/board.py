@@ -12,7 +12,7 @@ from boards.ecpix5.card import CONFIG, MEMORY_BYTES
 from firmware.registers import Registers
 from firmware.service import Firmware
 from sim.guest.bridge.link import Line, Link
-from sim.guest.bridge.platform import BridgePlatform
+from sim.guest.bridge.platform import FEATURES, BridgePlatform
 from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.errors import RdmaError
 from sim.guest.driver.management import Management
@@ -64,11 +64,16 @@ class Board:
         self.rest(True)
 
     async def _open(self, addresses: Sequence[str]) -> None:
-        options = DriverOptions(vectors=CONFIG.vectors, timeout_ns=PATIENCE_NS)
+        options = DriverOptions(FEATURES, vectors=CONFIG.vectors, timeout_ns=PATIENCE_NS)
         number = self._firmware.functions[0].number
         self.context = await Context.open(self._host, number, options=options)
         for index, address in enumerate(addresses):
             await self.context.add_gid(index, address)
+
+    async def close(self) -> None:
+        """Reset the card, which leaves the board's memory alone from then on."""
+        self.rest(False)
+        await self.guard(self.context.close())
 
     async def guard(self, work: Coroutine[Any, Any, Result]) -> Result:
         """The result of ``work``; raises the firmware's error if that ends meanwhile."""

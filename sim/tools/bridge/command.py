@@ -77,6 +77,7 @@ async def _serve(line: SerialLine, mac: bytes, addresses: list[str], fresh: bool
             reply = await board.guard(_answer(board, session, request))
         while reply:
             reply = reply[os.write(1, reply) :]
+    await board.close()
 
 
 async def _answer(board: Board, session: Session, request: bytes) -> bytes:

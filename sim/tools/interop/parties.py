@@ -13,6 +13,8 @@ RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 QKEY = 0x11223344
 #: Requests that fit into each work queue.
 DEPTH = 64
+#: Pieces of a message's memory, at most.
+SGES = 3
 
 
 class Client(Protocol):
@@ -47,11 +49,12 @@ class Party:
         tells_state: bool = False,
         linux: bool = False,
         depth: int = DEPTH,
+        sges: int = SGES,
         rights: Sequence[str] = RIGHTS,
     ) -> None:
         self.name, self.client, self.tells_state = name, client, tells_state
         self.linux = linux
-        self.depth, self.rights = depth, rights
+        self.depth, self.sges, self.rights = depth, sges, rights
         info = client.call("info")
         self.mac: str = info["mac"]
         self.gids: list[str] = info["gids"]
