@@ -88,8 +88,9 @@ module EHXPLLL #(
     parameter CLKOS2_FPHASE = 0
 ) (
     input CLKI,
-    input CLKFB,
     input RST,
+    // verilator lint_off UNUSEDSIGNAL
+    input CLKFB,  // what is not modelled
     input STDBY,
     input PHASESEL0,
     input PHASESEL1,
@@ -98,14 +99,18 @@ module EHXPLLL #(
     input PHASELOADREG,
     input PLLWAKESYNC,
     input ENCLKOP,
+    // verilator lint_on UNUSEDSIGNAL
     output reg CLKOP,
     output reg CLKOS,
     output reg CLKOS2,
     output reg LOCK
 );
-  if (FEEDBK_PATH != "CLKOP" || CLKOP_ENABLE != "ENABLED") $error("Only feedback from CLKOP is modelled");
-  if (CLKOP_FPHASE != 0 || CLKOS_FPHASE != 0 || CLKOS2_FPHASE != 0)
+  if (FEEDBK_PATH != "CLKOP" || CLKOP_ENABLE != "ENABLED") begin : other_feedback
+    $error("Only feedback from CLKOP is modelled");
+  end
+  if (CLKOP_FPHASE != 0 || CLKOS_FPHASE != 0 || CLKOS2_FPHASE != 0) begin : fine_phase
     $error("Fractions of the oscillator's cycle are not modelled");
+  end
 
   reg vco;
   integer cycle, last, inputs;

@@ -103,7 +103,7 @@ def test_rdma_between_a_pc_and_a_peer(tmp_path):
         peer.close()
         assert not peer.faults
         assert {SEND_LAST, WRITE_ONLY, READ_REQUEST} <= set(peer.opcodes)
-        assert board.close() == 0, board.messages
+        assert board.close(PATIENCE_S) == 0, board.messages
     packets = [dissect(frame) for _, frame in read_pcap(pcap)]
     assert all(packet.icrc_good for packet in packets)
     assert counters["tx_packets"] + counters["rx_packets"] == len(packets)
