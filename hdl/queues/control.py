@@ -145,9 +145,10 @@ class ControlEngine(wiring.Component):
                     m.d.comb += self.queue_reset.ready.eq(1)
                 with m.Elif(self.error.valid):
                     pass  # its queue is that of this turn
-                with m.Elif(post.start):
-                    m.d.sync += [posting.eq(1), post.success.eq(0)]
-                    m.next = "POST"
+                if config.events:
+                    with m.Elif(post.start):
+                        m.d.sync += [posting.eq(1), post.success.eq(0)]
+                        m.next = "POST"
                 with m.Elif(wanted.bit_select(turn, 1)):
                     m.d.comb += self.queue_read.enable.eq(1)
                     m.d.sync += queue.wake.eq(0)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["CLOCK", "HOST", "LINK", "MEMORIES"]
+__all__ = ["CLOCK", "ECPIX5", "HOST", "LINK", "MEMORIES"]
 
 _HERE = Path(__file__).resolve().parent
 #: Sources of the clock (``sim.rtl.build.build_model(extra_sources=...)``), which the others need.
@@ -21,3 +21,5 @@ LINK = (
 )
 #: Source of what lets Python reach the words of the gateware's memories.
 MEMORIES = _HERE / "memories.cpp"
+#: Top and cells around the ECPIX-5's Verilog.
+ECPIX5 = tuple(_HERE / name for name in ("ecpix5_board.sv", "ecp5.sv"))

@@ -10,10 +10,11 @@ import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import FallingEdge, RisingEdge
 
-__all__ = ["GmiiPhy", "frame_of", "text_of"]
+__all__ = ["GAP_CYCLES", "GmiiPhy", "frame_of", "text_of"]
 
 _PREAMBLE = b"\x55" * 7 + b"\xd5"
-_GAP_CYCLES = 12
+#: Between two frames.
+GAP_CYCLES = 12
 _LEAST = 60
 
 
@@ -80,5 +81,5 @@ class GmiiPhy:
                 data.value = octet
                 await FallingEdge(self._rx_clk)
             enable.value = 0
-            for _ in range(_GAP_CYCLES):
+            for _ in range(GAP_CYCLES):
                 await FallingEdge(self._rx_clk)

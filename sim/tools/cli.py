@@ -147,6 +147,8 @@ _COMMANDS = (
     ("registers", "sim.tools.registers", "Write the registers as SystemRDL, C header and HTML."),
     ("docs", "sim.tools.site", "Build the documentation as a site."),
     ("endpoint", "sim.tools.endpoint.command", "Put one simulated NIC at any program's command."),
+    ("bridge", "sim.tools.bridge.command", "Put a board behind a UART at any program's command."),
+    ("board", "sim.tools.board.command", "Run a whole board in the simulation."),
     ("interop", "sim.tools.interop.command", "Let a Linux guest and the simulated NIC talk."),
     ("prove", "tests.proofs.catalogue", "Prove properties of small components."),
     ("faults", "tests.faults", "Break the gateware: do tests notice?"),

@@ -14,7 +14,7 @@ from firmware.service import Firmware
 from hdl.abi.enums import Access, Mtu, WcStatus, WrOpcode
 from sim.bench.system import QpOptions, connect
 from sim.guest.bridge.link import Link
-from sim.guest.bridge.platform import BridgePlatform
+from sim.guest.bridge.platform import FEATURES, BridgePlatform
 from sim.guest.driver.device import DriverOptions
 from sim.guest.driver.management import Management
 from sim.guest.verbs import CQ, MR, Context, QPCap, RecvWR, SendWR
@@ -75,7 +75,7 @@ async def sends(dut):
 
     cocotb.start_soon(firmware.run(idle))
     dut._log.info("the firmware runs")
-    options = DriverOptions(vectors=2, timeout_ns=PATIENCE_NS)
+    options = DriverOptions(FEATURES, vectors=2, timeout_ns=PATIENCE_NS)
     context = await Context.open(host, firmware.functions[0].number, options=options)
     await context.add_gid(0, "10.0.0.1")
     dut._log.info("the driver is up")

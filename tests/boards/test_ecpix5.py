@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from boards.ecpix5.card import BAUD, CONFIG
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
+from sim.rtl.env import BuildError
 from sim.tools.build import ecpix5
 from sim.tools.build.command import build
 from tests.boards.echo import Echo
@@ -68,12 +69,46 @@ def test_only_open_tools_make_a_bitstream():
     assert result.exit_code == 2 and "zcu106 needs Vivado" in result.output
 
 
-@pytest.mark.slow
-def test_a_bitstream_of_the_shell(files, tmp_path):
-    """MAC, pins, clocks and resets without the core: all clocks are met."""
+@pytest.fixture(scope="module")
+def netlist(files, tmp_path_factory):
+    """A folder with the files and the netlist of the top without the core."""
+    folder = tmp_path_factory.mktemp("ecpix5")
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    bits = ecpix5.bitstream(tmp_path, lambda text: None)
+        (folder / name).write_text(text)
+    ecpix5.netlist(folder, lambda text: None)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_bitstream_of_the_shell(netlist):
+    """MAC, pins, clocks and resets without the core: all clocks are met."""
+    bits = ecpix5.route(netlist, lambda text: None)
     assert bits.stat().st_size > 10_000
-    lines, met = ecpix5.summary(json.loads((tmp_path / "report.json").read_text()))
+    lines, met = ecpix5.summary(json.loads((netlist / "report.json").read_text()))
     assert met, lines
+
+
+BROKEN = [
+    ('SITE "A9"', 'SITE "A99"', "A99"),
+    ('LOCATE COMP "uart_0__tx__io"', 'LOCATE COMP "uart_0__txd__io"', "uart_0__tx__io"),
+    ('SITE "R24"', 'SITE "R26"', "R26|uart_0"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right,wrong,said", BROKEN)
+def test_nextpnr_refuses_a_broken_pin(files, netlist, right, wrong, said):
+    """A ball that the part lacks, a port without one, and a ball that two ports have."""
+    name = f"{ecpix5.NAME}.lpf"
+    assert files[name].count(right) == 1
+    (netlist / name).write_text(files[name].replace(right, wrong))
+    with pytest.raises(BuildError, match=r"nextpnr ended with status"):
+        ecpix5.route(netlist, lambda text: None)
+    assert re.search(said, (netlist / "nextpnr.log").read_text())
+
+
+@pytest.mark.slow
+def test_yosys_refuses_a_missing_file(files, tmp_path):
+    (tmp_path / f"{ecpix5.NAME}.ys").write_text(files[f"{ecpix5.NAME}.ys"])
+    with pytest.raises(BuildError, match="Yosys ended with status"):
+        ecpix5.netlist(tmp_path, lambda text: None)

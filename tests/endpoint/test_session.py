@@ -27,6 +27,8 @@ THERE = dict(dest_gid="::ffff:10.0.0.2", dest_mac="02:00:00:00:00:02")
 class World:
     """Time passes when somebody waits, and the device acts then."""
 
+    max_inline_data = 256
+
     def __init__(self, platform):
         self.platform = platform
         self.waits = 0

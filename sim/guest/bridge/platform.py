@@ -11,14 +11,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hdl.abi.virtio_pci import Feature
 from hdl.bridge.protocol import BLOCK_BYTES, MESSAGE_WINDOW, MESSAGES, WORD_BYTES
 from sim.guest.bridge.link import Link
 from sim.guest.driver import platform
+from sim.guest.driver.device import ALL_FEATURES
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
 
-__all__ = ["BridgeInterrupts", "BridgeMemory", "BridgeMmio", "BridgePlatform"]
+__all__ = ["FEATURES", "BridgeInterrupts", "BridgeMemory", "BridgeMmio", "BridgePlatform"]
 
+#: What a driver behind the bridge can use. With EVENT_IDX it would have to read the device's index
+#: behind its own write of the available index: in a copy it finds an old one, and rings no doorbell
+#: where the device waits for it.
+FEATURES = ALL_FEATURES & ~Feature.EVENT_IDX.mask
 #: Bits of an offset and of a BAR in the address of a register (docs/axi.md).
 _OFFSET_BITS, _BAR_BITS = 20, 3
 

@@ -115,7 +115,8 @@ def build(board: str, output: Path | None, complete: bool) -> None:
         with console.progress(f"Generating {board}") as show:
             paths = (ecpix5.write_board if open_tools else write_board)(folder)
             if complete:
-                paths.append(ecpix5.bitstream(folder, show))
+                ecpix5.netlist(folder, show)
+                paths.append(ecpix5.route(folder, show))
     except BuildError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(map(str, paths)))

@@ -17,7 +17,7 @@ from boards.ecpix5.top import MAC_HZ, Ecpix5Top
 from sim.rtl.env import REPO, BuildError
 from sim.tools.synth.place import attempt, run_tool
 
-__all__ = ["NAME", "UNVERIFIED", "bitstream", "shell", "summary", "write_board"]
+__all__ = ["NAME", "UNVERIFIED", "netlist", "route", "shell", "summary", "write_board"]
 
 NAME = "ecpix5"
 #: What nobody has tried yet.
@@ -73,12 +73,10 @@ def write_board(folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def bitstream(folder: Path, say: Callable[[str], None]) -> Path:
-    """Make ``ecpix5.bit`` of the files in ``folder``; returns its name.
+def netlist(folder: Path, say: Callable[[str], None]) -> None:
+    """Synthesise the files in ``folder``; leaves ``ecpix5.json`` and Yosys' log there.
 
-    Leaves the tools' logs and nextpnr's ``report.json`` beside it. Raises BuildError when a tool
-    fails, the design does not fit or no placement can be routed, ToolError when nextpnr cannot be
-    installed. Timing that is not met is no error: ``summary`` tells it.
+    Raises BuildError when Yosys fails.
     """
     say("synthesis")
     with (folder / "yosys.log").open("w") as log:
@@ -91,6 +89,16 @@ def bitstream(folder: Path, say: Callable[[str], None]) -> Path:
         )
     if done.returncode or not (folder / f"{NAME}.json").is_file():
         raise BuildError(f"Yosys ended with status {done.returncode}: {folder / 'yosys.log'}")
+
+
+def route(folder: Path, say: Callable[[str], None]) -> Path:
+    """Make ``ecpix5.bit`` of netlist and constraints in ``folder``; returns its name.
+
+    Leaves the tools' logs and nextpnr's ``report.json`` beside it. Raises BuildError when a tool
+    fails, the design does not fit, a pin has no ball or one that the part lacks, or no placement
+    can be routed; ToolError when nextpnr cannot be installed. Timing that is not met is no error:
+    ``summary`` tells it.
+    """
     for seed in _SEEDS:
         say(f"placing and routing, seed {seed}")
         command, environment = run_tool("nextpnr_ecp5", say)

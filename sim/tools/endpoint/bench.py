@@ -1,21 +1,14 @@
 """The endpoint inside the simulation: ``sim.tools.endpoint.command`` starts it and talks with it.
 
-ROCINANTE_ENDPOINT is JSON: ``control`` (path of the socket of the command), ``width``, ``mac``,
-``addresses``, ``wire`` (path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both
-ways), ``timer_scale``. Over ``control`` come first the descriptors of standard error and, when it
-listens, of the wire's socket; then the client's lines.
+Its settings (``sim.tools.endpoint.control``) are ``width``, ``mac``, ``addresses``, ``wire``
+(path), ``pcap`` (path or null), ``impair`` (what becomes of frames, both ways), ``timer_scale``.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-import logging
 import math
-import os
 import select
-import signal
-import socket
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -29,13 +22,12 @@ from sim.bench.testbench import Testbench
 from sim.models.impairments import Impairments
 from sim.models.platform import Wire
 from sim.tools.endpoint import peer
+from sim.tools.endpoint.control import Control
 from sim.tools.endpoint.fields import mac_bytes
 from sim.tools.endpoint.lines import LONGEST, Lines, LineTooLong
 from sim.tools.endpoint.neighbours import Neighbours
 from sim.tools.endpoint.peer import Peer
 from sim.tools.endpoint.session import Session, failure
-
-log = logging.getLogger("rocinante.endpoint")
 
 #: Guest memory, bytes: half of it is for regions. The machine gives what is used of it.
 MEMORY = 2 << 30
@@ -60,6 +52,8 @@ class Endpoint:
     goes on with the wall clock. Otherwise it stands still and this process sleeps until a socket
     has something, or until a poll has waited for its time.
     """
+
+    max_inline_data = 256
 
     def __init__(self, spec: dict[str, Any], lines: Lines, wire: Peer):
         self._spec, self._lines, self._peer = spec, lines, wire
@@ -263,36 +257,15 @@ class Endpoint:
         return bool(now - self._active_ns >= QUIET_NS)
 
 
-def _reporter(descriptor: int) -> Any:
-    """Prints lines on standard error, but rather loses one than waits for a reader."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-
-    def say(text: str) -> None:
-        log.info("%s", text)
-        if any(events & select.POLLOUT for _, events in poll.poll(0)):
-            os.write(descriptor, f"{text}\n".encode())
-
-    return say
-
-
 @cocotb.test()
 async def endpoint(dut: Any) -> None:
     """Serve one client."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the command has them as well, and decides
-    spec = json.loads(os.environ["ROCINANTE_ENDPOINT"])
-    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    control.connect(spec["control"])
-    _, (errors, *listening), _, _ = socket.recv_fds(control, 1, 2)
-    listener = socket.socket(fileno=listening[0]) if listening else None
-    lines, far = Lines(control), Peer(spec["wire"], listener, _reporter(errors))
-    served = Endpoint(spec, lines, far)
-    if spec["pcap"]:
-        Wire.capture(spec["pcap"])
+    control = Control()
+    served = Endpoint(control.spec, control.lines, control.wire)
+    if pcap := control.spec["pcap"]:
+        Wire.capture(pcap)
     await served.start(dut)
     await served.run()
     served.flush(FAREWELL_S)
     Wire.end_capture()
-    far.close()
     control.close()

@@ -35,13 +35,15 @@ class EndpointGone(RuntimeError):
 class EndpointClient:
     """One endpoint. ``arguments`` are those of ``rocinante endpoint``.
 
-    program: how to start the command line, by default this checkout's. timeout: s that a reply may
-    take, beside what a poll itself may wait; the first one includes a build when there is none yet.
+    command: another one with the same protocol, as bridge. program: how to start the command line,
+    by default this checkout's. timeout: s that a reply may take, beside what a poll itself may
+    wait; the first one includes a build when there is none yet.
     """
 
     def __init__(
         self,
         *arguments: str,
+        command: str = "endpoint",
         program: Sequence[str | os.PathLike[str]] = (PROGRAM,),
         timeout: float = 600,
     ):
@@ -50,7 +52,7 @@ class EndpointClient:
         #: Lines of its standard error.
         self.messages: list[str] = []
         self.process = subprocess.Popen(
-            [*program, "endpoint", *arguments],
+            [*program, command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from typing import Any
 
+from hdl.abi.enums import WcFlags, WcOpcode
 from sim.guest.driver.errors import RdmaError
 from sim.guest.verbs import CQ, WC, Context
 
-__all__ = ["Completions"]
+__all__ = ["Completions", "shown"]
 
 
 class Completions:
@@ -67,3 +69,20 @@ class Completions:
     def take(self, count: int) -> list[WC]:
         """The oldest completions collected, at most ``count``."""
         return [self._found.popleft() for _ in range(min(count, len(self._found)))]
+
+
+def shown(wc: WC) -> dict[str, Any]:
+    """A completion as the protocol has it."""
+    opcodes = {opcode.value: opcode.name for opcode in WcOpcode}
+    return {
+        "wr_id": wc.wr_id,
+        "status": wc.status.name,
+        "opcode": opcodes.get(wc.opcode),
+        "byte_len": wc.byte_len,
+        "imm": wc.imm_data if WcFlags.WITH_IMM in wc.wc_flags else 0,
+        "invalidated_rkey": wc.invalidated_rkey if WcFlags.WITH_INV in wc.wc_flags else 0,
+        "qp_num": wc.qp_num,
+        "src_qp": wc.src_qp,
+        "flags": [flag.name for flag in WcFlags if flag in wc.wc_flags],
+        "vendor_err": wc.vendor_err,
+    }

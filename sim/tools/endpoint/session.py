@@ -21,8 +21,6 @@ from hdl.abi.enums import (
     QpAttrMask,
     QpState,
     QpType,
-    WcFlags,
-    WcOpcode,
     WrOpcode,
 )
 from hdl.abi.virtio_rdma import FIRST_USER_QP_INDEX, PAGE_SIZE
@@ -35,7 +33,6 @@ from sim.guest.verbs import (
     QP,
     SGE,
     SRQ,
-    WC,
     AHAttr,
     Context,
     FastMR,
@@ -50,7 +47,7 @@ from sim.guest.verbs import (
     gid_text,
 )
 from sim.models.impairments import Impairments
-from sim.tools.endpoint.completions import Completions
+from sim.tools.endpoint.completions import Completions, shown
 from sim.tools.endpoint.connections import Background, Connections
 from sim.tools.endpoint.fields import BadRequest, parse
 
@@ -59,8 +56,6 @@ __all__ = ["Session", "World", "failure"]
 Fields = SimpleNamespace
 Reply = dict[str, Any]
 
-#: Inline bytes of a request unless CREATE_QP says otherwise; the device does not tell its limit.
-_INLINE = 256
 #: Requests that leave the device alone, but for what it has done already.
 _PASSIVE = ("info", "write_mem", "read_mem", "poll", "impair", "quit")
 #: What requests of the connection manager begin with.
@@ -71,6 +66,9 @@ _INVALIDATING = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_
 
 class World(Protocol):
     """What a session needs besides the device."""
+
+    #: Of a queue pair unless it is asked for; the device does not tell its limit.
+    max_inline_data: int
 
     async def wait(self, until: float) -> None:
         """Let the device go on; returns at ``time.monotonic()`` = ``until`` at the latest.
@@ -234,12 +232,13 @@ class Session:
         most = device.max_qp - FIRST_USER_QP_INDEX
         if len(self._qps) >= most:
             raise RdmaError(errno.ENOMEM, f"All {most} queue pairs are in use")
+        inline = self._world.max_inline_data
         cap = QPCap(
             max_send_wr=f.max_send_wr,
             max_recv_wr=f.max_recv_wr,
             max_send_sge=device.max_send_sge if f.max_send_sge is None else f.max_send_sge,
             max_recv_sge=device.max_recv_sge if f.max_recv_sge is None else f.max_recv_sge,
-            max_inline_data=_INLINE if f.max_inline_data is None else f.max_inline_data,
+            max_inline_data=inline if f.max_inline_data is None else f.max_inline_data,
         )
         srq = None if f.srq is None else self._srq(f.srq)
         pd = await self._domain()
@@ -416,7 +415,7 @@ class Session:
             await self._completions.collect()
             if time.monotonic() >= until:
                 break
-        return {"wc": [_shown(wc) for wc in self._completions.take(f.n)]}
+        return {"wc": [shown(wc) for wc in self._completions.take(f.n)]}
 
 
 def _entries(cap: QPCap, srq: SRQ | None) -> tuple[int, int]:
@@ -431,20 +430,3 @@ def failure(code: int | None, text: str | None) -> bytes:
 
 def _line(reply: Reply) -> bytes:
     return json.dumps(reply).encode() + b"\n"
-
-
-def _shown(wc: WC) -> Reply:
-    """A completion as the protocol has it."""
-    opcodes = {opcode.value: opcode.name for opcode in WcOpcode}
-    return {
-        "wr_id": wc.wr_id,
-        "status": wc.status.name,
-        "opcode": opcodes.get(wc.opcode),
-        "byte_len": wc.byte_len,
-        "imm": wc.imm_data if WcFlags.WITH_IMM in wc.wc_flags else 0,
-        "invalidated_rkey": wc.invalidated_rkey if WcFlags.WITH_INV in wc.wc_flags else 0,
-        "qp_num": wc.qp_num,
-        "src_qp": wc.src_qp,
-        "flags": [flag.name for flag in WcFlags if flag in wc.wc_flags],
-        "vendor_err": wc.vendor_err,
-    }

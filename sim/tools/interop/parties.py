@@ -13,6 +13,8 @@ RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC")
 QKEY = 0x11223344
 #: Requests that fit into each work queue.
 DEPTH = 64
+#: Pieces of a message's memory, at most.
+SGES = 3
 
 
 class Client(Protocol):
@@ -40,10 +42,19 @@ class Party:
     timeout = 0
 
     def __init__(
-        self, name: str, client: Client, *, tells_state: bool = False, linux: bool = False
+        self,
+        name: str,
+        client: Client,
+        *,
+        tells_state: bool = False,
+        linux: bool = False,
+        depth: int = DEPTH,
+        sges: int = SGES,
+        rights: Sequence[str] = RIGHTS,
     ) -> None:
         self.name, self.client, self.tells_state = name, client, tells_state
         self.linux = linux
+        self.depth, self.sges, self.rights = depth, sges, rights
         info = client.call("info")
         self.mac: str = info["mac"]
         self.gids: list[str] = info["gids"]
@@ -68,9 +79,10 @@ class Region:
     length: int
 
     @classmethod
-    def register(cls, party: Party, length: int, access: Sequence[str] = RIGHTS) -> Region:
-        """Memory of ``length`` bytes."""
-        found = party.client.call("reg_mr", length=length, access=list(access))
+    def register(cls, party: Party, length: int, access: Sequence[str] | None = None) -> Region:
+        """Memory of ``length`` bytes, with the party's rights unless ``access`` says otherwise."""
+        rights = party.rights if access is None else access
+        found = party.client.call("reg_mr", length=length, access=list(rights))
         return cls(party, found["mr"], found["addr"], found["rkey"], length)
 
     def read(self) -> bytes:
@@ -116,8 +128,8 @@ class Connection:
             found = party.client.call(
                 "create_qp",
                 type=options.kind,
-                max_send_wr=DEPTH,
-                max_recv_wr=DEPTH,
+                max_send_wr=party.depth,
+                max_recv_wr=party.depth,
                 sq_sig_all=True,
                 **({"srq": options.srqs[i]} if options.srqs else {}),
             )

@@ -20,8 +20,6 @@ __all__ = ["Mismatch", "Tally", "completions", "exchange"]
 _GAP = 67
 #: Wall-clock time for the completions of one exchange, seconds.
 _PATIENCE = 180.0
-#: Most pieces of a message's memory.
-_PIECES = 3
 
 
 class Mismatch(AssertionError):
@@ -114,9 +112,10 @@ def _place(
     return placed, max(ends) + _GAP
 
 
-def _pieces(mr: int, offset: int, size: int, rng: random.Random) -> list[list[int]]:
+def _pieces(region: Region, offset: int, size: int, rng: random.Random) -> list[list[int]]:
     """An SGE list of a few pieces; none for no bytes."""
-    cuts = sorted(rng.randint(0, size) for _ in range(rng.randrange(_PIECES)))
+    mr = region.mr
+    cuts = sorted(rng.randint(0, size) for _ in range(rng.randrange(region.party.sges)))
     edges = [0, *cuts, size]
     return [
         [mr, offset + begin, end - begin] for begin, end in itertools.pairwise(edges) if end > begin
@@ -137,12 +136,14 @@ def _post(
             target = 1 - message.source
             wanted = not message.operation.address  # a WRITE brings its own address
             connection = connections[message.qp]
-            offset, mr = one.offsets[target] - one.head, regions[target].mr
+            offset = one.offsets[target] - one.head
             connection.parties[target].client.call(
                 "post_recv",
                 qp=connection.qps[target],
                 wr_id=number,
-                sge=_pieces(mr, offset, one.head + message.size, rng) if wanted else [],
+                sge=_pieces(regions[target], offset, one.head + message.size, rng)
+                if wanted
+                else [],
             )
     for number, one in enumerate(placed):
         message = one.message
@@ -165,7 +166,7 @@ def _post(
             opcode=message.opcode,
             sge=[[source.mr, place, message.size]]
             if message.atomic
-            else _pieces(source.mr, place, message.size, rng),
+            else _pieces(source, place, message.size, rng),
             flags=["SIGNALED"],
             **more,
         )
