@@ -105,7 +105,6 @@ class RequestRecovery(wiring.Component):
         fail, refused = fails.i, self.refused
         marks, stopped, refusing = Signal(), Signal(), Signal()  # FAILED or STOPPED; that; REFUSED
         skips = Signal()  # SKIP, or BACK
-        stays = Signal()  # BACK: the WQE at hand is the one to go on with
         m.d.comb += [
             fail.payload.qp.eq(self.qp),
             fail.payload.position.eq(self.wqe.position),
@@ -133,64 +132,7 @@ class RequestRecovery(wiring.Component):
                         with m.Case(one):
                             m.next = state
 
-            # RESTART: the row is loaded; lasts one cycle.
-            with m.State("RESTART"):
-                m.d.comb += [self.restart.ready.eq(1), self.load.eq(1)]
-                m.next = "RESTART-PLACE"
-            # RESTART-PLACE: how much of the WQE is acknowledged is worked out; lasts one cycle.
-            with m.State("RESTART-PLACE"):
-                m.next = "RESTART-OFFSET"
-            # RESTART-OFFSET: and how many bytes these are; lasts one cycle.
-            with m.State("RESTART-OFFSET"):
-                m.next = "RESTART-MOVE"
-            # RESTART-MOVE: the row moves there; lasts one cycle.
-            with m.State("RESTART-MOVE"):
-                m.d.comb += self.move.eq(1)
-                m.d.sync += stays.eq(stays & self.at_hand & ~self.waiting)
-                m.next = "RESTART-WRITE"
-            # BACK: the row is to move as for a restart, while a WQE is at hand; ends when the entry
-            # that is being made is in the outstanding table, as the QP's rows are read.
-            with m.State("BACK"):
-                m.d.comb += self.read.eq(~self.entering)
-                m.d.sync += [skips.eq(1), stays.eq(1)]
-                with m.If(~self.entering):
-                    m.next = "BACK-ROWS"
-            # BACK-ROWS: the rows arrive; the working copy is newer than its own. One cycle.
-            with m.State("BACK-ROWS"):
-                m.d.comb += self.restart.ready.eq(1)
-                m.next = "RESTART-PLACE"
-            # SKIP: the row is to move to the oldest WQE that has not ended, as for a restart; ends
-            # when the entry that is being made is in the outstanding table.
-            with m.State("SKIP"):
-                m.d.sync += skips.eq(1)
-                with m.If(~self.entering):
-                    m.next = "RESTART-OFFSET"
-            # RESTART-WRITE: the row is written; lasts one cycle.
-            with m.State("RESTART-WRITE"):
-                m.d.comb += self.save.eq(1)
-                m.next = "RESTART-REWIND"
-            # RESTART-REWIND: the scheduler fetches from there, when the QP need not wait; ends when
-            # it knows, or at once when nothing need be fetched.
-            with m.State("RESTART-REWIND"):
-                m.d.comb += self.rewind.valid.eq(~stays)
-                m.d.comb += self.rewind.payload.blocked.eq(self.waiting)
-                with m.If(stays):
-                    m.next = "RESUME"
-                with m.Elif(self.rewind.ready & skips):
-                    m.d.sync += skips.eq(0)
-                    m.next = "RELEASE"
-                with m.Elif(self.rewind.ready):
-                    m.d.comb += self.done.eq(1)
-                    m.next = "IDLE"
-
-            # RESUME: the WQE at hand is admitted once more, as if it had just been fetched; ends
-            # when admission can take it.
-            with m.State("RESUME"):
-                m.d.comb += self.resume.eq(self.may_resume)
-                m.d.sync += [skips.eq(0), stays.eq(0)]
-                with m.If(self.may_resume):
-                    m.next = "IDLE"
-
+            self._restart(m, skips)
             # REFUSED: the row of the refused packet's QP is loaded; lasts one cycle.
             with m.State("REFUSED"):
                 m.d.comb += self.load.eq(1)
@@ -235,3 +177,64 @@ class RequestRecovery(wiring.Component):
                     m.d.comb += self.done.eq(1)
                     m.next = "IDLE"
         return m
+
+    def _restart(self, m: Module, skips: Signal) -> None:
+        """States of a QP that goes back, from idleness (RESTART) or from a WQE (BACK, SKIP)."""
+        stays = Signal()  # BACK: the WQE at hand is the one to go on with
+        # RESTART: the row is loaded; lasts one cycle.
+        with m.State("RESTART"):
+            m.d.comb += [self.restart.ready.eq(1), self.load.eq(1)]
+            m.next = "RESTART-PLACE"
+        # RESTART-PLACE: how much of the WQE is acknowledged is worked out; lasts one cycle.
+        with m.State("RESTART-PLACE"):
+            m.next = "RESTART-OFFSET"
+        # RESTART-OFFSET: and how many bytes these are; lasts one cycle.
+        with m.State("RESTART-OFFSET"):
+            m.next = "RESTART-MOVE"
+        # RESTART-MOVE: the row moves there; lasts one cycle.
+        with m.State("RESTART-MOVE"):
+            m.d.comb += self.move.eq(1)
+            m.d.sync += stays.eq(stays & self.at_hand & ~self.waiting)
+            m.next = "RESTART-WRITE"
+        # BACK: the row is to move as for a restart, while a WQE is at hand; ends when the entry
+        # that is being made is in the outstanding table, as the QP's rows are read.
+        with m.State("BACK"):
+            m.d.comb += self.read.eq(~self.entering)
+            m.d.sync += [skips.eq(1), stays.eq(1)]
+            with m.If(~self.entering):
+                m.next = "BACK-ROWS"
+        # BACK-ROWS: the rows arrive; the working copy is newer than its own. One cycle.
+        with m.State("BACK-ROWS"):
+            m.d.comb += self.restart.ready.eq(1)
+            m.next = "RESTART-PLACE"
+        # SKIP: the row is to move to the oldest WQE that has not ended, as for a restart; ends
+        # when the entry that is being made is in the outstanding table.
+        with m.State("SKIP"):
+            m.d.sync += skips.eq(1)
+            with m.If(~self.entering):
+                m.next = "RESTART-OFFSET"
+        # RESTART-WRITE: the row is written; lasts one cycle.
+        with m.State("RESTART-WRITE"):
+            m.d.comb += self.save.eq(1)
+            m.next = "RESTART-REWIND"
+        # RESTART-REWIND: the scheduler fetches from there, when the QP need not wait; ends when
+        # it knows, or at once when nothing need be fetched.
+        with m.State("RESTART-REWIND"):
+            m.d.comb += self.rewind.valid.eq(~stays)
+            m.d.comb += self.rewind.payload.blocked.eq(self.waiting)
+            with m.If(stays):
+                m.next = "RESUME"
+            with m.Elif(self.rewind.ready & skips):
+                m.d.sync += skips.eq(0)
+                m.next = "RELEASE"
+            with m.Elif(self.rewind.ready):
+                m.d.comb += self.done.eq(1)
+                m.next = "IDLE"
+
+        # RESUME: the WQE at hand is admitted once more, as if it had just been fetched; ends
+        # when admission can take it.
+        with m.State("RESUME"):
+            m.d.comb += self.resume.eq(self.may_resume)
+            m.d.sync += [skips.eq(0), stays.eq(0)]
+            with m.If(self.may_resume):
+                m.next = "IDLE"
