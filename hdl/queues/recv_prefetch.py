@@ -50,6 +50,7 @@ class _Turn(data.Struct):
     queue: QueueRow
     demanded: 1  # not the item's turn, a demand's
     again: 1
+    there: 1  # what is demanded is asked for already
     added: range(BURST + 1)  # lines, from ``begin`` on
     begin: WQE_LINE_BITS
     polled: 1  # its avail index has come
@@ -225,7 +226,11 @@ class RecvPrefetch(wiring.Component):
                 m.next = "LOAD"
         # LOAD: keeps the rows, with the index that was read.
         with m.State("LOAD"):
-            m.d.sync += [turn.source.eq(access.row), turn.queue.eq(access.queue)]
+            m.d.sync += [
+                turn.source.eq(access.row),
+                turn.queue.eq(access.queue),
+                turn.there.eq(~turn.again & (access.row.count != 0)),
+            ]
             m.next = "WEIGH"
             with m.If(turn.demanded):
                 m.next = "DEMAND"
@@ -339,9 +344,8 @@ class RecvPrefetch(wiring.Component):
         # DEMAND: asks for the WQE that a request waits for, or says that no line is free. It may
         # have been asked for just before.
         with m.State("DEMAND"):
-            there = ~turn.again & (turn.source.count != 0)
-            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~there)
-            with m.If(there):
+            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~turn.there)
+            with m.If(turn.there):
                 m.d.comb += [self.demand.ready.eq(1), self.access.leave.eq(1)]
                 m.next = "IDLE"
             with m.Elif(self.job.valid & self.job.ready):
