@@ -107,7 +107,7 @@ FETCH_MIXED = ("tests/queues/test_queues.py::test_engine[send_mixed-64]",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 IN_ORDER = ("tests/queues/test_queues.py::test_engine[in_order-64]",)
 RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
-RECV_AHEAD = ("tests/queues/test_queues.py::test_receive_ahead[64]",)
+RECV_AHEAD = ("tests/queues/test_queues.py::test_receive_ahead",)
 GIDS = ("tests/common/test_ram.py::test_gids_and_none_beyond_the_table",)
 COUNTERS = ("tests/transport/test_qp_counters.py",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
@@ -1118,6 +1118,18 @@ FAULTS = (
         name="error-of-a-receive-wqe-lost",
         what="what is wrong with the receive WQE that is asked for is not kept for the answer",
         force=Force("hdl.queues.recv_answers:RecvAnswers", "arrived_valid", stuck(0)),
+        tests=RECV_AHEAD,
+    ),
+    Fault(
+        name="emptied-list-not-begun-anew",
+        what="WQEs asked for while the source's list runs empty are not the first of its new list",
+        force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "emptied", stuck(0)),
+        tests=RECV_AHEAD,
+    ),
+    Fault(
+        name="row-not-shared",
+        what="a source's requests wait as long as WQEs are asked for ahead of them",
+        force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "access.shared", stuck(0)),
         tests=RECV_AHEAD,
     ),
     # What is counted for each QP.

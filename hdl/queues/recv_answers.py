@@ -73,7 +73,8 @@ class RecvAnswers(wiring.Component):
     who are always ready. ``begun``: a WQE is given out, which ``away`` may
     tell of from now on. ``at_work``: a request has been taken and neither answered nor sent away.
     Latency: 1 cycle for a hit, else 4 when the WQE is at hand. Throughput: a hit in 3 cycles, a
-    look-up in 4; 6 for both when sources come in turn, else 7.
+    look-up in 4; of requests that ``upcoming`` has told of, 6 for both when sources come in turn, 5
+    when the same one comes again; else 7.
     Errors: QUEUE_ERROR with a row in ``error``; WQE_ERROR. A queue that is not enabled is EMPTY.
     Reset: idle.
     """
@@ -363,10 +364,16 @@ class RecvAnswers(wiring.Component):
                 m.next = "FINISH"
                 with m.If(nothing):
                     m.next = "PUT"
-        differs = Signal()  # the source to come is another one: compared before, as that is long
-        m.d.sync += differs.eq((upcoming.number != work.number) & ~self.upcoming.valid)
-        # FINISH: gives the row back; the first line too, if it is not asked for again. Another
-        # source's request that is to come is looked up at once: its row is another one.
+        # Whose request comes next: compared before, as that is long.
+        same, differs = Signal(), Signal()
+        m.d.sync += [
+            same.eq((upcoming.number == work.number) & ~self.upcoming.valid),
+            differs.eq((upcoming.number != work.number) & ~self.upcoming.valid),
+        ]
+        goes_on = upcoming.valid & same
+        # FINISH: gives the row back; the first line too, if it is not asked for again. A request
+        # that is to come is looked up at once: in the row of another source, or else in the
+        # next line of this one's list.
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
@@ -391,6 +398,12 @@ class RecvAnswers(wiring.Component):
                 m.next = "IDLE"
                 with m.If(upcoming.valid & ~self.stop & differs):
                     self._take_early(m, work, upcoming)
+                with m.Elif(goes_on & ~self.stop & final):
+                    m.d.comb += [self.tag.index.eq(self.linked.row), self.tag.enable.eq(1)]
+                    m.d.comb += self.ask.eq(1)
+                    m.d.sync += [source.eq(changed), work.early.eq(1)]
+                    m.d.sync += upcoming.valid.eq(self.upcoming.valid)
+                    m.next = "GATHER"
         # PUT: gives the row back as it is.
         with m.State("PUT"):
             m.d.comb += self.access.put.eq(1)

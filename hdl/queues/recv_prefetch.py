@@ -1,6 +1,6 @@
 """Fetches the WQEs of receive sources ahead of the packets that need them."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -50,7 +50,11 @@ class _Turn(data.Struct):
     queue: QueueRow
     demanded: 1  # not the item's turn, a demand's
     again: 1
-    burst: range(BURST)
+    there: 1  # what is demanded is asked for already
+    added: range(BURST + 1)  # lines, from ``begin`` on
+    begin: WQE_LINE_BITS
+    polled: 1  # its avail index has come
+    dirty: 1  # its row changes
     more: 1
 
 
@@ -60,7 +64,8 @@ class RecvPrefetch(wiring.Component):
     A source is looked at after a notification (``doorbell``) and after each answer (``more``). In
     its turn up to ``BURST`` WQEs are asked for, as far as ``LineGrants`` allows. When all known
     WQEs are asked for, the avail index is read, without ``avail_event``. docs/queues.md says how
-    many lines a source gets.
+    many lines a source gets. The row is shared during a turn, so that the source's requests are
+    answered meanwhile; at the end the turn's lines are added to what the list is then.
 
     Members: ``demand``: taken when its fetch has begun; ``starved`` (a cycle): there is no line for
     it. ``access``: of the rows (SourceRow). ``link``, ``own``: lines that are added to lists.
@@ -68,8 +73,8 @@ class RecvPrefetch(wiring.Component):
     ``spare_valid``: a free line; ``take`` (a cycle): it is in a list now; ``free``: how many there
     are. ``epoch``: the current one. ``stop``: nothing is begun but what is demanded; sources on the
     list are given up. ``quiet``: no source is on the list, or its index on its way.
-    Latency: 5 cycles from a demand to its job. Throughput: a WQE in 5 cycles, each further one of a
-    turn in 2, as fast as there are free lines.
+    Latency: 5 cycles from a demand to its job. Throughput: a WQE in 9 cycles, each further one of a
+    turn in 2, as fast as there are free lines and the path takes jobs.
     Errors: none; a broken ring is found when the WQE is demanded. Reset: no source is on the list.
     """
 
@@ -141,13 +146,7 @@ class RecvPrefetch(wiring.Component):
             self._begin(m, turn)
             self._fetch(m, turn, known, ahead, grants)
             self._demand(m, turn)
-            # PUT: gives the row back.
-            with m.State("PUT"):
-                m.d.comb += self.access.put.eq(1)
-                with m.If(self.access.ready):
-                    m.next = "IDLE"
-                    with m.If(turn.more):
-                        m.next = "LIST"
+            self._merge(m, turn)
             # LIST: puts the source on the list again, as there may be more to ask for.
             with m.State("LIST"):
                 m.d.comb += ahead.more.valid.eq(1)
@@ -200,9 +199,7 @@ class RecvPrefetch(wiring.Component):
         """The line that was spare becomes the last of the source's list."""
         source = turn.source
         m.d.comb += [self.take.eq(1), self.link.enable.eq(source.count != 0)]
-        m.d.sync += [source.tail.eq(self.spare), source.count.eq(source.count + 1)]
-        with m.If(source.count == 0):
-            m.d.sync += source.head.eq(self.spare)
+        m.d.sync += source.tail.eq(self.spare)
 
     def _begin(self, m: Module, turn) -> None:
         """Takes the row of a source."""
@@ -212,18 +209,28 @@ class RecvPrefetch(wiring.Component):
             m.d.sync += [
                 turn.pair.eq(access.source),
                 turn.more.eq(0),
-                turn.burst.eq(0),
+                turn.added.eq(0),
+                turn.polled.eq(0),
+                turn.dirty.eq(0),
                 turn.demanded.eq(demand.valid),
                 turn.again.eq(demand.valid & demand.payload.again),
             ]
-            m.d.comb += [access.take.eq(item.valid), access.source.eq(item.work.qp)]
+            m.d.comb += [
+                access.take.eq(item.valid),
+                access.source.eq(item.work.qp),
+                access.shared.eq(~demand.valid),
+            ]
             with m.If(demand.valid):
                 m.d.comb += [access.take.eq(1), access.source.eq(demand.payload.source)]
             with m.If(access.taken):
                 m.next = "LOAD"
         # LOAD: keeps the rows, with the index that was read.
         with m.State("LOAD"):
-            m.d.sync += [turn.source.eq(access.row), turn.queue.eq(access.queue)]
+            m.d.sync += [
+                turn.source.eq(access.row),
+                turn.queue.eq(access.queue),
+                turn.there.eq(~turn.again & (access.row.count != 0)),
+            ]
             m.next = "WEIGH"
             with m.If(turn.demanded):
                 m.next = "DEMAND"
@@ -231,6 +238,8 @@ class RecvPrefetch(wiring.Component):
                 m.d.sync += [
                     turn.source.available.eq(item.work.data),
                     turn.source.polling.eq(0),
+                    turn.polled.eq(1),
+                    turn.dirty.eq(1),
                 ]
         # WEIGH: works out what is known and what is allowed.
         with m.State("WEIGH"):
@@ -247,7 +256,7 @@ class RecvPrefetch(wiring.Component):
         with m.State("FETCH"):
             m.d.comb += ahead.settled.eq(fresh)
             m.d.sync += item.work.flags.eq(item.work.flags & ~POLLED)
-            m.next = "PUT"
+            m.next = "END"
             with m.If(self.stop | ~turn.queue.enabled):
                 m.d.sync += item.valid.eq(0)
                 m.d.comb += first.ready.eq(item.waits)
@@ -255,42 +264,96 @@ class RecvPrefetch(wiring.Component):
                 m.d.comb += self.job.valid.eq(self.spare_valid & self.room)
                 with m.If(self.job.valid & self.job.ready):
                     self._append(m, turn)
+                    m.d.sync += [source.count.eq(source.count + 1), turn.added.eq(turn.added + 1)]
+                    with m.If(turn.added == 0):
+                        m.d.sync += turn.begin.eq(self.spare)
                     m.d.sync += source.late.eq(source.late - (source.late != 0))
-                    with m.If(source.count == 0):
-                        m.d.sync += source.seen.eq(self.epoch)
+                    m.d.sync += turn.dirty.eq(1)
                     with m.If(item.waits):
                         m.d.sync += item.valid.eq(0)  # it is still the first of those that wait
-                    with m.Elif(turn.burst != BURST - 1):
-                        m.d.sync += turn.burst.eq(turn.burst + 1)
-                        m.next = "WEIGH"
-                    with m.Else():
+                    with m.Elif(turn.added == BURST - 1):
                         m.d.sync += [item.valid.eq(0), turn.more.eq(1)]
-                with m.Elif(~self.room):
+                    with m.Elif(~self.demand.valid):
+                        m.next = "WEIGH"
+                with m.Elif(~self.room | (self.job.valid & ~self.demand.valid)):
                     m.next = "FETCH"
             with m.Elif(~known & ~source.polling & (notified | (source.used & ~fresh))):
                 m.d.comb += ahead.poll.valid.eq(1)
                 with m.If(ahead.poll.ready):
-                    m.d.sync += [source.polling.eq(1), item.valid.eq(0)]
+                    m.d.sync += [source.polling.eq(1), turn.dirty.eq(1), item.valid.eq(0)]
                     m.d.comb += first.ready.eq(item.waits)
             with m.Elif(known & grants.wants):
-                m.d.sync += [item.valid.eq(0), source.waits.eq(1)]
+                m.d.sync += [item.valid.eq(0), source.waits.eq(1), turn.dirty.eq(1)]
                 m.d.comb += wait.valid.eq(~source.waits)
             with m.Else():
                 m.d.sync += item.valid.eq(0)
                 m.d.comb += first.ready.eq(item.waits)
             with m.If(first.ready):
-                m.d.sync += source.waits.eq(0)
+                m.d.sync += [source.waits.eq(0), turn.dirty.eq(1)]
+
+    def _merge(self, m: Module, turn) -> None:
+        """What the turn has brought about goes into the row, which who answers may have changed."""
+        access, source = self.access, turn.source
+        # END: takes the row for itself if there is something to change in it.
+        with m.State("END"):
+            m.d.comb += [
+                access.source.eq(turn.pair),
+                access.take.eq(turn.dirty),
+                access.leave.eq(~turn.dirty),
+            ]
+            with m.If(access.taken):
+                m.next = "MERGE"
+            with m.Elif(~turn.dirty):
+                m.next = "IDLE"
+        # MERGE: keeps what others may have written; one cycle.
+        with m.State("MERGE"):
+            m.d.sync += [
+                source.eq(access.row),
+                source.tail.eq(source.tail),
+                source.polling.eq(source.polling),
+                source.waits.eq(source.waits),
+            ]
+            with m.If(turn.polled):
+                m.d.sync += source.available.eq(source.available)
+            m.next = "PUT"
+        # PUT: gives the row back, with the new lines; ends when it is taken. The list may have
+        # become empty: then it begins with them.
+        emptied, spent = Signal(), Signal.like(turn.added)
+        m.d.comb += [
+            emptied.eq((source.count == 0) & (turn.added != 0)),
+            spent.eq(Mux(turn.demanded, 0, turn.added)),
+        ]
+        with m.State("PUT"):
+            m.d.comb += [
+                access.put.eq(1),
+                access.changed.count.eq(source.count + turn.added),
+                access.changed.late.eq(Mux(source.late < spent, 0, source.late - spent)),
+            ]
+            with m.If(emptied):
+                m.d.comb += [
+                    access.changed.head.eq(turn.begin),
+                    access.changed.seen.eq(self.epoch),
+                ]
+            with m.If(access.ready):
+                m.next = "IDLE"
+                with m.If(turn.more):
+                    m.next = "LIST"
 
     def _demand(self, m: Module, turn) -> None:
         """What the source gets for which a request waits."""
-        # DEMAND: asks for the WQE that a request waits for, or says that no line is free.
+        # DEMAND: asks for the WQE that a request waits for, or says that no line is free. It may
+        # have been asked for just before.
         with m.State("DEMAND"):
-            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room)
-            with m.If(self.job.valid & self.job.ready):
+            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~turn.there)
+            with m.If(turn.there):
+                m.d.comb += [self.demand.ready.eq(1), self.access.leave.eq(1)]
+                m.next = "IDLE"
+            with m.Elif(self.job.valid & self.job.ready):
                 m.d.comb += self.demand.ready.eq(1)
                 m.d.sync += turn.more.eq(1)
                 with m.If(~turn.again):
                     self._append(m, turn)
+                    m.d.sync += [turn.added.eq(1), turn.begin.eq(self.spare)]
                 m.next = "PUT"
             with m.Elif(~turn.again & (self.free == 0)):
                 m.d.comb += [self.starved.eq(1), self.access.leave.eq(1)]

@@ -62,12 +62,15 @@ class SourceAccess(wiring.Signature):
     ``take`` asks for the row of ``source``. With ``taken`` the machine has the row to itself from
     the next cycle on, in which ``row`` and ``queue`` (its virtqueue) hold. The machine gives the
     row back with ``leave``, or with ``put`` and ``changed`` in a cycle of ``ready``.
+    A ``shared`` row may be taken, and changed, by who answers as well. Who has one takes it once
+    more, not shared, before changing it.
     """
 
     def __init__(self):
         super().__init__(
             {
                 "take": Out(1),
+                "shared": Out(1),
                 "source": Out(14),
                 "taken": In(1),
                 "row": In(SourceRow),
@@ -84,7 +87,8 @@ class RecvSources(wiring.Component):
     """Rows of all receive sources, each lent to one machine at a time.
 
     The machines that answer requests, take lines back and prefetch work side by side on different
-    sources, and one after the other on the same one.
+    sources, and one after the other on the same one; but who answers need not wait for a row that
+    prefetch has shared.
 
     Members: ``answers``, ``reclaim``, ``prefetch``: ``SourceAccess``; the first goes first.
     ``link`` writes the line behind a line of a list, ``linked0`` and ``linked1`` read it; ``own``
@@ -143,17 +147,23 @@ class RecvSources(wiring.Component):
         machines = (self.answers, self.reclaim, self.prefetch)
         lent = [Signal(name=f"lent{n}") for n in range(len(machines))]
         places = [Signal(14, name=f"place{n}", reset_less=True) for n in range(len(machines))]
+        # Rows that prefetch shares are open to who answers. Who takes lines back waits for the end.
+        shared = Signal()
+        with m.If(self.prefetch.taken):
+            m.d.sync += shared.eq(self.prefetch.shared)
+        closed = [*lent[:2], lent[2] & ~shared]
+        takes = [self.answers.take, self.reclaim.take & ~(lent[2] & shared), self.prefetch.take]
         # A row is read for whoever asks: whether it may be taken is known late.
-        source, read = Signal(14), Cat(machine.take for machine in machines).any()
+        source, read = Signal(14), Cat(takes).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
             others = [k for k in range(len(machines)) if k != n]
-            with m.If(machine.take):
+            with m.If(takes[n]):
                 m.d.comb += source.eq(machine.source)
-            busy = Cat(lent[k] & (places[k] == machine.source) for k in others).any()
-            before = Cat(machines[k].take for k in range(n)).any()
+            busy = Cat(closed[k] & (places[k] == machine.source) for k in others).any()
+            before = Cat(takes[:n]).any()
             m.d.comb += [
-                machine.taken.eq(machine.take & self.ready & ~reading & ~busy & ~before),
+                machine.taken.eq(takes[n] & self.ready & ~reading & ~busy & ~before),
                 machine.row.eq(rows.read0.row),
                 machine.queue.eq(self.queue_read.row),
             ]
