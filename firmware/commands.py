@@ -31,6 +31,7 @@ from hdl.abi.enums import (
     PortSpeed,
     PortState,
     PortWidth,
+    QpType,
     RdmaFeature,
     Response,
 )
@@ -72,6 +73,7 @@ class Commands:
         #: GID index -> VLAN of the packets that are sent from it.
         self.vlans: dict[int, int] = {}
         self.pkeys = PkeyTable(limits.device["max_pkeys"])
+        self._shown = False  # the hardware has the P_Keys
         self.refusal = ""
         mws = WindowCommands(hardware, limits, lambda: self.objects)
         self._qps = qp = QpCommands(
@@ -152,9 +154,13 @@ class Commands:
         return self.objects.forget()
 
     async def settle_pkeys(self) -> None:
-        """Gives the QPs of entries of the P_Key table that have changed their new P_Key."""
+        """Gives the hardware the P_Key table as it is now, and the QPs of entries that have changed
+        their new P_Key."""
         changed = set(self.pkeys.changed)
         self.pkeys.changed -= changed
+        if QpType.GSI in self.limits.qp_types and (changed or not self._shown):
+            await self.hardware.write_row("pkey", 0, self.pkeys.row())
+            self._shown = True
         for index in sorted(changed):
             self.events.report(EventType.PKEY_CHANGE, index=index, port=PORT)
         for qp in self.objects.qps.all():

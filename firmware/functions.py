@@ -23,6 +23,7 @@ _TABLES = {
     "cq": "cqs",
     "mr": "mrs",
     "gid": "gids",
+    "pkey": "functions",
     "used": "queues",
     "queue": "queues",
 }
@@ -45,7 +46,7 @@ class FunctionHardware:
         self._hardware, self._function = hardware, FUNCTION_RDMA + ordinal
         guest = config.guest
         sizes = {name: 1 << bits for name, bits in config.number_bits.items()}
-        sizes |= {"gids": guest.gids, "read_resources": guest.read_resources}
+        sizes |= {"gids": guest.gids, "read_resources": guest.read_resources, "functions": 1}
         #: Kind of object -> the card's number of the function's object 0.
         self._first = {kind: ordinal * size for kind, size in sizes.items()}
 

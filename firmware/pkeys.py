@@ -27,6 +27,10 @@ class PkeyTable:
     def __getitem__(self, index: int) -> int:
         return self._keys[index]
 
+    def row(self) -> dict[str, int]:
+        """The table as the hardware has it, for QP1."""
+        return {f"key{index}": key for index, key in enumerate(self._keys)}
+
     def set(self, index: int, pkey: int | None) -> None:
         """Gives an entry a P_Key, or none; ValueError for what does not exist."""
         if not 0 <= index < len(self._keys):

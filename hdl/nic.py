@@ -106,6 +106,7 @@ class Nic(wiring.Component):
         connect(m, memory.tables, tables.mrs)
         connect(m, transport.region_keys, tables.region_keys)
         connect(m, egress.gid, tables.gid)
+        connect(m, ingress.pkeys, tables.pkeys)
         connect(m, host_side.csr, tables.csr)
         for n in range(config.functions):
             connect(m, getattr(host_side, f"status{n}"), getattr(tables, f"status{n}"))

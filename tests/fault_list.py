@@ -1355,6 +1355,19 @@ FAULTS = (
         because="the verdict has no name of its own",
         tests=RECEIVE,
     ),
+    # P_Keys of QP1.
+    Fault(
+        name="one-partition-for-qp1",
+        what="QP1 takes packets of the P_Key table's first entry alone",
+        force=Force("hdl.ingress.partition:PartitionMatch", "same", masked(1)),
+        tests=INGRESS,
+    ),
+    Fault(
+        name="partition-of-everybody",
+        what="QP1 takes packets of partitions that the table does not have",
+        force=Force("hdl.transport.intake:Intake", "work.header.pkey_hit", stuck(1)),
+        tests=RECEIVE_UNANSWERED,
+    ),
     # What the whole card sends.
     Fault(
         name="pkey-wrong",

@@ -30,7 +30,9 @@ def device_limits(config: NicConfig) -> dict[str, int]:
 
     Capabilities are those the hardware has; a field not named by the keys is 0.
     """
-    flags = DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN
+    flags = DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN | DeviceCap.BAD_PKEY_CNTR
+    if config.ud:
+        flags |= DeviceCap.BAD_QKEY_CNTR
     if config.fast_registration:
         flags |= DeviceCap.MEM_MGT_EXTENSIONS
     if config.windows:

@@ -11,7 +11,7 @@ from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COU
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
-from hdl.ports.headers import GidRow
+from hdl.ports.headers import GidRow, PkeyRow
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
@@ -42,13 +42,13 @@ class Tables(wiring.Component):
 
     Members: ``qps`` In: the transport's reads and writes (``QP_TABLES``); ``mrs`` In: the memory
     box's reads; ``region_keys`` In: changes of their keys; ``gid`` In: egress reads; ``gids`` Out:
-    all of them, for ingress. ``cq_rows``, ``used_indices``, ``queue_rows``, ``qp_counters`` Out:
-    the firmware's view of tables in other boxes. ``mailbox``, ``queue_command``,
-    ``transport_command``, ``memory_command``: the firmware and the boxes. ``csr`` In: the register
-    bus; ``counters`` In: the guest's reader of counters, whose ``values`` In come from the rooms
-    (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``, ``lossless`` Out,
-    ``link_up`` In: the Ethernet port. ``room_reset`` In clears the tables, not the registers;
-    ``ready`` Out: all tables here are cleared.
+    all of them, for ingress; ``pkeys`` In: its reads. ``cq_rows``, ``used_indices``,
+    ``queue_rows``, ``qp_counters`` Out: the firmware's view of tables in other boxes. ``mailbox``,
+    ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
+    ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
+    In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
+    ``lossless`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears the tables, not
+    the registers; ``ready`` Out: all tables here are cleared.
     Reset: rows are cleared one a cycle.
     """
 
@@ -62,6 +62,7 @@ class Tables(wiring.Component):
                 "region_keys": In(RegionKeyPorts()),
                 "gid": In(TableRead(8, GidRow)),
                 "gids": Out(data.ArrayLayout(GidRow, config.gids)),
+                "pkeys": In(TableRead(8, PkeyRow)),
                 "cq_rows": Out(TableProgram(14, CqRow)),
                 "used_indices": Out(TableProgram(16, 16)),
                 "queue_rows": Out(TableProgram(16, QueueRow)),
@@ -105,6 +106,14 @@ class Tables(wiring.Component):
         m.d.comb += self.ready.eq(Cat(self._ready).all())
 
         programs |= {"mr": mrs.program, "gid": gids.program}
+        if config.ud:
+            # It lives through a device reset: whoever runs the card sets it.
+            m.submodules.pkeys = pkeys = Table(
+                row=PkeyRow, depth=config.functions, index_width=8, owned=False
+            )
+            self._ready.append(pkeys.ready)
+            connect(m, flipped(self.pkeys), pkeys.read0)
+            programs["pkey"] = pkeys.program
         if config.fast_registration:
             keys = self._room(m, "region_keys", RegionKeys(config=config))
             connect(m, keys.table, mrs.program)

@@ -95,6 +95,9 @@ TABLES: dict[str, TableInfo] = {
         f"counters of each QP, {QP_COUNTER_SLOTS} words a pair",
         bits=32,
     ),
+    "pkey": TableInfo(
+        13, 8, lambda c: c.functions if c.ud else 0, "P_Keys of each function", "PkeyRow"
+    ),
 }
 
 #: Name of the block -> page of the address space.

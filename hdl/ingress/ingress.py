@@ -12,8 +12,9 @@ from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
-from hdl.ports.headers import GidRow, RxHeader
+from hdl.ports.headers import IN_VA, GidRow, PkeyRow, RxHeader
 from hdl.ports.packet import packet_stream
+from hdl.ports.tables import TableRead
 
 from .buffer import ReceiveBuffer
 from .checks import IcrcCheck, UdpSum
@@ -22,6 +23,7 @@ from .counters import Cause, IngressCounters
 from .decoder import Decoder
 from .grh import DATAGRAMS, GrhJoin
 from .parser import HeaderChecks, HeaderParser
+from .partition import PartitionMatch
 from .realign import Realign
 from .rows import KEPT, expanded
 
@@ -45,10 +47,10 @@ class Ingress(wiring.Component):
     the checks, their order and the counter of each.
     Parameters: config (width, gids, receive_bytes).
     Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID
-    table; ``mac_address`` (raw bytes): frames to any other are dropped; ``lossless``: hold ``i``
-    back instead of dropping when the buffer fills; ``header``, ``payload``: one row per good
-    packet, and its payload as a packet unless empty (the two streams do not wait for each other);
-    ``counters``.
+    table; ``pkeys``: the P_Key tables; ``mac_address`` (raw bytes): frames to any other are
+    dropped; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
+    ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
+    do not wait for each other); ``counters``.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
@@ -63,6 +65,7 @@ class Ingress(wiring.Component):
             {
                 "i": In(packet_stream(width)),
                 "gids": In(data.ArrayLayout(GidRow, config.gids)),
+                "pkeys": Out(TableRead(8, PkeyRow)),
                 "mac_address": In(48),
                 "lossless": In(1),
                 "header": Out(stream.Signature(RxHeader)),
@@ -174,9 +177,27 @@ class Ingress(wiring.Component):
             buffer.keep.eq(good),
             end.eq(delayed(m, decoder.bounds.end, DECISION - bounded, name="end")),
         ]
+        if self._config.ud:
+            self._partition(m, parser, rows.o.datagram, buffer.row)
         self._deliver(m, buffer)
         self._count(m, ends[-1], causes, good & buffer.full, good & ~buffer.full, end)
         return m
+
+    def _partition(self, m: Module, parser, datagram: Value, row) -> None:
+        """Of a datagram what its CQE says of its P_Key and its priority."""
+        m.submodules.partition = partition = PartitionMatch(config=self._config)
+        connect(m, partition.table, flipped(self.pkeys))
+        parsed, laid_out = HeaderParser.LATENCY, HeaderParser.ROW_LATENCY
+        pkey = delayed(m, parser.o.pkey, parsed + 1 - laid_out, name="pkey")
+        m.d.comb += [partition.pkey.eq(pkey), partition.function.eq(parser.function)]
+        matched = DECISION - parsed - PartitionMatch.LATENCY
+        late = {
+            "priority": delayed(m, parser.priority, DECISION - laid_out, name="priority"),
+            "pkey_hit": delayed(m, partition.hit, matched, name="pkey_hit"),
+            "pkey_index": delayed(m, partition.index, matched, name="pkey_index"),
+        }
+        with m.If(datagram):
+            m.d.comb += [row.va[IN_VA[name]].eq(value) for name, value in late.items()]
 
     def _deliver(self, m: Module, buffer) -> None:
         """Rows and payload, that of datagrams with its GRH area."""

@@ -31,6 +31,7 @@ from hdl.wire.headers import (
     IPV6,
     RETH,
     UDP,
+    VLAN,
     Header,
 )
 from hdl.wire.opcodes import CNP, MAX_EXTENDED, ROCE_OPCODES
@@ -75,7 +76,8 @@ class HeaderParser(wiring.Component):
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
     Members: ``gids`` table; ``mac_address`` (raw bytes) of the card; ``headers`` word (see
     ``HeaderCollector``); ``frame_length`` bytes, needed 2 cycles later; ``o`` without ``length``,
-    ``gid_index`` and ``function``; these two of the GID row that matches; ``checks``; ``cnp``: a
+    ``gid_index`` and ``function``; these two of the GID row that matches; ``priority`` of the VLAN
+    tag, with ``o``; ``checks``; ``cnp``: a
     congestion notification; ``udp_pseudo``: protocol and UDP length, raw words summed;
     ``udp_sum``: the packet has a UDP checksum.
     Latency: ``ROW_LATENCY`` cycles to ``o``, ``LATENCY`` to all others. Throughput: one frame per
@@ -94,6 +96,7 @@ class HeaderParser(wiring.Component):
                 "headers": In(bits),
                 "frame_length": In(LENGTH_BITS),
                 "o": Out(KEPT),
+                "priority": Out(3),
                 "gid_index": Out(8),
                 "function": Out(8),
                 "checks": Out(HeaderChecks),
@@ -133,6 +136,7 @@ class HeaderParser(wiring.Component):
         ]
         src_mac = delayed(m, raw(headers, ETHERNET, "source"), 1, name="src_mac")
         dst_mac = delayed(m, raw(headers, ETHERNET, "destination"), 1, name="dst_mac")
+        tag = Mux(vlan, get(headers, VLAN, "pcp", at=ETHERNET.size), 0)
 
         # 2: fields, and 3: checks; 1 to 5: the sum of an IPv4 header; 2 to 6: the GID table.
         row, gid = Signal(KEPT, reset_less=True), Signal(128, reset_less=True)
@@ -161,6 +165,7 @@ class HeaderParser(wiring.Component):
         pseudo = raw(l4, UDP, "length") + Const(IP_PROTOCOL_UDP << 8, 16)
         m.d.comb += [
             self.o.eq(row),
+            self.priority.eq(delayed(m, tag, self.ROW_LATENCY, name="priority")),
             self.gid_index.eq(address.index),
             self.function.eq(address.function),
             self.checks.eq(checks),

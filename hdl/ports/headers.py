@@ -6,7 +6,9 @@ byte of the wire in bits 7:0. An IPv4 address a.b.c.d is the GID ::ffff:a.b.c.d.
 
 from amaranth.lib import data
 
-__all__ = ["IN_VA", "AddressVector", "GidRow", "RxHeader", "TxHeader"]
+from hdl.abi.limits import MAX_PKEYS
+
+__all__ = ["IN_VA", "AddressVector", "GidRow", "PkeyRow", "RxHeader", "TxHeader"]
 
 #: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
 IN_VA = {
@@ -14,7 +16,13 @@ IN_VA = {
     "msn": slice(32, 56),
     "qkey": slice(32, 64),  # DETH
     "src_qp": slice(0, 24),
+    "priority": slice(24, 27),  # what ingress finds, in DETH's reserved byte
+    "pkey_index": slice(27, 31),
+    "pkey_hit": slice(31, 32),
 }
+
+#: The P_Key table of a function. An entry without a partition is 0.
+PkeyRow = data.StructLayout({f"key{n}": 16 for n in range(MAX_PKEYS)})
 
 
 class GidRow(data.Struct):
@@ -88,6 +96,10 @@ class RxHeader(data.Struct):
     msn: 24
     qkey: 32  # DETH
     src_qp: 24  # DETH
+    priority: 3  # of a datagram: that of its VLAN tag, or 0
+    # Of a datagram: its P_Key is in the function's table; the first entry.
+    pkey_hit: 1
+    pkey_index: 4
     swap_add: 64  # AtomicETH
     compare: 64  # AtomicETH
     length: 13

@@ -337,6 +337,8 @@ class Completion(data.Struct):
     imm: 32
     qp_num: 24
     src_qp: 24
+    pkey_index: 4  # of a datagram, and its priority
+    sl: 3
     flags: 32
     solicited: 1
     ring: 1

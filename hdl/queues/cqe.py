@@ -61,6 +61,8 @@ class CqeWriter(wiring.Component):
             fields.qp_num.eq(completion.qp_num),
             fields.src_qp.eq(completion.src_qp),
             fields.wc_flags.eq(completion.flags),
+            fields.pkey_index.eq(completion.pkey_index),
+            fields.sl.eq(completion.sl),
             fields.port_num.eq(PORT),
         ]
 

@@ -1,8 +1,9 @@
 """What the intake wants to know of a packet: whether it is its QP's, and whether it may wait."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data
 
+from hdl.abi.enums import QpType
 from hdl.common.sums import wide_difference
 from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
@@ -25,6 +26,13 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
         (cfg.state == QpState.RTS) | (cfg.state == QpState.SQD) | (cfg.state == QpState.SQE)
     )
     ready = ready_to_send | ((cfg.state == QpState.RTR) & ~work.operation.response)
+    # Two limited members do not talk. QP1 is a member of all of the function's partitions.
+    own = (
+        (header.pkey[:15] == cfg.pkey[:15])
+        & header.pkey[:15].any()
+        & (header.pkey[15] | cfg.pkey[15])
+    )
+    general = (cfg.type == QpType.GSI) if config.ud else 0
     with m.If((cfg.qpn != header.dest_qp) | (number_in(config, "qps", work.qp) == 0)):
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):
@@ -37,11 +45,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
         ~datagram & ((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index))
     ):
         m.d.comb += cause.address_mismatch.eq(1)
-    with m.Elif(
-        (header.pkey[:15] != cfg.pkey[:15])
-        | (header.pkey[:15] == 0)
-        | ~(header.pkey[15] | cfg.pkey[15])  # two limited members do not talk
-    ):
+    with m.Elif(~Mux(general, header.pkey_hit, own)):
         m.d.comb += cause.bad_pkey.eq(1)
     with m.Elif(datagram & (header.qkey != cfg.qkey)):
         m.d.comb += cause.bad_qkey.eq(1)

@@ -119,6 +119,8 @@ def drive_effects(m: Module, work: ResponderWork, v: Verdict, effects: Effects) 
         done.imm.eq(header.imm),
         done.qp_num.eq(cfg.qpn),
         done.src_qp.eq(Mux(v.facts.datagram, header.src_qp, cfg.dest_qpn)),
+        done.pkey_index.eq(Mux(v.facts.datagram, header.pkey_index, 0)),
+        done.sl.eq(Mux(v.facts.datagram, header.priority, 0)),
         done.flags.eq(
             Mux(operation.immediate & ~failed, WcFlags.WITH_IMM, 0)
             | Mux(operation.invalidate & ~failed, WcFlags.WITH_INV, 0)

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hdl.abi import virtio_rdma as abi
-from hdl.abi.enums import Access, NotifyFlags
+from hdl.abi.enums import Access, DeviceCap, NotifyFlags
 from hdl.abi.enums import ControlCommand as C
-from hdl.abi.limits import MAX_MR_SIZE
+from hdl.abi.limits import MAX_MR_SIZE, device_limits
+from hdl.config import NicConfig
 from tests.firmware.fake_hardware import CONFIG, Bench
 
 LOCAL, WRITE, READ, ATOMIC = (
@@ -52,6 +53,14 @@ def test_query_port_counts_violations():
     assert (port.bad_pkey_cntr, port.qkey_viol_cntr) == (43, 5)
     bench.hardware.counted |= {"bad_pkey": 0xFFFF_FFFF, "rx_drops_pkey": 3}
     assert bench.ok(C.QUERY_PORT, port=1).bad_pkey_cntr == 2
+
+
+@pytest.mark.parametrize("ud", [True, False])
+def test_what_counts_violations_is_told(ud):
+    """A card without datagrams never sees a Q_Key."""
+    flags = DeviceCap(device_limits(NicConfig(ud=ud))["device_cap_flags"])
+    assert DeviceCap.BAD_PKEY_CNTR in flags
+    assert (DeviceCap.BAD_QKEY_CNTR in flags) == ud
 
 
 @pytest.mark.parametrize("port", [0, 2, 255])

@@ -7,7 +7,8 @@ from hdl.abi.enums import QpAttrMask as M
 from hdl.abi.enums import QpState as S
 from hdl.abi.enums import QpType as T
 from hdl.abi.limits import MAX_PKEYS
-from tests.firmware.fake_hardware import finish
+from hdl.config import NicConfig
+from tests.firmware.fake_hardware import ALL_TYPES, Bench, finish
 from tests.firmware.test_qp import QpBench
 
 
@@ -52,7 +53,7 @@ def test_a_change_reaches_the_qps_that_use_it():
     bench.hardware.log.clear()
     bench.function.set_pkey(1, 0x0005)
     finish(bench.firmware.step())
-    assert bench.hardware.log == [("write", "qp_cfg", other % 16)]
+    assert bench.hardware.log == [("write", "pkey", 0), ("write", "qp_cfg", other % 16)]
     assert bench.hardware.row("qp_cfg", other % 16)["pkey"] == 0x0005
     bench.hardware.log.clear()
     finish(bench.firmware.step())
@@ -66,6 +67,35 @@ def test_a_change_reaches_the_qps_that_use_it():
     assert "pkey" not in bench.row(
         "qp_cfg"
     )  # such a QP accepts nothing: hdl/transport/intake_check.py
+
+
+def test_the_hardware_has_the_table():
+    """From the first step on, as QP1 takes packets of each of the function's partitions."""
+    bench = Bench()
+    firmware, hardware = bench.firmware, bench.hardware
+    finish(firmware.step())
+    assert hardware.row("pkey", 0) == {"key0": 0xFFFF}
+    firmware.functions[0].set_pkey(MAX_PKEYS - 1, 0x8007)
+    finish(firmware.step())
+    assert hardware.row("pkey", 0) == {"key0": 0xFFFF, f"key{MAX_PKEYS - 1}": 0x8007}
+    firmware.functions[0].set_pkey(0, None)
+    finish(firmware.step())
+    assert hardware.row("pkey", 0) == {f"key{MAX_PKEYS - 1}": 0x8007}
+
+
+def test_each_function_has_its_own():
+    bench = Bench(config=NicConfig(functions=2, qps=8, cqs=4, mrs=4, gids=2, vectors=8))
+    bench.firmware.functions[1].set_pkey(2, 0x8002)
+    finish(bench.firmware.step())
+    finish(bench.firmware.step())
+    rows = [bench.hardware.row("pkey", ordinal) for ordinal in (0, 1)]
+    assert rows == [{"key0": 0xFFFF}, {"key0": 0xFFFF, "key2": 0x8002}]
+
+
+def test_a_card_without_datagrams_has_no_table():
+    bench = Bench(qp_types=ALL_TYPES - {T.UD, T.GSI})
+    finish(bench.firmware.step())
+    assert not bench.hardware.rows["pkey"]
 
 
 def test_a_reset_leaves_the_table():

@@ -15,7 +15,7 @@ from cocotb.triggers import ClockCycles
 
 from hdl.common.count import BYTES, COUNT
 from hdl.ingress.counters import IngressCounters
-from hdl.ports.headers import GidRow, RxHeader
+from hdl.ports.headers import GidRow, PkeyRow, RxHeader
 from sim.bench.packet_stream import (
     Sink,
     Source,
@@ -39,6 +39,8 @@ SIZE = WIDTH // 8
 GOLDEN = sorted((Path(__file__).parents[1] / "data" / "golden").glob("*.pcap"))
 ADDRESSES = ["10.0.0.2", "10.0.0.1", "fd00::2", "fd00::1"]
 GIDS = [pk.gid_bytes(address) for address in ADDRESSES]
+#: The P_Key table: full and limited members, two entries of one partition, the last entry.
+PKEYS = {0: 0xFFFF, 2: 0x0123, 5: 0x8123, 9: 0x0042, 15: 0x8777}
 SEED = 20
 #: Of each test: four million cycles.
 DEADLINE = {"timeout_time": 16, "timeout_unit": "ms"}
@@ -66,6 +68,7 @@ class Bench:
         dut = self.dut
         rows = [{"valid": 1, "function": 7 + n, "gid": gid} for n, gid in enumerate(GIDS)]
         dut.gids.value = table(rows)
+        dut.pkeys__row.value = pack(PkeyRow, {f"key{n}": key for n, key in PKEYS.items()})
         dut.mac_address.value = int.from_bytes(MAC, "little")
         dut.lossless.value = int(lossless)
         dut.i__payload.value = 0
@@ -154,7 +157,17 @@ def expected(frame: bytes) -> tuple[dict, bytes]:
     if "qkey" in fields:
         payload = pk.grh_area(frame) + payload
         fields["length"] = len(payload)
+        fields["priority"] = frame[14] >> 5 if start == 18 else 0
+        fields |= partition(fields["pkey"])
     return fields | {"gid_index": index, "function": 7 + index}, payload
+
+
+def partition(pkey: int) -> dict[str, int]:
+    """Where a datagram's P_Key is in the table."""
+    for index, own in PKEYS.items():
+        if own & 0x7FFF == pkey & 0x7FFF and (own | pkey) & 0x8000:
+            return {"pkey_hit": 1, "pkey_index": index}
+    return {"pkey_hit": 0}
 
 
 def check(received, frames: list[bytes]) -> None:
@@ -301,6 +314,21 @@ async def malformed_packets(dut):
     # Marked by the MAC.
     good = golden()[:60]
     await judge(bench, good, errors=set(range(0, 60, 3)))
+
+
+@cocotb.test(**DEADLINE)
+async def partitions(dut):
+    """Datagrams of every partition, with every priority, one behind the other."""
+    bench = Bench(dut)
+    await bench.start()
+    rng, frames = random.Random(SEED), []
+    near = [pkey ^ bit for pkey in PKEYS.values() for bit in (0, 0x8000, 1, 0x4000)]
+    for number, pkey in enumerate(3 * [*near, 0x0777, 0x4777]):
+        tag = {"vlan": 9, "priority": number % 8} if number % 3 else {}
+        fields = {"qkey": 5, "src_qp": rng.getrandbits(24), "pkey": pkey} | tag
+        frames.append(pk.build(0x64, dst_mac=MAC, payload=bytes(number % 9), **fields))
+    assert {partition(pkey).get("pkey_index") for pkey in near} == {None, 0, 2, 5, 9, 15}
+    await judge(bench, frames)
 
 
 @cocotb.test(**DEADLINE)

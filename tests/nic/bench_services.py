@@ -362,15 +362,29 @@ async def datagrams_that_do_not_arrive(dut):
     await p.good()
     await Timer(3, "us")
     assert (await gained(p.nodes[1], before))["out_of_buffer"] == 1
-    # To the other card's QP1 only who has its Q_Key: no user can name it.
-    gsi = await connect(p.nodes, p.pds, p.cqs, QpOptions(type=QpType.GSI, qkey=QKEY))
+    # To the other card's QP1 only who has its Q_Key: no user can name it. The P_Key may be any of
+    # the other card's table.
+    p.nodes[0].function.set_pkey(1, 0x0003)
+    for index, pkey in ((1, 0x8009), (4, 0x8003)):
+        p.nodes[1].function.set_pkey(index, pkey)
+    p.nodes[0].function.set_vlan(2, 7)
+    await p.nodes[0].context.add_gid(2, "10.0.0.77")
+    options = QpOptions(type=QpType.GSI, qkey=QKEY, pkey_index=1)
+    gsi = await connect(p.nodes, p.pds, p.cqs, options)
     await gsi[1].post_recv(RecvWR(6, [p.mrs[1].sge(0, 48)]))
     await p.qps[0].post_send(datagram(p, 0, [mr.sge(0, 8)], qpn=1, qkey=GSI_QKEY))
     await p.good()
-    await gsi[0].post_send(datagram(p, 0, [mr.sge(0, 8)], qpn=1, qkey=GSI_QKEY))
+    tagged = handle(p, 0, sgid_index=2)
+    await gsi[0].post_send(datagram(p, 0, [mr.sge(0, 8)], tagged, qpn=1, qkey=GSI_QKEY))
     await p.good()
     (got,) = await p.good(1)
-    assert (got.wr_id, got.src_qp) == (6, 1)
+    assert (got.wr_id, got.src_qp, got.pkey_index, got.sl) == (6, 1, 4, 3)
+    p.nodes[1].function.set_pkey(4, None)
+    await p.nodes[1].context.query_port()  # behind the firmware's next step
+    await gsi[0].post_send(datagram(p, 0, [mr.sge(0, 8)], qpn=1, qkey=GSI_QKEY))
+    await p.good()
+    await Timer(3, "us")
+    assert (await p.nodes[1].counters())["bad_pkey"] == 1
     assert (await p.nodes[1].counters())["bad_qkey"] == 3
     assert (await p.nodes[1].context.query_port()).qkey_viol_cntr == 3
 

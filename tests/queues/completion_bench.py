@@ -22,7 +22,7 @@ def cqe_bytes(c: dict) -> bytes:
         "<QBBII", c["wr_id"], c["status"], c["opcode"], c["vendor_error"], c["byte_len"]
     )
     data += struct.pack("<IIII", c["imm"], c["qp_num"], c["src_qp"], c["flags"])
-    return data + struct.pack("<HBB", 0, 0, 1)
+    return data + struct.pack("<HBB", c["pkey_index"], c["sl"], 1)
 
 
 class CompletionBench(Bench):
@@ -76,6 +76,8 @@ class CompletionBench(Bench):
             "imm": rng.getrandbits(32),
             "qp_num": rng.getrandbits(24),
             "src_qp": rng.getrandbits(24),
+            "pkey_index": rng.getrandbits(4),
+            "sl": rng.getrandbits(3),
             "flags": rng.getrandbits(32),
             "solicited": 0,
             "ring": int(wqe is not None),

@@ -260,6 +260,29 @@ async def datagrams(dut, kind):
 
 
 @cocotb.test()
+async def general_services_in_all_partitions(dut):
+    """QP1 takes what is of any partition of its function; UD of its own only. The CQE says which
+    entry of the table that was, and the priority."""
+    h, peer = await start(dut, qp={"type": GSI, "timeout": 0, "qkey": QKEY, "pkey": 0x8001})
+    some: Row = {"opcode": 0x04, "length": 48}
+    for fields in ({"pkey": 0x8002, "pkey_index": 9, "priority": 5}, {"pkey_index": 6}):
+        peer.post_recv(48)
+        (seen,) = await packets(h, peer, some | fields)
+        (done,) = completions(seen)
+        assert (done["status"], done["pkey_index"]) == (0, fields["pkey_index"])
+        assert done["sl"] == fields.get("priority", 0)
+    before = h.counters()
+    (seen,) = await packets(h, peer, some | {"pkey": 0x8001, "pkey_hit": 0})
+    assert not completions(seen)
+    assert h.counters() == before | {"bad_pkey": before["bad_pkey"] + 1}
+    h, peer = await start(dut, qp={"type": UD, "timeout": 0, "qkey": QKEY, "pkey": 0x8001})
+    before = h.counters()
+    (seen,) = await packets(h, peer, some | {"pkey": 0x8002, "pkey_hit": 1})
+    assert not completions(seen)
+    assert h.counters() == before | {"bad_pkey": before["bad_pkey"] + 1}
+
+
+@cocotb.test()
 async def datagrams_that_are_dropped(dut):
     """A wrong Q_Key, no receive WQE, one that is too small: counted; the QP and its WQE stay."""
     h, peer = await start(dut, qp={"type": UD, "timeout": 0, "qkey": QKEY})

@@ -169,6 +169,8 @@ class World:
         states = (RTS, SQD, SQE) if is_response else (RTR, RTS, SQD, SQE)
         keys = h["pkey"], cfg["pkey"]
         pkey_fits = keys[0] & 0x7FFF == keys[1] & 0x7FFF != 0 and (keys[0] | keys[1]) & 0x8000
+        if cfg["type"] == GSI:
+            pkey_fits = h["pkey_hit"]  # a member of all of its function's partitions
         if cfg["qpn"] != h["dest_qp"] or not h["dest_qp"] & 0x3FFF:
             cause = "unknown_qp"
         elif cfg["function"] != h["function"]:

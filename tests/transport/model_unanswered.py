@@ -221,7 +221,8 @@ class Datagram(Unanswered):
         return False
 
     def _source(self) -> Row:
-        return {"src_qp": self.h["src_qp"]}
+        h = self.h
+        return {"src_qp": h["src_qp"], "pkey_index": h["pkey_index"], "sl": h["priority"]}
 
     def _too_long(self, element: Element) -> None:
         """Its sender must not break the QP, nor use up a WQE."""

@@ -103,12 +103,13 @@ class Peer:
         cfg, rx = self.world.cfg[self.qp], self.world.rx[self.qp]
         opcode |= SERVICES[cfg["type"]] << 5
         names = ("length", "ack_request", "solicited", "imm", "va", "rkey", "dma_length")
-        names += ("syndrome", "msn", "swap_add", "compare", "src_qp")
+        names += ("syndrome", "msn", "swap_add", "compare", "src_qp", "pkey_index", "priority")
         header = dict.fromkeys(names, 0) | {
             "opcode": opcode,
             "dest_qp": cfg["qpn"],
             "psn": (rx["psn"] + ahead) % PSN,
             "pkey": 0xFFFF,
+            "pkey_hit": 1,
             "function": cfg["function"],
             "gid_index": GID,
             "src_gid": PEER_GID,
@@ -326,6 +327,7 @@ class Traffic:
         fields["solicited"] = rng.randrange(2)
         if self.types[peer.qp] in (UD, GSI):
             fields |= {"src_qp": rng.getrandbits(24), "src_gid": rng.getrandbits(128)}
+            fields |= {"pkey_index": rng.randrange(16), "priority": rng.randrange(8)}
             length = 40 + rng.choice((0, 1, 256, 4096))
             return peer.packet(rng.choice((0x04, 0x05)), length=length, **fields)
         if rx["message"] == 1:
@@ -409,6 +411,7 @@ class Traffic:
                 ("gid_index", 1),
                 ("src_gid", 1),
                 ("pkey", rng.choice((0x7FFF, 0xFFFE, 0x8000))),
+                ("pkey_hit", 0),
                 ("syndrome", rng.randrange(256)),
                 ("qkey", header["qkey"] ^ 1 << rng.randrange(32)),
             )
