@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from amaranth.lib.data import Layout
 from click.testing import CliRunner
 from mkdocs.exceptions import Abort
 
+from hdl.common.count import BYTES, COUNT
+from hdl.context.counter_bank import EIGHTH, STEP
+from hdl.csr.counter_names import QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.ports.boxes import QP_TABLES
+from hdl.ports.headers import GidRow, PkeyRow
+from hdl.ports.jobs import LINE_USES
+from hdl.ports.rows import MrRow
+from hdl.transport.commit import LINES
 from sim.rtl.env import REPO
 from sim.tools import registers, site
 
@@ -70,6 +79,46 @@ def test_prose_is_narrow(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not dead_links(page)
+
+
+def test_rows_of_the_tables() -> None:
+    """Widths and reading ports in docs/context.md are those of the layouts."""
+    shown = {
+        cells[0].strip("`"): cells
+        for line in (REPO / "docs" / "context.md").read_text().splitlines()
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
+    }
+    rows = {name: table.row for name, table in QP_TABLES.items()}
+    rows |= {"mrs": MrRow, "gids": GidRow, "pkeys": PkeyRow}
+    assert {name: shown[name][2] for name in rows} == {
+        name: str(Layout.cast(row).size) for name, row in rows.items()
+    }
+    assert {name: sorted(shown[name][3].partition(":")[0].split(", ")) for name in QP_TABLES} == {
+        name: sorted(table.readers) for name, table in QP_TABLES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "figure"),
+    [
+        ("context", f"{COUNT} or {BYTES} bits"),
+        ("context", f"counts events in {COUNT} bits and bytes in {BYTES} bits"),
+        ("context", f"writes it back, in {STEP} cycles"),
+        ("context", f"({1 << COUNT - EIGHTH} events or {1 << BYTES - EIGHTH - 10} KiB)"),
+        ("context", f"at most {2 * STEP} cycles for each counter"),
+        ("context", f"needs {1 << COUNT} cycles to wrap"),
+        ("context", f"needs {1 << BYTES - 10} KiB"),
+        ("receive", f"rests while {LINES} jobs that read a line of `RecvFetch` are pending"),
+        ("receive", f"room for {LINE_USES} (`LINE_USES`)"),
+        (
+            "recipes",
+            f"Of the {QP_COUNTER_SLOTS} words of a QP (`QP_COUNTER_SLOTS`) {len(QP_COUNTERS)} are",
+        ),
+    ],
+)
+def test_figures_in_prose(page: str, figure: str) -> None:
+    """Figures that follow from constants of the gateware."""
+    assert figure in " ".join((REPO / "docs" / f"{page}.md").read_text().split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

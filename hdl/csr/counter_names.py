@@ -1,7 +1,7 @@
 """Names of the counters and of the report words, in the order of their registers.
 
-The gateware's members and the firmware's map both come from these tuples; ``hdl/nic.py`` drives the
-member of each name.
+The gateware's members and the firmware's map both come from these tuples; ``hdl/counters.py``
+connects each count with the place of its name.
 """
 
 from __future__ import annotations
