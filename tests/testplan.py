@@ -133,9 +133,8 @@ resolution of its errata (E). It is written by `python -m tests.testplan > docs/
 each named test exists, and that this page is current.
 
 The specification is the "Virtio-RDMA" RFC, which proposes RDMA as a virtio device of its own
-(device ID 42), as it stood in February 2022. Later versions of it, which make RDMA a part of
-virtio-net, are not meant. The RFC numbers nothing: VR-n and E-n are numbers of this project, and
-the tables below say in our words what each of them asks.
+(device ID 42). The RFC numbers nothing: VR-n and E-n are numbers of this project, and the tables
+below say in our words what each of them asks.
 
 ```mermaid
 flowchart LR
