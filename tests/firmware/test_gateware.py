@@ -3,6 +3,7 @@
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
+from firmware.pkeys import DEFAULT_PKEY
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi import virtio_rdma as abi
@@ -154,4 +155,6 @@ def test_a_whole_qp():
         "drain",
         "drop_queue",
     ]
+    partitions = rooms.rows.pop("pkey")  # live on; all others are empty again
+    assert partitions == {0: DEFAULT_PKEY}
     assert not any(any(table.values()) for table in rooms.rows.values())
