@@ -124,7 +124,7 @@ def lint(folder, text, blocks):
     (folder / "top.sv").write_text(off + "/* verilator lint_off SYNCASYNCNET */\n" + text)
     (folder / "stubs.sv").write_text(off + stubs)
     with runner.wheel(env.work_root()) as tools:
-        command = [*env.verilator_command(tools.verilator), "--lint-only", "-Wall"]
+        command = [*env.verilator_command(tools.verilator), "--lint-only", *runner.LINT]
         command += ["-Wwarn-WIDTH", "--top-module", "zcu106", "top.sv", "stubs.sv"]
         environment = {**os.environ, **env.make_environment(tools.verilator)}
         return subprocess.run(
