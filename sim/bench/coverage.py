@@ -149,8 +149,11 @@ def _request_bins(service: Transport, request: WorkRequest) -> Iterator[Bin]:
     for size, most in list(_SIZES.items())[1:]:
         if most <= limit:
             for alignment, sges, pages in product((_ALIGNED, _ODD), _SGES, (_WITHIN, _ACROSS)):
-                # Within pages, so many SGEs have to reach that size.
-                if pages == _ACROSS or _SGES[sges] * PAGE_SIZE >= least:
+                # Within pages, so many SGEs have to reach that size. Of an atomic's 8 bytes, those
+                # that begin at a line do not reach into a second page.
+                within = pages == _WITHIN and _SGES[sges] * PAGE_SIZE >= least
+                short = request.kind == Kind.ATOMIC and alignment == _ALIGNED
+                if within or (pages == _ACROSS and not short):
                     yield (*head, size, alignment, sges, pages)
         least = most + 1
 

@@ -91,6 +91,15 @@ def test_feature(feature):
     )
 
 
+def test_everything_that_coverage_counts():
+    run(
+        model(64),
+        test_module="tests.nic.bench_coverage",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=900,
+    )
+
+
 @pytest.mark.slow
 def test_everything_a_hundred_times():
     run(
