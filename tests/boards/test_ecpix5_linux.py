@@ -1,23 +1,21 @@
 """A live Linux guest with Soft-RoCE and the whole board in Verilator, from the PC's Python on."""
 
 import contextlib
-import os
-import shutil
 
 import pytest
 
 from boards.ecpix5.card import CONFIG
-from sim.rtl.env import ToolError
 from sim.tools.endpoint import peer
 from sim.tools.endpoint.client import EndpointClient
 from sim.tools.interop import image
 from sim.tools.interop.client import GuestClient
 from sim.tools.interop.frames import icrc_faults, is_roce, msn_faults
-from sim.tools.interop.guest import BOOT_SECONDS, Guest, require_qemu
+from sim.tools.interop.guest import BOOT_SECONDS, Guest
 from sim.tools.interop.operations import Message
 from sim.tools.interop.parties import Connection, ConnectionOptions, Party
 from sim.tools.interop.relay import Relay
 from sim.tools.interop.traffic import Tally, exchange
+from tests.interop.qemu import need_qemu
 
 CARD_MAC, GUEST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 RIGHTS = ("LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ")
@@ -26,15 +24,6 @@ BUILD_S, PATIENCE_S = 1500, 600
 MTU = 1024
 SIZES = (0, 1, 3, MTU - 1, MTU, MTU + 1, 3 * MTU + 5)
 OPCODES = ("SEND", "RDMA_WRITE", "RDMA_READ")
-
-
-def need_qemu():
-    try:
-        require_qemu()
-    except ToolError as error:
-        if os.geteuid() == 0 and shutil.which("apt-get"):
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.mark.slow  # a guest, a model of the whole board, and minutes of UART

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,11 +17,10 @@ from click.testing import CliRunner
 
 from hdl.config import NicConfig
 from sim.bench import testbench
-from sim.rtl.env import REPO, ToolError
+from sim.rtl.env import REPO
 from sim.tools.endpoint.frames import Deframer, framed
 from sim.tools.interop import command, image, lab, traffic
 from sim.tools.interop.frames import is_roce
-from sim.tools.interop.guest import require_qemu
 from sim.tools.interop.image import GuestImage
 from sim.tools.interop.parties import Connection, ConnectionOptions
 from sim.tools.interop.relay import Relay
@@ -30,6 +28,7 @@ from sim.tools.interop.scenarios import NETWORKS, SCENARIOS, Scenario
 from sim.tools.interop.traffic import Message, exchange
 from sim.wire.packets import reseal
 from sim.wire.pcap import read_pcap
+from tests.interop.qemu import need_qemu
 
 
 def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -42,16 +41,6 @@ def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         check=False,
         timeout=1500,  # the first time a model is built as well
     )
-
-
-def _need_qemu() -> None:
-    """Installs it where that is allowed; only elsewhere the test is skipped."""
-    try:
-        require_qemu()
-    except ToolError as error:
-        if os.geteuid() == 0 and shutil.which("apt-get"):
-            raise
-        pytest.skip(str(error))
 
 
 def _each() -> list[str]:
@@ -72,7 +61,7 @@ def _each() -> list[str]:
     ],
 )
 def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
-    _need_qemu()
+    need_qemu()
     done = interop("--width", str(width), "--json", "-", *scenarios, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     facts = json.loads(done.stdout)
@@ -138,7 +127,7 @@ SPOILERS = {
 def test_what_a_faulty_card_sends_is_noticed(
     spoiler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _need_qemu()
+    need_qemu()
     spoil, noticed = SPOILERS.get(spoiler or "", (lambda frame: frame, ""))
     monkeypatch.setattr(SpoilingRelay, "spoil", lambda self, frame: spoil(frame))
     monkeypatch.setattr(lab, "Relay", SpoilingRelay)
@@ -159,7 +148,7 @@ def test_guest_that_does_not_boot_shows_its_console(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here it is QEMU that complains, and has ended: one message, status 2, no traceback."""
-    _need_qemu()
+    need_qemu()
     monkeypatch.setattr(lab, "EndpointClient", lambda *_, **__: contextlib.nullcontext())
     kernel = tmp_path / "vmlinux"
     kernel.write_bytes(b"no kernel")

@@ -25,7 +25,7 @@ from sim.tools.interop.relay import Relay
 from sim.tools.interop.traffic import Message, Mismatch, Tally, exchange
 from sim.wire.packets import build, dissect, gid_bytes
 from sim.wire.pcap import read_pcap
-from tests.interop.test_interop import _need_qemu
+from tests.interop.qemu import need_qemu
 
 ACK, READ, READ_ONLY, SEND_ONLY, WRITE_ONLY = 0x11, 0x0C, 0x10, 0x04, 0x0A
 #: First PSN of Linux, and the PSN of the READ that is refused.
@@ -112,7 +112,7 @@ def test_what_the_captures_show(timeout: int) -> None:
 def test_linux_goes_on_only_if_it_has_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _need_qemu()
+    need_qemu()
     monkeypatch.setattr(lab, "Relay", RefusingRelay)
     testbench.build(config=NicConfig(width=64))
     with lab.Lab(image.build(), 64) as up:
