@@ -42,9 +42,8 @@ class RequestPackets(wiring.Component):
     ``stopped``, ``reset`` (``RequestAdmission``). ``urgent``: something else must be done before
     the next packet; ``back``: the QP goes back. ``contended``: the next WQE is another QP's, or
     another QP goes back, so the turn ends after ``quantum`` packets. ``end``, for a cycle, with the
-    ``way`` in which the WQE ends
-    otherwise. ``end`` and ``done`` come before the first packet or between two, never while a job
-    is offered.
+    ``way`` in which the WQE ends otherwise. ``end`` and ``done`` come before the first packet or
+    between two, never while a job is offered.
 
     Latency: 1 cycle from ``start`` to ``job``, 3 more where a READ goes on in its middle.
     Throughput: a packet in 3 cycles. Errors: none of its own. Reset: idle.

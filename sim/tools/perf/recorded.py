@@ -116,9 +116,10 @@ def _lossy(rows: Iterable[Recorded]) -> Iterator[str]:
     yield "| command | Gb/s | optimum, Gb/s | of the optimum | |"
     yield "|---|---|---|---|---|"
     for row in rows:
-        gbps, best = row.figures["gbps"], row.optimum or 0
-        share = f"{100 * gbps / best:.0f} %"
-        yield f"| `{row.command}` | {gbps:.1f} | {best:.1f} | {share} | {row.what} |"
+        gbps = row.figures["gbps"]
+        if (best := row.optimum) is not None:
+            share = f"{100 * gbps / best:.0f} %"
+            yield f"| `{row.command}` | {gbps:.1f} | {best:.1f} | {share} | {row.what} |"
 
 
 def _latency(rows: Iterable[Recorded]) -> Iterator[str]:
