@@ -163,13 +163,16 @@ class Registers:
         """The port's link state."""
         return bool((await self._fields("port.status"))["link_up"])
 
-    async def set_port(self, mac: bytes, *, lossless: bool) -> None:
-        """Sets the port's MAC address, and whether the link holds frames back or loses them."""
+    async def set_port(self, mac: bytes, *, lossless: bool, loopback: bool = True) -> None:
+        """Sets the port's MAC address, and whether the link holds frames back or loses them.
+
+        loopback: frames to this address stay on the card, if its configuration has the switch.
+        """
         if len(mac) != 6:
             raise ValueError(f"A MAC address has 6 bytes, not {mac!r}")
         await self._write("port.mac_low", value=int.from_bytes(mac[:4], "little"))
         await self._write("port.mac_high", value=int.from_bytes(mac[4:], "little"))
-        await self._write("port.control", enable=1, lossless=int(lossless))
+        await self._write("port.control", enable=1, lossless=int(lossless), loopback=int(loopback))
 
     async def set_timer_scale(self, scale: float) -> None:
         """Makes the QPs' timers last ``scale`` times as long as their codes say (1: as they say).

@@ -6,13 +6,14 @@ from hdl.ingress.counters import IngressCounters
 __all__ = ["connect_counters"]
 
 
-def connect_counters(m, tables, *, ingress, egress, boxes) -> None:
+def connect_counters(m, tables, *, ingress, egress, border, boxes) -> None:
     """Every counter to the place of its name in ``tables.values``.
 
     ``boxes``: components whose ``counts`` are named as the counters are.
     """
     values = {f"rx_{name}": getattr(ingress, name) for name in IngressCounters.as_shape().members}
     values |= {"tx_packets": egress.packets, "tx_bytes": egress.bytes}
+    values["loopback_packets"] = border.loopback_packets
     for side in ("rx", "tx"):
         values[f"{side}_bytes_low"], values[f"{side}_bytes_high"] = values.pop(f"{side}_bytes"), 0
     for box in boxes:

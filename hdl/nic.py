@@ -14,7 +14,7 @@ from hdl.counters import connect_counters
 from hdl.egress.egress import Egress
 from hdl.host.host_side import HostSide
 from hdl.ingress.ingress import Ingress
-from hdl.mac.guards import RxGuard, TxGuard
+from hdl.mac.border import MacBorder
 from hdl.memory.memory import Memory
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
@@ -55,7 +55,7 @@ class Nic(wiring.Component):
         config = self.config
         m.submodules.host_side = host_side = HostSide(config=config)
         m.submodules.tables = tables = Tables(config=config)
-        m.submodules.tx_guard = tx_guard = TxGuard(width=config.width)
+        m.submodules.border = border = MacBorder(config=config)
 
         def room(name: str, component):
             """A component that a device reset resets too."""
@@ -65,7 +65,6 @@ class Nic(wiring.Component):
         queues = room("queues", Queues(config=config, receive_flags=ReceiveFlags.FLUSH.value))
         transport = room("transport", Transport(config=config))
         memory = room("memory", Memory(config=config))
-        rx_guard = room("rx_guard", RxGuard(width=config.width))
         ingress = room("ingress", Ingress(config=config))
         egress = room("egress", Egress(config=config))
 
@@ -92,14 +91,14 @@ class Nic(wiring.Component):
         connect(m, queues.lost, transport.lost)
 
         # The network side.
-        connect(m, flipped(self.mac_rx), rx_guard.i)
-        connect(m, rx_guard.o, ingress.i)
+        connect(m, flipped(self.mac_rx), border.mac_rx)
+        connect(m, border.received, ingress.i)
         connect(m, ingress.header, transport.header)
         connect(m, ingress.payload, memory.received)
         connect(m, memory.header, egress.header)
         connect(m, memory.payload, egress.payload)
-        connect(m, egress.o, tx_guard.i)
-        connect(m, tx_guard.o, flipped(self.mac_tx))
+        connect(m, egress.o, border.sent)
+        connect(m, border.mac_tx, flipped(self.mac_tx))
 
         # Tables and the firmware's registers.
         connect(m, transport.tables, tables.qps)
@@ -135,7 +134,9 @@ class Nic(wiring.Component):
             tables.link_up.eq(self.link_up),
             tables.room_reset.eq(host_side.room_reset),
             host_side.tables_ready.eq(tables.ready & transport.ready),
-            tx_guard.source_reset.eq(host_side.room_reset),
+            border.core_reset.eq(host_side.room_reset),
+            border.mac_address.eq(tables.mac_address),
+            border.loopback.eq(tables.loopback),
             self.intx.eq(host_side.intx),
         ]
         connect_counters(
@@ -143,6 +144,7 @@ class Nic(wiring.Component):
             tables,
             ingress=ingress.counters,
             egress=egress.counters,
+            border=border,
             boxes=(transport, memory, queues),
         )
         return m

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -22,6 +24,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: Folders whose tests take longest. They begin first, so that at the end both processes have work.
 LONG = ("nic", "interop", "endpoint", "sim")
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: the collector need not look at it with each simulation."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -116,6 +116,7 @@ WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+LOOPBACK = "tests/mac/test_loopback.py::"
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
 REGION_KEYS = ("tests/context/test_region_keys.py",)
@@ -154,6 +155,25 @@ FAULTS = (
         what="the rest of a frame that a reset has cut goes on into the card",
         force=Force("hdl.mac.guards:RxGuard", "inside", stuck(1)),
         tests=GUARDS,
+    ),
+    # Frames of the card to itself.
+    Fault(
+        name="own-frames-leave",
+        what="frames to the card's own address go to the wire",
+        force=Force("hdl.mac.guards:TxGuard", "local", stuck(0)),
+        tests=(f"{LOOPBACK}test_each_frame_goes_where_its_address_says[idle0-stall0]",),
+    ),
+    Fault(
+        name="turned-into-a-frame",
+        what="a frame that turns round goes into the middle of one from the wire",
+        force=Force("hdl.mac.loopback:Loopback", "inside", stuck(0)),
+        tests=(f"{LOOPBACK}test_each_frame_goes_where_its_address_says[idle1-stall1]",),
+    ),
+    Fault(
+        name="held-beats-forgotten",
+        what="what the wire brings while a frame turns round does not go into the card",
+        force=Force("hdl.mac.loopback:Loopback", "waits", stuck(0)),
+        tests=(f"{LOOPBACK}test_each_frame_goes_where_its_address_says[idle4-stall4]",),
     ),
     # From one clock to another.
     Fault(
@@ -199,7 +219,7 @@ FAULTS = (
     Fault(
         name="frame-with-gaps",
         what="a frame leaves the MAC's store before all of it is there",
-        force=Force("hdl.mac.gigabit:FrameFifo", "leaves", stuck(1)),
+        force=Force("hdl.mac.frame_fifo:FrameFifo", "leaves", stuck(1)),
         tests=(f"{RGMII}test_a_frame_leaves_the_fifo_whole[0.5]",),
     ),
     Fault(

@@ -44,6 +44,7 @@ CONFIG = NicConfig(
     srq=False,
     events=False,
     resize=False,
+    loopback=False,
 )
 #: Bytes of host memory, and bits per second of the UART: a divisor of the core's clock, and of the
 #: 12 MHz that the board's FT2232H divides.

@@ -47,8 +47,8 @@ class Tables(wiring.Component):
     ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
-    ``lossless`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears the tables, not
-    the registers; ``ready`` Out: all tables here are cleared.
+    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears the
+    tables, not the registers; ``ready`` Out: all tables here are cleared.
     Reset: rows are cleared one a cycle.
     """
 
@@ -76,6 +76,7 @@ class Tables(wiring.Component):
                 "values": In(data.ArrayLayout(BYTES, len(NAMES))),
                 "mac_address": Out(48),
                 "lossless": Out(1),
+                "loopback": Out(1),
                 "link_up": In(1),
                 "room_reset": In(1),
                 "ready": Out(1),
@@ -189,6 +190,7 @@ class Tables(wiring.Component):
         m.d.comb += [
             self.mac_address.eq(Cat(port.mac_low, port.mac_high)),
             self.lossless.eq(port.control_lossless),
+            self.loopback.eq(port.control_loopback),
             port.status_link_up.eq(self.link_up),
         ]
         for n in range(self._config.functions):

@@ -187,6 +187,7 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
                 (
                     rw("enable", 1, "the link is used"),
                     rw("lossless", 1, "priority pause on"),
+                    rw("loopback", 1, "frames to the card's own MAC address stay on the card"),
                 ),
             ),
             Register("status", (ro("link_up", 1),)),

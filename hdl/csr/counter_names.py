@@ -18,7 +18,7 @@ __all__ = [
     "merge_halves",
 ]
 
-#: Of the port: what ingress and egress count.
+#: Of the port: what ingress, egress and loopback count.
 PORT_COUNTERS: tuple[str, ...] = (
     "rx_packets",
     "rx_bytes_low",
@@ -45,6 +45,7 @@ PORT_COUNTERS: tuple[str, ...] = (
     "tx_packets",
     "tx_bytes_low",
     "tx_bytes_high",
+    "loopback_packets",
 )
 #: Of the rooms behind them.
 COUNTERS: tuple[str, ...] = (

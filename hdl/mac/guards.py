@@ -14,7 +14,8 @@ class TxGuard(wiring.Component):
     """Passes frames. A frame that ``source_reset`` cuts off ends with ``error``, to be spoiled.
 
     Parameters: width in bits. Members: ``i`` from the core, ``o`` to the MAC; ``source_reset``: the
-    core is in reset, for at least one cycle; ``i`` is ignored meanwhile.
+    core is in reset, for at least one cycle; ``i`` is ignored meanwhile. ``mac_address`` (raw
+    bytes), ``turns``: frames to this address turn round; ``local`` Out: the frame at ``o`` does.
     Latency: 1 cycle. Throughput: one beat per cycle; ``i.ready`` follows ``o.ready``. Errors: a cut
     frame gets one byte more and ``error``, however long the MAC takes; counted in ``cut_frames``.
     Reset: between frames. It is not reset itself by a device reset.
@@ -27,6 +28,9 @@ class TxGuard(wiring.Component):
                 "i": In(packet_stream(width)),
                 "o": Out(packet_stream(width)),
                 "source_reset": In(1),
+                "mac_address": In(48),
+                "turns": In(1),
+                "local": Out(1),
                 "cut_frames": Out(32),
             }
         )
@@ -57,6 +61,9 @@ class TxGuard(wiring.Component):
             m.d.sync += [self.o.valid.eq(valid), output.eq(beat)]
         with m.If(valid & free):
             m.d.sync += inside.eq(~beat.last)
+            with m.If(~inside):
+                # The destination address is the first of a frame, and in its first beat.
+                m.d.sync += self.local.eq(self.turns & (self.i.p.data[:48] == self.mac_address))
         return m
 
 

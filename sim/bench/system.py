@@ -80,6 +80,8 @@ class Node:
         self.context: Context
         #: How many times their nominal duration the card's timers last; set before ``start``.
         self.timer_scale = 1.0
+        #: Whether frames to the card's own address stay on it; set before ``start``.
+        self.loopback = True
         self._task: Any = None
         self._awake = Event()
         self._awake.set()
@@ -92,7 +94,7 @@ class Node:
         self.host.set(mmio_latency_ns=0)
         if self.beside is None and not self.firmware_runs:
             await self.registers.check()
-            await self.registers.set_port(self.mac, lossless=True)
+            await self.registers.set_port(self.mac, lossless=True, loopback=self.loopback)
             if self.timer_scale != 1:
                 await self.registers.set_timer_scale(self.timer_scale)
             self.start_firmware()

@@ -10,7 +10,8 @@ from amaranth.hdl import ClockDomain, ClockSignal, Elaboratable, Fragment, Modul
 from amaranth.lib import io
 from amaranth.sim import Simulator
 
-from hdl.mac.gigabit import FrameFifo, GigabitMac, Narrow, Widen
+from hdl.mac.frame_fifo import FrameFifo
+from hdl.mac.gigabit import GigabitMac, Narrow, Widen
 from hdl.mac.rgmii import Rgmii, RgmiiPins
 from sim.bench.packet_stream import beats, packets
 from tests.mac.test_gmii import wire

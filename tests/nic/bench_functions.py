@@ -8,12 +8,13 @@ from collections import Counter
 import cocotb
 import numpy as np
 
-from hdl.abi.enums import Access, SendFlags, WcStatus, WrOpcode
+from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
-from sim.bench.system import Node, QpOptions, System, connect
+from sim.bench.system import Node, System
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
-from sim.guest.verbs import CQ, MR, RecvWR, SendWR
+from sim.guest.verbs import MR, RecvWR
+from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 CONFIG = NicConfig(
     width=64,
@@ -29,65 +30,6 @@ CONFIG = NicConfig(
     read_sinks=128,
     translation_lines=64,
 )
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
-WAIT_NS = 400_000
-LENGTH = 1 << 15
-
-
-class Pair:
-    """A connection of function ``ordinal`` of both cards, with a region and a CQ on each side."""
-
-    def __init__(self, nodes: list[Node], seed: int):
-        self.nodes, self.rng = nodes, np.random.default_rng(seed)
-
-    async def make(self, size: int = 64) -> Pair:
-        self.pds = [await n.context.alloc_pd() for n in self.nodes]
-        self.cqs = [await CQ.create(n.context, size) for n in self.nodes]
-        self.mrs = [await MR.create(pd, LENGTH, RIGHTS) for pd in self.pds]
-        self.qps = await connect(self.nodes, self.pds, self.cqs, QpOptions())
-        for mr in self.mrs:
-            mr.write(self.rng.integers(0, 256, LENGTH, np.uint8))
-        return self
-
-    def numbers(self):
-        """What the function calls its objects."""
-        return [
-            (pd.pdn, cq.cqn, mr.lkey, qp.qp_num)
-            for pd, cq, mr, qp in zip(self.pds, self.cqs, self.mrs, self.qps, strict=True)
-        ]
-
-    async def post(self, opcode, at: int, length: int, *, side: int = 0, rkey: int | None = None):
-        here, there = self.mrs[side], self.mrs[1 - side]
-        wr = SendWR(1, opcode, [here.sge(at, length)], SendFlags.SIGNALED)
-        if opcode != WrOpcode.SEND:
-            wr.set_wr_rdma(there.rkey if rkey is None else rkey, there.iova + at)
-        await self.qps[side].post_send(wr)
-
-    async def good(self, side: int = 0, count: int = 1):
-        found = await self.cqs[side].wait(count, timeout_ns=WAIT_NS)
-        assert all(wc.status == WcStatus.SUCCESS for wc in found), found
-        assert {wc.qp_num for wc in found} == {self.qps[side].qp_num}
-        return found
-
-    async def exchange(self, rng: random.Random) -> None:
-        """A WRITE, a READ and a SEND, each verified; what lies around them stays as it is."""
-        for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND):
-            side = rng.randrange(2)
-            at = rng.randrange(LENGTH // 2)
-            length = rng.randrange(1, LENGTH - at)
-            source, sink = self.mrs[side], self.mrs[1 - side]
-            if opcode == WrOpcode.SEND:
-                await self.qps[1 - side].post_recv(RecvWR(2, [sink.sge(at, length)]))
-            if opcode == WrOpcode.RDMA_READ:
-                source, sink = sink, source
-            expected = sink.read(LENGTH)
-            expected[at : at + length] = source.read(length, at)
-            await self.post(opcode, at, length, side=side)
-            await self.good(side)
-            if opcode == WrOpcode.SEND:
-                await self.good(1 - side)
-            await self.nodes[0].testbench.cycles(300)  # a WRITE is acknowledged before it lands
-            assert np.array_equal(sink.read(LENGTH), expected), opcode
 
 
 async def up(dut, options=(None, None)) -> tuple[System, list[list[Node]]]:
@@ -191,3 +133,24 @@ async def reset_of_one(dut):
     last = await Pair(functions[0], 9).make()
     await last.exchange(rng)
     await stays.exchange(rng)
+
+
+@cocotb.test()
+async def neighbours(dut):
+    """Two functions of one card talk to each other, and with the other card at the same time."""
+    _, functions = await up(dut)
+    pairs = [
+        await Pair([functions[0][0], functions[1][0]], 1).make(),
+        await Pair([functions[1][1], functions[0][1]], 2).make(),
+        await Pair(functions[0], 3).make(),
+    ]
+
+    async def talk(pair: Pair, seed: int) -> None:
+        for turn in range(4):
+            await pair.exchange(random.Random(seed + turn))
+
+    for task in [cocotb.start_soon(talk(pair, 100 * n)) for n, pair in enumerate(pairs)]:
+        await task
+    for node in functions[0]:
+        assert (await node.counters())["loopback_packets"] > 0
+        assert not node.host.faults, node.host.faults

@@ -73,6 +73,7 @@ def test_two_nics(width, part):
         "cm",
         "events",
         "fast_regions",
+        "loopback",
         "regions",
         "resize",
         "services",

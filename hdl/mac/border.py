@@ -1,0 +1,66 @@
+"""The border between core and MAC: guards and loopback."""
+
+from amaranth.hdl import Module, ResetInserter
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.config import NicConfig
+from hdl.ports.packet import packet_stream
+
+from .guards import RxGuard, TxGuard
+from .loopback import Loopback
+
+__all__ = ["MacBorder"]
+
+
+class MacBorder(wiring.Component):
+    """Lets whole frames pass between core and MAC, and turns round those to the card itself.
+
+    Members: ``sent`` In, ``received`` Out: the core. ``mac_tx`` Out, ``mac_rx`` In: the MAC.
+    ``mac_address``: of the card (raw bytes). ``loopback``: frames to that address turn round; a
+    card without the switch ignores it. ``core_reset``: a device reset holds the core in reset.
+    ``loopback_packets`` Out: frames that have turned round.
+    Latency: 1 cycle from ``sent``, 0 to ``received``. Throughput: one beat per cycle each way.
+    Errors, reset: see ``TxGuard``, ``RxGuard``, ``Loopback``.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._config = config
+        width = config.width
+        super().__init__(
+            {
+                "sent": In(packet_stream(width)),
+                "received": Out(packet_stream(width)),
+                "mac_tx": Out(packet_stream(width)),
+                "mac_rx": In(packet_stream(width)),
+                "mac_address": In(48),
+                "loopback": In(1),
+                "core_reset": In(1),
+                "loopback_packets": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tx_guard = tx_guard = TxGuard(width=self._config.width)
+        rx_guard = RxGuard(width=self._config.width)
+        m.submodules.rx_guard = ResetInserter(self.core_reset)(rx_guard)
+        connect(m, flipped(self.sent), tx_guard.i)
+        connect(m, rx_guard.o, flipped(self.received))
+        m.d.comb += tx_guard.source_reset.eq(self.core_reset)
+        if not self._config.loopback:
+            connect(m, tx_guard.o, flipped(self.mac_tx))
+            connect(m, flipped(self.mac_rx), rx_guard.i)
+            return m
+        m.submodules.loopback = loopback = Loopback(config=self._config)
+        connect(m, tx_guard.o, loopback.sent)
+        connect(m, loopback.mac_tx, flipped(self.mac_tx))
+        connect(m, flipped(self.mac_rx), loopback.mac_rx)
+        connect(m, loopback.received, rx_guard.i)
+        m.d.comb += [
+            tx_guard.mac_address.eq(self.mac_address),
+            tx_guard.turns.eq(self.loopback),
+            loopback.local.eq(tx_guard.local),
+            self.loopback_packets.eq(loopback.packets),
+        ]
+        return m
