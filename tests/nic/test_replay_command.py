@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
 from sim.tools.cli import rocinante
 from sim.wire.packets import reseal
 from sim.wire.pcap import read_pcap
@@ -26,25 +27,25 @@ def test_agreement_in_every_form(tmp_path):
         [GOLDEN / f"{name}.pcap" for name in ("rping", "mtu4096_rc_all", "ib_atomic_bw_fadd")],
         capture,
     )
-    other = Talk(capture, qpns=(0x51, 0x52))
-    other.packet(0, Op.SEND_ONLY_INV, other.psns[0], b"y", rkey=1, ack_request=1)
-    other.ack(1, other.psns[0])
+    Talk(capture, qpns=(0x51, 0x52), pkey=0x8001).send(0, b"y")
+    Talk(capture, qpns=(0x53, 0x54), service=Transport.XRC).packet(0, Op.SEND_ONLY, 1, b"z")
     path, facts = capture.save_ng(tmp_path / "x.pcapng"), tmp_path / "found.json"
     status, output = replay(path, "--json", facts)
     assert status == 0, output
     found = json.loads(facts.read_text())
     assert found["good"] and [one["side"] for one in found["replays"]] == ["A", "B"]
     left_out = [one["left_out"] for one in found["connections"]]
-    assert [bool(one) for one in left_out] == [False, False, False, True]
-    assert "SEND_ONLY_INV is not replayed" in left_out[3]
-    assert "connection management" in found["left_out"][0]
+    assert [bool(one) for one in left_out] == [False, False, False, False, True]
+    assert [one["service"] for one in found["connections"]] == ["UD", "RC", "RC", "RC", "RC"]
+    assert "P_Key 0x8001" in left_out[4]
+    assert "XRC to QP 0x54" in found["left_out"][0]
     for report in found["replays"]:
         assert report["agreed"] == report["packets"] == len(report["verdicts"])
         for one in report["verdicts"]:
             line = f"{one['packet']:>7} {one['time'] / 1e9:>12.6f}  {one['connection']:>3} "
             assert f"{line}{one['name']}" in output
             assert one["result"] == ("free" if one["free"] else "equal")
-    assert "SEND_ONLY_INV is not replayed" in output
+    assert "P_Key 0x8001" in output
     assert "RFC 6864" in output
     assert "all agree" in output.splitlines()[-1]
 
@@ -55,7 +56,7 @@ def test_capture_with_every_operation():
     if status and "DIFFERENT: " not in output and "STUCK: " not in output:
         raise RuntimeError(f"It was not replayed at all: {output}")
     assert status == 0, output
-    assert output.endswith("36 of 36 packets agree: all agree\n")
+    assert output.endswith("41 of 41 packets agree: all agree\n")
 
 
 @pytest.mark.parametrize(
