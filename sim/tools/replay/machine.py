@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from hdl.abi.enums import Mtu, QpType, SendFlags, WcStatus, WrOpcode
-from hdl.wire.opcodes import Transport
+from hdl.wire.opcodes import QP_TRANSPORT, Transport
 from sim.bench.system import Node
 from sim.bench.testbench import Testbench
 from sim.guest.cm.gsi import GSI_QPN
@@ -56,11 +56,9 @@ AnyLane = Lane | UnansweredLane
 
 def _type(place: Place) -> QpType:
     """What kind of QP the card has in the place of an end."""
-    if place.service is Transport.UD and place.end.qpn == GSI_QPN:
-        return QpType.GSI
-    return {Transport.RC: QpType.RC, Transport.UC: QpType.UC, Transport.UD: QpType.UD}[
-        place.service
-    ]
+    general = place.service is Transport.UD and place.end.qpn == GSI_QPN
+    kinds = (kind for kind, service in QP_TRANSPORT.items() if service is place.service)
+    return next(kind for kind in kinds if (kind is QpType.GSI) == general)
 
 
 class _Posted:

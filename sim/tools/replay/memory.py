@@ -93,7 +93,7 @@ class MachineMemory:
 
     async def set_up(self, pd: PD, hints: Any) -> None:
         """Register all regions, with the recorded keys and addresses."""
-        rights = self._run.rights()
+        rights, taken = self._run.rights(), self._run.invalidated()
         for rkey, touched in self._run.regions().items():
             hints.mr_key(rkey)
             (low, high), access = touched, rights[rkey]
@@ -102,7 +102,7 @@ class MachineMemory:
                 access = facts.access
             span, offset = high - low, low % PAGE
             mr: MR | FastMR
-            if rkey in self._run.invalidated():
+            if rkey in taken:
                 mr = await FastMR.create(pd, -(-(offset + span) // PAGE))
                 await mr.map(span, offset=offset, virt_addr=low)
                 self.registrations.append(mr.reg_wr(access, new_tag=False))

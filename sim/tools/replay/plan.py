@@ -12,6 +12,8 @@ from pathlib import Path
 from firmware.objects import Hints
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access
+from hdl.abi.limits import MAX_FAST_PAGES
+from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Transport
 from sim.tools.replay.capture import SERVICES, LeftOut, Packet, read_packets
@@ -30,7 +32,7 @@ ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Acc
 _NO_RIGHT, _NO_REGION, _TOO_SMALL = FATAL
 
 #: Where a region is that nobody uses.
-_SOMEWHERE = (4096, 4097)
+_SOMEWHERE = (PAGE_SIZE, PAGE_SIZE + 1)
 #: Bytes of one machine's memory that a simulation can hold.
 MOST_MEMORY = 256 << 20
 #: The largest tables that a card can be built with (hdl/config.py).
@@ -185,21 +187,23 @@ class Run:
         taken = [one for place in self.places for one in place.invalidated().items()]
         return dict(sorted(taken, key=lambda one: one[1], reverse=True))  # the first one stays
 
+    def pages_taken(self) -> int:
+        """Pages of the largest region whose key peers take."""
+        spans = self.regions()
+        taken = [spans[rkey] for rkey in self.invalidated()]
+        pages = [(high - 1) // PAGE_SIZE - low // PAGE_SIZE + 1 for low, high in taken]
+        return max(pages, default=0)
+
     def rights(self) -> dict[int, Access]:
         """The rights of the regions: without those for want of which messages are refused."""
-        found = dict.fromkeys(self.regions(), ALL_RIGHTS)
+        found, taken = dict.fromkeys(self.regions(), ALL_RIGHTS), self.invalidated()
         for place in self.places:
             message = place.refused()
-            if message is None or message.refused != _NO_REGION or self._gone(message):
+            if message is None or message.refused != _NO_REGION or _gone(message, taken):
                 continue
             if self._inside(message):
                 found[message.rkey] &= ~_right(message)
         return found
-
-    def _gone(self, message: Message) -> bool:
-        """Whether the key that a message names has been invalidated before."""
-        taken = self.invalidated().get(message.rkey)
-        return taken is not None and message.begins > taken
 
     def _inside(self, message: Message) -> bool:
         """Whether a message stays inside of the region that it names."""
@@ -208,13 +212,13 @@ class Run:
 
     def _contradiction(self) -> str:
         """Why no region can be accessible to some messages and not to others; empty if it can."""
-        rights = self.rights()
+        rights, taken = self.rights(), self.invalidated()
         for place in self.places:
             for message in place.incoming:
                 needs = _right(message) if message.kept and message.length else Access(0)
                 if needs & ~rights.get(message.rkey, ALL_RIGHTS):
                     return f"rkey {message.rkey:#x} is refused now and then"
-                if needs and self._gone(message):
+                if needs and _gone(message, taken):
                     return f"rkey {message.rkey:#x} is used after it has been invalidated"
         return ""
 
@@ -243,6 +247,7 @@ class Run:
             ("addresses", len({(one.end.gid, one.end.vlan) for one in places}), config.gids),
             ("QPs", len(places), config.qps - abi.FIRST_USER_QP_INDEX),
             ("regions", len(regions), config.mrs - 1),
+            ("pages of a region that is invalidated", together.pages_taken(), MAX_FAST_PAGES),
             ("READ requests", sum(one.resources() for one in places), config.read_resources),
         ):
             if count > most:
@@ -380,6 +385,11 @@ def _right(message: Message) -> Access:
     if message.read:
         return Access.REMOTE_ATOMIC if message.atomic else Access.REMOTE_READ
     return Access.REMOTE_WRITE if message.writes else Access(0)
+
+
+def _gone(message: Message, taken: dict[int, int]) -> bool:
+    """Whether the key that a message names is ``taken`` before: key -> packet that does so."""
+    return message.begins > taken.get(message.rkey, message.begins)
 
 
 def _names(connection: Exchange, side: int) -> list[bytes]:
