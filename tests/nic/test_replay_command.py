@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from hdl.abi.virtio_rdma import GSI_QKEY
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 from sim.tools.cli import rocinante
@@ -130,3 +131,30 @@ def test_frames_are_fed_as_they_are(tmp_path):
     assert status == 0
     assert json.loads(output[output.index("{") :])["replays"][0]["fed"] == 10
     assert list(read_pcap(path)) == before
+
+
+def test_what_is_special_of_datagrams(tmp_path):
+    """Missing, copied, with another Q_Key: the report says so. A changed byte is a difference."""
+    capture = Capture()
+    talk = Talk(capture, qpns=(1, 1), service=Transport.UD)
+    for n in range(6):
+        talk.datagram(0, bytes([n]) * 256, qkey=7 if n == 4 else GSI_QKEY)
+    talk.datagram(1, bytes(256), qkey=GSI_QKEY)
+    del capture.frames[1]
+    capture.frames.insert(2, capture.frames[1])
+    path = capture.save(tmp_path / "x.pcap")
+    status, output = replay(path, "--side", "B")
+    assert status == 0, output
+    for text in (
+        "1 of 6 packets of 10.0.0.1 QP 0x1 are not in the capture",
+        "packet 3: a copy that the network has made",
+        "packet 5: not the Q_Key 0x80010000 of 10.0.0.2 QP 0x1, which must drop it",
+        "6 packets fed, 1 of 1 agree",
+        "completions 6",  # five datagrams, and the one that is sent
+    ):
+        assert text in output, output
+    time, frame = capture.frames[-1]
+    capture.frames[-1] = time, frame[:70] + b"x" + frame[71:]
+    status, output = replay(capture.save(path), "--side", "B", "--quiet")
+    assert status == 1
+    assert "DIFFERENT: packet 7: ICRC: recorded wrong, sent right" in output
