@@ -150,9 +150,11 @@ def _show(facts: dict[str, Any], pcap: Path) -> None:
         )
     replays = facts["replays"]
     agreed, packets, good = (sum(r[key] for r in replays) for key in ("agreed", "packets", "good"))
+    nothing = len(facts["left_out"])
+    rest = f"; {nothing} captures hold nothing that is replayed" if nothing else ""
     console.out.print(
         f"Recorded Linux traffic: {agreed} of {packets} packets agree, {good} of {len(replays)} "
-        f"replays; {len(facts['left_out'])} captures hold nothing that is replayed"
+        f"replays{rest}"
     )
     for report in facts["replays"]:
         if not report["good"]:

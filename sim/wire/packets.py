@@ -270,6 +270,8 @@ def dissect(frame: bytes) -> Dissected:
         "vlan": None if tag is None else tag.vlan,
         "priority": 0 if tag is None else tag.prio,
     }
+    if isinstance(bth.payload, DETH):
+        out.bth["deth_reserved"] = bth.payload.reserved
     rest = _extended(bth.payload, out.fields)
     out.payload = rest[: len(rest) - bth.padcount]
     out.pad = rest[len(rest) - bth.padcount :]

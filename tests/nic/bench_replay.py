@@ -8,13 +8,14 @@ import cocotb
 
 from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.compare import FREE
 from sim.tools.replay.pairing import RESPONSES
 from sim.tools.replay.plan import Plan
 from sim.wire.packets import dissect, reseal
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
-from tests.sim.replay_golden import GOLDEN, LONG, MERGED, REPLAYED, RETRIED
+from tests.sim.replay_golden import GOLDEN, LONG, MERGED, ONE_SIDED, REPLAYED, RETRIED
 
 PATTERN = bytes((17 * n + n // 256) & 0xFF for n in range(4000))
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
@@ -45,6 +46,10 @@ async def golden(dut):
     """Each capture from both sides agrees in every packet, in memory and in completions."""
     for name in REPLAYED:
         agrees(*await both_sides(dut, GOLDEN / f"{name}.pcap"))
+    plan = Plan(GOLDEN / f"{ONE_SIDED}.pcap")
+    ((run,), refused), (none, why) = (plan.runs(letter, CONFIG) for letter in "AB")
+    assert not refused and not none and "0x80002c0" in why[1]
+    assert (await play_run(dut, CONFIG, ONE_SIDED, run)).good
 
 
 @cocotb.test()
@@ -193,8 +198,8 @@ async def mutated(dut, rng, path, fed):
     plan = Plan(path)
     connection = rng.choice(plan.suitable)
     # A lost ACK is made good by the next, so a changed one that is fed in proves nothing.
-    packet = rng.choice([p for p in connection.packets if not (fed and p.op == Op.ACKNOWLEDGE)])
-    side = packet.side ^ fed
+    packet = rng.choice([p for p in connection.packets if not fed or noticed(connection, p)])
+    side = packet.target if fed else packet.side
     (run,) = [
         run
         for letter in "AB"
@@ -202,10 +207,7 @@ async def mutated(dut, rng, path, fed):
         for place in run.places
         if place.connection is connection and place.side == side
     ]
-    # Earlier payload may be overwritten by a later message to the same place.
-    messages = connection.ends[packet.side].messages
-    final = bool(messages) and packet in messages[-1].packets
-    bit = _bit(rng, packet, fed, final)
+    bit = _bit(rng, packet, fed, final(connection, packet))
     changed = bytearray(packet.frame)
     changed[bit // 8] ^= 1 << bit % 8
     packet.frame = reseal(bytes(changed))
@@ -214,6 +216,24 @@ async def mutated(dut, rng, path, fed):
     report = await play_run(dut, CONFIG, path.name, run)
     assert not report.good, f"{path.name}: bit {bit} of packet {packet.number} went unnoticed"
     dut._log.info("noticed: %s", report.error or str(report.differences[0]))
+
+
+def final(connection, packet):
+    """Whether its payload stays: that of an earlier packet may be overwritten by a later message to
+    the same place. A datagram has a place of its own.
+    """
+    messages = connection.ends[packet.side].messages
+    last = bool(messages) and packet in messages[-1].packets
+    return last or packet.service is Transport.UD
+
+
+def noticed(connection, packet):
+    """Whether a change of what is fed shows: a lost ACK is made good by the next, and nothing tells
+    of a packet of UC whose data is overwritten.
+    """
+    if packet.service is Transport.UC:
+        return final(connection, packet)
+    return packet.op != Op.ACKNOWLEDGE
 
 
 def _bit(rng, packet, fed, final):
@@ -229,12 +249,17 @@ def _bit(rng, packet, fed, final):
     )
     end = start + length - 4  # where the ICRC is
     payload = end - len(packet.parts.payload) - (-len(packet.parts.payload) % 4)
-    psn = range(bth + 9, bth + 12)
+    # PSN; a beginning of UC may have any; for a datagram that does not matter, but its Q_Key does.
+    counts = {
+        Transport.RC: range(bth + 9, bth + 12),
+        Transport.UC: (),
+        Transport.UD: range(bth + 12, bth + 16),
+    }[packet.service]
     while True:
         byte = rng.randrange(bth, end)
         bit = rng.randrange(8)
         in_payload = payload <= byte < payload + len(packet.parts.payload)
-        if fed and byte not in psn and not (final and in_payload):
+        if fed and byte not in counts and not (final and in_payload):
             continue
         if not _free(byte - bth, bit, packet):
             return 8 * byte + bit

@@ -127,6 +127,16 @@ def test_recorded_traffic(width):
     )
 
 
+def test_recorded_without_answers():
+    """UC, UD, QP1 and keys that go, at the width that simulates sooner: services are the same."""
+    run(
+        model(64),
+        test_module="tests.nic.bench_replay_unanswered",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=900,
+    )
+
+
 @pytest.mark.parametrize("width", [64, 512])
 def test_recorded_here(width):
     """What two cards have said to one another, replayed into one of them."""

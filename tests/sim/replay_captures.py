@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
 from sim.wire.packets import build, gid_bytes
 from sim.wire.pcap import write_pcap
 
@@ -66,8 +67,10 @@ class Talk:
         macs=None,
         vlans=(None, None),
         ports=(0xC000, 0xC000),
+        service=Transport.RC,
         **path,
     ):
+        self.service = service
         self.capture, self.mtu, self.path = capture, mtu, path
         self.gids = [gid_bytes(one) for one in addresses]
         self.macs = macs or [b"\x02\0\0\0" + gid[-2:] for gid in self.gids]
@@ -86,7 +89,8 @@ class Talk:
             "udp_source": self.ports[side],
         }
         values = {"pkey": 0xFFFF, **self.path, **ends, **fields}
-        return self.capture.add(build(op, payload=payload, psn=psn & MASK, **values))
+        code = self.service << 5 | op
+        return self.capture.add(build(code, payload=payload, psn=psn & MASK, **values))
 
     def ack(self, side: int, psn: int, msn: int | None = None, syndrome: int = 0x1F) -> int:
         """An ACK from one end."""
@@ -102,11 +106,30 @@ class Talk:
             if last and imm is not None:
                 kind, fields["imm"] = f"{kind}_IMM", imm
             op = Op[f"{name}_{kind}"]
-            self.packet(side, op, self.psns[side], part, ack_request=int(last), **fields)
+            asks = int(last and self.service == Transport.RC)
+            self.packet(side, op, self.psns[side], part, ack_request=asks, **fields)
             self.psns[side] += 1
         self.msns[1 - side] += 1
-        if ack:
+        if ack and self.service == Transport.RC:
             self.ack(1 - side, self.psns[side] - 1)
+
+    def datagram(self, side, data, imm=None, qkey=0x11111111, **fields):
+        """A datagram of UD; its number."""
+        op = Op.SEND_ONLY if imm is None else Op.SEND_ONLY_IMM
+        if imm is not None:
+            fields["imm"] = imm
+        fields |= {"qkey": qkey, "src_qp": self.qpns[side]}
+        self.psns[side] += 1
+        return self.packet(side, op, self.psns[side] - 1, data, **fields)
+
+    def send_and_invalidate(self, side, data, rkey):
+        """A SEND of one packet that takes a key, and its ACK."""
+        psn = self.psns[side]
+        # Test packets are built with the layer's name for the key.
+        self.packet(side, Op.SEND_ONLY_INV, psn, data, rkey=rkey, ack_request=1)
+        self.psns[side] += 1
+        self.msns[1 - side] += 1
+        self.ack(1 - side, psn)
 
     def send(self, side, data, imm=None, ack=True):
         """A SEND, and its ACK."""

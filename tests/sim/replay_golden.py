@@ -6,6 +6,8 @@ GOLDEN = REPO / "tests" / "data" / "golden"
 #: Those that tests put into one capture: other QP numbers, but for one of each IP version.
 MERGED = [
     "agent_rc_all_m1024",
+    "agent_uc",
+    "agent_ud",
     "agent_unsignaled",
     "ib_send_bw_s4096",
     "ib_write_lat_s64",
@@ -14,12 +16,16 @@ MERGED = [
     "rc_pingpong_s4096_m1024",
     "rc_pingpong_s4096_m256",
     "rping",
+    "uc_pingpong_s4096",
+    "ud_pingpong_s1000",
 ]
-#: RC without loss, wholly or up to the first operation that is not replayed.
+#: Those without loss.
 REPLAYED = [
     "agent_psn_wrap",
     "agent_rc_all_m1024",
     "agent_read_64k",
+    "agent_uc",
+    "agent_ud",
     "agent_unsignaled",
     "agent_write_64k",
     "ib_atomic_bw_cswap",
@@ -35,7 +41,11 @@ REPLAYED = [
     "rc_pingpong_s64_m1024",
     "rc_pingpong_s65536_m1024",
     "rping",
+    "uc_pingpong_s4096",
+    "ud_pingpong_s1000",
 ]
+#: Has a key that fits into no card, so that it is replayed from one side only.
+ONE_SIDED = "agent_send_inv"
 #: The same with losses, duplicates, RNR NAKs and errors.
 RETRIED = [
     "drop2nd_write",
@@ -68,6 +78,6 @@ def table() -> list[str]:
         reasons += [str(note) for one in plan.suitable for note in one.notes]
         reasons += [f"side {letter}: {why[1]}" for letter, why in refused.items() if 1 in why]
         reasons += [str(one) for one in plan.left_out]
-        taken = f"{', '.join(replayed)} packets, {' and '.join(sides)}" if sides else "nothing"
+        taken = f"{' + '.join(replayed)} packets, {' and '.join(sides)}" if sides else "nothing"
         rows.append(f"| `{path.stem}` | {taken} | {'; '.join(reasons) or '-'} |")
     return rows

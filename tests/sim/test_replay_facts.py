@@ -279,7 +279,7 @@ def test_files_that_cannot_be_replayed(tmp_path):
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 101))
     assert "link type 101 (raw IP) is not Ethernet" in refusal(path)
     path.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1))
-    assert "no RC packet of RoCE v2; no packet at all" in refusal(path)
+    assert "no packet of RoCE v2 of RC, UC or UD; no packet at all" in refusal(path)
     capture = Capture()
     Talk(capture).send(0, b"x")
     capture.save(path)

@@ -203,11 +203,13 @@ class FastMR(Resource):
         """Bytes of its memory."""
         return self._mapped().size
 
-    async def map(self, length: int, *, offset: int = 0) -> None:
-        """Puts ``length`` bytes of new memory in the place of what the region had."""
+    async def map(self, length: int, *, offset: int = 0, virt_addr: int | None = None) -> None:
+        """Puts ``length`` bytes of new memory in the place of what the region had. ``virt_addr``:
+        their address for SGEs and for peers, which lies ``offset`` bytes into a page.
+        """
         memory = self.pd.ctx.memory
         pages, page_list = _page_list(memory, length, offset)
-        await self._map(PagedBuffer(memory, pages, offset, length), page_list)
+        await self._map(PagedBuffer(memory, pages, offset, length), page_list, virt_addr)
         self._own = True
 
     async def map_over(self, region: MR) -> None:
@@ -215,8 +217,8 @@ class FastMR(Resource):
         await self._map(region.buffer, region.page_list)
         self._own = False
 
-    async def _map(self, buffer: PagedBuffer, page_list: int) -> None:
-        self.iova = next(_USER_ADDRESSES) + buffer.offset
+    async def _map(self, buffer: PagedBuffer, page_list: int, virt_addr: int | None = None) -> None:
+        self.iova = next(_USER_ADDRESSES) + buffer.offset if virt_addr is None else virt_addr
         await self.pd.ctx.command(
             ControlCommand.MAP_MR_SG,
             mrn=self.mrn,

@@ -8,17 +8,20 @@ from collections import defaultdict
 from hdl.abi.enums import WrOpcode
 from hdl.wire.opcodes import ATOMIC_BYTES
 from hdl.wire.opcodes import Operation as Op
-from sim.tools.replay.capture import ATOMICS, FETCHES, WITH_IMM, Packet
+from sim.tools.replay.capture import ATOMICS, FETCHES, WITH_IMM, WITH_KEY, Packet
 from sim.tools.replay.messages import End, Message, Unsuitable
 from sim.tools.replay.pairing import PSN_MASK, after
 
-__all__ = ["FULL", "Assembly", "at_packet", "message_at"]
+__all__ = ["BEGIN", "FULL", "WRITES", "Assembly", "alike", "at_packet", "extend"]
+__all__ += ["message_at", "message_of"]
 
-_WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
-_BEGIN = {
+WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
+#: Packets that begin a message.
+BEGIN = {
     Op.SEND_FIRST,
     Op.SEND_ONLY,
     Op.SEND_ONLY_IMM,
+    Op.SEND_ONLY_INV,
     Op.WRITE_FIRST,
     Op.WRITE_ONLY,
     Op.WRITE_ONLY_IMM,
@@ -46,12 +49,56 @@ def message_at(end: End, psn: int) -> Message | None:
     return end.messages[at] if at >= 0 else None
 
 
+def alike(one: Packet, other: Packet) -> bool:
+    """Whether two packets say the same."""
+    names = (one.parts.fields.keys() | other.parts.fields.keys()) - _EACH_TIME
+    same = all(one.parts.fields.get(name) == other.parts.fields.get(name) for name in names)
+    return same and one.parts.payload == other.parts.payload
+
+
+def message_of(packet: Packet, psn: int) -> Message:
+    """A message that begins with a packet, whose PSN counts from its side's first one."""
+    fields, op = packet.parts.fields, packet.op
+    kind = WrOpcode.SEND
+    if op in WRITES:
+        kind = WrOpcode.RDMA_WRITE
+    elif op == Op.READ_REQUEST:
+        kind = WrOpcode.RDMA_READ
+    elif op in ATOMICS:
+        kind = ATOMICS[Op(op)]
+    message = Message(kind, psn, begins=packet.number)
+    if kind != WrOpcode.SEND:
+        message.va, message.rkey = fields["va"], fields["rkey"]
+        message.length = fields.get("dma_length", ATOMIC_BYTES)
+        message.swap_add, message.compare = (fields.get(name, 0) for name in _OPERANDS)
+        if message.length > 1 << 31 or message.va + message.length > 1 << 64:
+            raise at_packet(packet, f"{message.length} bytes at {message.va:#x}")
+    return message
+
+
+def extend(message: Message, packet: Packet) -> None:
+    """A message goes on with a packet, or ends with it."""
+    fields = packet.parts.fields
+    message.packets.append(packet)
+    message.solicited |= bool(fields["solicited"])
+    if not message.read:
+        message.data += packet.parts.payload
+    if packet.op in WITH_IMM:
+        message.imm = fields["imm"]
+        message.opcode = _WITH_IMMEDIATE[message.opcode]
+    elif packet.op in WITH_KEY:
+        message.opcode, message.invalidates = WrOpcode.SEND_WITH_INV, fields["imm"]
+
+
 class Assembly:
     """Puts the messages of ``end`` together. Raises ``Unsuitable``.
 
     early: packets of messages that began before the capture; behind: packets behind one that the
     capture does not have, whose PSN is ``missing``.
     """
+
+    #: Whether the assembly goes on behind packets that are missing.
+    fills = False
 
     def __init__(self, end: End, requests: list[Packet], mtu: int):
         self._end, self._mtu = end, mtu
@@ -67,7 +114,7 @@ class Assembly:
         for packet in requests:
             groups[after(packet.psn, requests[0].psn)].append(packet)
         order = sorted(groups)
-        begun = next((i for i, psn in enumerate(order) if groups[psn][0].op in _BEGIN), len(order))
+        begun = next((i for i, psn in enumerate(order) if groups[psn][0].op in BEGIN), len(order))
         self.early = [packet for psn in order[:begun] for packet in groups[psn]]
         order = order[begun:]
         if not order:
@@ -80,15 +127,17 @@ class Assembly:
             if offset < expected:
                 self._tails(group, offset)
                 continue
-            if offset > expected:
-                self.missing = self._end.first_psn + expected & PSN_MASK
-                self.behind = [packet for later in order[at:] for packet in groups[later]]
-                break
             packet = self._once(group)
-            if (packet.op in _BEGIN) == (current is not None):
+            if offset > expected:
+                if not self.fills:
+                    self.missing = self._end.first_psn + expected & PSN_MASK
+                    self.behind = [packet for later in order[at:] for packet in groups[later]]
+                    break
+                current = self._fill(current, expected, offset, packet)
+            if (packet.op in BEGIN) == (current is not None):
                 raise at_packet(packet, f"{packet.name} out of order")
             if current is None:
-                current = self._begin(packet, offset)
+                current = message_of(packet, offset)
                 self._end.messages.append(current)
             self._extend(current, packet)
             expected = offset + (current.count(self._mtu) if current.read else 1)
@@ -99,15 +148,19 @@ class Assembly:
             self._open(current)
         self._begins(requests)
 
+    def _fill(
+        self, current: Message | None, expected: int, offset: int, packet: Packet
+    ) -> Message | None:
+        """Put packets of no known content in the place of PSNs that the capture does not have; the
+        message that is open then. Only where ``fills``.
+        """
+        raise NotImplementedError
+
     def _once(self, group: list[Packet]) -> Packet:
         """The packet of a PSN, which was sent once or again and again."""
         first = group[0]
         for again in group[1:]:
-            same = first.parts.payload == again.parts.payload and all(
-                first.parts.fields.get(name) == again.parts.fields.get(name)
-                for name in (first.parts.fields.keys() | again.parts.fields.keys()) - _EACH_TIME
-            )
-            if not same:
+            if not alike(first, again):
                 raise at_packet(again, f"PSN {again.psn:#x} again, with something else")
         return first
 
@@ -123,35 +176,10 @@ class Assembly:
             if (fields["va"], fields["dma_length"], fields["rkey"]) != wanted:
                 raise at_packet(packet, "a READ request that is no rest of the READ before")
 
-    def _begin(self, packet: Packet, psn: int) -> Message:
-        fields, op = packet.parts.fields, packet.op
-        kind = WrOpcode.SEND
-        if op in _WRITES:
-            kind = WrOpcode.RDMA_WRITE
-        elif op == Op.READ_REQUEST:
-            kind = WrOpcode.RDMA_READ
-        elif op in ATOMICS:
-            kind = ATOMICS[Op(op)]
-        message = Message(kind, psn)
-        if kind != WrOpcode.SEND:
-            message.va, message.rkey = fields["va"], fields["rkey"]
-            message.length = fields.get("dma_length", ATOMIC_BYTES)
-            message.swap_add, message.compare = (fields.get(name, 0) for name in _OPERANDS)
-            if message.length > 1 << 31 or message.va + message.length > 1 << 64:
-                raise at_packet(packet, f"{message.length} bytes at {message.va:#x}")
-        return message
-
     def _extend(self, message: Message, packet: Packet) -> None:
-        fields = packet.parts.fields
-        message.packets.append(packet)
-        message.solicited |= bool(fields["solicited"])
-        if (packet.op in _WRITES) != message.writes and not message.read:
+        if (packet.op in WRITES) != message.writes and not message.read:
             raise at_packet(packet, f"{packet.name} inside of another message")
-        if not message.read:
-            message.data += packet.parts.payload
-        if packet.op in WITH_IMM:
-            message.imm = fields["imm"]
-            message.opcode = _WITH_IMMEDIATE[message.opcode]
+        extend(message, packet)
 
     def _check_length(self, message: Message) -> None:
         if message.read:

@@ -1,4 +1,6 @@
-"""What a capture file holds: RC packets, and everything else with the reason why it is left out."""
+"""What a capture file holds: packets of RC, UC and UD, and the rest with the reason why it is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hdl.abi.enums import WrOpcode
-from hdl.wire.opcodes import ATOMIC_BYTES, Transport
+from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, DETH, IETH, IMM_DT, RETH
+from hdl.wire.opcodes import ATOMIC_BYTES, ROCE_OPCODES, Transport
 from hdl.wire.opcodes import Operation as Op
 from sim.wire.packets import ROCE_PORT, Dissected, dissect
 from sim.wire.pcap import Record, read_capture
@@ -15,6 +18,7 @@ from sim.wire.pcap import Record, read_capture
 __all__ = [
     "ATOMICS",
     "FETCHES",
+    "SERVICES",
     "Frames",
     "LeftOut",
     "Packet",
@@ -23,38 +27,44 @@ __all__ = [
     "read_packets",
 ]
 
+#: Services that are replayed.
+SERVICES = (Transport.RC, Transport.UC, Transport.UD)
+#: QP number of every multicast datagram.
+_MULTICAST = 0xFFFFFF
 #: BTH, smallest, and ICRC.
 _LEAST = 16
-#: What a packet of an operation must have.
-_WITH_AETH = {
-    Op.READ_RESP_FIRST,
-    Op.READ_RESP_LAST,
-    Op.READ_RESP_ONLY,
-    Op.ACKNOWLEDGE,
-    Op.ATOMIC_ACK,
+#: A field of each extended header, which a packet that has the header shows.
+_SHOWN = {
+    AETH: "msn",
+    ATOMIC_ACK_ETH: "swap_add",
+    ATOMIC_ETH: "compare",
+    DETH: "qkey",
+    IETH: "imm",
+    IMM_DT: "imm",
+    RETH: "rkey",
 }
-_WITH_RETH = {Op.WRITE_FIRST, Op.WRITE_ONLY, Op.WRITE_ONLY_IMM, Op.READ_REQUEST}
 #: Atomics, and the WR opcode of each.
 ATOMICS = {
     Op.CMP_SWAP: WrOpcode.ATOMIC_CMP_AND_SWP,
     Op.FETCH_ADD: WrOpcode.ATOMIC_FETCH_AND_ADD,
 }
-_WITH_ATOMIC = {*ATOMICS, Op.ATOMIC_ACK}
 #: Requests that data answer.
 FETCHES = {Op.READ_REQUEST, *ATOMICS}
+#: Packets with immediate, and with a key to invalidate.
 WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY_IMM}
+WITH_KEY = {Op.SEND_LAST_INV, Op.SEND_ONLY_INV}
 _KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
 _PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 44: "IPv6 fragments", 58: "ICMPv6"}
 _IPV4, _IPV6, _UDP, _TAGS = 0x0800, 0x86DD, 17, (0x8100, 0x88A8)
-_CM_QP = 1
 
 
 @dataclass
 class Packet:
-    """One RC packet of a capture.
+    """One packet of a capture.
 
     ``number`` counts all frames of the file from 1; ``time`` in ns since the first frame; ``side``
-    is the end of its connection that sent it, 0 or 1; ``flaw`` says why it cannot be replayed.
+    is the end of its connection that sent it, ``target`` the one that it goes to; ``flaw`` says why
+    it cannot be replayed.
     """
 
     number: int
@@ -62,7 +72,13 @@ class Packet:
     frame: bytes
     parts: Dissected
     side: int = 0
+    target: int = 1
     flaw: str = ""
+
+    @property
+    def service(self) -> Transport:
+        """The service that it belongs to."""
+        return Transport(self.parts.fields["opcode"] >> 5)
 
     @property
     def op(self) -> int:
@@ -126,7 +142,7 @@ def numbers_text(numbers: Iterable[int]) -> str:
 
 @dataclass
 class Frames:
-    """The frames of a capture: RC packets, and the others by the reason why they are left out."""
+    """The frames of a capture: packets, and the others by the reason why they are left out."""
 
     packets: list[Packet] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -196,19 +212,16 @@ def _checked(frame: bytes) -> Dissected | str:
     """Whether the packet has the form of one that a card sends."""
     parts = dissect(frame)
     fields = parts.fields
-    transport, op = fields["opcode"] >> 5, fields["opcode"] & 0x1F
-    if transport != Transport.RC:
+    transport = fields["opcode"] >> 5
+    if transport not in SERVICES:
         return _other(transport, fields["dest_qp"])
-    if op not in list(Op):
+    row = ROCE_OPCODES.get(fields["opcode"])
+    if row is None:
         return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
-    for name, ops in (
-        ("msn", _WITH_AETH),
-        ("rkey", _WITH_RETH),
-        ("imm", WITH_IMM),
-        ("swap_add", _WITH_ATOMIC),
-    ):
-        if op in ops and name not in fields:
-            return f"{Op(op).name} packets without all their headers"
+    if any(_SHOWN[header] not in fields for header in row.headers):
+        return f"{row.name} packets without all their headers"
+    if transport == Transport.UD and fields["dest_qp"] == _MULTICAST:
+        return "multicast datagrams, which the card does not take"
     return parts
 
 
@@ -217,5 +230,4 @@ def _other(transport: int, qp: int) -> str:
     if transport == Transport.CNP:
         return f"congestion notifications (CNP) to QP {qp:#x}"
     name = Transport(transport).name if transport in list(Transport) else f"transport {transport}"
-    what = "connection management (UD to QP 0x1)" if qp == _CM_QP else f"{name} to QP {qp:#x}"
-    return f"{what}: only RC is replayed"
+    return f"{name} to QP {qp:#x}: only RC, UC and UD are replayed"

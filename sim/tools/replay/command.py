@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hdl.wire.opcodes import Transport
 from sim.rtl import env
 from sim.tools import console
 from sim.tools.replay.facts import Facts
@@ -116,7 +117,8 @@ def _nothing(plan: Plan, planned: dict[str, tuple[list[Run], dict[int, str]]]) -
     if len(reasons) > _MOST_REASONS:
         reasons[_MOST_REASONS:] = [f"and {len(reasons) - _MOST_REASONS} more reasons"]
     if not plan.roce:
-        return f"{plan.path}: no RC packet of RoCE v2; {'; '.join(reasons) or 'no packet at all'}"
+        reasons = reasons or ["no packet at all"]
+        return f"{plan.path}: no packet of RoCE v2 of RC, UC or UD; {'; '.join(reasons)}"
     return f"{plan.path}: nothing can be replayed; {'; '.join(reasons)}"
 
 
@@ -127,11 +129,13 @@ def describe(plan: Plan, planned: dict[str, tuple[list[Run], dict[int, str]]]) -
         connections.append(
             {
                 "number": one.number,
+                "service": one.service.name,
                 "ends": [{"ip": end.address, "qpn": end.qpn} for end in one.ends],
                 "packets": len(one.packets),
-                "mtu": None if one.reason else one.mtu,
+                "mtu": None if one.reason or one.service is Transport.UD else one.mtu,
                 "left_out": one.reason,
                 "notes": [str(note) for note in one.notes],
+                "remarks": one.remarks,
                 "refused": {
                     letter: refused[one.number]
                     for letter, (_, refused) in planned.items()
@@ -177,9 +181,14 @@ def _print(text: str) -> None:
 
 def _show(found: dict[str, Any], quiet: bool) -> None:
     for one in found["connections"]:
-        ends = " - ".join(f"{end['ip']} QP {end['qpn']:#x}" for end in one["ends"])
-        state = f"left out: {one['left_out']}" if one["left_out"] else f"MTU {one['mtu']}"
+        ends = " - ".join(
+            f"{end['ip']} QP {hex(end['qpn']) if end['qpn'] else 'unknown'}" for end in one["ends"]
+        )
+        mtu = f"{one['service']}, MTU {one['mtu']}" if one["mtu"] else one["service"]
+        state = f"left out: {one['left_out']}" if one["left_out"] else mtu
         _print(f"Connection {one['number']}: {ends}: {state}")
+        for remark in one["remarks"]:
+            _print(f"  {remark}")
         for note in one["notes"]:
             _print(f"  left out: {note}")
         for letter, why in one["refused"].items():

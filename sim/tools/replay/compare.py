@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hdl.wire.opcodes import Transport
 from sim.tools.replay.capture import Packet
 from sim.wire.packets import Dissected, checksum_of_frame, dissect
 
@@ -23,6 +24,8 @@ FREE = {
     "frame padding": "IEEE 802.3, 3.2.8: any bytes up to the smallest frame, behind the IP packet",
     "ack coalescing": "IBTA vol 1, 9.7.5.1: one response acknowledges every request before it",
     "ack not asked for": "IBTA vol 1, 9.7.5.1: a responder need not answer a packet without AckReq",
+    "ack request, unanswered": "IBTA vol 1, 9.8: nothing of UC and UD is acknowledged, so AckReq "
+    "asks for nothing",
     "ack request": "IBTA vol 1, 9.7.5.1: a requester may ask for more ACKs, and at other packets "
     "inside of a message",
     "packets behind a loss": "IBTA vol 1, 9.7.5, 9.7.6: how many packets leave before a NAK or a "
@@ -33,6 +36,8 @@ FREE = {
     "was taken",
     "response repeated": "IBTA vol 1, 9.7.5.1.4: a responder answers a duplicate READ again, once "
     "or each time that it is asked for",
+    "order on the network": "packets of UC and UD that have overtaken one another on their way to "
+    "where the capture was taken; their PSNs say in which order they were sent",
     "nak repeated": "IBTA vol 1, 9.7.5.1.5: one NAK for each gap is enough",
     "credit code": "IBTA vol 1, 9.7.7.2: credits are the responder's to give, or none",
     "migreq": "IBTA vol 1, 17.2.8: state of path migration, which neither side uses",
@@ -45,8 +50,10 @@ _SMALLEST = 60  # bytes of a frame without FCS
 _CE = 3  # congestion experienced, in the low bits of the traffic class
 #: UDP source ports of RoCE v2 (A17.9.1): the dynamic ones.
 _FIRST_PORT = 0xC000
-#: Bits of the BTH that are no field of ``Dissected.fields``.
-_BTH = ("fecn", "becn", "version", "resv6", "resv7")
+#: Names of the packets inside of a message end so.
+_INSIDE = ("_FIRST", "_MIDDLE")
+#: Bits of BTH and DETH that are no field of ``Dissected.fields``.
+_BITS = ("fecn", "becn", "version", "resv6", "resv7", "deth_reserved")
 
 
 @dataclass(frozen=True)
@@ -241,13 +248,14 @@ def _transport_differences(packet: Packet, sent: Dissected) -> tuple[list[_Other
         free.append("credit code")
     asked, asks = recorded.fields["ack_request"], sent.fields["ack_request"]
     if asked != asks:
-        if asks or packet.name.endswith(("_FIRST", "_MIDDLE")):
-            free.append("ack request")
-        else:
+        reliable, inside = packet.service is Transport.RC, packet.name.endswith(_INSIDE)
+        if (asks and not reliable) or not (asks or inside or not reliable):
             found.append(("ack_request", asked, asks))
-    for name in _BTH:
-        if recorded.bth[name] != sent.bth[name]:
-            found.append((name, recorded.bth[name], sent.bth[name]))
+        else:
+            free.append("ack request" if reliable else "ack request, unanswered")
+    for name in _BITS:
+        if recorded.bth.get(name) != sent.bth.get(name):
+            found.append((name, recorded.bth.get(name), sent.bth.get(name)))
     if recorded.bth["migreq"] != sent.bth["migreq"]:
         free.append("migreq")
     if recorded.pad != sent.pad:

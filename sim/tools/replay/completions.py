@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hdl.abi.enums import WcOpcode, WcStatus
+from hdl.abi.enums import WcFlags, WcOpcode, WcStatus
 from hdl.abi.operations import WORK_REQUESTS
 from sim.guest.driver.errors import DriverTimeout
 from sim.guest.verbs import CQ, WC
 from sim.tools.replay.compare import Difference, Report
 from sim.tools.replay.messages import Message
 
-__all__ = ["RECEIVE", "Completions"]
+__all__ = ["COMPLETION_NS", "RECEIVE", "Completions"]
 
 #: Simulated time for the last completions, ns.
 COMPLETION_NS = 300_000
@@ -76,11 +76,7 @@ class Completions:
             return  # an error says nothing more
         wanted: dict[str, int] = {"opcode": WORK_REQUESTS[message.opcode].completion}
         if wc.wr_id >= RECEIVE:
-            wanted = {"opcode": WcOpcode.RECV, "byte_len": message.length}
-            if message.writes:
-                wanted["opcode"] = WcOpcode.RECV_RDMA_WITH_IMM
-            if WORK_REQUESTS[message.opcode].immediate:
-                wanted["imm_data"] = int.from_bytes(message.imm, "big")
+            wanted = _receive(message)
         elif message.read:
             wanted["byte_len"] = message.length
         for name, value in wanted.items():
@@ -89,3 +85,22 @@ class Completions:
 
     def _differs(self, packet: int, what: str, recorded: object, sent: object) -> None:
         self._report.differences.append(Difference(packet, what, recorded, sent))
+
+
+def _receive(message: Message) -> dict[str, int]:
+    """What the completion of a receive says."""
+    flags = WcFlags(0)
+    wanted: dict[str, int] = {"opcode": WcOpcode.RECV}
+    wanted["byte_len"] = len(message.prefix) + message.length
+    if message.writes:
+        wanted["opcode"] = WcOpcode.RECV_RDMA_WITH_IMM
+    if WORK_REQUESTS[message.opcode].immediate:
+        flags |= WcFlags.WITH_IMM
+        wanted["imm_data"] = int.from_bytes(message.imm, "big")
+    if message.invalidates is not None:
+        flags |= WcFlags.WITH_INV
+        wanted["invalidated_rkey"] = message.invalidates
+    if message.route is not None:
+        flags |= WcFlags.GRH
+        wanted["src_qp"] = message.route.parts.fields["src_qp"]
+    return wanted | {"wc_flags": flags}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from sim.tools.replay.capture import Packet
 from sim.tools.replay.compare import Difference, Report, Verdict
 from sim.tools.replay.plan import Place
@@ -18,13 +20,15 @@ class Judge:
         connection = place.connection
         self._where = str(connection)
         self._latest = -1  # number of the latest packet of this connection that was seen
-        self._ports: set[bytes] = set()
-        own = [packet for packet in connection.packets if packet.side == place.side]
+        #: (destination, its QP, flow label) -> UDP source ports.
+        self._ports: dict[tuple[bytes, int, int], set[int]] = defaultdict(set)
+        #: The recorded packets that the card must send.
+        self.own = connection.sent(place.side)
         self._verdicts = {
-            p.number: Verdict(p.number, p.time, connection.number, p.name, p.psn) for p in own
+            p.number: Verdict(p.number, p.time, connection.number, p.name, p.psn) for p in self.own
         }
         report.verdicts += self._verdicts.values()
-        report.packets += len(own)
+        report.packets += len(self.own)
 
     def packet(self, packet: Packet, found: list[Difference], free: list[str]) -> None:
         """What was found of a recorded packet."""
@@ -60,8 +64,10 @@ class Judge:
         self._latest = max(self._latest, number)
 
     def port(self, number: int, frame: bytes) -> list[Difference]:
-        """The UDP source port is constant."""
-        self._ports.add(dissect(frame).path["udp_source"])
-        if len(self._ports) > 1:
-            return [Difference(number, "udp source port", "constant", sorted(self._ports))]
+        """The UDP source port is constant on the way to a QP."""
+        parts = dissect(frame)
+        way = parts.path["dst_gid"], parts.fields["dest_qp"], parts.path["flow_label"]
+        self._ports[way].add(parts.path["udp_source"])
+        if len(self._ports[way]) > 1:
+            return [Difference(number, "udp source port", "constant", sorted(self._ports[way]))]
         return []

@@ -16,7 +16,7 @@ from sim.tools.replay.capture import Packet
 from sim.tools.replay.compare import Report
 from sim.tools.replay.judge import Judge
 from sim.tools.replay.messages import Message
-from sim.tools.replay.pairing import PSN_MASK, RESPONSES
+from sim.tools.replay.pairing import PSN_MASK, RESPONSES, after
 from sim.tools.replay.plan import Place
 from sim.tools.replay.requester import RequestStream
 from sim.tools.replay.responder import AckStream, Asked, ReadStream
@@ -34,6 +34,8 @@ class Lane:
     """
 
     qp: QP
+    #: Whether its packets are answered.
+    answered = True
 
     def __init__(
         self, place: Place, report: Report, on_landed: Callable[[Message], None], waits: Waits
@@ -51,14 +53,16 @@ class Lane:
 
     # The capture goes on ------------------------------------------------------------------------
 
-    def reach(self, packet: Packet) -> None:
-        """The capture has reached a packet of the card's machine."""
+    def reach(self, packet: Packet) -> Message | None:
+        """The capture has reached a packet of the card's machine: the message that it asks for."""
         if packet.op == Op.ACKNOWLEDGE:
             self._acks.reach()
         elif packet.op in RESPONSES:
             self._reads.reach()
         else:
             self.requests.reach()
+            return message_at(self.place.end, after(packet.psn, self.place.end.first_psn))
+        return None
 
     def feed(self, packet: Packet, now: float) -> Message | None:
         """A packet of the peer goes to the card: the message that begins with it, or is a READ that

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hdl.abi.enums import Access
-from sim.guest.verbs import MR, PD, SGE
+from sim.guest.verbs import MR, PD, SGE, FastMR, SendWR
 from sim.tools.replay.compare import Difference
 from sim.tools.replay.facts import RegionFacts
 from sim.tools.replay.messages import Message
@@ -32,7 +32,7 @@ class _Region:
     ``written``: bytes that came from a peer's WRITE; ``landed``: those that must be there by now.
     """
 
-    def __init__(self, mr: MR, seed: int):
+    def __init__(self, mr: MR | FastMR, seed: int):
         self.mr = mr
         self.image = np.random.default_rng(seed).integers(0, 256, mr.length, np.uint8)
         self.written = np.zeros(mr.length, bool)
@@ -86,28 +86,40 @@ class MachineMemory:
         self._executed: set[int] = set()  # id(message) of atomics that the card has got
         self._local: _Region
         self.differences: list[Difference] = []
+        #: Work requests that register the regions whose keys peers invalidate.
+        self.registrations: list[SendWR] = []
         #: Bytes that the application must have written while the capture ran.
         self.changed = 0
 
     async def set_up(self, pd: PD, hints: Any) -> None:
         """Register all regions, with the recorded keys and addresses."""
-        rights = self._run.rights()
+        rights, taken = self._run.rights(), self._run.invalidated()
         for rkey, touched in self._run.regions().items():
             hints.mr_key(rkey)
             (low, high), access = touched, rights[rkey]
             if (facts := self._stated.get(rkey)) is not None:
                 low, high = min(low, facts.base), max(high, facts.base + facts.length)
                 access = facts.access
-            mr = await MR.create(pd, high - low, access, offset=low % PAGE, virt_addr=low)
+            span, offset = high - low, low % PAGE
+            mr: MR | FastMR
+            if rkey in taken:
+                mr = await FastMR.create(pd, -(-(offset + span) // PAGE))
+                await mr.map(span, offset=offset, virt_addr=low)
+                self.registrations.append(mr.reg_wr(access, new_tag=False))
+            else:
+                mr = await MR.create(pd, span, access, offset=offset, virt_addr=low)
             region = self._regions[rkey] = _Region(mr, rkey)
             if facts is not None:
                 region.put(facts.data, facts.base - low)
         size = 1
         for place in self._run.places:
-            takes = [message for message in place.peer.messages if message.takes_receive]
+            takes = [m for m in place.incoming if m.takes_receive and m.shares is None]
             for message in [*place.end.messages, *takes]:
                 self._places[id(message)] = size
                 size += self.room(message) + _GAP
+            for message in place.incoming:
+                if message.shares is not None:
+                    self._places[id(message)] = self._places[id(message.shares)]
         self._local = _Region(await MR.create(pd, size, Access.LOCAL_WRITE, offset=3), 1)
         for place in self._run.places:
             for message in place.end.messages:
@@ -116,9 +128,9 @@ class MachineMemory:
 
     def room(self, message: Message) -> int:
         """Bytes that a message needs in the local region."""
-        if message.writes and message.takes_receive:
-            return message.length
-        return message.length if message.whole else message.length + PAGE
+        size = max(message.least, len(message.prefix) + message.length)
+        whole = message.whole or (message.writes and message.takes_receive)
+        return size if whole else size + PAGE
 
     def sge(self, message: Message, size: int) -> list[SGE]:
         """``size`` bytes where the card's machine has a message's data, or wants it."""
@@ -131,7 +143,7 @@ class MachineMemory:
         """A peer's message begins: what it finds, and what it leaves behind."""
         data = message.data[: message.taken]
         if message.takes_receive and not message.writes:
-            self._local.expect(data, self._places[id(message)])
+            self._local.expect(message.prefix + data, self._places[id(message)])
         if not message.length or message.rkey not in self._regions:
             return
         region = self._regions[message.rkey]

@@ -8,6 +8,7 @@ from ipaddress import IPv6Address
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
+from sim.guest.cm.gsi import GSI_QPN
 from sim.tools.replay.capture import Packet
 
 __all__ = ["FATAL", "PSN_SEQUENCE", "End", "Message", "Unsuitable", "address", "is_rnr", "pause"]
@@ -56,6 +57,12 @@ class Message:
     ``refused``: the syndrome of the NAK that has ended it, 0 for none. ``acknowledged``: its own
     side has learned that it is complete, or of ``known`` PSNs of it; ``failure``: that it has
     failed, and how.
+
+    ``invalidates``: the key that it takes from the other side. Of a datagram, ``route`` is a packet
+    that shows where it comes from and goes to, and ``prefix`` what stands in front of its data in
+    the receive.
+    A message that is broken off leaves its receive to the next one: ``shares``, which has room for
+    ``least`` bytes then.
     """
 
     opcode: WrOpcode
@@ -69,6 +76,7 @@ class Message:
     swap_add: int = 0
     compare: int = 0
     imm: bytes = bytes(4)
+    invalidates: int | None = None
     solicited: bool = False
     whole: bool = True
     received: bool = False
@@ -78,6 +86,10 @@ class Message:
     acknowledged: bool = False
     known: int = 0
     failure: WcStatus | None = None
+    route: Packet | None = None
+    prefix: bytes = b""
+    shares: Message | None = None
+    least: int = 0
 
     @property
     def read(self) -> bool:
@@ -116,9 +128,9 @@ class Message:
 
     @property
     def receive_size(self) -> int:
-        """Bytes of the receive that a SEND took: too few if it was refused for that."""
+        """Bytes of the receive that it took: too few for a SEND that was refused for that."""
         if not self.refused:
-            return self.length
+            return max(self.least, 0 if self.writes else len(self.prefix) + self.length)
         return self.taken + len(self.packets[self.kept].parts.payload) - 1
 
     def count(self, mtu: int) -> int:
@@ -141,7 +153,8 @@ class End:
     ``next_hop``: MAC address that its packets go to: the other end's, or a router's.
     ``first_psn``: PSN of its first message. ``first_msn``: MSN before the first message to it.
     ``goes_back``: whether it sends anything again; ``retry_cnt``, ``rnr_retry``: how often it does
-    so before it gives up; ``rnr_timers``: the syndromes of its RNR NAKs.
+    so before it gives up; ``rnr_timers``: the syndromes of its RNR NAKs. ``qpn`` is 0 if it is
+    not known; ``qkey``: the Q_Key of a QP for datagrams.
     """
 
     gid: bytes
@@ -160,6 +173,12 @@ class End:
     retry_cnt: int = 7
     rnr_retry: int = 7
     rnr_timers: set[int] = field(default_factory=set)
+    qkey: int = 0
+
+    @property
+    def stated(self) -> bool:
+        """Whether the card's QP must have its number: QP1 has it anyway."""
+        return self.qpn not in (0, GSI_QPN)
 
     @property
     def address(self) -> str:
@@ -172,4 +191,4 @@ class End:
         return min(self.rnr_timers, default=12) & 0x1F
 
     def __str__(self) -> str:
-        return f"{self.address} QP {self.qpn:#x}"
+        return f"{self.address} QP {self.qpn:#x}" if self.qpn else f"{self.address} QP unknown"

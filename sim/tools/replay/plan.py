@@ -12,12 +12,18 @@ from pathlib import Path
 from firmware.objects import Hints
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import Access
+from hdl.abi.limits import MAX_FAST_PAGES
+from hdl.abi.virtio_rdma import PAGE_SIZE
 from hdl.config import NicConfig
-from sim.tools.replay.capture import LeftOut, read_packets
+from hdl.wire.opcodes import Transport
+from sim.tools.replay.capture import SERVICES, LeftOut, Packet, read_packets
+from sim.tools.replay.exchange import Exchange
 from sim.tools.replay.facts import Facts
 from sim.tools.replay.messages import FATAL, End, Message, address
 from sim.tools.replay.pairing import Flow, flows, pairs
 from sim.tools.replay.trace import Connection
+from sim.tools.replay.uc import UnreliableConnection
+from sim.tools.replay.ud import conversations
 
 __all__ = ["ALL_RIGHTS", "Place", "Plan", "Run"]
 
@@ -25,6 +31,8 @@ ALL_RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Acc
 #: Syndromes of NAKs, by what a card refuses: a QP's rights, a region, a receive that is too small.
 _NO_RIGHT, _NO_REGION, _TOO_SMALL = FATAL
 
+#: Where a region is that nobody uses.
+_SOMEWHERE = (PAGE_SIZE, PAGE_SIZE + 1)
 #: Bytes of one machine's memory that a simulation can hold.
 MOST_MEMORY = 256 << 20
 #: The largest tables that a card can be built with (hdl/config.py).
@@ -33,9 +41,9 @@ _QPS, _MRS, _READS = 16384, 65536, 128
 
 @dataclass(frozen=True)
 class Place:
-    """One end of a connection that a card takes: ``side`` is the end, 0 or 1."""
+    """One end of a connection that a card takes: ``side`` is the end's index."""
 
-    connection: Connection
+    connection: Exchange
     side: int
 
     @property
@@ -45,8 +53,24 @@ class Place:
 
     @property
     def peer(self) -> End:
-        """The other end."""
+        """The other end, of a service that connects two."""
         return self.connection.ends[1 - self.side]
+
+    @property
+    def service(self) -> Transport:
+        """The service of its QP."""
+        return self.connection.service
+
+    @property
+    def packets(self) -> list[Packet]:
+        """The packets of this end, and those to it."""
+        packets = self.connection.packets
+        return [packet for packet in packets if self.side in (packet.side, packet.target)]
+
+    @property
+    def incoming(self) -> list[Message]:
+        """The messages to the card."""
+        return self.connection.incoming(self.side)
 
     def misfit(self, config: NicConfig) -> str:
         """Why a card cannot have the recorded numbers; empty if it can."""
@@ -54,22 +78,23 @@ class Place:
             return why
         hints = Hints(config)
         try:
-            hints.qpn(self.end.qpn)
+            if self.end.stated:
+                hints.qpn(self.end.qpn)
             for rkey in self.regions():
                 hints.mr_key(rkey)
         except ValueError as error:
             return str(error)
-        for packet in self.connection.packets:
+        for packet in self.packets:
             if packet.side != self.side and not packet.parts.icrc_good:
                 return f"packet {packet.number}: a wrong ICRC, and no card takes such a packet"
-        for side in (0, 1):
+        for side in range(len(self.connection.ends)):
             if (reads := self.connection.reads(side)) > config.max_rd_atomic:
                 return f"{reads} READs outstanding, a QP has at most {config.max_rd_atomic}"
         return ""
 
     def refused(self) -> Message | None:
         """The peer's message that the card must refuse, if any."""
-        return next((message for message in self.peer.messages if message.refused), None)
+        return next((message for message in self.incoming if message.refused), None)
 
     def access(self) -> Access:
         """The rights of the QP: without the one for want of which it refuses a message."""
@@ -84,7 +109,7 @@ class Place:
         if message is None:
             return ""
         number, syndrome = message.packets[message.kept].number, message.refused
-        alike = [m for m in self.peer.messages if m.kept and _right(m) == _right(message)]
+        alike = [m for m in self.incoming if m.kept and _right(m) == _right(message)]
         if syndrome == _TOO_SMALL:
             known = not message.read and not message.writes and message.receive_size >= 0
         else:
@@ -98,11 +123,7 @@ class Place:
 
     def pauses(self) -> list[int]:
         """The syndromes of the RNR NAKs that the card gets."""
-        return [
-            packet.nak
-            for packet in self.connection.packets
-            if packet.side != self.side and packet.nak in self.peer.rnr_timers
-        ]
+        return self.connection.pauses(self.side)
 
     def retries(self) -> int:
         """How often the card's machine has gone back."""
@@ -110,21 +131,34 @@ class Place:
 
     def resources(self) -> int:
         """READ requests that the card must be able to hold for the peer, a power of two."""
+        if self.service is not Transport.RC:
+            return 0
         return 1 << max(0, self.connection.reads(1 - self.side) - 1).bit_length()
 
     def octets(self) -> int:
         """Bytes of all messages."""
-        return sum(one.length for end in self.connection.ends for one in end.messages)
+        return sum(one.length for one in (*self.end.messages, *self.incoming))
+
+    def invalidated(self) -> dict[int, int]:
+        """The keys that the peer takes from the card: rkey -> number of the last packet with it."""
+        found: dict[int, int] = {}
+        for message in self.incoming:
+            if message.invalidates is not None and message.received:
+                found.setdefault(message.invalidates, message.packets[-1].number)
+        return found
 
     def regions(self) -> dict[int, tuple[int, int]]:
-        """What the peer touches: rkey -> (lowest, highest + 1) address."""
+        """What the peer touches: rkey -> (lowest, highest + 1) address.
+
+        A key that is taken and never used names a region too, of a byte somewhere.
+        """
         found: dict[int, tuple[int, int]] = {}
-        for message in self.peer.messages:
+        for message in self.incoming:
             if message.length and (message.writes or message.read) and not message.refused:
                 low, high = message.va, message.va + message.length
                 before = found.get(message.rkey, (low, high))
                 found[message.rkey] = (min(before[0], low), max(before[1], high))
-        return found
+        return dict.fromkeys(self.invalidated(), _SOMEWHERE) | found
 
 
 @dataclass
@@ -148,12 +182,26 @@ class Run:
                 found[rkey] = (min(before[0], low), max(before[1], high))
         return found
 
+    def invalidated(self) -> dict[int, int]:
+        """All keys that peers take from the card: rkey -> number of the packet that does."""
+        taken = [one for place in self.places for one in place.invalidated().items()]
+        return dict(sorted(taken, key=lambda one: one[1], reverse=True))  # the first one stays
+
+    def pages_taken(self) -> int:
+        """Pages of the largest region whose key peers take."""
+        spans = self.regions()
+        taken = [spans[rkey] for rkey in self.invalidated()]
+        pages = [(high - 1) // PAGE_SIZE - low // PAGE_SIZE + 1 for low, high in taken]
+        return max(pages, default=0)
+
     def rights(self) -> dict[int, Access]:
         """The rights of the regions: without those for want of which messages are refused."""
-        found = dict.fromkeys(self.regions(), ALL_RIGHTS)
+        found, taken = dict.fromkeys(self.regions(), ALL_RIGHTS), self.invalidated()
         for place in self.places:
             message = place.refused()
-            if message is not None and message.refused == _NO_REGION and self._inside(message):
+            if message is None or message.refused != _NO_REGION or _gone(message, taken):
+                continue
+            if self._inside(message):
                 found[message.rkey] &= ~_right(message)
         return found
 
@@ -164,12 +212,14 @@ class Run:
 
     def _contradiction(self) -> str:
         """Why no region can be accessible to some messages and not to others; empty if it can."""
-        rights = self.rights()
+        rights, taken = self.rights(), self.invalidated()
         for place in self.places:
-            for message in place.peer.messages:
+            for message in place.incoming:
                 needs = _right(message) if message.kept and message.length else Access(0)
                 if needs & ~rights.get(message.rkey, ALL_RIGHTS):
                     return f"rkey {message.rkey:#x} is refused now and then"
+                if needs and _gone(message, taken):
+                    return f"rkey {message.rkey:#x} is used after it has been invalidated"
         return ""
 
     def octets(self) -> int:
@@ -184,7 +234,7 @@ class Run:
             return "another machine"
         if any(one.end.gid == place.end.gid and one.end.vlan != place.end.vlan for one in places):
             return f"{place.end.address} in another VLAN"  # a card knows an address once
-        pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places]
+        pairs = [abi.qp_index(one.end.qpn, config.qps) for one in places if one.end.qpn]
         if len(set(pairs)) < len(pairs):
             return f"QP {place.end.qpn:#x} shares its place in the table with another QP"
         together = Run(self.letter, places)
@@ -197,6 +247,7 @@ class Run:
             ("addresses", len({(one.end.gid, one.end.vlan) for one in places}), config.gids),
             ("QPs", len(places), config.qps - abi.FIRST_USER_QP_INDEX),
             ("regions", len(regions), config.mrs - 1),
+            ("pages of a region that is invalidated", together.pages_taken(), MAX_FAST_PAGES),
             ("READ requests", sum(one.resources() for one in places), config.read_resources),
         ):
             if count > most:
@@ -216,13 +267,25 @@ class Plan:
         frames = read_packets(path)
         self.left_out: list[LeftOut] = frames.left_out
         self.roce = len(frames.packets)
-        known = {one.key for one in self.facts.connections}
-        self.connections = [
-            self._connection(number, *pair)
-            for number, pair in enumerate(pairs(flows(frames.packets), known), 1)
-        ]
+        self.connections = self._exchanges(frames.packets)
         self._check_facts()
-        self._sides = self._choose_sides()
+        #: (connection number, end) -> 0 for side A, 1 for side B.
+        self._letters = self._choose_sides()
+
+    def _exchanges(self, packets: list[Packet]) -> list[Exchange]:
+        """The connections of all services, numbered as they begin."""
+        by_service = {
+            service: [one for one in packets if one.service is service] for service in SERVICES
+        }
+        known = {one.key for one in self.facts.connections}
+        found: list[Exchange] = list(conversations(by_service[Transport.UD]))
+        for service, kind in ((Transport.RC, Connection), (Transport.UC, UnreliableConnection)):
+            for pair in pairs(flows(by_service[service]), known):
+                found.append(self._connection(kind, *pair))
+        found.sort(key=lambda one: one.first)
+        for number, one in enumerate(found, 1):
+            one.number = number
+        return found
 
     def _check_facts(self) -> None:
         """That everything which is stated is of this capture."""
@@ -236,22 +299,24 @@ class Plan:
             if gid not in known:
                 raise ValueError(f"{self.path}: the side file's {address(gid)} is not in it")
 
-    def _connection(self, number: int, one: Flow, other: Flow | None) -> Connection:
+    def _connection(
+        self, kind: type[Connection | UnreliableConnection], one: Flow, other: Flow | None
+    ) -> Exchange:
         ends = ((one.source, other.qpn if other else 0), (one.destination, one.qpn))
         stated = self.facts.of(ends)
-        connection = Connection(number, one, other, stated.path_mtu if stated else None)
+        connection = kind(one, other, stated.path_mtu if stated else None)
         for end in connection.ends:
             if stated and (msn := stated.msns.get((end.gid, end.qpn))) is not None:
                 end.first_msn = msn
         return connection
 
     @property
-    def suitable(self) -> list[Connection]:
+    def suitable(self) -> list[Exchange]:
         """The connections that can be taken part in."""
         return [one for one in self.connections if not one.reason]
 
-    def _choose_sides(self) -> dict[int, int]:
-        """Connection number -> its end that is side A.
+    def _choose_sides(self) -> dict[tuple[int, int], int]:
+        """Which end of each connection is of which side.
 
         The machine that sends the first packet is A, and so is everybody whose peers are B. A
         machine is known by its IP address, and by its MAC address where that tells the ends apart.
@@ -261,31 +326,31 @@ class Plan:
         for connection in sorted(self.suitable, key=lambda one: one.packets[0].number):
             first = connection.packets[0].side
             known = {}
-            for side in (0, 1):
+            for side in range(len(connection.ends)):
                 found = [letters[name] for name in _names(connection, side) if name in letters]
                 if found:
                     known[side] = found[0]
-            if len(known) == 2 and known[0] == known[1]:
+            if len(known) == len(connection.ends) and len(set(known.values())) == 1:
                 known = {}  # three machines in a ring: each connection for itself
-            side, letter = next(iter(known.items()), (first, 0))
-            chosen[connection.number] = side if letter == 0 else 1 - side
-            for number in (0, 1):
-                for name in _names(connection, number):
-                    letters.setdefault(name, int(number != chosen[connection.number]))
+            for side, letter in _alternate(connection, known or {first: 0}).items():
+                chosen[connection.number, side] = letter
+                for name in _names(connection, side):
+                    letters.setdefault(name, letter)
         return chosen
 
     def config(self, width: int) -> NicConfig:
         """The default configuration, with larger tables if the recorded numbers need them."""
         config = NicConfig(width=width)
-        places = [Place(one, side) for one in self.suitable for side in (0, 1)]
+        places = [Place(one, side) for one in self.suitable for side in range(len(one.ends))]
+        qpns = [one.end.qpn for one in places if one.end.stated]
         while config.qps < _QPS and any(
-            abi.qp_index(one.end.qpn, config.qps) < abi.FIRST_USER_QP_INDEX for one in places
+            abi.qp_index(qpn, config.qps) < abi.FIRST_USER_QP_INDEX for qpn in qpns
         ):
             config = replace(config, qps=2 * config.qps)
         keys = [rkey >> abi.KEY_TAG_BITS for one in places for rkey in one.regions()]
         if any(config.mrs <= key < _MRS for key in keys):
             config = replace(config, mrs=_MRS)
-        reads = [one.connection.reads(side) for one in places for side in (0, 1)]
+        reads = [one.connection.reads(one.side) for one in places]
         if any(config.max_rd_atomic < count <= _READS for count in reads):
             config = replace(config, max_rd_atomic=_READS, read_resources=32 * _READS)
         return config
@@ -294,11 +359,9 @@ class Plan:
         """The runs of one side, and connection number -> why no card can have this end of it."""
         runs: list[Run] = []
         refused: dict[int, str] = {}
-        for connection in self.suitable:
-            side = self._sides[connection.number] ^ (letter == "B")
-            place = Place(connection, side)
+        for place in self._places(letter):
             if why := place.misfit(config) or Run(letter).misfit(place, config):
-                refused[connection.number] = why
+                refused.setdefault(place.connection.number, why)
                 continue
             for run in runs:
                 if not run.misfit(place, config):
@@ -308,6 +371,14 @@ class Plan:
                 runs.append(Run(letter, [place]))
         return runs, refused
 
+    def _places(self, letter: str) -> list[Place]:
+        return [
+            Place(connection, side)
+            for connection in self.suitable
+            for side in range(len(connection.ends))
+            if self._letters[connection.number, side] == "AB".index(letter)
+        ]
+
 
 def _right(message: Message) -> Access:
     """What a message needs to be allowed on the other side; nothing for a SEND."""
@@ -316,9 +387,29 @@ def _right(message: Message) -> Access:
     return Access.REMOTE_WRITE if message.writes else Access(0)
 
 
-def _names(connection: Connection, side: int) -> list[bytes]:
-    """What a machine is known by."""
-    one, other = connection.ends[side], connection.ends[1 - side]
-    if one.gid == other.gid:
+def _gone(message: Message, taken: dict[int, int]) -> bool:
+    """Whether the key that a message names is ``taken`` before: key -> packet that does so."""
+    return message.begins > taken.get(message.rkey, message.begins)
+
+
+def _names(connection: Exchange, side: int) -> list[bytes]:
+    """What a machine is known by: what no other end has."""
+    one = connection.ends[side]
+    others = [end for at, end in enumerate(connection.ends) if at != side]
+    if any(one.gid == other.gid for other in others):
         return []
-    return [one.gid, one.mac] if one.mac != other.mac else [one.gid]
+    return [one.gid, one.mac] if all(one.mac != other.mac for other in others) else [one.gid]
+
+
+def _alternate(connection: Exchange, known: dict[int, int]) -> dict[int, int]:
+    """The sides of all ends: who talks to A is B, if nothing else is known of it."""
+    found = dict(known)
+    while len(found) < len(connection.ends):
+        before = len(found)
+        for packet in connection.packets:
+            for one, other in ((packet.side, packet.target), (packet.target, packet.side)):
+                if one in found:
+                    found.setdefault(other, 1 - found[one])
+        if len(found) == before:  # all that it has said is left out
+            found.setdefault(next(at for at in range(len(connection.ends)) if at not in found), 0)
+    return found

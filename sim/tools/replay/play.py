@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import struct
 
+from hdl.wire.opcodes import Transport
 from sim.bench.stall import node_report, stall_report
 from sim.bench.testbench import Testbench
 from sim.guest.driver.errors import DeviceError, RdmaError
 from sim.models.platform import now_ns
-from sim.tools.replay.assembly import message_at
 from sim.tools.replay.capture import Packet
 from sim.tools.replay.compare import Difference, Report
 from sim.tools.replay.facts import Facts
-from sim.tools.replay.lane import Lane
-from sim.tools.replay.machine import Machine
-from sim.tools.replay.pairing import RESPONSES
-from sim.tools.replay.plan import Run
+from sim.tools.replay.machine import AnyLane, Machine
+from sim.tools.replay.plan import Place, Run
 from sim.wire.packets import dissect
 
 __all__ = ["memory_of", "play"]
 
 #: Simulated time without a packet after the last one, to see that nothing else comes.
 QUIET_NS = 20_000
+#: Bytes that may be on their way to a card that does not answer.
+AHEAD = 8 << 10
+#: Simulated time between two looks at them.
+DRAIN_NS = 1_000
 #: Packets between two looks at the CQs.
 LOOK = 64
 
@@ -36,6 +38,13 @@ def memory_of(run: Run, facts: Facts) -> int:
     """Bytes of host memory for a run: twice its data, in whole MiB, and 64 MiB for the rest."""
     stated = sum(one.length for one in facts.regions)
     return 64 + 2 * (run.octets() + stated >> 20) + 2 << 20
+
+
+def _flow(place: Place) -> tuple[bytes, bytes, int]:
+    """What tells the packets of a QP from others: where they go to, of a datagram the QP itself."""
+    if place.service is Transport.UD:
+        return b"", place.end.gid, place.end.qpn
+    return place.peer.gid, place.end.gid, place.peer.qpn
 
 
 class _Player:
@@ -49,19 +58,14 @@ class _Player:
         self.wire = testbench.wires[0]
         self.machine = Machine(testbench, run, facts, self.report)
         self.lanes = self.machine.lanes
-        self.by_flow = {
-            (one.peer.gid, one.end.gid, one.peer.qpn): lane
-            for one, lane in zip(run.places, self.lanes, strict=True)
-        }
+        self.by_flow = {_flow(lane.place): lane for lane in self.lanes}
         self.latest = 0
 
     # The capture --------------------------------------------------------------------------------
 
     async def walk(self) -> None:
         """Walk the capture."""
-        packets = [
-            (packet, lane) for lane in self.lanes for packet in lane.place.connection.packets
-        ]
+        packets = [(packet, lane) for lane in self.lanes for packet in lane.place.packets]
         packets.sort(key=lambda one: one[0].number)
         for count, (packet, lane) in enumerate(packets):
             if self.report.error:
@@ -71,6 +75,8 @@ class _Player:
             elif packet.number not in lane.place.connection.lost:
                 await self._feed(packet, lane)
             if count % LOOK == 0:
+                if not lane.answered:  # nothing else keeps the card's queues from overflowing
+                    await self._settle()
                 await self.machine.completions.look()
         await self._settle()
         if self.report.error:
@@ -86,20 +92,18 @@ class _Player:
         self.report.memory = memory.verify() | {"completions": self.machine.completions.count}
         self.report.differences += memory.differences
 
-    async def _own(self, packet: Packet, lane: Lane) -> None:
+    async def _own(self, packet: Packet, lane: AnyLane) -> None:
         """The capture has reached a packet of the card's machine."""
         connection = lane.place.connection
         for copy in connection.again.get(packet.number, ()):
             await self._feed(copy, lane)
-        lane.reach(packet)
-        if packet.op not in RESPONSES:
-            message = message_at(lane.place.end, connection.offset(packet))
-            if message is not None:
-                await self.machine.post_sends(lane, message)
+        message = lane.reach(packet)
+        if message is not None:
+            await self.machine.post_sends(lane, message)
         for response in connection.late.get(packet.number, ()):
             await self._feed(response, lane)
 
-    async def _feed(self, packet: Packet, lane: Lane) -> None:
+    async def _feed(self, packet: Packet, lane: AnyLane) -> None:
         """A packet of the peer goes to the card."""
         await self._settle()
         if self.report.error:
@@ -110,6 +114,8 @@ class _Player:
             await self.machine.memory.fed(message)
         self.wire.inject(packet.frame)
         self.report.fed += 1
+        if not lane.answered:
+            await self._drain(AHEAD)
 
     async def _settle(self) -> None:
         """Wait until the card has sent all that its machine had sent by now."""
@@ -137,17 +143,29 @@ class _Player:
             self.report.differences.append(Difference(0, what, None, frame))
 
     def _compare(self, frame: bytes) -> None:
-        parts = dissect(frame)
-        key = (parts.path["dst_gid"], parts.fields["src_gid"], parts.fields["dest_qp"])
+        fields, path = (parts := dissect(frame)).fields, parts.path
+        key = (path["dst_gid"], fields["src_gid"], fields["dest_qp"])
+        if "src_qp" in fields:
+            key = (b"", fields["src_gid"], fields["src_qp"])
         lane = self.by_flow.get(key)
         if lane is None:
-            what = f"packet to QP {parts.fields['dest_qp']:#x} of nobody"
+            what = f"packet to QP {fields['dest_qp']:#x} of nobody"
             self.report.differences.append(Difference(0, what, None, "one"))
             return
         self.latest = max(self.latest, lane.take(frame, self.latest, now_ns()))
 
+    async def _drain(self, most: int) -> None:
+        """Let at most so many bytes be on their way to the card."""
+        while self.wire.under_way(to_card=True) > most:
+            try:
+                frame, _ = await self.wire.receive(DRAIN_NS)
+            except TimeoutError:
+                continue
+            self._take(frame)
+
     async def _quiet(self) -> None:
-        """Whatever else comes is taken too."""
+        """Whatever else comes is taken too, once the card has all that is for it."""
+        await self._drain(0)
         while True:
             try:
                 frame, _ = await self.wire.receive(QUIET_NS)

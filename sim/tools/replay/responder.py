@@ -16,6 +16,7 @@ from sim.tools.replay.judge import Judge
 from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, Message, is_rnr
 from sim.tools.replay.pairing import PSN_MASK, RESPONSES, after
 from sim.tools.replay.plan import Place
+from sim.tools.replay.trace import Connection
 from sim.wire.packets import Dissected, dissect
 
 __all__ = ["AckStream", "Asked", "ReadStream"]
@@ -29,7 +30,8 @@ class Asked:
     """
 
     def __init__(self, place: Place):
-        self.place = place
+        assert isinstance(place.connection, Connection)  # only RC has answers
+        self.place, self.connection = place, place.connection
         self.mtu = place.connection.mtu
         self.expected = 0
         self.answered = -1
@@ -60,7 +62,7 @@ class Asked:
 
     def count(self, number: int, psn: int, msn: int) -> list[Difference]:
         """An answer's MSN counts the messages up to its PSN."""
-        done = self.place.connection.completed(self.place.side, self.offset(psn))
+        done = self.connection.completed(self.place.side, self.offset(psn))
         want = self.place.end.first_msn + done & PSN_MASK
         return [] if msn == want else [Difference(number, f"MSN for PSN {psn:#x}", want, msn)]
 
@@ -211,7 +213,7 @@ class AckStream:
         which it did.
         """
         place = self._asked.place
-        connection = place.connection
+        connection = self._asked.connection
         demanded: dict[int, int] = {}
         asked: list[int] = []  # PSNs with AckReq that nothing has answered yet
         for packet in connection.packets:

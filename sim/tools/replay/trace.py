@@ -1,7 +1,6 @@
 """What a capture says of one RC connection: messages, regions, PSNs, MSNs, and what was lost.
 
-Only SEND, WRITE, READ and atomics can be taken part in; ``reason`` says why another connection
-cannot. What the capture cuts off at its beginning and end is left out, with a note.
+What the capture cuts off at its beginning and end is left out, with a note.
 """
 
 from __future__ import annotations
@@ -11,76 +10,33 @@ from collections import Counter
 from functools import cached_property
 
 from hdl.wire.opcodes import Operation as Op
+from hdl.wire.opcodes import Transport
 from sim.tools.replay.arrival import MOST_RETRIES, Answers, Event, Requests
-from sim.tools.replay.assembly import FULL, Assembly, at_packet, message_at
-from sim.tools.replay.capture import FETCHES, LeftOut, Packet
+from sim.tools.replay.assembly import Assembly, at_packet, message_at
+from sim.tools.replay.capture import Packet
+from sim.tools.replay.exchange import Exchange, ends_of
 from sim.tools.replay.knowledge import Knowledge
 from sim.tools.replay.messages import FATAL, PSN_SEQUENCE, End, Message, Unsuitable, is_rnr
-from sim.tools.replay.pairing import MTUS, PSN_MASK, RESPONSES, Flow, after
+from sim.tools.replay.pairing import PSN_MASK, RESPONSES, Flow, after
 
 __all__ = ["Connection"]
 
-_SENDS = range(Op.SEND_FIRST, Op.SEND_ONLY_IMM + 1)
-_WRITES = range(Op.WRITE_FIRST, Op.WRITE_ONLY_IMM + 1)
-_READS = range(Op.READ_RESP_FIRST, Op.READ_RESP_ONLY + 1)
-_REPLAYED = {*_SENDS, *_WRITES, *FETCHES, *_READS, Op.ACKNOWLEDGE, Op.ATOMIC_ACK}
-#: The one entry of a card's partition key table.
-_PKEY = 0xFFFF
-#: Time in which a bridge hands a frame on, at most.
-_COPY_NS = 100_000
-#: Congestion experienced: the low bits of the traffic class.
-_CE = 3
 
+class Connection(Exchange):
+    """Two flows of a capture as one connection; end 0 sent its first packet."""
 
-class Connection:
-    """Two flows of a capture as one connection; end 0 sent its first packet.
+    service = Transport.RC
 
-    ``reason`` is empty when a card can take part. ``packets`` are those that are replayed.
-    ``lost``: numbers of those that have not reached the other end; ``again``: packets that have
-    reached it late or once more, by the number of the packet before which they did; ``late``:
-    responses that have reached it behind a request, by its number. ``refusals``: for each end why
-    no card can have its place, empty if one can.
-    """
-
-    def __init__(self, number: int, one: Flow, other: Flow | None, mtu: int | None = None):
-        self.number = number
-        self.reason = ""
-        self.notes: list[LeftOut] = []
-        self.ends = (End(one.source, other.qpn if other else 0), End(one.destination, one.qpn))
-        self.stated_mtu = mtu
-        self.packets: list[Packet] = []
-        self.lost: set[int] = set()
-        self.again: dict[int, list[Packet]] = {}
-        self.late: dict[int, list[Packet]] = {}
-        self.refusals = ["", ""]
-        #: How often each end has gone back.
-        self.retries = [0, 0]
+    def __init__(self, one: Flow, other: Flow | None, mtu: int | None = None):
         #: Number of the NAK with which the connection ends, 0 if there is none.
         self.broken = 0
         self._data: dict[tuple[int, int], bytes] = {}  # (asker, PSN) -> READ data
-        for side, flow in enumerate((one, other)):
-            for packet in flow.packets if flow else ():
-                packet.side = side
-                self.packets.append(packet)
-        self.packets.sort(key=lambda packet: packet.number)
-        self.numbers = [packet.number for packet in self.packets]
-        try:
-            if other is None:
-                raise Unsuitable(f"no packet from {self.ends[1].address} back: QP number unknown")
-            self._read()
-        except Unsuitable as error:
-            self.reason = str(error)
-
-    def __str__(self) -> str:
-        ends = " - ".join(str(end) for end in self.ends)
-        return f"connection {self.number} ({ends})"
+        self._answered = other is not None
+        super().__init__(*ends_of(one, other), mtu)
 
     def _read(self) -> None:
-        self._without_copies()
-        for packet in self.packets:
-            if packet.flaw:
-                raise at_packet(packet, packet.flaw)
-        self._cut_at_other_operations()
+        if not self._answered:
+            raise Unsuitable(f"no packet from {self.ends[1].address} back: QP number unknown")
         for side in (0, 1):
             self._messages(side)
         for side in (0, 1):
@@ -90,64 +46,7 @@ class Connection:
         for side in (0, 1):
             self._arrivals(side)
         for side in (0, 1):
-            self._path(side)
-
-    def _leave_out(self, packets: list[Packet], reason: str) -> None:
-        """Leave packets out of the replay, with a note."""
-        if packets:
-            gone = {packet.number for packet in packets}
-            self.packets = [packet for packet in self.packets if packet.number not in gone]
-            self.notes.append(LeftOut(reason, sorted(gone)))
-
-    def _without_copies(self) -> None:
-        """A capture on a bridge has every frame twice; then the second ones go.
-
-        They come at once, and before anybody answers: so they have not been sent again.
-        """
-        counts = Counter(packet.frame for packet in self.packets)
-        if len(self.packets) < 2 or set(counts.values()) != {2}:
-            return
-        first: dict[bytes, Packet] = {}
-        copies = []
-        newest = [0, 0]  # packets of the two sides
-        for packet in self.packets:
-            if packet.frame not in first:
-                first[packet.frame] = packet
-                newest[packet.side] = packet.number
-                continue
-            copies.append(packet)
-            one = first[packet.frame]
-            if newest[1 - one.side] > one.number or packet.time - one.time > _COPY_NS:
-                return
-        self._leave_out(copies, "second copies: every frame was captured twice")
-
-    def _cut_at_other_operations(self) -> None:
-        """What follows an operation that is not replayed is left out."""
-        for at, packet in enumerate(self.packets):
-            if packet.op not in _REPLAYED:
-                if at == 0:
-                    raise at_packet(packet, f"{packet.name} is not replayed")
-                rest = self.packets[at:]
-                self._leave_out(rest, f"from {packet.name} on, which is not replayed")
-                return
-
-    @cached_property
-    def mtu(self) -> int:
-        """Path MTU: the payload of any packet that is neither last nor only; else the smallest that
-        holds every payload, at least 1024.
-        """
-        full = {*FULL, Op.READ_RESP_FIRST, Op.READ_RESP_MIDDLE}
-        sizes = {len(packet.parts.payload) for packet in self.packets if packet.op in full}
-        if self.stated_mtu:
-            sizes.add(self.stated_mtu)
-        longest = max((len(packet.parts.payload) for packet in self.packets), default=0)
-        if not sizes and longest <= MTUS[-1]:
-            return next(mtu for mtu in MTUS if mtu >= max(longest, 1024))
-        mtu = max(sizes, default=longest)
-        if len(sizes) > 1 or mtu not in MTUS or longest > mtu:
-            found = ", ".join(str(size) for size in sorted({*sizes, longest}))
-            raise Unsuitable(f"payloads of {found} bytes are no path MTU")
-        return mtu
+            self._connected_path(side)
 
     # Requests and responses ---------------------------------------------------------------------
 
@@ -243,6 +142,19 @@ class Connection:
         last = end.messages[-1]
         return last.psn + (last.count(self.mtu) if last.read else len(last.packets))
 
+    def incoming(self, side: int) -> list[Message]:
+        """The messages of the other end."""
+        return self.ends[1 - side].messages
+
+    def receives(self, side: int) -> list[Message]:
+        """Those that take a receive, be it only to be refused."""
+        return [m for m in self.incoming(side) if m.takes_receive and (m.kept or m.refused)]
+
+    def pauses(self, side: int) -> list[int]:
+        """The syndromes of the RNR NAKs that an end gets."""
+        timers = self.ends[1 - side].rnr_timers
+        return [p.nak for p in self.packets if p.side != side and p.nak in timers]
+
     # What has come ------------------------------------------------------------------------------
 
     def events(self, side: int) -> list[Event]:
@@ -314,27 +226,3 @@ class Connection:
                 done += 1
             most = max(most, begun - done)
         return most
-
-    # Path ---------------------------------------------------------------------------------------
-
-    def _path(self, side: int) -> None:
-        """Addresses and marks of one side's packets, which a QP cannot change."""
-        end = self.ends[side]
-        own = [packet for packet in self.packets if packet.side == side]
-        for packet in own:
-            fields, path = packet.parts.fields, packet.parts.path
-            if fields["pkey"] != _PKEY:
-                raise at_packet(packet, f"P_Key {fields['pkey']:#06x} is not the default one")
-            now = (fields["src_mac"], path["dst_mac"], path["vlan"], path["priority"])
-            if packet is not own[0] and now != (end.mac, end.next_hop, end.vlan, end.priority):
-                raise at_packet(packet, f"{end.address} has changed its MAC address or VLAN tag")
-            end.mac, end.next_hop, end.vlan, end.priority = now
-        if own:
-            # A packet that no router has marked shows the traffic class that the QP has.
-            plain = next((p for p in own if p.parts.fields["traffic_class"] & 3 != _CE), own[0])
-            fields, path = plain.parts.fields, plain.parts.path
-            end.traffic_class, end.flow_label = fields["traffic_class"], path["flow_label"]
-            end.hop_limit = fields["hop_limit"]
-        else:
-            peer = next(packet for packet in self.packets if packet.side != side)
-            end.mac, end.next_hop = peer.parts.path["dst_mac"], peer.parts.fields["src_mac"]
