@@ -116,6 +116,7 @@ WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
+CMAC = ("tests/mac/test_cmac.py",)
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
 REGION_KEYS = ("tests/context/test_region_keys.py",)
@@ -213,6 +214,25 @@ FAULTS = (
         what="RGMII sends another low nibble",
         force=Force("hdl.mac.rgmii:Rgmii", "low", plus(1)),
         tests=(f"{RGMII}test_frames_pass_the_pins_both_ways",),
+    ),
+    # 100 Gb/s Ethernet.
+    Fault(
+        name="frame-without-room",
+        what="a received frame passes into the FIFO to the core whether there is room or not",
+        force=Force("hdl.mac.cmac:FrameGate", "room", stuck(1)),
+        tests=CMAC,
+    ),
+    Fault(
+        name="link-down-unseen",
+        what="frames go to a MAC whose link is down, and wait there",
+        force=Force("hdl.mac.cmac:FrameGate", "closed", stuck(0)),
+        tests=CMAC,
+    ),
+    Fault(
+        name="long-frame-uncut",
+        what="a frame that is longer than the room that was kept for it goes on",
+        force=Force("hdl.mac.cmac:FrameGate", "fits", stuck(1)),
+        tests=CMAC,
     ),
     # The bridge.
     Fault(

@@ -20,6 +20,7 @@ class FrameFifo(wiring.Component):
     """A FIFO that a frame leaves when all of it is there, so that it leaves without a gap.
 
     Parameters: ``width`` in bits; ``depth`` in beats, a power of two.
+    Members: ``i``, ``o``; ``level`` Out: beats in the FIFO.
     Latency: 2 cycles behind the last beat. Throughput: one beat per cycle.
     Errors: a frame of more than ``depth`` beats leaves when the FIFO is full, and may have gaps.
     Reset: empty.
@@ -27,7 +28,13 @@ class FrameFifo(wiring.Component):
 
     def __init__(self, *, width: int, depth: int):
         self._width, self._depth = width, depth
-        super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
+        super().__init__(
+            {
+                "i": In(packet_stream(width)),
+                "o": Out(packet_stream(width)),
+                "level": Out(range(depth + 1)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -41,6 +48,7 @@ class FrameFifo(wiring.Component):
             self.o.payload.eq(fifo.o.payload),
             self.o.valid.eq(fifo.o.valid & leaves),
             fifo.o.ready.eq(self.o.ready & leaves),
+            self.level.eq(fifo.level),
         ]
         came = fifo.i.valid & fifo.i.ready & fifo.i.p.last
         went = self.o.valid & self.o.ready & self.o.p.last
