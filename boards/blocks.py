@@ -23,14 +23,18 @@ class Block:
     ports: Ports
     source: str
 
-    def stub(self) -> str:
-        """Return a Verilog module with the block's ports and nothing in it."""
+    def head(self) -> str:
+        """Return the list of ports of a Verilog module that is the block, with its brackets."""
         words = {"i": "input", "o": "output"}
         ports = ",\n".join(
             f"  {words[way]} wire [{width - 1}:0] {name}"
             for name, (way, width) in self.ports.items()
         )
-        return f"module {self.name} (\n{ports}\n);\nendmodule\n"
+        return f"(\n{ports}\n)"
+
+    def stub(self) -> str:
+        """Return a Verilog module with the block's ports and nothing in it."""
+        return f"module {self.name} {self.head()};\nendmodule\n"
 
 
 def bus_ports(prefix: str, signature: Signature, *, driver: bool, without: str = "") -> Ports:

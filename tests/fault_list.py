@@ -234,6 +234,18 @@ FAULTS = (
         force=Force("hdl.mac.cmac:FrameGate", "fits", stuck(1)),
         tests=CMAC,
     ),
+    Fault(
+        name="lost-alignment-unseen",
+        what="a frame that the MAC does not finish goes on with the next one",
+        force=Force("hdl.mac.cmac:CmacCrossing", "rx_up", stuck(1)),
+        tests=(*CMAC, "tests/boards/test_u55c_top.py"),
+    ),
+    Fault(
+        name="remote-fault-ignored",
+        what="the U55C sends frames to an end that says that it cannot receive",
+        force=Force("boards.u55c.top:U55cTop", "remote", stuck(0)),
+        tests=("tests/boards/test_u55c_top.py",),
+    ),
     # The bridge.
     Fault(
         name="bridge-check-ignored",

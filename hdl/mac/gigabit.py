@@ -40,23 +40,34 @@ class FrameFifo(wiring.Component):
         m = Module()
         m.submodules.fifo = fifo = StreamFifo(shape=packet_beat(self._width), depth=self._depth)
         connect(m, flipped(self.i), fifo.i)
-        whole = Signal(range(self._depth + 1))  # frames whose last beat is in the FIFO
-        goes = Signal()  # a frame that was too long has begun to leave
-        leaves = Signal()
+        # Beats so far, modulo twice the depth. What leaves is told by counts alone, as a RAM's
+        # output is late.
+        written = Signal(range(2 * self._depth))
+        committed = Signal(range(2 * self._depth))  # up to the last one that may leave
+        taken = Signal(range(2 * self._depth))
+        commits = Signal()  # all that is written may leave
+        spills = Signal()  # the frame that comes is too long, and has begun to leave
+        leaves, came, went = Signal(), Signal(), Signal()
         m.d.comb += [
-            leaves.eq((whole != 0) | goes),
+            leaves.eq(committed != taken),
             self.o.payload.eq(fifo.o.payload),
             self.o.valid.eq(fifo.o.valid & leaves),
             fifo.o.ready.eq(self.o.ready & leaves),
             self.level.eq(fifo.level),
+            came.eq(fifo.i.valid & fifo.i.ready),
+            went.eq(self.o.valid & self.o.ready),
         ]
-        came = fifo.i.valid & fifo.i.ready & fifo.i.p.last
-        went = self.o.valid & self.o.ready & self.o.p.last
-        m.d.sync += whole.eq(whole + came - went)
-        with m.If(went):
-            m.d.sync += goes.eq(0)
-        with m.Elif(fifo.level == self._depth):
-            m.d.sync += goes.eq(1)
+        m.d.sync += [
+            written.eq(written + came),
+            taken.eq(taken + went),
+            commits.eq(came & (self.i.p.last | spills)),
+        ]
+        with m.If(commits):
+            m.d.sync += committed.eq(written)
+        with m.If(came & self.i.p.last):
+            m.d.sync += spills.eq(0)
+        with m.Elif((fifo.level == self._depth) & ~leaves & ~commits):
+            m.d.sync += [committed.eq(written), spills.eq(1)]
         return m
 
 

@@ -179,6 +179,18 @@ def test_lint_finds_a_missing_port(files, tmp_path, block):
     assert BENCH.finds_a_missing_port(tmp_path, files["u55c.sv"], block)
 
 
+def assert_figures_fit(resources):
+    """The recorded figures of the pieces together are less than the part has."""
+    recorded = [figures for figures in resources["pieces"].values() if figures]
+    assert recorded and set(resources["pieces"]) == {"nic", "pcie_host", "cmac_crossing"}
+    for kind, most in resources["part"].items():
+        assert sum(figures[kind] for figures in recorded) < most, kind
+
+
+def test_figures_of_the_manifest():
+    assert_figures_fit(BENCH.board.use())
+
+
 @pytest.mark.slow  # the core of 512 bits is generated and read
 def test_build(tmp_path):
     """The whole: one file with top and core, whose ports are those that the top expects."""
@@ -194,7 +206,8 @@ def test_build(tmp_path):
         name: tuple(port) for name, port in CORE.ports.items()
     }
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert all(one["used"] < one["of"] for one in manifest["resources"].values())
+    assert manifest["part"] == "xcu55c-fsvh2892-2L-e"
+    assert_figures_fit(manifest["resources"])
     done = BENCH.lint(tmp_path, text, [*MADE, *BUFFERS])
     assert done.returncode == 0, done.stderr[-3000:]
     done = BENCH.script({path.name: path.read_text() for path in tmp_path.glob("[ub]*.*")},

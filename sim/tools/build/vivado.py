@@ -43,8 +43,9 @@ _UNVERIFIED = (
 class VivadoBoard:
     """``top``: a component without arguments; ``core``: Verilog and constraints of the core;
     ``clocks``: of each domain, Hz; ``properties``: of the design, in the constraints;
-    ``resources``: what the part has; ``parts``: pieces with recorded figures that the card is made
-    of; ``facts``: more for the manifest; ``unverified``: beside ``_UNVERIFIED``."""
+    ``resources``: what the part has; ``parts``: the pieces of the card that ``./rocinante synth``
+    knows, whose figures may be recorded; ``facts``: more for the manifest; ``unverified``: beside
+    ``_UNVERIFIED``."""
 
     name: str
     platform: type[XilinxPlatform]
@@ -64,13 +65,14 @@ class VivadoBoard:
         """All that nobody has tried yet."""
         return _UNVERIFIED + self.unverified
 
-    def use(self) -> dict[str, dict[str, float]] | None:
-        """Return resource -> what the card uses, and what the part has; None without figures."""
+    def use(self) -> dict[str, Any]:
+        """Return what the part has, and for each piece its recorded figures, or None."""
         known = baseline.load().get(baseline.title("xcup", self.config), {})
-        if not self.parts or any(part not in known for part in self.parts):
-            return None
-        used = {name: sum(known[part][name] for part in self.parts) for name in self.resources}
-        return {name: {"used": used[name], "of": most} for name, most in self.resources.items()}
+        pieces = {
+            name: {kind: known[name][kind] for kind in self.resources} if name in known else None
+            for name in self.parts
+        }
+        return {"part": self.resources, "pieces": pieces}
 
 
 def _zcu106_core() -> dict[str, str]:
@@ -166,7 +168,7 @@ def write_board(board: VivadoBoard, folder: Path) -> list[Path]:
         "configuration": dataclasses.asdict(board.config),
         "clocks": board.clocks,
         **board.facts,
-        "resources": board.use(),
+        "resources": board.use() if board.parts else None,
         "unverified": board.warnings,
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"

@@ -82,8 +82,9 @@ class Part:
         if self.name in (WHOLE, CORE):
             return Rtl("hdl.nic:Nic", {"config": self.config}, name=self.name)
         if self.name in ADAPTERS:
-            own = {"width": self.config.width, "frame_bytes": FRAME_BYTES}
-            params = own if self.name == "cmac_crossing" else {"config": self.config}
+            params: dict[str, Any] = {"config": self.config}
+            if self.name == "cmac_crossing":
+                params = {"width": self.config.width, "frame_bytes": FRAME_BYTES}
             return Rtl(ADAPTERS[self.name], params, name=self.name)
         params = {"config": self.config, "name": self.name}
         return Rtl("sim.tools.synth.parts:component", params, name=self.name)
