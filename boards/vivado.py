@@ -1,12 +1,17 @@
-"""Constraints for AMD Vivado from a board's platform. Spec: UG903, UG912."""
+"""Files for AMD Vivado: constraints from a board's platform, IP cores and the project's script.
+
+Written after public scripts and from memory. AMD's guides define what is used here: UG835
+(commands), UG903 and UG912 (constraints). They have not been compared with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from amaranth.build.dsl import Clock, Pins, Subsignal
 
-__all__ = ["pin_constraints", "port_balls"]
+__all__ = ["Ip", "pin_constraints", "port_balls", "project_script"]
 
 
 def _leaves(platform) -> Iterator[tuple[str, Subsignal]]:
@@ -16,24 +21,100 @@ def _leaves(platform) -> Iterator[tuple[str, Subsignal]]:
             yield f"{resource.name}_{sub.name}", sub
 
 
+def _balls(port: str, sub: Subsignal) -> dict[str, str]:
+    """Return the ball of each bit of a port; a port of one bit has no index."""
+    names = [name for one in sub.ios if isinstance(one, Pins) for name in one.names]
+    if len(names) == 1:
+        return {port: names[0]}
+    return {f"{port}[{n}]": name for n, name in enumerate(names)}
+
+
 def port_balls(platform) -> dict[str, str]:
-    """Return the ball of each port of the board's top."""
-    return {
-        port: one.names[0]
-        for port, sub in _leaves(platform)
-        for one in sub.ios
-        if isinstance(one, Pins)
-    }
+    """Return the ball of each port of the board's top, of wide ports that of each bit."""
+    return {bit: ball for port, sub in _leaves(platform) for bit, ball in _balls(port, sub).items()}
 
 
 def pin_constraints(platform) -> str:
     """Return XDC that places each port, and tells the period of each clock at a pin."""
-    balls, lines = port_balls(platform), []
+    lines = []
     for port, sub in _leaves(platform):
-        lines.append(f"set_property PACKAGE_PIN {balls[port]} [get_ports {port}]")
-        lines += [f"set_property {name} {value} [get_ports {port}]"
-                  for name, value in sub.attrs.items()]  # fmt: skip
+        for bit, ball in _balls(port, sub).items():
+            place = f"[get_ports {{{bit}}}]" if "[" in bit else f"[get_ports {bit}]"
+            lines.append(f"set_property PACKAGE_PIN {ball} {place}")
+            lines += [f"set_property {name} {value} {place}" for name, value in sub.attrs.items()]
         if isinstance(sub.clock, Clock):
             period = sub.clock.period * 1e9
             lines.append(f"create_clock -name {port} -period {period:.3f} [get_ports {port}]")
     return "\n".join([*lines, ""])
+
+
+@dataclass(frozen=True)
+class Ip:
+    """An IP core of Vivado's catalogue: ``name`` there, made as the module ``module``."""
+
+    module: str
+    name: str
+    properties: Mapping[str, object]
+
+    def script(self) -> str:
+        """Return the Tcl text that creates it, to be synthesised by itself (out of context)."""
+        lines = [f"create_ip -name {self.name} -vendor xilinx.com -library ip "
+                 f"-module_name {self.module}", "set_property -dict [list \\"]  # fmt: skip
+        lines += [f"    CONFIG.{name} {{{value}}} \\" for name, value in self.properties.items()]
+        lines += [f"] [get_ips {self.module}]", f"generate_target all [get_ips {self.module}]",
+                  f"create_ip_run [get_ips {self.module}]"]  # fmt: skip
+        return "\n".join([*lines, ""])
+
+
+_HEAD = """\
+# Makes @NAME@.bit of the files beside this one: vivado -mode batch -source build.tcl
+set here [file dirname [file normalize [info script]]]
+create_project @NAME@ [file join $here project] -part @PART@ -force
+"""
+_BOARD = """\
+set board [lindex [lsort [get_board_parts @BOARD@]] end]
+if {$board eq ""} { error "Vivado has no files of the board @BOARD@: install them" }
+set_property board_part $board [current_project]
+"""
+_FILES = """\
+add_files -norecurse [file join $here @NAME@.sv]
+add_files -norecurse -fileset constrs_1 [file join $here @NAME@.xdc]
+set_property PROCESSING_ORDER LATE [get_files @NAME@.xdc]
+
+"""
+_TAIL = """
+set_property top @NAME@ [current_fileset]
+update_compile_order -fileset sources_1
+launch_runs synth_1 -jobs 4
+wait_on_run synth_1
+launch_runs impl_1 -to_step write_bitstream -jobs 4
+wait_on_run impl_1
+foreach run {synth_1 impl_1} {
+    if {[get_property PROGRESS [get_runs $run]] ne "100%"} { error "$run has failed: see its log" }
+}
+open_run impl_1
+report_utilization -file [file join $here utilization.txt]
+report_timing_summary -file [file join $here timing.txt]
+report_cdc -file [file join $here cdc.txt]
+report_methodology -file [file join $here methodology.txt]
+foreach check {max min} {
+    set slack [get_property SLACK [get_timing_paths -delay_type $check -max_paths 1]]
+    if {$slack < 0} { error "Timing is not met ($check): slack $slack ns, see timing.txt" }
+}
+write_bitstream -force [file join $here @NAME@.bit]
+"""
+
+
+def project_script(
+    name: str, part: str, *, ips: tuple[Ip, ...], board: str = "", design: str = "", end: str = ""
+) -> str:
+    """Return the Tcl text that makes ``name``.bit; it ends with an error if timing is not met.
+
+    ``board``: a pattern of a board whose files Vivado must have; ``design``: Tcl behind the files,
+    before the IP cores; ``end``: Tcl behind the bitstream.
+    """
+    cores = "\n".join(ip.script() for ip in ips)
+    text = _HEAD + (_BOARD if board else "") + _FILES + design + cores + _TAIL + end
+    for word, value in {"NAME": name, "PART": part, "BOARD": board}.items():
+        text = text.replace(f"@{word}@", value)
+    return text

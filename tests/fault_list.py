@@ -117,6 +117,7 @@ PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
 LOOPBACK = "tests/mac/test_loopback.py::"
+CMAC = ("tests/mac/test_cmac.py",)
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
 REGION_KEYS = ("tests/context/test_region_keys.py",)
@@ -233,6 +234,37 @@ FAULTS = (
         what="RGMII sends another low nibble",
         force=Force("hdl.mac.rgmii:Rgmii", "low", plus(1)),
         tests=(f"{RGMII}test_frames_pass_the_pins_both_ways",),
+    ),
+    # 100 Gb/s Ethernet.
+    Fault(
+        name="frame-without-room",
+        what="a received frame passes into the FIFO to the core whether there is room or not",
+        force=Force("hdl.mac.cmac:FrameGate", "room", stuck(1)),
+        tests=CMAC,
+    ),
+    Fault(
+        name="link-down-unseen",
+        what="frames go to a MAC whose link is down, and wait there",
+        force=Force("hdl.mac.cmac:FrameGate", "closed", stuck(0)),
+        tests=CMAC,
+    ),
+    Fault(
+        name="long-frame-uncut",
+        what="a frame that is longer than the room that was kept for it goes on",
+        force=Force("hdl.mac.cmac:FrameGate", "fits", stuck(1)),
+        tests=CMAC,
+    ),
+    Fault(
+        name="lost-alignment-unseen",
+        what="a frame that the MAC does not finish goes on with the next one",
+        force=Force("hdl.mac.cmac:CmacCrossing", "rx_up", stuck(1)),
+        tests=(*CMAC, "tests/boards/test_u55c_top.py"),
+    ),
+    Fault(
+        name="remote-fault-ignored",
+        what="the U55C sends frames to an end that says that it cannot receive",
+        force=Force("boards.u55c.top:U55cTop", "remote", stuck(0)),
+        tests=("tests/boards/test_u55c_top.py",),
     ),
     # The bridge.
     Fault(

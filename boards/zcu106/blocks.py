@@ -1,8 +1,6 @@
 """The blocks around the core: processor, MAC, and the FIFO that the MAC needs for whole frames."""
 
-from amaranth.lib.wiring import Out
-
-from boards.blocks import Block
+from boards.blocks import Block, bus_ports
 from hdl.axi.bus import Axi4, AxiLite, AxiStream
 from hdl.axi.reads import ID_BITS
 
@@ -14,15 +12,6 @@ WIDTH = 64
 IRQS, REGISTER_BITS = 8, 32
 
 
-def _bus(prefix: str, signature, *, driver: bool, without: str = "") -> dict[str, tuple[str, int]]:
-    """Ports of a bus of a block that is the ``driver`` (master) of it or is not."""
-    return {
-        f"{prefix}_{name}": ("o" if (member.flow == Out) == driver else "i", member.shape)
-        for name, member in signature.members.items()
-        if not without or not name.endswith(without)
-    }
-
-
 #: Ports of the block design that ``script.py`` writes, so its names are ours.
 PROCESSOR = Block(
     "processor",
@@ -31,8 +20,8 @@ PROCESSOR = Block(
         "slow_clk": ("o", 1),
         "resetn": ("o", 1),
         "irq": ("i", IRQS),
-        **_bus("memory", Axi4(WIDTH, ID_BITS), driver=False, without="user"),
-        **_bus("registers", AxiLite(REGISTER_BITS), driver=True),
+        **bus_ports("memory", Axi4(WIDTH, ID_BITS), driver=False, without="user"),
+        **bus_ports("registers", AxiLite(REGISTER_BITS), driver=True),
     },
     "script.py of this folder",
 )
@@ -43,8 +32,8 @@ FRAME_FIFO = Block(
     {
         "s_axis_aresetn": ("i", 1),
         "s_axis_aclk": ("i", 1),
-        **_bus("s_axis", AxiStream(WIDTH), driver=False),
-        **_bus("m_axis", AxiStream(WIDTH), driver=True),
+        **bus_ports("s_axis", AxiStream(WIDTH), driver=False),
+        **bus_ports("m_axis", AxiStream(WIDTH), driver=True),
     },
     "written from memory, PG085 defines them",
 )
@@ -106,10 +95,13 @@ MAC = Block(
         "stat_rx_status_0": ("o", 1),
         **{
             f"{name}_0": port
-            for name, port in _bus("rx_axis", AxiStream(WIDTH), driver=True).items()
+            for name, port in bus_ports("rx_axis", AxiStream(WIDTH), driver=True).items()
             if name != "rx_axis_tready"
         },
-        **{f"{n}_0": port for n, port in _bus("tx_axis", AxiStream(WIDTH), driver=False).items()},
+        **{
+            f"{n}_0": port
+            for n, port in bus_ports("tx_axis", AxiStream(WIDTH), driver=False).items()
+        },
         **{name: ("i", width) for name, (_, width) in MAC_TIES.items()},
     },
     "as public designs instantiate it; PG210 defines them",

@@ -1,27 +1,49 @@
-"""The script that makes a bitstream of the ZCU106's files with Vivado.
+"""What makes a bitstream of the ZCU106's files with Vivado.
 
-Written after public scripts and from memory. AMD's guides define what is used here:
-UG835 (commands), UG994 (block designs), PG201 (processor), PG210 (MAC), PG085 (FIFO). They have not
-been compared with it.
+Written after public scripts and from memory. AMD's guides define what is used here: UG994 (block
+designs), PG201 (processor), PG210 (MAC), PG085 (FIFO). They have not been compared with it.
 """
 
-from boards.zcu106.blocks import IRQS, REGISTER_BITS, WIDTH
+from boards.vivado import Ip, project_script
+from boards.zcu106.blocks import FRAME_FIFO, IRQS, MAC, REGISTER_BITS, WIDTH
 from boards.zcu106.top import CONFIG, MAC_HZ, SLOW_HZ
 from hdl.axi.reads import ID_BITS
 
 __all__ = ["script"]
 
-_SCRIPT = """\
-# Makes zcu106.bit of the files beside this one: vivado -mode batch -source build.tcl
-set here [file dirname [file normalize [info script]]]
-create_project zcu106 [file join $here project] -part @PART@ -force
-set board [lindex [lsort [get_board_parts @BOARD@]] end]
-if {$board eq ""} { error "Vivado has no files of the board @BOARD@: install them" }
-set_property board_part $board [current_project]
-add_files -norecurse [file join $here zcu106.sv]
-add_files -norecurse -fileset constrs_1 [file join $here zcu106.xdc]
-set_property PROCESSING_ORDER LATE [get_files zcu106.xdc]
-
+_SLOW_MHZ = SLOW_HZ // 1_000_000
+_IPS = (
+    Ip(
+        MAC.name,
+        "xxv_ethernet",
+        {
+            "CORE": "Ethernet MAC+PCS/PMA 64-bit",
+            "LINE_RATE": 10,
+            "BASE_R_KR": "BASE-R",
+            "NUM_OF_CORES": 1,
+            "DATA_PATH_INTERFACE": "AXI Stream",
+            "INCLUDE_AXI4_INTERFACE": 0,
+            "INCLUDE_SHARED_LOGIC": 1,
+            "GT_DRP_CLK": f"{_SLOW_MHZ}.00",
+            "GT_REF_CLK_FREQ": f"{MAC_HZ / 1e6:g}",
+            "GT_GROUP_SELECT": "Quad_X0Y2",
+            "LANE1_GT_LOC": "X0Y10",
+        },
+    ),
+    Ip(
+        FRAME_FIFO.name,
+        "axis_data_fifo",
+        {
+            "TDATA_NUM_BYTES": WIDTH // 8,
+            "TUSER_WIDTH": 1,
+            "HAS_TKEEP": 1,
+            "HAS_TLAST": 1,
+            "FIFO_DEPTH": 2048,
+            "FIFO_MODE": 2,
+        },
+    ),
+)
+_PROCESSOR = """\
 # The processor, as the module `processor`: memory by S_AXI_HP0_FPD, registers by M_AXI_HPM0_FPD.
 create_bd_design processor
 set ps [create_bd_cell -type ip -vlnv xilinx.com:ip:zynq_ultra_ps_e ps]
@@ -72,49 +94,23 @@ validate_bd_design
 save_bd_design
 generate_target all [get_files processor.bd]
 
-create_ip -name xxv_ethernet -vendor xilinx.com -library ip -module_name mac
-set_property -dict [list CONFIG.CORE {Ethernet MAC+PCS/PMA 64-bit} CONFIG.LINE_RATE 10 \\
-    CONFIG.BASE_R_KR BASE-R CONFIG.NUM_OF_CORES 1 CONFIG.DATA_PATH_INTERFACE {AXI Stream} \\
-    CONFIG.INCLUDE_AXI4_INTERFACE 0 CONFIG.INCLUDE_SHARED_LOGIC 1 CONFIG.GT_DRP_CLK @SLOW@.00 \\
-    CONFIG.GT_REF_CLK_FREQ @MAC@ CONFIG.GT_GROUP_SELECT Quad_X0Y2 \\
-    CONFIG.LANE1_GT_LOC X0Y10] [get_ips mac]
-create_ip -name axis_data_fifo -vendor xilinx.com -library ip -module_name frame_fifo
-set_property -dict [list CONFIG.TDATA_NUM_BYTES @BYTES@ CONFIG.TUSER_WIDTH 1 CONFIG.HAS_TKEEP 1 \\
-    CONFIG.HAS_TLAST 1 CONFIG.FIFO_DEPTH 2048 CONFIG.FIFO_MODE 2] [get_ips frame_fifo]
-generate_target all [get_ips]
-
-set_property top zcu106 [current_fileset]
-update_compile_order -fileset sources_1
-launch_runs synth_1 -jobs 4
-wait_on_run synth_1
-launch_runs impl_1 -to_step write_bitstream -jobs 4
-wait_on_run impl_1
-open_run impl_1
-report_utilization -file [file join $here utilization.txt]
-report_timing_summary -file [file join $here timing.txt]
-report_cdc -file [file join $here cdc.txt]
-set slack [get_property SLACK [get_timing_paths -max_paths 1]]
-if {$slack < 0} { error "Timing is not met: slack $slack ns, see timing.txt" }
-write_bitstream -force [file join $here zcu106.bit]
+"""
+_PLATFORM = """\
 write_hw_platform -fixed -include_bit -force [file join $here zcu106.xsa]
 """
 
 
 def script(part: str, board: str) -> str:
     """Return the Tcl text; ``part`` and ``board`` as Vivado names them, the board as a pattern."""
+    design = _PROCESSOR
     values = {
-        "PART": part,
-        "BOARD": board,
         "WIDTH": WIDTH,
-        "BYTES": WIDTH // 8,
         "CLOCK": CONFIG.clock_hz // 1_000_000,
-        "SLOW": SLOW_HZ // 1_000_000,
-        "MAC": f"{MAC_HZ / 1e6:g}",
+        "SLOW": _SLOW_MHZ,
         "IRQ": IRQS - 1,
         "ID": ID_BITS,
         "REGISTER": REGISTER_BITS,
     }
-    text = _SCRIPT
     for name, value in values.items():
-        text = text.replace(f"@{name}@", str(value))
-    return text
+        design = design.replace(f"@{name}@", str(value))
+    return project_script("zcu106", part, ips=_IPS, board=board, design=design, end=_PLATFORM)

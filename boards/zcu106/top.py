@@ -1,10 +1,10 @@
 """The ZCU106's top: core, processor, MAC, and the resets between their clocks."""
 
-from amaranth.hdl import ClockDomain, ClockSignal, Const, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from boards.blocks import Block
+from boards.blocks import core_block, place
 from boards.zcu106.blocks import FRAME_FIFO, IRQS, MAC, MAC_TIES, PROCESSOR, WIDTH
 from hdl.axi_nic import MAC_RX, MAC_TX, AxiNic
 from hdl.common.crossing import ResetSequencer
@@ -38,19 +38,7 @@ PARAMETERS = {
 STRETCH = 16
 
 
-def _core() -> Block:
-    """The core as ``./rocinante verilog`` names its ports, from its signature alone."""
-    clocks = {f"{prefix}{kind}": ("i", 1) for prefix in ("", "mac_tx_", "mac_rx_")
-              for kind in ("clk", "rst")}  # fmt: skip
-    nic = AxiNic(**PARAMETERS)
-    ports = {
-        "_".join(map(str, path)): ("o" if member.flow == Out else "i", len(signal))
-        for path, member, signal in nic.signature.flatten(nic)
-    }
-    return Block("rocinante", clocks | ports, "hdl/axi_nic.py")
-
-
-CORE = _core()
+CORE = core_block(AxiNic(**PARAMETERS), domains=("sync", MAC_TX, MAC_RX), separator="_")
 
 
 class PulseStretcher(wiring.Component):
@@ -101,22 +89,22 @@ class Zcu106Top(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         core, processor, mac, fifo = (
-            self._place(m, block) for block in (CORE, PROCESSOR, MAC, FRAME_FIFO)
+            place(m, block) for block in (CORE, PROCESSOR, MAC, FRAME_FIFO)
         )
         self._clocks(m, processor, mac, fifo, core)
         for name in PROCESSOR.ports:
             bus, _, signal = name.partition("_")
             if bus in ("memory", "registers"):
                 own = f"{'m_axi' if bus == 'memory' else 's_axil'}_{signal}"
-                self._join(m, (PROCESSOR, name, processor), (CORE, own, core))
+                processor.join(name, core, own)
         for name in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready"):
-            self._join(m, (FRAME_FIFO, f"s_axis_{name}", fifo), (CORE, f"m_axis_tx_{name}", core))
-            self._join(m, (FRAME_FIFO, f"m_axis_{name}", fifo), (MAC, f"tx_axis_{name}_0", mac))
+            fifo.join(f"s_axis_{name}", core, f"m_axis_tx_{name}")
+            fifo.join(f"m_axis_{name}", mac, f"tx_axis_{name}_0")
             if name != "tready":
-                self._join(m, (MAC, f"rx_axis_{name}_0", mac), (CORE, f"s_axis_rx_{name}", core))
+                mac.join(f"rx_axis_{name}_0", core, f"s_axis_rx_{name}")
+        mac.tie(MAC_TIES)
         m.submodules.stretcher = stretcher = PulseStretcher(width=IRQS, cycles=STRETCH)
         m.d.comb += [
-            *(mac[name].eq(Const(value, width)) for name, (value, width) in MAC_TIES.items()),
             *(mac[f"gt_rx{pole}_in_0"].eq(getattr(self, f"sfp_rx_{pole}")) for pole in "pn"),
             *(getattr(self, f"sfp_tx_{pole}").eq(mac[f"gt_tx{pole}_out_0"]) for pole in "pn"),
             *(mac[f"gt_refclk_{pole}"].eq(getattr(self, f"mgt_refclk_{pole}")) for pole in "pn"),
@@ -128,25 +116,6 @@ class Zcu106Top(wiring.Component):
             self.led_running.eq(~ResetSignal()),
         ]
         return m
-
-    @staticmethod
-    def _place(m: Module, block: Block) -> dict[str, Signal]:
-        """Instantiate a block; returns its wires by the names of its ports."""
-        wires = {
-            n: Signal(width, name=f"{block.name}_{n}") for n, (_, width) in block.ports.items()
-        }
-        ports = {f"{way}_{name}": wires[name] for name, (way, _) in block.ports.items()}
-        m.submodules[f"{block.name}_block"] = Instance(block.name, **ports)
-        return wires
-
-    @staticmethod
-    def _join(m: Module, *ends: tuple[Block, str, dict[str, Signal]]) -> None:
-        """Connect two ports, from the output to the input."""
-        (target, _), (source, _) = sorted(
-            ((wires[name], block.ports[name][0]) for block, name, wires in ends),
-            key=lambda end: end[1],
-        )
-        m.d.comb += target.eq(source)
 
     @staticmethod
     def _clocks(m: Module, processor, mac, fifo, core) -> None:

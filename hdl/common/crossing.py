@@ -10,14 +10,15 @@ component would make its ``paths`` name the wrong clocks.
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.fifo import AsyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from .constraints import ClockPath, PathKind
+from .count import raised
 
-__all__ = ["AsyncStreamFifo", "LevelCrossing", "PulseCrossing", "ResetSequencer"]
+__all__ = ["AsyncStreamFifo", "CountCrossing", "LevelCrossing", "PulseCrossing", "ResetSequencer"]
 
 #: Fewest beats with which a FIFO takes a beat a cycle when both clocks are alike: a pointer needs
 #: two cycles of synchronisation and two registers on its way, and so does the other one back.
@@ -31,7 +32,8 @@ class AsyncStreamFifo(wiring.Component):
     2002), style 2, as ``amaranth.lib.fifo.AsyncFIFO`` has it.
     Parameters: ``shape`` of a beat; ``depth`` in beats, a power of two: look-up table RAM or,
     when it is deep, block RAM, whose output is a register; ``i_domain``, ``o_domain``.
-    Members: ``i`` in ``i_domain``, ``o`` in ``o_domain``.
+    Members: ``i`` in ``i_domain``, ``o`` in ``o_domain``; ``level`` Out, in ``i_domain``: beats in
+    the FIFO, or more than there are, as reads show late; writes show two cycles late.
     Latency: two to three cycles of ``o_domain`` after the edge that takes a beat. Throughput: one
     beat per cycle of the slower clock, of a FIFO of 16 beats or more. ``i.ready`` and
     ``o.valid`` depend on registers only.
@@ -49,7 +51,11 @@ class AsyncStreamFifo(wiring.Component):
         self._shape, self._depth = shape, depth
         self._i_domain, self._o_domain = i_domain, o_domain
         super().__init__(
-            {"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))},
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            },
         )
 
     @property
@@ -79,6 +85,7 @@ class AsyncStreamFifo(wiring.Component):
             Value.cast(self.o.payload).eq(fifo.r_data),
             self.o.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(self.o.ready),
+            self.level.eq(fifo.w_level),
         ]
         return m
 
@@ -137,6 +144,40 @@ class PulseCrossing(wiring.Component):
         m = Module()
         m.submodules.pulse = pulse = cdc.PulseSynchronizer(self._i_domain, self._o_domain)
         m.d.comb += [pulse.i.eq(self.i), self.o.eq(pulse.o)]
+        return m
+
+
+class CountCrossing(wiring.Component):
+    """Counts cycles of one clock in which something is so, and shows the count in another.
+
+    Parameters: ``width`` in bits; ``i_domain``, ``o_domain``. Members: ``i`` in ``i_domain``: it is
+    counted in each cycle in which it is 1; ``o`` in ``o_domain``: the count, which wraps.
+    The count passes as a Gray code, so each value that is seen is one that has been.
+    Latency: three to four cycles of ``o_domain`` after two of ``i_domain``.
+    Reset: of both domains at a time (``ResetSequencer``).
+    """
+
+    def __init__(self, *, width: int, i_domain: str, o_domain: str):
+        self._i_domain, self._o_domain = i_domain, o_domain
+        super().__init__({"i": In(1), "o": Out(width)})
+
+    @property
+    def paths(self) -> tuple[ClockPath, ...]:
+        """Paths between the clocks; registers by their places below this component."""
+        domains = (self._i_domain, self._o_domain)
+        return (ClockPath(PathKind.BUS, "gray", "synchroniser.stage0", *domains),)
+
+    def elaborate(self, platform):
+        m = Module()
+        width = len(self.o)
+        count = Signal(width)
+        gray = Signal(width)  # constraints tell the register by this name
+        seen = Signal(width)
+        m.d[self._i_domain] += gray.eq(count ^ count[1:])
+        with m.If(self.i):
+            m.d[self._i_domain] += count.eq(raised(count, Const(1)))
+        m.submodules.synchroniser = cdc.FFSynchronizer(gray, seen, o_domain=self._o_domain)
+        m.d[self._o_domain] += self.o.eq(Cat(seen[bit:].xor() for bit in range(width)))
         return m
 
 

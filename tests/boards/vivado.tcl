@@ -1,8 +1,10 @@
 # Stand-ins for Vivado's commands: they check each name that a script or a constraint uses, and end
 # the run at the first that is wrong. What a test knows comes from facts.tcl, by the caller:
-#   part, ports (list), ball (array: ball -> function), cells (list of register paths).
-# Pins and properties are those that the script uses, written after public designs and from memory.
-# PG201 (ps), PG247 (smartconnect), PG164 (reset), PG210 (mac) and PG085 (frame_fifo) define them.
+#   part, ports (list of bits), modules, ball (array: ball -> function), uses (pairs: pattern of
+#   ports, pattern of functions), cells (list of register paths),
+#   values (array: owner,property -> the values that it may have).
+# Pins and buses are those that the script uses, written after public designs and from memory.
+# PG201 (ps), PG247 (smartconnect) and PG164 (reset) define them.
 proc wrong {text} { puts stderr "WRONG: $text"; exit 1 }
 proc known {what name list} {
     if {[lsearch -exact $list $name] < 0} { wrong "no $what $name" }
@@ -22,19 +24,6 @@ array set buses {
     smartconnect {S00_AXI M00_AXI}
     proc_sys_reset {}
 }
-array set properties {
-    zynq_ultra_ps_e {PSU__USE__M_AXI_GP0 PSU__USE__M_AXI_GP1 PSU__USE__M_AXI_GP2
-        PSU__USE__S_AXI_GP2 PSU__SAXIGP2__DATA_WIDTH PSU__USE__IRQ0 PSU__USE__FABRIC__RST
-        PSU__FPGA_PL0_ENABLE PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ PSU__FPGA_PL1_ENABLE
-        PSU__CRL_APB__PL1_REF_CTRL__FREQMHZ}
-    smartconnect {NUM_SI NUM_MI}
-    xxv_ethernet {CORE LINE_RATE BASE_R_KR NUM_OF_CORES DATA_PATH_INTERFACE
-        INCLUDE_AXI4_INTERFACE INCLUDE_SHARED_LOGIC GT_DRP_CLK GT_REF_CLK_FREQ GT_GROUP_SELECT
-        LANE1_GT_LOC}
-    axis_data_fifo {TDATA_NUM_BYTES TUSER_WIDTH HAS_TKEEP HAS_TLAST FIFO_DEPTH FIFO_MODE}
-    interface {PROTOCOL DATA_WIDTH ADDR_WIDTH ID_WIDTH HAS_REGION FREQ_HZ}
-    port {ASSOCIATED_BUSIF}
-}
 set made {} ; set added {} ; set placed {}
 array set kind {} ; array set direction {} ; array set interface {}
 
@@ -44,6 +33,7 @@ proc create_project {name folder args} {
 proc get_board_parts {pattern} { return [list [string map {* 2.6} $pattern]] }
 proc current_project {} { return project }
 proc current_fileset {} { return fileset }
+proc current_design {} { return design }
 proc add_files {args} {
     set file [lindex $args end]
     if {![file isfile $file]} { wrong "no file $file" }
@@ -96,6 +86,9 @@ proc get_bd_addr_segs {path} {
 }
 proc create_ip {args} {
     set name [option -module_name $args]
+    if {![llength [array names ::values [option -name $args],*]]} {
+        wrong "no IP [option -name $args]"
+    }
     set ::kind($name) [option -name $args]
     lappend ::made $name.xci
 }
@@ -104,12 +97,28 @@ proc get_ips {{name *}} {
     return $name
 }
 foreach name {assign_bd_address validate_bd_design save_bd_design update_compile_order launch_runs
-        wait_on_run open_run report_utilization report_timing_summary report_cdc write_bitstream
-        write_hw_platform generate_target set_max_delay set_bus_skew set_false_path} {
+        wait_on_run open_run report_utilization report_timing_summary report_cdc report_methodology
+        write_bitstream write_hw_platform generate_target create_ip_run set_max_delay set_bus_skew
+        set_false_path} {
     proc $name {args} {}
 }
-proc get_timing_paths {args} { return path }
-proc get_property {name object} { return [expr {$name eq "SLACK" ? 0.1 : 199998001}] }
+proc get_timing_paths {args} {
+    known "kind of delay" [option -delay_type $args] {max min}
+    return path
+}
+proc get_runs {name} {
+    known run $name {synth_1 impl_1}
+    return run
+}
+# SLACK, and how far a run has come, are what a test says; by default all is well.
+proc get_property {name object} {
+    switch $name {
+        SLACK { return [expr {[info exists ::slack] ? $::slack : 0.1}] }
+        PROGRESS { return [expr {[info exists ::progress] ? $::progress : "100%"}] }
+        CONFIG.FREQ_HZ { return 199998001 }
+        default { wrong "no property $name" }
+    }
+}
 proc set_property {args} {
     if {[lindex $args 0] eq "-dict"} {
         lassign $args _ pairs object
@@ -122,13 +131,15 @@ proc set_property {args} {
     foreach {name value} $pairs {
         if {[string match CONFIG.* $name]} {
             set owner [expr {[info exists ::kind($object)] ? $::kind($object) : $type}]
-            known "property of $owner" [string range $name 7 end] $::properties($owner)
+            check_property $owner [string range $name 7 end] $value
         } elseif {$name eq "PACKAGE_PIN"} {
             place $value [lindex $object 1]
         } elseif {$name eq "top"} {
             known module $value $::modules
+        } elseif {$type eq "pin" || $type eq "design"} {
+            check_property $type $name $value
         } else {
-            known property $name {board_part PROCESSING_ORDER ASYNC_REG IOSTANDARD SLEW DRIVE}
+            known property $name {board_part PROCESSING_ORDER ASYNC_REG}
         }
     }
 }
@@ -137,19 +148,26 @@ proc place {ball port} {
     if {![info exists ::ball($ball)]} { wrong "no ball $ball" }
     if {[lsearch $::placed $ball] >= 0} { wrong "ball $ball twice" }
     lappend ::placed $ball
-    foreach {pattern function} {
-        sfp_rx_p MGTHRXP2_225 sfp_rx_n MGTHRXN2_225 sfp_tx_p MGTHTXP2_225 sfp_tx_n MGTHTXN2_225
-        mgt_refclk_p MGTREFCLK1P_226 mgt_refclk_n MGTREFCLK1N_226 * "IO LVCMOS12"
-    } {
+    foreach {pattern function} $::uses {
         if {[string match $pattern $port]} {
-            if {$::ball($ball) ne $function} { wrong "ball $ball is $::ball($ball), not for $port" }
+            if {![string match $function $::ball($ball)]} {
+                wrong "ball $ball is $::ball($ball), not for $port"
+            }
             return
         }
+    }
+    wrong "no use of $port is known"
+}
+# A property must be known of its owner, and its value one that it may have.
+proc check_property {owner name value} {
+    if {![info exists ::values($owner,$name)]} { wrong "no property of $owner $name" }
+    if {![regexp "^(?:$::values($owner,$name))\$" $value]} {
+        wrong "$name of $owner cannot be $value"
     }
 }
 proc get_ports {name} {
     known port $name $::ports
-    return "port $name"
+    return [list pin $name]
 }
 proc create_clock {args} { option -period $args }
 # Patterns are {NAME =~ *a/b_reg*} and unions of them: each of them must meet a register.
@@ -172,7 +190,10 @@ proc get_pins {args} {
 }
 
 source [lindex $argv 0]
-source [lindex $argv 1]
+if {[catch {source [lindex $argv 1]} said]} {
+    puts stderr "ENDS: $said"
+    exit 2
+}
 if {[llength $placed] != [llength $ports]} { wrong "ports without a ball" }
 foreach port [lsort [array names direction]] { puts "port $port $direction($port)" }
 foreach bus [lsort [array names interface]] { puts "bus $bus $interface($bus)" }

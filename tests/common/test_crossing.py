@@ -1,6 +1,7 @@
 """Crossings between clocks of unrelated frequencies, their resets and their constraints."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from amaranth.hdl import ClockDomain, Elaboratable, Module, ResetSignal, Signal
@@ -8,7 +9,13 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from hdl.common.constraints import ClockPath, PathKind, clock_paths, sdc, xdc
-from hdl.common.crossing import AsyncStreamFifo, LevelCrossing, PulseCrossing, ResetSequencer
+from hdl.common.crossing import (
+    AsyncStreamFifo,
+    CountCrossing,
+    LevelCrossing,
+    PulseCrossing,
+    ResetSequencer,
+)
 from tests.common.clock_lint import crossings
 
 #: MHz of the two sides.
@@ -224,6 +231,35 @@ def test_levels_and_pulses(ratio):
     assert sum(seen) == given
 
 
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_count_never_shows_a_value_that_was_not(ratio):
+    dut, rng, given, seen = (
+        CountCrossing(width=6, i_domain="a", o_domain="b"),
+        random.Random(5),
+        [],
+        [],
+    )
+
+    async def source(ctx):
+        for _ in range(300):
+            one = rng.random() < 0.7
+            ctx.set(dut.i, one)
+            given.append(one)
+            await ctx.tick("a")
+        ctx.set(dut.i, 0)
+        await ctx.tick("b").repeat(8)
+        assert ctx.get(dut.o) == sum(given) % 64
+
+    async def sink(ctx):
+        while True:
+            *_, count = await ctx.tick("b").sample(dut.o)
+            seen.append((count, sum(given)))
+
+    run(dut, ratio, source, background=(sink,))
+    steps = [(after - before) % 64 for (before, _), (after, _) in pairwise(seen)]
+    assert all((total - count) % 64 <= 60 for count, total in seen) and sum(steps) <= sum(given)
+
+
 class _Everything(Elaboratable):
     """Each kind of crossing, below an instance."""
 
@@ -239,7 +275,9 @@ class _Everything(Elaboratable):
         inner.submodules.level = level = LevelCrossing(width=2, i_domain="a", o_domain="b")
         inner.submodules.pulse = pulse = PulseCrossing(i_domain="b", o_domain="a")
         wiring.connect(inner, there.o, back.i)
+        inner.submodules.count = count = CountCrossing(width=4, i_domain="a", o_domain="b")
         inner.d.comb += [level.i.eq(there.i.valid), pulse.i.eq(level.o[0])]
+        inner.d.comb += count.i.eq(there.i.ready)
         wiring.connect(inner, back.o, there.i)
         m.submodules.inner = inner
         m.submodules.sequencer = sequencer = ResetSequencer(domains=("a", "b"))
@@ -275,7 +313,7 @@ def test_xdc():
     assert f"set_max_delay -datapath_only {ends} 3.103\n" in text
     assert f"set_bus_skew {ends} 3.103\n" in text
     assert "set_property ASYNC_REG TRUE [get_cells -hierarchical -filter {NAME =~ " in text
-    assert text.count("set_bus_skew") == 4 and text.count("set_false_path") == 6
+    assert text.count("set_bus_skew") == 5 and text.count("set_false_path") == 6
     with pytest.raises(ValueError, match="The frequency of the clock 'b' is needed"):
         xdc(clock_paths(_Everything()), {"a": 1_000_000})
 
@@ -285,7 +323,7 @@ def test_sdc():
     ends = "-from [get_registers {*inner|level|launch*}] "
     ends += "-to [get_registers {*inner|level|synchroniser|stage0*}]"
     assert f"set_net_delay {ends} -max 3.103\n" in text
-    assert text.count("set_max_skew") == 4 and text.count("set_false_path") == 6
+    assert text.count("set_max_skew") == 5 and text.count("set_false_path") == 6
 
 
 def test_bad_parameters():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hdl.config import SWITCHES, NicConfig
+from hdl.egress.rows import FRAME_BYTES
 from sim.rtl.verilog import Rtl
 from sim.tools.synth.tool import Cuts
 
@@ -16,8 +17,13 @@ CORE = "core"
 #: Those components; in the core, ports of the top take their place.
 OUTSIDE = ("send_fetch", "recv_fetch", "completion", "control", "virtio", "management", "mmio")
 
-#: Adapters of the host port, which are beside the NIC and synthesised only where they are named.
-ADAPTERS = {"axi_host": "hdl.axi.host:AxiHost", "pcie_host": "hdl.pcie.host:PcieHost"}
+#: Adapters of the host port and of a MAC, which are beside the NIC and synthesised only where they
+#: are named.
+ADAPTERS = {
+    "axi_host": "hdl.axi.host:AxiHost",
+    "pcie_host": "hdl.pcie.host:PcieHost",
+    "cmac_crossing": "hdl.mac.cmac:CmacCrossing",
+}
 #: ``--small``: a configuration that a mid-size device holds, and that is mapped in seconds.
 SMALL = {
     "qps": 64,
@@ -76,7 +82,10 @@ class Part:
         if self.name in (WHOLE, CORE):
             return Rtl("hdl.nic:Nic", {"config": self.config}, name=self.name)
         if self.name in ADAPTERS:
-            return Rtl(ADAPTERS[self.name], {"config": self.config}, name=self.name)
+            params: dict[str, Any] = {"config": self.config}
+            if self.name == "cmac_crossing":
+                params = {"width": self.config.width, "frame_bytes": FRAME_BYTES}
+            return Rtl(ADAPTERS[self.name], params, name=self.name)
         params = {"config": self.config, "name": self.name}
         return Rtl("sim.tools.synth.parts:component", params, name=self.name)
 
