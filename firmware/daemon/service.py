@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from firmware.daemon.bars import BarError, MappedBar, SocketBar, open_bar
 from firmware.daemon.interrupts import Interrupts
 from firmware.daemon.logs import log
+from firmware.daemon.metrics import Exporter, Metrics
 from firmware.daemon.notify import ServiceManager
 from firmware.daemon.settings import Settings, TableEntry
 from firmware.journal import Journal
@@ -33,6 +34,12 @@ class Daemon:
         self._settings, self._registers = settings, registers
         self._firmware = Firmware(registers, registers.config)
         self._journal = Journal(settings.state) if settings.state is not None else None
+        self._metrics = Metrics(registers, self._firmware)
+        self._exporter = None
+        if settings.metrics is not None:
+            self._exporter = Exporter(settings.metrics, self._text)
+        #: Whoever uses the registers, which are one's at a time.
+        self._turn = asyncio.Lock()
         self._interrupts = Interrupts(bar.device)
         self._manager = ServiceManager(dict(os.environ))
         self._stopping = False
@@ -43,17 +50,21 @@ class Daemon:
 
     async def run(self) -> None:
         """Serve until ``stop``. Raises HardwareError, SettingError."""
-        await self._start()
         try:
+            await self._start()
             while not self._stopping:
                 self._manager.alive()
-                if await self._step():
+                async with self._turn:
+                    acted = await self._step()
+                if acted:
                     await asyncio.sleep(0)  # signals have their turn
                 else:
                     await self._interrupts.wait(self._settings.period)
             log("info", "stopped", served=self._firmware.served)
         finally:
             self._manager.tell(STOPPING="1")
+            if self._exporter is not None:
+                await self._exporter.close()
             self._interrupts.close()
             if self._journal is not None:
                 self._journal.close()
@@ -71,6 +82,11 @@ class Daemon:
         for entry in chosen.pkeys:
             self._set(entry, GuestFunction.set_pkey, "--pkey")
         await self._registers.set_port(chosen.mac, lossless=chosen.lossless)
+        if self._exporter is not None:
+            try:
+                await self._exporter.start()
+            except OSError as error:
+                raise SettingError(f"--metrics: {error}") from None
         log(
             "info",
             "started",
@@ -81,8 +97,14 @@ class Daemon:
             period=chosen.period,
             taken_over=taken_over,
             objects=self._objects(),
+            metrics_port=None if self._exporter is None else self._exporter.port,
         )
         self._manager.tell(READY="1", STATUS=f"Serves {chosen.bar}")
+
+    async def _text(self) -> str:
+        """The metrics, between two steps."""
+        async with self._turn:
+            return await self._metrics.text()
 
     def _objects(self) -> dict[str, int]:
         """How many of each kind there are."""
@@ -110,6 +132,7 @@ class Daemon:
         if firmware.served == served:
             log("info", "reset")
         elif firmware.refusal:
+            self._metrics.refused += 1
             log("warning", "refused", why=firmware.refusal, served=firmware.served)
         else:
             log("debug", "served", served=firmware.served)

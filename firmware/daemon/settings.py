@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from firmware.daemon.metrics import Place
+
 __all__ = ["Settings", "TableEntry", "parser", "settings"]
 
 #: Default of --period: how often the firmware looks for work, s.
@@ -36,6 +38,7 @@ class Settings:
     vlans: tuple[TableEntry, ...]
     pkeys: tuple[TableEntry, ...]
     state: Path | None
+    metrics: Place | None
     level: str
     check: bool
 
@@ -64,6 +67,13 @@ def _mac(text: str) -> bytes:
     if mac[0] & 1 or not any(mac):
         raise argparse.ArgumentTypeError(f"{text} is no address of one card")
     return mac
+
+
+def _place(text: str) -> Place:
+    try:
+        return Place.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _entry(text: str) -> TableEntry:
@@ -122,6 +132,13 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
         metavar="FILE",
         help="journal by which the next firmware takes over a card in use; without it the next one "
         "begins when no driver is there",
+    )
+    made.add_argument(
+        "--metrics",
+        type=_place,
+        metavar="PLACE",
+        help="give Prometheus the counters at http://PLACE/metrics: PORT (of 127.0.0.1), HOST:PORT "
+        "or unix:PATH; or write them to file:PATH every 15 s",
     )
     made.add_argument(
         "--log-level",

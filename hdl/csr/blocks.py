@@ -12,7 +12,14 @@ from typing import Any
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
 from hdl.config import NicConfig
 
-from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
+from .counter_names import (
+    COUNTER_TEXTS,
+    COUNTERS,
+    DEBUG,
+    PORT_COUNTERS,
+    QP_COUNTER_INDEX,
+    QP_COUNTER_SLOTS,
+)
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
 
 __all__ = [
@@ -190,7 +197,7 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
                 ),
             ),
             Register("status", (ro("link_up", 1),)),
-            *words(names, "counter, wraps at 2**32", remote=True),
+            *words(names, COUNTER_TEXTS, remote=True),
         ),
         "Ethernet port",
     )
@@ -328,13 +335,16 @@ def command(config: NicConfig) -> Block:
 def counters(names: tuple[str, ...] = COUNTERS) -> Block:
     """Read-only 32-bit counters."""
     return Block(
-        "counters", Kind.COUNTERS, words(names, "counter, wraps at 2**32", remote=True), "counters"
+        "counters",
+        Kind.COUNTERS,
+        words(names, COUNTER_TEXTS, remote=True),
+        "counters since reset, which wrap at 2**32",
     )
 
 
 def debug(names: tuple[str, ...] = DEBUG) -> Block:
     """Read-only words for reports about a stall."""
-    return Block("debug", Kind.DEBUG, words(names, "state"), "words for stall reports")
+    return Block("debug", Kind.DEBUG, words(names), "words for stall reports")
 
 
 def row_layout(table: str) -> Any:
