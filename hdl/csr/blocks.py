@@ -1,6 +1,6 @@
 """The register blocks of the management function: every register the firmware uses, described once.
 
-Nothing here imports gateware; only ``row_layout`` loads Amaranth, for the layouts of the tables.
+Nothing here imports gateware; only the layouts of the tables load Amaranth (``row_layouts``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
     "MAGIC",
@@ -351,19 +352,14 @@ def row_layout(table: str) -> Any:
     """The Amaranth shape of a table's row."""
     from amaranth.hdl import unsigned
 
-    from hdl.ports import headers, rows
-
     info = TABLES[table]
-    if info.row is None:
-        return unsigned(info.bits)
-    return getattr(rows, info.row, None) or getattr(headers, info.row)
+    return unsigned(info.bits) if info.row is None else layout_class(info.row)
 
 
 def row_bits(table: str) -> int:
     """Bits of a table's row."""
-    from amaranth.hdl import Shape
-
-    return Shape.cast(row_layout(table)).width
+    info = TABLES[table]
+    return row_layout_of(info.row, info.bits).bits
 
 
 def table_window(name: str, config: NicConfig) -> Block:
