@@ -40,10 +40,17 @@ class Interrupts:
 
     def _take(self) -> None:
         assert self._descriptor is not None
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._descriptor, _COUNT.size)
+        try:
+            whole = len(os.read(self._descriptor, _COUNT.size)) == _COUNT.size
+        except BlockingIOError:
+            return
+        except OSError:
+            whole = False
+        if whole:
             self.count += 1
-            self._arrived.set()
+        else:  # the device has gone: what the BAR answers will tell
+            self.close()
+        self._arrived.set()
 
     async def wait(self, seconds: float) -> None:
         """Until an interrupt comes, ``seconds`` at most; without interrupts all that time."""
@@ -53,9 +60,11 @@ class Interrupts:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
             self._arrived.clear()
-            self._enable()
+            if self.given:
+                self._enable()
 
     def close(self) -> None:
         """Take no more interrupts."""
         if self.given and self._descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
+        self.given = False

@@ -72,13 +72,13 @@ class Daemon:
 
     async def _start(self) -> None:
         chosen, config = self._settings, self._registers.config
+        for entry in chosen.vlans:  # before a request that was left is carried out
+            self._set(entry, GuestFunction.set_vlan, "--vlan")
         if self._journal is None:
             taken_over = False
             await check_unused(self._firmware)
         else:
             taken_over = await JournalKeeper(self._firmware, self._journal, config).begin()
-        for entry in chosen.vlans:
-            self._set(entry, GuestFunction.set_vlan, "--vlan")
         for entry in chosen.pkeys:
             self._set(entry, GuestFunction.set_pkey, "--pkey")
         await self._registers.set_port(chosen.mac, lossless=chosen.lossless)

@@ -27,7 +27,7 @@ __all__ = ["BarServer", "ProcessNode"]
 #: a firmware that is connected, s: what the firmware takes to think is hardly simulated.
 SLICE_NS, PATIENCE_S = 1_000, 0.0002
 #: How often the process looks for work, s: each look takes the simulation's time as well.
-PERIOD_S = "0.01"
+PERIOD_S = "0.05"
 #: How long the start of a process may take, s; simulated time stands still meanwhile.
 START_S = 120.0
 _CHUNK = 1 << 16

@@ -183,6 +183,9 @@ def test_interrupts_end_a_wait():
         assert loop.time() - began < 20
         assert (interrupts.count, device.recv(8)) == (1, struct.pack("=i", 1))
         await interrupts.wait(0.01)  # none: the time
+        device.close()
+        await interrupts.wait(30)
+        assert not interrupts.given  # the device has gone
         interrupts.close()
 
     with ours, device:

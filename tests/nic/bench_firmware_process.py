@@ -28,7 +28,7 @@ LENGTH = 1 << 14
 PATIENT = DriverOptions(timeout_ns=1_000_000_000)
 WAIT_NS = 100_000_000
 #: How many firmwares end in the middle of a command.
-KILLS = int(os.environ.get("ROCINANTE_KILLS", "6"))
+KILLS = int(os.environ.get("ROCINANTE_KILLS", "4"))
 
 
 class Pair:
@@ -144,14 +144,14 @@ async def killed_in_mid_traffic(dut):
 
     going = cocotb.start_soon(traffic())
 
-    async def more(count=6):
+    async def more(count=2):
         wanted = messages + count
         while messages < wanted:
             await Timer(1, "us")
 
     await more()
     pair.remote.stop_firmware()
-    await more(18)
+    await more(12)
     assert not pair.remote.server.connected
     pair.remote.launch()
     await more()
@@ -189,7 +189,7 @@ async def killed_in_mid_command(dut):
     async def kill():
         nonlocal lives
         while lives < KILLS:
-            pair.remote.server.leave_after = rng.randrange(5, 400)
+            pair.remote.server.leave_after = rng.randrange(5, 250)
             while pair.remote.server.connected:
                 await Timer(1, "us")
             pair.remote.stop_firmware()
@@ -199,7 +199,7 @@ async def killed_in_mid_command(dut):
             lives += 1
 
     cocotb.start_soon(kill())
-    while lives < KILLS or rounds < 2:
+    while lives < KILLS or not rounds:
         others = await connect(pair.nodes, pair.pds, pair.cqs)
         region = await MR.create(pair.pds[0], 4096, RIGHTS)
         await pair.exchange(rounds, 3000)
