@@ -89,7 +89,8 @@ class Registers:
         self.bus, self.config = bus, config
         self._map = CsrMap(config)
         self._beats = 0
-        self._posting = False
+        #: ``begin_post`` has begun something; None: a firmware before this one may have.
+        self._posting: bool | None = None
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
@@ -342,6 +343,10 @@ class Registers:
         self, queue: int, *, record: bytes | None = None, position: int = 0
     ) -> bool:
         """Begins to write an event, or to read an avail index."""
+        if self._posting is None:
+            if (await self._fields("mailbox.post_status"))["busy"]:
+                return False
+            self._posting = False
         if self._posting:
             return False
         for i in range(0, len(record or b""), 4):

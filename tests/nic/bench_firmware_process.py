@@ -97,7 +97,6 @@ class Pair:
         self.remote.signal(signal.SIGTERM)
         assert await self.remote.ended() == 0
         self.remote.server.close()
-        self.testbench.stop()
 
     def events(self):
         """The lines of the firmware's log."""
