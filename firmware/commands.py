@@ -11,7 +11,7 @@ from typing import Any
 
 from firmware.device import Operations, Request
 from firmware.events import PORT, Events
-from firmware.objects import Cq, Hints, Limits, Objects, Pd, Refused
+from firmware.objects import QP_TABLES, Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
@@ -122,6 +122,7 @@ class Commands:
             return b""
         if self.limits.config.events and not self._met:
             self._met, self.events.wanted = True, await self._negotiated(RdmaFeature.EVENTS)
+            self.events.changed = True
         try:
             self.refusal = ""
             return await self._serve(request)
@@ -152,6 +153,15 @@ class Commands:
         self._met = False
         self.events.forget()
         return self.objects.forget()
+
+    async def sweep(self) -> None:
+        """Empties the rows of all objects that there can be, for a function that has none."""
+        config = self.limits.config
+        counts = dict.fromkeys(QP_TABLES, config.qps)
+        counts |= {"mr": config.mrs, "cq": config.cqs, "gid": config.gids}
+        for table, count in counts.items():
+            for index in range(count):
+                await self.hardware.write_row(table, index, {})
 
     async def settle_pkeys(self) -> None:
         """Gives the hardware the P_Key table as it is now, and the QPs of entries that have changed

@@ -36,13 +36,15 @@ class FunctionState:
     """Device resets of a guest function since power-on, and whether one is going on.
 
     ``waits``: for the end of it (``reset_done``). ``features``: of the extensions (``RdmaFeature``)
-    those that the driver has negotiated, as a mask.
+    those that the driver has negotiated, as a mask. ``status``: virtio's device status; 0: there is
+    no driver, and the function has nothing.
     """
 
     resets: int
     resetting: bool
     waits: bool = False
     features: int = 0
+    status: int = 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,12 @@ class Hardware(Operations, Protocol):
 
     async def respond(self, response: bytes) -> None:
         """Answers the waiting request with ``response``; the mailbox is free then."""
+
+    async def mark(self) -> int:
+        """The number that ``set_mark`` has set; 0 after a reset of the whole card."""
+
+    async def set_mark(self, number: int) -> None:
+        """Sets a number that the card keeps through the resets of its functions."""
 
     async def beat(self) -> None:
         """Beats: tells the hardware that the firmware runs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from firmware.device import Operations
 from firmware.objects import Cq, Limits, Objects, Qp, Srq
@@ -47,11 +47,14 @@ class Events:
         self._stale = False
         self._link: bool | None = None
         self._turns = {Qp: 0, Srq: 0}
+        #: ``state`` has changed; whoever keeps a journal clears it.
+        self.changed = False
 
     def forget(self) -> None:
         """The device was reset: all that is to be told is of the past."""
         self.wanted, self._link, self._lost = False, None, 0
         self._waiting.clear()
+        self.changed = True
         self._stale = self._under_way is not None
 
     def report(self, event: EventType, *, number: int = 0, index: int = 0, port: int = 0) -> None:
@@ -59,6 +62,23 @@ class Events:
         if self.wanted:
             record = {"event": event, "number": number, "index": index, "port_num": port}
             self._waiting.append(record)
+            self.changed = True
+
+    def state(self) -> dict[str, Any]:
+        """What a firmware that comes after this one must know, as plain values."""
+        return {
+            "wanted": self.wanted,
+            "waiting": [{name: int(value) for name, value in one.items()} for one in self._waiting],
+            "lost": self._lost,
+            "under_way": isinstance(self._under_way, dict),
+            "link": self._link,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from ``state``. An event that was under way may not have come: it is lost."""
+        self.wanted, self._link = state["wanted"], state["link"]
+        self._waiting.extend(state["waiting"])
+        self._lost = min(state["lost"] + state["under_way"], _MOST_LOST)
 
     async def step(self) -> None:
         """Looks at the port and at the next objects, and goes on with the event queue."""
@@ -88,6 +108,7 @@ class Events:
             record = abi.EVENT.pack(self._waiting[0] | {"lost": self._lost})
             if await self._hardware.begin_post(config.event_queue, record=record):
                 self._under_way = self._waiting.popleft()
+                self.changed = True
             return
         srq = self._next(Srq, [one for one in objects.srqs.all() if one.limit])
         if srq is not None:
@@ -111,6 +132,7 @@ class Events:
                 await self._compare(what, result.available)
         else:
             self._lost = 0 if result.success else min(self._lost + 1, _MOST_LOST)
+            self.changed = True
 
     async def _used(self, srq: Srq) -> int:
         queue = self._limits.config.rq_queue(srq.number)
@@ -122,6 +144,7 @@ class Events:
         exists = any(one is srq for one in self._objects().srqs.all())
         if exists and left < srq.limit:
             srq.limit = 0
+            self._objects().srqs.touched.add(srq.number)
             self.report(EventType.SRQ_LIMIT_REACHED, number=srq.number)
 
     # What happens -------------------------------------------------------------------------------
@@ -130,6 +153,7 @@ class Events:
         up = await self._hardware.link_up()
         if self._link is not None and up != self._link:
             self.report(EventType.PORT_ACTIVE if up else EventType.PORT_ERR, port=PORT)
+        self.changed |= up != self._link
         self._link = up
 
     async def _look_at_qp(self, qp: Qp) -> None:
@@ -143,11 +167,13 @@ class Events:
             self._once(qp, EventType.QP_LAST_WQE_REACHED)
         if state == QpState.SQD and qp.notify_drained and await self._qps.drained(qp):
             qp.notify_drained = False
+            self._objects().qps.touched.add(qp.number)
             self.report(EventType.SQ_DRAINED, number=qp.qpn)
 
     def _once(self, qp: Qp, event: EventType) -> None:
         if event not in qp.told:
             qp.told.add(event)
+            self._objects().qps.touched.add(qp.number)
             self.report(event, number=qp.qpn)
 
     async def _look_at_cq(self, cq: Cq) -> None:
@@ -157,4 +183,5 @@ class Events:
         row = await self._hardware.read_fields("cq", cq.number, "error")
         if row["error"]:
             cq.told = True
+            self._objects().cqs.touched.add(cq.number)
             self.report(EventType.CQ_ERR, number=cq.number)

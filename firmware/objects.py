@@ -65,13 +65,15 @@ class Cq:
 @dataclass
 class Mr:
     """A memory region. ``pages``: the most that MAP_MR_SG may give it; 0: it is not from CREATE_MR.
-    ``zero_based``: what it maps begins at address 0. Or a memory ``window`` of that type."""
+    ``zero_based``: what it maps begins at address 0. Or a memory ``window`` of that type. ``kept``:
+    its row as it was before the command that is taking it away."""
 
     pd: Pd
     number: int = 0
     pages: int = 0
     zero_based: bool = False
     window: MwType | None = None
+    kept: dict[str, int] | None = None
 
 
 @dataclass
@@ -129,7 +131,8 @@ T = TypeVar("T", Pd, Cq, Mr, Qp, Srq)
 class Handles(Generic[T]):
     """Objects by number, the lowest free one first; those below ``reserved`` only on demand.
 
-    A number may also be lent to somebody else's object, the highest free one first.
+    A number may also be lent to somebody else's object, the highest free one first. ``touched``:
+    the objects that may have changed; whoever keeps a journal of them empties it.
     """
 
     def __init__(self, what: str, count: int, reserved: int = 0):
@@ -137,6 +140,7 @@ class Handles(Generic[T]):
         self._objects: dict[int, T] = {}
         self._free = list(range(reserved, count))  # a heap
         self._lent: set[int] = set()
+        self.touched: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -153,6 +157,7 @@ class Handles(Generic[T]):
         made = make()
         made.number = number
         self._objects[number] = made
+        self.touched.add(number)
         return made
 
     def _check_free(self) -> None:
@@ -163,10 +168,12 @@ class Handles(Generic[T]):
         self._free.remove(number)
         heapq.heapify(self._free)
 
-    def lend(self) -> int:
-        """The highest free number, which nobody gets until ``give_back``; Refused without one."""
+    def lend(self, number: int | None = None) -> int:
+        """The highest free number, or ``number``, which nobody gets until ``give_back``; Refused
+        without one."""
         self._check_free()
-        number = max(self._free)
+        if number is None:
+            number = max(self._free)
         self._drop_free(number)
         self._lent.add(number)
         return number
@@ -181,11 +188,17 @@ class Handles(Generic[T]):
         found = self._objects.get(number)
         if found is None:
             raise Refused(f"No {self._what} {number:#x}")
+        self.touched.add(number)
         return found
+
+    def find(self, number: int) -> T | None:
+        """The object, which is only looked at; None when it does not exist."""
+        return self._objects.get(number)
 
     def remove(self, number: int) -> None:
         """Frees a number."""
         del self._objects[number]
+        self.touched.add(number)
         if number >= self._reserved:
             heapq.heappush(self._free, number)
 
@@ -224,14 +237,29 @@ class SlicePool:
         block = next((s for s, bases in self._free.items() if s >= size and bases), None)
         if block is None:
             raise Refused(f"No {size} READ requests left of {self._total}")
-        base = min(self._free[block])
+        return self._split(min(self._free[block]), block, Slice(min(self._free[block]), size))
+
+    def _split(self, base: int, block: int, wanted: Slice) -> Slice:
+        """Takes ``wanted`` out of the free block at ``base``; what is left of it stays free."""
         self._free[block].remove(base)
-        while block > size:
+        while block > wanted.size:
             block //= 2
-            self._free[block].add(base + block)
-        found = Slice(base, size)
-        self._taken.add(found)
-        return found
+            half = base + block
+            self._free[block].add(base if wanted.base >= half else half)
+            base = half if wanted.base >= half else base
+        self._taken.add(wanted)
+        return wanted
+
+    def take_again(self, wanted: Slice) -> None:
+        """Takes this very slice; ValueError unless it is free."""
+        if not wanted.size:
+            return
+        for block in (size for size in self._free if size >= wanted.size):
+            base = wanted.base & ~(block - 1)
+            if base in self._free[block]:
+                self._split(base, block, wanted)
+                return
+        raise ValueError(f"{wanted} is not free")
 
     def give(self, slice_: Slice) -> None:
         """Frees a slice."""
@@ -291,13 +319,20 @@ class Objects:
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
         self.gids: dict[int, bytes] = {}
-        self._tags: dict[int, int] = {}
-        self._generations: dict[int, int] = {}
+        #: ... as a journal has them.
+        self.gids_told: dict[str, str] | None = None
+        #: The last tag of each region's keys, and the next generation of each pair's QPN.
+        self.tags: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
+        #: The command that is served may have been begun by a firmware before this one.
+        self.redoing = False
+        #: Writes down what has changed, in the middle of a command.
+        self.checkpoint: Callable[[], None] = lambda: None
 
     def next_tag(self, mrn: int) -> int:
         """A key tag other than the last ones of this region, never 0: old keys and key 0 fail."""
-        tag = self._tags.get(mrn, 0) % 255 + 1
-        self._tags[mrn] = tag
+        tag = self.tags.get(mrn, 0) % 255 + 1
+        self.tags[mrn] = tag
         return tag
 
     def next_qpn(self, pair: int) -> int:
@@ -305,8 +340,8 @@ class Objects:
         if pair == abi.GSI_QP_INDEX:
             return pair
         bits = (self.limits.config.qps - 1).bit_length()
-        generation = self._generations.get(pair, 0)
-        self._generations[pair] = (generation + 1) % ((1 << (abi.QPN_BITS - bits)) - 1)
+        generation = self.generations.get(pair, 0)
+        self.generations[pair] = (generation + 1) % ((1 << (abi.QPN_BITS - bits)) - 1)
         return generation << bits | pair
 
     def forget(self) -> list[tuple[str, int]]:

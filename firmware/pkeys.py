@@ -6,6 +6,8 @@ whoever runs the card sets the table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = ["DEFAULT_PKEY", "PkeyTable"]
 
 #: The default partition, full member: what entry 0 begins with.
@@ -17,12 +19,14 @@ _PARTITION = 0x7FFF
 class PkeyTable:
     """P_Keys by index. An entry without one reads 0.
 
-    ``changed`` holds the entries whose QPs still have the P_Key of before in their rows.
+    ``changed`` holds the entries whose QPs still have the P_Key of before in their rows, ``told``
+    the table as a journal has it.
     """
 
     def __init__(self, size: int):
         self._keys = [DEFAULT_PKEY] + [0] * (size - 1)
         self.changed: set[int] = set()
+        self.told: list[int] | None = None
 
     def __getitem__(self, index: int) -> int:
         return self._keys[index]
@@ -37,5 +41,15 @@ class PkeyTable:
             raise ValueError(f"No P_Key {index}")
         if pkey is not None and not (0 < pkey <= 0xFFFF and pkey & _PARTITION):
             raise ValueError(f"A P_Key must have 16 bits and name a partition, not {pkey!r}")
-        self._keys[index] = pkey or 0
-        self.changed.add(index)
+        if self._keys[index] != (pkey or 0):
+            self._keys[index] = pkey or 0
+            self.changed.add(index)
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """The P_Keys in the order of their entries, 0 where there is none."""
+        return tuple(self._keys)
+
+    def restore(self, keys: Sequence[int]) -> None:
+        """Takes the table over from a firmware before this one: no QP waits for a change of it."""
+        self._keys = list(keys)

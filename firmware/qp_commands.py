@@ -128,6 +128,16 @@ class QpCommands:
             await self.stop(qp)
             qp.told.clear()
             return
+        if not (objects.redoing and await self._configured(qp) == after):
+            await self._prepare(qp, before, after)
+        await self.configure(qp, after)
+        if qp.notify_drained and before != QpState.SQD:
+            await self._hardware.drain()  # no WQE begins by the row of before
+        if after == QpState.ERR or (after == QpState.RTS and before != after):
+            await self._hardware.wake(qp.number)  # there may be something to flush, or to send
+
+    async def _prepare(self, qp: Qp, before: QpState, after: QpState) -> None:
+        """Writes the rows that the new state needs, which are the rooms' from then on."""
         if before == QpState.RESET:
             await self._initialise(qp)
         if before == QpState.INIT and after == QpState.RTR:
@@ -136,11 +146,10 @@ class QpCommands:
             await self._start_sending(qp)
         if before == QpState.SQE and after == QpState.RTS:
             await self._clear_send_error(qp)
-        await self.configure(qp, after)
-        if qp.notify_drained and before != QpState.SQD:
-            await self._hardware.drain()  # no WQE begins by the row of before
-        if after == QpState.ERR or (after == QpState.RTS and before != after):
-            await self._hardware.wake(qp.number)  # there may be something to flush, or to send
+
+    async def _configured(self, qp: Qp) -> int:
+        """The state that the hardware has been given."""
+        return (await self._hardware.read_fields("qp_cfg", qp.number, "state"))["state"]
 
     def _reserve(self, qp: Qp, state: QpState, entries: int) -> None:
         """Takes the QP's slice of READ requests; a live one can only be used less."""

@@ -142,7 +142,7 @@ class RegionCommands:
             raise Refused(f"flags {v.flags:#x}")
         if v.page_shift and not await self._negotiated(RdmaFeature.PAGE_SIZES):
             raise Refused("page_shift is reserved without PAGE_SIZES")
-        row = await self._hardware.read_row("mr", mr.number)
+        row = await self._windows.row(mr)
         if row["type"] != _MR_PAGES:
             raise Refused(f"MR {mr.number} is not from REG_USER_MR")
         new = {name: row[name] for name in ("type", "access", "bind", *_MAPPING)}
@@ -158,6 +158,7 @@ class RegionCommands:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
         await self._windows.check_unbound(mr)
         # No key is valid while the old pages are forgotten, so none reaches them afterwards.
+        self._windows.keep(mr, row)
         await self._hardware.write_row("mr", mr.number, {})
         await self._hardware.invalidate(mr.number)
         while (tag := self._objects().next_tag(mr.number)) == row["tag"]:
@@ -165,7 +166,7 @@ class RegionCommands:
         await self._hardware.write_row("mr", mr.number, new | {"pd": pd.number, "tag": tag})
         mr.pd.users -= 1
         pd.users += 1
-        mr.pd = pd
+        mr.pd, mr.kept = pd, None
         key = mr.number << abi.KEY_TAG_BITS | tag
         return {"lkey": key, "rkey": key if new["access"] & _REMOTE else 0}
 

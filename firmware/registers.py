@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
-from hdl.config import FUNCTION_RDMA, NicConfig
-from hdl.csr.blocks import MAGIC, MAILBOX_WORDS
+from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
+from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
+from hdl.csr.describe import BLOCK_BYTES
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
 PATIENCE = 100_000
+#: Begins the names of the registers with the configuration.
+_CONFIG = "config_"
 #: Value of an address without a register.
 NOTHING = 0xFFFF_FFFF
+#: Bytes of the address space that hold registers.
+SPACE = (max(PAGES.values()) + 1) * BLOCK_BYTES
 #: Flags of an activation of the send side (doorbell, wake) and of the receive side (finish, flush).
 _SEND_CHANGED = 3
 _RECEIVE_CHANGED = 3
@@ -31,6 +36,34 @@ class Bus(Protocol):
 
     async def write(self, addr: int, value: int) -> None:
         """Writes a register."""
+
+
+async def _configuration(bus: Bus, csr: CsrMap) -> dict[str, int]:
+    """What the card says of its configuration; HardwareError if it is none of ours."""
+    for path, wanted in (("core.magic", MAGIC), ("core.map_version", MAP_VERSION)):
+        found = await bus.read(csr.address(path))
+        if found != wanted:
+            nothing = " (nothing answers there)" if found == NOTHING else ""
+            raise HardwareError(f"{path} is {found:#010x}, not {wanted:#010x}{nothing}")
+    names = [name for name in csr.names("core") if name.startswith(_CONFIG)]
+    return {
+        name.removeprefix(_CONFIG): await bus.read(csr.address(f"core.{name}")) for name in names
+    }
+
+
+async def read_config(bus: Bus) -> NicConfig:
+    """The configuration of the card that ``bus`` leads to, as it says itself.
+
+    HardwareError if there is no card, or one that this firmware does not know.
+    """
+    # The places of these registers are the same for each configuration.
+    found: dict[str, Any] = dict(await _configuration(bus, CsrMap(NicConfig())))
+    for name in found.keys() & SWITCHES:
+        found[name] = bool(found[name])
+    try:
+        return NicConfig(**found)
+    except ValueError as error:
+        raise HardwareError(f"The card's configuration cannot be: {error}") from None
 
 
 @dataclass
@@ -53,11 +86,11 @@ class Registers:
     """
 
     def __init__(self, bus: Bus, config: NicConfig):
-        self.bus = bus
+        self.bus, self.config = bus, config
         self._map = CsrMap(config)
-        self._config = config
         self._beats = 0
-        self._posting = False
+        #: ``begin_post`` has begun something; None: a firmware before this one may have.
+        self._posting: bool | None = None
         self.forget()
 
     async def _read(self, path: str, word: int = 0) -> int:
@@ -79,15 +112,10 @@ class Registers:
 
     async def check(self) -> None:
         """Raises HardwareError unless the bus leads to a NIC of this configuration."""
-        magic = await self._read("core.magic")
-        if magic != MAGIC:
-            raise HardwareError(f"core.magic is {magic:#010x}, not {MAGIC:#010x}")
-        for name in self._map.names("core"):
-            if name.startswith("config_"):
-                wanted = getattr(self._config, name.removeprefix("config_"))
-                found = await self._read(f"core.{name}")
-                if found != wanted:
-                    raise HardwareError(f"core.{name} is {found}, not {wanted}")
+        for field, found in (await _configuration(self.bus, self._map)).items():
+            wanted = getattr(self.config, field)
+            if found != wanted:
+                raise HardwareError(f"core.{_CONFIG}{field} is {found}, not {wanted}")
 
     def forget(self) -> None:
         """Assumes nothing of the windows any more: another one has used them."""
@@ -101,7 +129,11 @@ class Registers:
         resets = await self._read(f"{name}_resets")
         status = await self._fields(f"{name}_status")
         return FunctionState(
-            resets, bool(status["resetting"]), bool(status["waits"]), status["features"]
+            resets,
+            bool(status["resetting"]),
+            bool(status["waits"]),
+            status["features"],
+            status["device"],
         )
 
     async def resets(self, function: int) -> int:
@@ -159,6 +191,14 @@ class Registers:
         self._beats = self._beats + 1 & 0xFFFF_FFFF
         await self._write("core.heartbeat", value=self._beats)
 
+    async def mark(self) -> int:
+        """The scratch register."""
+        return await self._read("core.scratch")
+
+    async def set_mark(self, number: int) -> None:
+        """Writes the scratch register."""
+        await self._write("core.scratch", value=number)
+
     async def link_up(self) -> bool:
         """The port's link state."""
         return bool((await self._fields("port.status"))["link_up"])
@@ -179,7 +219,7 @@ class Registers:
 
         ValueError when their tick, 1.024 us x ``scale``, is no number of cycles from 1 to 65535.
         """
-        cycles = round(self._config.clock_hz * 1.024e-6 * scale)
+        cycles = round(self.config.clock_hz * 1.024e-6 * scale)
         if not 1 <= cycles < 1 << 16:
             raise ValueError(f"A timer scale of {scale:g} makes ticks of {cycles} cycles")
         await self._write("command.timer_tick", cycles=cycles)
@@ -306,6 +346,10 @@ class Registers:
         self, queue: int, *, record: bytes | None = None, position: int = 0
     ) -> bool:
         """Begins to write an event, or to read an avail index."""
+        if self._posting is None:
+            if (await self._fields("mailbox.post_status"))["busy"]:
+                return False
+            self._posting = False
         if self._posting:
             return False
         for i in range(0, len(record or b""), 4):

@@ -7,6 +7,7 @@ await firmware.run(idle)          # for ever; or ``await firmware.step()`` now a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from firmware.commands import Commands
 from firmware.device import FunctionState, Hardware, HardwareError
@@ -16,6 +17,8 @@ from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.wire.opcodes import QP_TRANSPORT, services
 
+#: The card's counter of the requests that it has given to the firmware.
+REQUEST_COUNTER = "control_requests"
 #: Polls of a device reset before it counts as stuck.
 PATIENCE = 100_000
 
@@ -61,6 +64,19 @@ class GuestFunction:
         self.commands.pkeys.set(index, pkey)
 
 
+class Keeper(Protocol):
+    """Keeps a journal of what a firmware does (``firmware.takeover``)."""
+
+    def changed(self, function: GuestFunction) -> None:
+        """Writes down what has changed of the function, if anything has."""
+
+    def answered(self, function: GuestFunction, request: int, response: bytes) -> None:
+        """Writes down the answer that a request is about to be given, and what it has changed.
+
+        request: its number, as the card counts them.
+        """
+
+
 class Firmware:
     """Serves the control queues of one NIC's guest functions, which are in ``functions``.
 
@@ -83,6 +99,8 @@ class Firmware:
             self._function(ordinal, config, limits) for ordinal in range(config.functions)
         ]
         self.served, self.refusal = 0, ""
+        #: Writes down what changes; None: nobody does.
+        self.keeper: Keeper | None = None
 
     def _function(self, ordinal: int, config: NicConfig, limits: Limits) -> GuestFunction:
         hardware, hints = FunctionHardware(self.hardware, config, ordinal), Hints(limits.config)
@@ -99,6 +117,13 @@ class Firmware:
 
     async def step(self) -> bool:
         """Looks for resets and for one request; whether there was something to do."""
+        acted = await self._step()
+        if self.keeper is not None:
+            for function in self.functions:
+                self.keeper.changed(function)
+        return acted
+
+    async def _step(self) -> bool:
         await self.hardware.beat()
         for function in self.functions:
             if await self._reset(function, raced=False):
@@ -116,6 +141,9 @@ class Firmware:
         self.refusal = commands.refusal
         if self._alone and await self._reset(asking[0], raced=True):
             return True  # the reset took the request away
+        if self.keeper is not None:
+            number = await self.hardware.counter(REQUEST_COUNTER)
+            self.keeper.answered(asking[0], number, response)
         await self.hardware.respond(response)
         self.served += 1
         return True

@@ -54,16 +54,27 @@ class WindowCommands:
     async def check_unbound(self, mr: Mr) -> None:
         """Refuses to go on while a window is bound to the region. If none is, none can be until the
         region's row is written again."""
-        row = await self._hardware.read_row("mr", mr.number) if self._windows() else {}
+        row = await self.row(mr) if self._windows() else {}
         if row.get("type") != _REGION or not row["bind"]:
             return
         if (window := await self._bound_to(mr)) is None:
             # One that is being bound is bound by now, or will find that it may not be.
+            self.keep(mr, row)
             await self._hardware.write_row("mr", mr.number, row | {"bind": 0})
             if (window := await self._bound_to(mr)) is not None:
                 await self._hardware.write_row("mr", mr.number, row)
+                mr.kept = None
         if window is not None:
             raise Refused(f"window {window.number} is bound to MR {mr.number}")
+
+    async def row(self, mr: Mr) -> dict[str, int]:
+        """The region's row, as it was before a command that is taking it away."""
+        return mr.kept or await self._hardware.read_row("mr", mr.number)
+
+    def keep(self, mr: Mr, row: dict[str, int]) -> None:
+        """The region's row is about to be taken away, and nothing else on the card has it."""
+        mr.kept = row
+        self._objects().checkpoint()
 
     async def release(self, pair: int) -> None:
         """Frees the windows of type 2 that a QP has bound, which must have stopped."""

@@ -1,6 +1,6 @@
 """The register blocks of the management function: every register the firmware uses, described once.
 
-Nothing here imports gateware; only ``row_layout`` loads Amaranth, for the layouts of the tables.
+Nothing here imports gateware; only the layouts of the tables load Amaranth (``row_layouts``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from typing import Any
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
 from hdl.config import NicConfig
 
-from .counter_names import COUNTERS, DEBUG, PORT_COUNTERS, QP_COUNTER_INDEX, QP_COUNTER_SLOTS
+from .counter_names import (
+    COUNTER_TEXTS,
+    COUNTERS,
+    DEBUG,
+    PORT_COUNTERS,
+    QP_COUNTER_INDEX,
+    QP_COUNTER_SLOTS,
+)
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
     "MAGIC",
@@ -191,7 +199,7 @@ def port(names: tuple[str, ...] = PORT_COUNTERS) -> Block:
                 ),
             ),
             Register("status", (ro("link_up", 1),)),
-            *words(names, "counter, wraps at 2**32", remote=True),
+            *words(names, COUNTER_TEXTS, remote=True),
         ),
         "Ethernet port",
     )
@@ -329,32 +337,30 @@ def command(config: NicConfig) -> Block:
 def counters(names: tuple[str, ...] = COUNTERS) -> Block:
     """Read-only 32-bit counters."""
     return Block(
-        "counters", Kind.COUNTERS, words(names, "counter, wraps at 2**32", remote=True), "counters"
+        "counters",
+        Kind.COUNTERS,
+        words(names, COUNTER_TEXTS, remote=True),
+        "counters since reset, which wrap at 2**32",
     )
 
 
 def debug(names: tuple[str, ...] = DEBUG) -> Block:
     """Read-only words for reports about a stall."""
-    return Block("debug", Kind.DEBUG, words(names, "state"), "words for stall reports")
+    return Block("debug", Kind.DEBUG, words(names), "words for stall reports")
 
 
 def row_layout(table: str) -> Any:
     """The Amaranth shape of a table's row."""
     from amaranth.hdl import unsigned
 
-    from hdl.ports import headers, rows
-
     info = TABLES[table]
-    if info.row is None:
-        return unsigned(info.bits)
-    return getattr(rows, info.row, None) or getattr(headers, info.row)
+    return unsigned(info.bits) if info.row is None else layout_class(info.row)
 
 
 def row_bits(table: str) -> int:
     """Bits of a table's row."""
-    from amaranth.hdl import Shape
-
-    return Shape.cast(row_layout(table)).width
+    info = TABLES[table]
+    return row_layout_of(info.row, info.bits).bits
 
 
 def table_window(name: str, config: NicConfig) -> Block:

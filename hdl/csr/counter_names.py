@@ -9,6 +9,9 @@ from __future__ import annotations
 __all__ = [
     "COUNTERS",
     "COUNTER_INDEX",
+    "COUNTER_TEXTS",
+    "HIGH",
+    "LOW",
     "DEBUG",
     "PORT_COUNTERS",
     "QP_COUNTERS",
@@ -18,89 +21,99 @@ __all__ = [
     "merge_halves",
 ]
 
-#: Of the port: what ingress, egress and loopback count.
-PORT_COUNTERS: tuple[str, ...] = (
-    "rx_packets",
-    "rx_bytes_low",
-    "rx_bytes_high",
-    "rx_drops_frame",
-    "rx_drops_short",
-    "rx_drops_mac",
-    "rx_drops_ethertype",
-    "rx_drops_ip_header",
-    "rx_drops_ipv4_checksum",
-    "rx_drops_ip_length",
-    "rx_drops_not_roce",
-    "rx_drops_udp_length",
-    "rx_drops_udp_checksum",
-    "rx_drops_length",
-    "rx_drops_tver",
-    "rx_drops_opcode",
-    "rx_drops_oversize",
-    "rx_drops_pkey",
-    "rx_drops_address",
-    "rx_drops_icrc",
-    "rx_drops_cnp",
-    "rx_drops_buffer",
-    "tx_packets",
-    "tx_bytes_low",
-    "tx_bytes_high",
-    "loopback_packets",
-)
-#: Of the rooms behind them.
-COUNTERS: tuple[str, ...] = (
-    "unknown_qp",
-    "wrong_function",
-    "wrong_transport",
-    "qp_state",
-    "address_mismatch",
-    "bad_pkey",
-    "rx_send_requests",
-    "rx_write_requests",
-    "rx_read_requests",
-    "duplicate_request",
-    "duplicate_read_lost",
-    "out_of_sequence",
-    "out_of_buffer",
-    "resp_remote_invalid_request",
-    "resp_remote_access_errors",
-    "resp_remote_operational_errors",
-    "resp_local_length_error",
-    "resp_cqe_error",
-    "resp_cqe_flush_error",
-    "packet_seq_err",
-    "rnr_nak",
-    "req_remote_invalid_request",
-    "req_remote_access_errors",
-    "req_remote_operational_errors",
-    "implied_nak_seq_err",
-    "unexpected_response",
-    "bad_response",
-    "local_ack_timeout_err",
-    "req_transport_retries_exceeded",
-    "req_rnr_retries_exceeded",
-    "req_cqe_error",
-    "req_cqe_flush_error",
-    "requests_sent",
-    "acks_sent",
-    "naks_sent",
-    "read_responses_sent",
-    "gather_hits",
-    "gather_misses",
-    "gather_key_errors",
-    "gather_read_errors",
-    "gather_stale",
-    "scatter_hits",
-    "scatter_misses",
-    "scatter_key_errors",
-    "completions",
-    "cq_overflows",
-    "interrupts",
-    "control_requests",
-    "doorbell_drops",
-    "merged_acks",
-    "bad_qkey",
-)
+_RX_BYTES = "bytes of the packets that have passed, from the Ethernet header to the ICRC"
+_TX_BYTES = "bytes of the frames built without an error, without their FCS"
+#: Of the port: what ingress, egress and loopback count, and of what.
+_PORT = {
+    "rx_packets": "packets that have passed all checks",
+    "rx_bytes_low": _RX_BYTES + ": the low half",
+    "rx_bytes_high": _RX_BYTES + ": the high half",
+    "rx_drops_frame": "dropped: the MAC has marked the frame (FCS, cut off)",
+    "rx_drops_short": "dropped: ends before its IP header does, or before the IP length says",
+    "rx_drops_mac": "dropped: another destination MAC address than the card's",
+    "rx_drops_ethertype": "dropped: neither IPv4 nor IPv6, with at most one VLAN tag",
+    "rx_drops_ip_header": "dropped: IP version, IPv4 header length other than 20, fragment",
+    "rx_drops_ipv4_checksum": "dropped: wrong checksum of the IPv4 header",
+    "rx_drops_ip_length": "dropped: IPv4 total length less than the header",
+    "rx_drops_not_roce": "dropped: not UDP, or another destination port than 4791",
+    "rx_drops_udp_length": "dropped: UDP length is not what the IP length says",
+    "rx_drops_udp_checksum": "dropped: UDP checksum not zero and wrong",
+    "rx_drops_length": "dropped: no room for the headers, no multiple of four, "
+    "payload where none may be",
+    "rx_drops_tver": "dropped: transport version not 0",
+    "rx_drops_opcode": "dropped: opcode reserved, or of a transport that is not served",
+    "rx_drops_oversize": "dropped: payload of more than 4096 bytes",
+    "rx_drops_pkey": "dropped: P_Key of no partition",
+    "rx_drops_address": "dropped: the destination address is not in the GID table",
+    "rx_drops_icrc": "dropped: wrong ICRC",
+    "rx_drops_cnp": "good congestion notifications, which go no further",
+    "rx_drops_buffer": "dropped: good, but there was no room",
+    "tx_packets": "frames built without an error",
+    "tx_bytes_low": _TX_BYTES + ": the low half",
+    "tx_bytes_high": _TX_BYTES + ": the high half",
+    "loopback_packets": "frames that the card has sent to itself: they count as sent and received",
+}
+#: Of the rooms behind them. Names as in rdma-core where it has one.
+_ROOMS = {
+    "unknown_qp": "no such QP number",
+    "wrong_function": "the QP belongs to another function than the destination address",
+    "wrong_transport": "opcode of another transport than the QP's, or a transport not served",
+    "qp_state": "QP in RESET, INIT or in error, or a response before RTS",
+    "address_mismatch": "addresses are not those of the QP's address vector",
+    "bad_pkey": "P_Key does not match",
+    "rx_send_requests": "SEND messages begun",
+    "rx_write_requests": "WRITE messages begun",
+    "rx_read_requests": "READ requests accepted",
+    "duplicate_request": "request packets behind the expected PSN",
+    "duplicate_read_lost": "of these, READs that match no READ held: dropped",
+    "out_of_sequence": "request packets ahead of the expected PSN; UC: any other, or in no message",
+    "out_of_buffer": "requests without a receive WQE: RNR NAK asked for; UC, UD: dropped",
+    "resp_remote_invalid_request": "invalid requests: NAK 61h asked for; UC, UD: dropped",
+    "resp_remote_access_errors": "requests with a bad key: NAK 62h asked for; UC: dropped",
+    "resp_remote_operational_errors": "requests that a receive WQE failed: NAK 63h asked for, but "
+    "of UC and UD",
+    "resp_local_length_error": "receive WQEs too small for the message",
+    "resp_cqe_error": "receive CQEs with an error, flushed ones too",
+    "resp_cqe_flush_error": "of these, flushed ones",
+    "packet_seq_err": "NAK 60h received",
+    "rnr_nak": "RNR NAKs received",
+    "req_remote_invalid_request": "NAK 61h received",
+    "req_remote_access_errors": "NAK 62h received",
+    "req_remote_operational_errors": "NAK 63h received",
+    "implied_nak_seq_err": "responses that show an earlier READ response to be lost",
+    "unexpected_response": "responses that answer nothing outstanding: dropped",
+    "bad_response": "READ responses of a wrong length or opcode order",
+    "local_ack_timeout_err": "answers that did not come in time",
+    "req_transport_retries_exceeded": "WQEs that ended because they were sent again too often",
+    "req_rnr_retries_exceeded": "WQEs that ended because the peer was not ready too often",
+    "req_cqe_error": "send CQEs with an error, flushed ones too",
+    "req_cqe_flush_error": "of these, flushed ones",
+    "requests_sent": "request packets sent",
+    "acks_sent": "ACKs sent",
+    "naks_sent": "NAKs sent, RNR NAKs too",
+    "read_responses_sent": "packets of READ responses sent, results of atomics too",
+    "gather_hits": "page addresses of payload to send that the cache had",
+    "gather_misses": "page addresses of payload to send that were read from page lists",
+    "gather_key_errors": "keys of payload to send that were bad, or their ranges",
+    "gather_read_errors": "host reads of payload to send that failed",
+    "gather_stale": "packets dropped before they were sent, as their QP had gone back meanwhile",
+    "scatter_hits": "page addresses of received payload that the cache had",
+    "scatter_misses": "page addresses of received payload that were read from page lists",
+    "scatter_key_errors": "keys of received payload that were bad, or their ranges",
+    "completions": "CQEs written",
+    "cq_overflows": "CQEs lost",
+    "interrupts": "interrupts of completion queues",
+    "control_requests": "control requests given to the firmware",
+    "doorbell_drops": "doorbells of queues that do not exist, or of pair 0",
+    "merged_acks": "ACKs received that a later one has replaced while they waited",
+    "bad_qkey": "Q_Key of a datagram is not the QP's",
+}
+#: End the names of the halves of a counter of 64 bits.
+LOW, HIGH = "_low", "_high"
+PORT_COUNTERS: tuple[str, ...] = tuple(_PORT)
+COUNTERS: tuple[str, ...] = tuple(_ROOMS)
+#: Counter -> what it counts; those of 64 bits also by the name of both halves together.
+COUNTER_TEXTS: dict[str, str] = _PORT | _ROOMS | {"rx_bytes": _RX_BYTES, "tx_bytes": _TX_BYTES}
 #: Bits of a counter's number: those of the port first, then the others.
 COUNTER_INDEX = (len(PORT_COUNTERS + COUNTERS) - 1).bit_length()
 #: Of these, what each QP counts for itself: all that the receive side says of a known QP.
@@ -130,8 +143,8 @@ def merge_halves(words: dict[str, int]) -> dict[str, int]:
     """Counters of 64 bits in one: ``<name>_low`` and ``<name>_high`` become ``<name>``."""
     merged: dict[str, int] = {}
     for name, value in words.items():
-        if name.endswith("_high"):
-            merged[name.removesuffix("_high")] |= value << 32
+        if name.endswith(HIGH):
+            merged[name.removesuffix(HIGH)] |= value << 32
         else:
-            merged[name.removesuffix("_low")] = value
+            merged[name.removesuffix(LOW)] = value
     return merged

@@ -9,7 +9,7 @@ Nothing here imports gateware.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -241,7 +241,13 @@ class Block:
 
 
 def words(
-    names: tuple[str, ...], description: str = "", *, remote: bool = False
+    names: tuple[str, ...], texts: Mapping[str, str] | None = None, *, remote: bool = False
 ) -> tuple[Register, ...]:
-    """One read-only 32-bit register for each name: counters, words of a report."""
-    return tuple(Register(name, (ro("value", 32),), description, remote=remote) for name in names)
+    """One read-only 32-bit register for each name: counters, words of a report.
+
+    texts: name -> its description, of as many as have one.
+    """
+    known = texts or {}
+    return tuple(
+        Register(name, (ro("value", 32),), known.get(name, ""), remote=remote) for name in names
+    )

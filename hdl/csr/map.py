@@ -7,31 +7,22 @@
 >>> csr.encode("command.arm_cq", cq=5, flags=2)
 32773
 
-Gateware is not needed: only the rows of the tables load Amaranth, for their layouts.
+Gateware is not needed: only the rows of the tables load Amaranth, for their layouts
+(``row_layouts``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from hdl.config import NicConfig
 
-from .blocks import MAGIC, PAGES, TABLES, all_blocks, row_layout
+from .blocks import MAGIC, PAGES, TABLES, all_blocks
 from .describe import BLOCK_BYTES, Block, Field
+from .row_layouts import RowField, row_layout_of
 
 __all__ = ["MAGIC", "TABLES", "CsrMap", "RowField", "RowMap", "row_map"]
-
-
-@dataclass(frozen=True)
-class RowField:
-    """Where a field of a row is: dotted ``path`` (``av.dgid``), lowest bit and width."""
-
-    path: str
-    low: int
-    width: int
 
 
 class RowMap:
@@ -86,33 +77,12 @@ class RowMap:
         }
 
 
-def _flatten(layout: Any, prefix: str, low: int) -> list[RowField]:
-    from amaranth.hdl import Shape
-    from amaranth.lib import data
-
-    result = []
-    for name, field in data.Layout.cast(layout):
-        path, start = f"{prefix}{name}", low + field.offset
-        shape = field.shape
-        while hasattr(shape, "as_shape") and not isinstance(shape, data.Layout):
-            shape = shape.as_shape()
-        if isinstance(shape, data.Layout):
-            result += _flatten(shape, f"{path}.", start)
-        else:
-            result.append(RowField(path, start, Shape.cast(shape).width))
-    return result
-
-
 @cache
 def row_map(table: str) -> RowMap:
     """The row of ``table`` (a name of ``TABLES``); a flat row has one field, ``value``."""
-    from amaranth.hdl import Shape
-
-    layout = row_layout(table)
-    bits = Shape.cast(layout).width
-    if TABLES[table].row is None:
-        return RowMap(table, [RowField("value", 0, bits)], bits)
-    return RowMap(table, _flatten(layout, "", 0), bits)
+    info = TABLES[table]
+    layout = row_layout_of(info.row, info.bits)
+    return RowMap(table, layout.fields, layout.bits)
 
 
 class CsrMap:

@@ -4,6 +4,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
 from hdl.common.count import COUNT
+from hdl.csr.counter_names import COUNTERS as ALL_COUNTERS
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.operations import PacketOperation
@@ -82,46 +83,10 @@ class Part(enum.Enum, shape=2):
     COMPLETER = 2
 
 
-#: Counter -> what it counts. Names as in rdma-core where it has one.
-COUNTERS = {
-    # Packets dropped before their QP looked at them.
-    "unknown_qp": "no such QP number",
-    "wrong_function": "the QP belongs to another function than the destination address",
-    "wrong_transport": "opcode of another transport than the QP's, or a transport not served",
-    "qp_state": "QP in RESET, INIT or in error, or a response before RTS",
-    "address_mismatch": "addresses are not those of the QP's address vector",
-    "bad_pkey": "P_Key does not match",
-    "bad_qkey": "Q_Key of a datagram is not the QP's",
-    # Responder.
-    "rx_send_requests": "SEND messages begun",
-    "rx_write_requests": "WRITE messages begun",
-    "rx_read_requests": "READ requests accepted",
-    "duplicate_request": "request packets behind the expected PSN",
-    "duplicate_read_lost": "of these, READs that match no READ held: dropped",
-    "out_of_sequence": "request packets ahead of the expected PSN; UC: any other, or in no message",
-    "out_of_buffer": "requests without a receive WQE: RNR NAK asked for; UC, UD: dropped",
-    "resp_remote_invalid_request": "invalid requests: NAK 61h asked for; UC, UD: dropped",
-    "resp_remote_access_errors": "requests with a bad key: NAK 62h asked for; UC: dropped",
-    "resp_remote_operational_errors": "requests that a receive WQE failed: NAK 63h asked for, but "
-    "of UC and UD",
-    "resp_local_length_error": "receive WQEs too small for the message",
-    "resp_cqe_error": "receive CQEs with an error, flushed ones too",
-    "resp_cqe_flush_error": "of these, flushed ones",
-    # Completer.
-    "packet_seq_err": "NAK 60h received",
-    "rnr_nak": "RNR NAKs received",
-    "req_remote_invalid_request": "NAK 61h received",
-    "req_remote_access_errors": "NAK 62h received",
-    "req_remote_operational_errors": "NAK 63h received",
-    "implied_nak_seq_err": "responses that show an earlier READ response to be lost",
-    "unexpected_response": "responses that answer nothing outstanding: dropped",
-    "bad_response": "READ responses of a wrong length or opcode order",
-    "local_ack_timeout_err": "answers that did not come in time",
-    "req_transport_retries_exceeded": "WQEs that ended because they were sent again too often",
-    "req_rnr_retries_exceeded": "WQEs that ended because the peer was not ready too often",
-    "req_cqe_error": "send CQEs with an error, flushed ones too",
-    "req_cqe_flush_error": "of these, flushed ones",
-}
+#: What the receive side counts: all until the last of the completer, and Q_Keys behind P_Keys.
+#: ``hdl/csr/counter_names.py`` says of what.
+COUNTERS = list(ALL_COUNTERS[: ALL_COUNTERS.index("req_cqe_flush_error") + 1])
+COUNTERS.insert(COUNTERS.index("bad_pkey") + 1, "bad_qkey")
 
 #: Since reset, wrapping.
 Counters = data.StructLayout({name: COUNT for name in COUNTERS})

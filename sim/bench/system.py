@@ -93,15 +93,19 @@ class Node:
         """
         self.host.set(mmio_latency_ns=0)
         if self.beside is None and not self.firmware_runs:
-            await self.registers.check()
-            await self.registers.set_port(self.mac, lossless=True, loopback=self.loopback)
-            if self.timer_scale != 1:
-                await self.registers.set_timer_scale(self.timer_scale)
-            self.start_firmware()
+            await self.bring_up()
         self.context = await Context.open(self.host, self.function.number, options=options)
         self.context.device.observer = COVERAGE
         await self.add_address(0, self.address, self.vlan)
         self.host.set()
+
+    async def bring_up(self) -> None:
+        """Set the port up and start the firmware."""
+        await self.registers.check()
+        await self.registers.set_port(self.mac, lossless=True, loopback=self.loopback)
+        if self.timer_scale != 1:
+            await self.registers.set_timer_scale(self.timer_scale)
+        self.start_firmware()
 
     async def add_address(self, index: int, address: str | bytes, vlan: int | None = None) -> None:
         """Set GID ``index`` to an IP address or 16 bytes; its packets get the tag of ``vlan``."""

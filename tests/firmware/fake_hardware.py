@@ -37,7 +37,8 @@ class FakeHardware:
         self.posting, self.slow = None, 0  # an event on its way, and steps that it takes
         self.buffers, self.events = 100, []  # of the event queue; what was written to them
         self.available = defaultdict(int)  # avail index of each queue
-        self.beats = 0
+        self.beats, self.marked = 0, 0
+        self.status = 15  # a driver is there
         self.counted = defaultdict(int)
 
     def row(self, table, index):
@@ -54,7 +55,8 @@ class FakeHardware:
     async def function_state(self, function):
         waits = function in self.waiting
         resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
-        return FunctionState(self.resets_seen, bool(resetting) or waits, waits, self.features)
+        begun = bool(resetting) or waits
+        return FunctionState(self.resets_seen, begun, waits, self.features, self.status)
 
     async def resets(self, function):
         return self.resets_seen
@@ -69,6 +71,12 @@ class FakeHardware:
     async def respond(self, response):
         self.outbox.append(response)
         self.inbox.pop(0)
+
+    async def mark(self):
+        return self.marked
+
+    async def set_mark(self, number):
+        self.marked = number
 
     async def beat(self):
         self.beats += 1
@@ -152,6 +160,7 @@ class Bench:
         """The response to any bytes."""
         self.hardware.log.clear()
         self.hardware.inbox.append(Request(self.function.number, data, len(data), writable))
+        self.hardware.counted["control_requests"] += 1
         assert finish(self.firmware.step())
         return self.hardware.outbox.pop()
 

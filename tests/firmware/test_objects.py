@@ -1,5 +1,7 @@
 """Handles, slices, numbers."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +71,23 @@ def test_qpns_stay_in_24_bits():
     assert all(n < 0xFFFFFF and n % 16384 == 16383 for n in numbers)
     assert objects.next_qpn(16383) == numbers[0]
     assert objects.next_qpn(1) == objects.next_qpn(1) == 1
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_slices_are_taken_again(rng, entries):
+    """In any order, and what is free then is what was free before; no slice twice."""
+    pool, slices = SlicePool(64), []
+    for count in entries:
+        with contextlib.suppress(Refused):
+            slices.append(pool.take(count))
+        if slices and rng.random() < 0.3:
+            pool.give(slices.pop(rng.randrange(len(slices))))
+    rng.shuffle(slices)
+    again = SlicePool(64)
+    for one in slices:
+        again.take_again(one)
+    assert (again._free, again._taken) == (pool._free, pool._taken)
+    for one in slices:
+        if one.size:
+            with pytest.raises(ValueError, match="is not free"):
+                again.take_again(one)

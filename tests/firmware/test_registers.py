@@ -398,3 +398,16 @@ async def drive(ask):
     await ask(C.DEREG_MR, mrn=0)
     await ask(C.DESTROY_CQ, cqn=0)
     await ask(C.DESTROY_PD, pdn=0)
+
+
+def test_an_event_of_a_firmware_before():
+    """What it has begun ends first, so that its result is not taken for another's."""
+    bus = FakeBus()
+    bus.busy["mailbox.post_status.busy"] = 2
+    registers = Registers(bus, CONFIG)
+    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert "mailbox.post.queue" not in bus.values
+    assert run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert bus.values["mailbox.post.queue"] == CONFIG.event_queue
+    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))

@@ -78,7 +78,7 @@ def everything(node):
     made = node.function.commands.objects
     for name in ("pds", "cqs", "mrs", "qps", "slices"):
         found[f"firmware {name}"] = plain(getattr(made, name))
-    found["firmware"] = repr((made.gids, made._tags, made._generations))
+    found["firmware"] = repr((made.gids, made.tags, made.generations))
     control = driver.device.control
     for index, queue in driver.device.queues.items():
         if queue is not control:
