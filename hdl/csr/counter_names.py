@@ -23,7 +23,7 @@ __all__ = [
 
 _RX_BYTES = "bytes of the packets that have passed, from the Ethernet header to the ICRC"
 _TX_BYTES = "bytes of the frames built without an error, without their FCS"
-#: Of the port: what ingress, egress and loopback count, and of what.
+#: Of the port: what ingress and egress count, and of what.
 _PORT = {
     "rx_packets": "packets that have passed all checks",
     "rx_bytes_low": _RX_BYTES + ": the low half",
@@ -51,7 +51,6 @@ _PORT = {
     "tx_packets": "frames built without an error",
     "tx_bytes_low": _TX_BYTES + ": the low half",
     "tx_bytes_high": _TX_BYTES + ": the high half",
-    "loopback_packets": "frames that the card has sent to itself: they count as sent and received",
 }
 #: Of the rooms behind them. Names as in rdma-core where it has one.
 _ROOMS = {
@@ -107,6 +106,7 @@ _ROOMS = {
     "doorbell_drops": "doorbells of queues that do not exist, or of pair 0",
     "merged_acks": "ACKs received that a later one has replaced while they waited",
     "bad_qkey": "Q_Key of a datagram is not the QP's",
+    "loopback_packets": "frames that the card has sent to itself: they count as sent and received",
 }
 #: End the names of the halves of a counter of 64 bits.
 LOW, HIGH = "_low", "_high"
