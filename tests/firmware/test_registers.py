@@ -405,9 +405,9 @@ def test_an_event_of_a_firmware_before():
     bus = FakeBus()
     bus.busy["mailbox.post_status.busy"] = 2
     registers = Registers(bus, CONFIG)
-    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
-    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert not run(registers.begin_post(CONFIG.event_queue))
+    assert not run(registers.begin_post(CONFIG.event_queue))
     assert "mailbox.post.queue" not in bus.values
-    assert run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert run(registers.begin_post(CONFIG.event_queue))
     assert bus.values["mailbox.post.queue"] == CONFIG.event_queue
-    assert not run(registers.begin_post(CONFIG.event_queue, record=bytes(16)))
+    assert not run(registers.begin_post(CONFIG.event_queue))
