@@ -54,6 +54,19 @@ def test_the_clocks_are_those_of_the_configuration(files):
     assert Ecpix5Platform.device == "LFE5UM5G-85F"
 
 
+def test_parts_are_mapped_by_themselves_and_joined():
+    """The parts of the card and of the NIC's boxes, and neither what holds them nor their parts."""
+    kept = ["mac", "nic.tables.gids$506", "nic.transport.receive"]
+    others = ["nic", "nic.tables", "nic.transport.receive.intake", "mac.store"]
+    modules = ["ecpix5", "ecpix5.card", *(f"ecpix5.card.{name}" for name in kept + others)]
+    lines = ecpix5.script("".join(f"module \\{name} (clk);\n" for name in modules)).splitlines()
+    names = " ".join(f"=ecpix5.card.{name}" for name in kept)
+    mapped = lines.index("synth_ecp5 -top ecpix5 -run coarse:")
+    assert lines.index(f"setattr -mod -set keep_hierarchy 1 {names}") < mapped
+    assert lines.index(f"setattr -mod -unset keep_hierarchy {names}") > mapped
+    assert "flatten" in lines[:mapped] and "flatten" in lines[mapped:]
+
+
 def test_a_report_tells_what_is_met():
     cells = {name: {"used": 3, "available": 4} for name in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD")}
     clocks = {"a": {"achieved": 60.0, "constraint": 50.0}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
 from sim.rtl.env import REPO, BuildError
+from sim.tools.synth import tool
 from sim.tools.synth.place import attempt, run_tool
 
-__all__ = ["NAME", "UNVERIFIED", "netlist", "route", "shell", "summary", "write_board"]
+__all__ = ["NAME", "UNVERIFIED", "netlist", "route", "script", "shell", "summary", "write_board"]
 
 NAME = "ecpix5"
 #: What nobody has tried yet.
@@ -35,6 +37,9 @@ _OPTIONS = (
     *("--report", "report.json", "--timing-allow-fail", "--freq", "50"),
 )
 _SEEDS = (7, 1, 3)
+#: In Verilog, the modules that are mapped by themselves: the parts of the card, of the NIC those of
+#: its boxes.
+_PIECE = re.compile(rf"^module \\({NAME}\.card\.(?!nic )(?:nic\.[^. ]+\.)?[^. ]+) ", re.M)
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
 
 
@@ -49,9 +54,30 @@ def shell(top: Any) -> dict[str, str]:
     return {
         f"{NAME}.v": f"{texts[f'{NAME}.debug.v']}\n{memory}",
         f"{NAME}.lpf": texts[f"{NAME}.lpf"],
-        f"{NAME}.ys": f"read_verilog -sv {NAME}.v\nsynth_ecp5 -top {NAME}\n"
-        f"stat\nwrite_json {NAME}.json\n",
+        f"{NAME}.ys": script(texts[f"{NAME}.debug.v"]),
     }
+
+
+def script(text: str) -> str:
+    """Return Yosys' script for the board's Verilog, which maps piece by piece and joins them.
+
+    Many passes go through all of a module for each memory or register that they find in it, so the
+    whole in one module takes hours. Constants and unused ports pass between the pieces before.
+    """
+    pieces = " ".join(f"={name}" for name in _PIECE.findall(text))
+    steps = (
+        f"read_verilog -sv {NAME}.v",
+        f"synth_ecp5 -top {NAME} -run begin:coarse",
+        "proc",
+        *([f"setattr -mod -set keep_hierarchy 1 {pieces}"] if pieces else []),
+        "flatten",
+        *tool.ACROSS,
+        f"synth_ecp5 -top {NAME} -run coarse:",
+        *([f"setattr -mod -unset keep_hierarchy {pieces}"] if pieces else []),
+        *("flatten", "opt_clean", "stat"),
+        f"write_json {NAME}.json",
+    )
+    return "".join(f"{step}\n" for step in steps)
 
 
 def write_board(folder: Path) -> list[Path]:

@@ -39,6 +39,9 @@ _CELLS = {
 #: UltraRAMs: as ``memory_libmap`` takes them, and as the device's cells.
 URAMS = tuple(Path(__file__).with_name(name) for name in ("urams.txt", "urams_map.v"))
 
+#: What lets constants and unused ports pass between modules that are mapped one by one.
+ACROSS = ("opt_clean", "opt_hier", "opt -fast", "opt_hier")
+
 #: Attributes that nets keep through synthesis: those named in the source, and of these registers.
 NAMED, REGISTER = "named", "register"
 
@@ -130,7 +133,7 @@ def _apart(sources: Sequence[str], top: str, family: str, apart: Sequence[str]) 
         *_read(sources, top),
         f"setattr -mod -set keep_hierarchy 1 {kept}",
         "flatten",
-        *("opt_clean", "opt_hier", "opt -fast", "opt_hier"),
+        *ACROSS,
         f"setattr -mod -unset keep_hierarchy {kept}",
         *(line for name in pieces for line in _write_piece(name, f"{name}.il")),
     )
