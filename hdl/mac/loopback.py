@@ -40,7 +40,7 @@ class Loopback(wiring.Component):
     A frame that turns round is stored whole first, so it never makes the wire wait for the host.
     While it goes into the core, beats from the wire are held, and go on behind it. The next one
     does not begin before, so there is room for all that comes, and the MAC need not wait.
-    Latency: 0 cycles between the core and the MAC; 4 cycles behind a local frame's last beat.
+    Latency: 0 cycles between the core and the MAC; 3 cycles behind a local frame's last beat.
     Throughput: one beat per cycle each way. The wire and local frames share the core's input. It
     takes more than the wire brings, and local frames have what is left.
     Errors: none of its own; ``error`` of a frame that a reset has cut goes on to the core. A local
