@@ -247,12 +247,17 @@ class System:
         options: DriverOptions | None = None,
         deadline_cycles: int = 2_000_000,
         timer_scale: float = 1.0,
+        loopback: bool = True,
         **bench: Any,
     ) -> System:
         """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``."""
         testbench = Testbench(dut, config=config, **{"jump": True, **bench})
         return await cls.on(
-            testbench, options=options, deadline_cycles=deadline_cycles, timer_scale=timer_scale
+            testbench,
+            options=options,
+            deadline_cycles=deadline_cycles,
+            timer_scale=timer_scale,
+            loopback=loopback,
         )
 
     @classmethod
@@ -263,12 +268,13 @@ class System:
         options: DriverOptions | None = None,
         deadline_cycles: int = 2_000_000,
         timer_scale: float = 1.0,
+        loopback: bool = True,
     ) -> System:
         """``start`` on a testbench that has been made, but not started."""
         await testbench.start()
         system = cls(testbench)
         for node in system.nodes:
-            node.timer_scale = timer_scale
+            node.timer_scale, node.loopback = timer_scale, loopback
         testbench.deadline(deadline_cycles, system.report)
         await _together(*(node.start(options) for node in system.nodes))
         return system

@@ -29,7 +29,7 @@ def facts(view):
 
 async def up(dut):
     """Two QPs of one card whose wire leads back to it."""
-    pair = Pair(await System.start(dut, CONFIG, cards=1))
+    pair = Pair(await System.start(dut, CONFIG, cards=1, loopback=False))
     (wire,) = pair.system.testbench.wires
     wire.connect(wire)
     pair.nodes = pair.nodes * 2
