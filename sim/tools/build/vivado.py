@@ -159,8 +159,12 @@ def write_board(board: VivadoBoard, folder: Path) -> list[Path]:
 
     Raises BuildError when the gateware does not elaborate.
     """
-    files = write_shell(board)
-    for kind, text in board.core().items():
+    files, core = write_shell(board), board.core()
+    design = f"{board.name}.sv"
+    for path in sources(Rtl(board.top, name=board.name))[1:]:  # written by hand
+        if (text := path.read_text()) in core["sv"]:
+            files[design] = files[design].replace(text, "")  # a module is there once
+    for kind, text in core.items():
         files[f"{board.name}.{kind}"] += f"\n{text}" if text else ""
     manifest = {
         "board": board.name,
