@@ -8,14 +8,16 @@ from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.packet import packet_beat, packet_stream
+from hdl.wire.constants import ICRC_BYTES, MAX_PAD, bth_offset
+from hdl.wire.headers import BTH
+from hdl.wire.opcodes import MAX_EXTENDED
 
 from .frame_fifo import FrameFifo
 
 __all__ = ["Loopback", "frame_beats"]
 
-#: More bytes than a frame has beside its payload: Ethernet, VLAN, IPv6, UDP, BTH, the extended
-#: headers and ICRC (docs/wire.md).
-HEADER_BYTES = 128
+#: Bytes of a frame beside its payload: headers, pad and ICRC.
+HEADER_BYTES = bth_offset(vlan=True, ipv6=True) + BTH.size + MAX_EXTENDED + MAX_PAD + ICRC_BYTES
 #: Beats that are held for longer than a frame turns round, with a margin.
 MARGIN = 4
 
