@@ -29,11 +29,12 @@ from sim.models import native
 from sim.models.platform import Deadline, Host, Wire
 from sim.rtl.build import BuiltModel, ModelSources, Reach, Rtl, Visible, model_sources, verilog
 from sim.rtl.env import build_root
+from sim.rtl.readable import WRITTEN, place
 from sim.rtl.verilog import module_ports
 
 __all__ = ["Testbench", "build", "sources", "top_source"]
 
-_RESET_CYCLES = 4
+_RESET_CYCLES = 3  # and one more, because the cards' reset is a register
 
 
 def top_source(
@@ -43,9 +44,14 @@ def top_source(
     width: int,
     nics: int,
     with_models: bool = True,
+    written: Iterable[str] = (),
 ) -> str:
     """SystemVerilog of the top for ``nics`` instances of ``module``.
 
+    written: registers of a card, by their place in it, that the clock model writes. Logic behind
+    them is evaluated again when ``settle`` rises.
+    The reset of the cards is a register: what depends on an input of the top at once would be
+    evaluated with each edge of the clock, changed or not.
     Without models the host port's signals are ports of the top too, and its MAC ports, if it has
     any, AXI streams ``nic<i>_mac_tx`` and ``nic<i>_mac_rx`` (error in ``tuser``).
     Raises ValueError if a host or MAC port's width does not fit ``width``.
@@ -61,10 +67,12 @@ def top_source(
     gated = range(1, nics if with_models else 1)
     head = ["    input logic clk", "    input logic rst"]
     head += [f"    input logic off{i}" for i in gated]
+    head += ["    input logic settle"] if with_models else []
     body = [f"    wire clk{i} = clk & ~off{i};" for i in gated]
     for i in range(nics):
         clock = f"clk{i}" if i in gated else "clk"
-        joined = [f".clk({clock})", ".rst(rst)"]
+        reset = f"rst{i}" if with_models else "rst"
+        joined = [f".clk({clock})", f".rst({reset})"]
         host, wire = [], []
         for port, (direction, bits) in sorted(ports.items()):
             if port in ("clk", "rst"):
@@ -87,10 +95,14 @@ def top_source(
                 head += streams
                 body += lines
             continue
+        body += [f"    logic {reset};", f"    always_ff @(posedge {clock}) {reset} <= rst;"]
+        body += [
+            f"    always @(posedge settle) nic{i}.{place} <= nic{i}.{place};" for place in written
+        ]
         for model, name, pins in (("host_model", "host", host), ("link_model", "wire", wire)):
             if pins:
                 head.append(f"    output logic {name}{i}_event")
-                own = [f".clk({clock})", ".rst(rst)", f".event_o({name}{i}_event)"]
+                own = [f".clk({clock})", f".rst({reset})", f".event_o({name}{i}_event)"]
                 kind = f"{model} #(.WIDTH({width}), .ID({i}))"
                 body.append(_instance(kind, f"{name}{i}", own + pins))
     lines = ["`timescale 1ps / 1ps", "module testbench (", ",\n".join(head), ");", *body]
@@ -165,8 +177,14 @@ def sources(
     )
     folder.mkdir(parents=True, exist_ok=True)
     top = folder / "testbench.sv"
+    found = probes(text)
     source = top_source(
-        ports, module=rtl.name, width=config.width, nics=nics, with_models=with_models
+        ports,
+        module=rtl.name,
+        width=config.width,
+        nics=nics,
+        with_models=with_models,
+        written=[place(probe) for probe in found if probe.signal in WRITTEN],
     )
     if not top.exists() or top.read_text() != source:
         top.write_text(source)
@@ -181,7 +199,7 @@ def sources(
         extra_sources=sorted(extra),
         waves=waves,
         fast=fast,
-        reach=Reach(visible=visible, readable={rtl.name: probes(text)}, memories=True),
+        reach=Reach(visible=visible, readable={rtl.name: found}, memories=True),
     )
 
 
@@ -261,7 +279,7 @@ class Testbench:
         self._first_edge = int(get_sim_time("step"))
         await self.cycles(_RESET_CYCLES)
         self.dut.rst.value = 0
-        await self.cycles(1)
+        await self.cycles(2)
         native.library().clock_jump(self._jump, self._rest)
 
     def stop(self) -> None:

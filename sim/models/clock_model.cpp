@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "Vtop__Syms.h"
@@ -20,6 +21,8 @@
 #include "verilated_syms.h"
 #include "vpi_user.h"
 
+void Vtop___024root___eval(Vtop___024root *);
+
 namespace rocinante {
 namespace {
 
@@ -27,10 +30,14 @@ struct Piece {
     std::size_t begin, size;
 };
 
-// All arrays of the gateware (sim/rtl/arrays.py writes the list when Verilator has run).
+// All arrays of the gateware, and the next values of the registers called ``age``
+// (sim/rtl/arrays.py writes the lists when Verilator has run).
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 constexpr Piece kArrays[] = {
 #include "arrays.inc"
+    {sizeof(Vtop___024root), 0}};
+constexpr Piece kNext[] = {
+#include "next.inc"
     {sizeof(Vtop___024root), 0}};
 
 constexpr std::size_t kBig = 1024;      // bytes of an array that is left out
@@ -64,8 +71,7 @@ class State {
         }
         const std::size_t root = at(&syms_->TOP);
         std::size_t from = 0;
-        for (const Piece &array : kArrays) {
-            if (array.size <= kBig) continue;
+        for (const Piece &array : left_out()) {
             pieces_.push_back({from, root + array.begin - from});
             from = root + array.begin + array.size;
         }
@@ -122,6 +128,7 @@ class State {
                 *age.now += rest ? cycles >> kRest : cycles;
             }
         }
+        settle();
     }
 
     // Whether a card's timers are in use.
@@ -140,6 +147,24 @@ class State {
     bool fresh_ = false;  // saved, and no cycle has been compared with that
     std::vector<Piece> pieces_;
     std::vector<std::uint8_t> saved_;
+
+    // Evaluates what is behind the registers that have been written: only the logic behind an edge
+    // of a clock is evaluated, and the rising edge of ``settle`` assigns them to themselves.
+    void settle() {
+        syms_->TOP.settle = 1;
+        Vtop___024root___eval(&syms_->TOP);
+        syms_->TOP.settle = 0;
+    }
+
+    // What is not compared, in the order of the places.
+    static std::vector<Piece> left_out() {
+        std::vector<Piece> found(std::begin(kNext), std::end(kNext));
+        std::copy_if(std::begin(kArrays), std::end(kArrays), std::back_inserter(found),
+                     [](const Piece &array) { return array.size > kBig; });
+        std::sort(found.begin(), found.end(),
+                  [](const Piece &a, const Piece &b) { return a.begin < b.begin; });
+        return found;
+    }
 
     // The timers whose age this is.
     const Ticks *counts(const Age &age) const {

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-__all__ = ["AGE", "FILE", "MODEL", "TICKS", "WRITTEN", "Probe", "load", "rules", "save"]
+__all__ = ["AGE", "FILE", "MODEL", "TICKS", "WRITTEN", "Probe", "load", "place", "rules", "save"]
 
 #: Name of the list in a model's folder, and the variable that names this folder to a simulation.
 FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
@@ -20,7 +20,7 @@ FILE, MODEL = "probes.json", "ROCINANTE_MODEL"
 AGE = "age"
 #: What the timers of the QPs count with (hdl/transport/qp_timers.py).
 TICKS = ("ticks", "own", "moved", "used", "tick")
-#: Registers that the clock model advances. Verilator then looks at them before each edge.
+#: Registers that the clock model advances.
 WRITTEN = (AGE, "ticks", "own", "moved")
 
 
@@ -52,19 +52,27 @@ class Probe:
         return f"{name.removesuffix('_state')} in {state}" if state != rest else ""
 
 
-def rules(found: Iterable[Probe], top: str) -> list[str]:
+def rules(found: Sequence[Probe], top: str) -> list[str]:
     """Lines of Verilator's control file for design ``top``."""
     names = [
-        (".".join((top, *probe.path)), signal, "rw" if signal in WRITTEN else "rd")
+        (".".join((top, *probe.path)), signal)
         for probe in found
         for signal in (probe.signal, probe.ready)
         if signal
     ]
-    # Names are compared in Verilator's own spelling, in which a dollar is another character.
-    return [
-        f'public_flat_{access} -module "{module}" -var "{signal}"'.replace("$", "*")
-        for module, signal, access in names
+    lines = [f'public_flat_rd -module "{module}" -var "{signal}"' for module, signal in names]
+    lines += [  # the testbench assigns them too
+        f'lint_off -rule MULTIDRIVEN -file "*{top}.sv" -match "*.{".".join(probe.path)}.{signal}*"'
+        for probe in found
+        if (signal := probe.signal) in WRITTEN
     ]
+    # Names are compared in Verilator's own spelling, in which a dollar is another character.
+    return [line.replace("$", "*") for line in lines]
+
+
+def place(probe: Probe) -> str:
+    """The signal's hierarchical name in Verilog, from its design on."""
+    return ".".join(f"\\{name} " if "$" in name else name for name in (*probe.path, probe.signal))
 
 
 def save(found: Iterable[Probe], path: Path) -> None:
