@@ -200,6 +200,7 @@ def sources(
         extra_sources=sorted(extra),
         waves=waves,
         fast=fast,
+        repeated=[rtl.name] if nics > 1 and with_models else [],
         reach=Reach(visible=visible, readable={rtl.name: found}, memories=True),
     )
 

@@ -35,10 +35,10 @@ struct Piece {
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 constexpr Piece kArrays[] = {
 #include "arrays.inc"
-    {sizeof(Vtop___024root), 0}};
+    {sizeof(Vtop__Syms), 0}};
 constexpr Piece kNext[] = {
 #include "next.inc"
-    {sizeof(Vtop___024root), 0}};
+    {sizeof(Vtop__Syms), 0}};
 
 constexpr std::size_t kBig = 1024;      // bytes of an array that is left out
 constexpr unsigned kDrain = 6;         // quiet cycles before the state is looked at
@@ -69,11 +69,10 @@ class State {
                 }
             }
         }
-        const std::size_t root = at(&syms_->TOP);
         std::size_t from = 0;
         for (const Piece &array : left_out()) {
-            pieces_.push_back({from, root + array.begin - from});
-            from = root + array.begin + array.size;
+            pieces_.push_back({from, array.begin - from});
+            from = array.begin + array.size;
         }
         pieces_.push_back({from, sizeof(Vtop__Syms) - from});
         saved_.resize(sizeof(Vtop__Syms));

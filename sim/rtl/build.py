@@ -174,6 +174,7 @@ def model_sources(
     waves: bool = False,
     fast: bool = True,
     reach: Reach = Reach(),
+    repeated: Iterable[str] = (),
 ) -> ModelSources:
     """Generate the gateware and return all that ``build_model`` compiles, which explains the rest.
 
@@ -204,7 +205,7 @@ def model_sources(
     )
     return ModelSources(
         files={name: path.read_bytes() for name, path in files.items()},
-        control=_control(top, waived, reach=reach),
+        control=_control(top, waived, reach=reach, repeated=repeated),
         options=options,
         readable=tuple(probe for found in reach.readable.values() for probe in found),
     )
@@ -219,6 +220,7 @@ def build_model(rtl: Rtl | Sequence[Rtl], **details: Any) -> BuiltModel:
     in one folder, so ``#include "x.h"`` needs no path and names must differ. C++ symbols are
     exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
     waves: able to record FST waves (slower; needs zlib and lz4 headers).
+    repeated: modules whose instances share their code (``sim.rtl.twins``).
     fast: for long runs. Without it the compiler optimises less: half the build time, and a sixth
     less speed.
 
@@ -345,13 +347,18 @@ def _control(
     generated: Sequence[str],
     waived: Iterable[str] = WAIVERS,
     reach: Reach = Reach(),
+    repeated: Iterable[str] = (),
 ) -> str:
-    """Return Verilator's control file: what Python can reach, waivers for generated files."""
+    """Return Verilator's control file: what Python can reach, waivers for generated files.
+
+    repeated: modules that stay apart from the one above them.
+    """
     lines = ["`verilator_config", f'public_flat_rw -module "{top}" -port "*"']
     for name, found in reach.readable.items():
         lines += rules(found, name)
     if reach.memories:
         lines.append('public_flat_rd -module "rocinante_ram" -var "rows"')
+    lines += [f'no_inline -module "{name}"' for name in repeated]
     lines += [f'lint_off -rule {name} -file "*{file}"' for file in generated for name in waived]
     return "\n".join([*lines, ""])
 

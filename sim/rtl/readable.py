@@ -62,7 +62,7 @@ def rules(found: Sequence[Probe], top: str) -> list[str]:
     ]
     lines = [f'public_flat_rd -module "{module}" -var "{signal}"' for module, signal in names]
     lines += [  # the testbench assigns them too
-        f'lint_off -rule MULTIDRIVEN -file "*{top}.sv" -match "*.{".".join(probe.path)}.{signal}*"'
+        f'lint_off -rule MULTIDRIVEN -file "*{top}.sv" -match "*{".".join(probe.path)}.{signal}*"'
         for probe in found
         if (signal := probe.signal) in WRITTEN
     ]

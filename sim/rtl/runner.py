@@ -20,7 +20,7 @@ from pathlib import Path
 import cocotb_tools.config
 import cocotb_tools.runner
 
-from sim.rtl import arrays, env
+from sim.rtl import arrays, env, twins
 from sim.rtl.verilog import digest
 
 _SPLIT = 20000  # statements in a C++ file: big designs become several, which compile in parallel
@@ -137,7 +137,8 @@ class _Build(cocotb_tools.runner.Verilator):
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
         commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
         if self._options.cxx:
-            commands.insert(1, [sys.executable, str(Path(arrays.__file__))])
+            for program in (arrays, twins):
+                commands.insert(1, [sys.executable, str(Path(program.__file__))])
         return commands
 
 
