@@ -20,10 +20,13 @@ from pathlib import Path
 import cocotb_tools.config
 import cocotb_tools.runner
 
-from sim.rtl import arrays, env, twins
+from sim.rtl import env
 from sim.rtl.verilog import digest
 
 _SPLIT = 20000  # statements in a C++ file: big designs become several, which compile in parallel
+
+#: What runs between Verilator and the compiler, in this order, where C++ reads the design.
+_PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("twins.py", "arrays.py"))
 
 #: All warnings stop a build, so what has been built has passed lint. A file may have any name.
 LINT = ("-Wall", "-Wno-DECLFILENAME")
@@ -77,7 +80,8 @@ def fingerprint() -> str:
     """Return what makes two models differ though their sources and options are equal."""
     versions = [env.package_version(name) for name in ("verilator", "cocotb")]
     compiler = env.tool_versions()["g++"]
-    return repr((versions, compiler, Path(__file__).read_text(), env.make_settings()))
+    texts = [path.read_text() for path in (Path(__file__), *_PROGRAMS)]
+    return repr((versions, compiler, texts, env.make_settings()))
 
 
 def compile_model(work: Path, sources: Sequence[Path], options: Options, shared: Path) -> Path:
@@ -137,8 +141,7 @@ class _Build(cocotb_tools.runner.Verilator):
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
         commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
         if self._options.cxx:
-            for program in (arrays, twins):
-                commands.insert(1, [sys.executable, str(Path(program.__file__))])
+            commands[1:1] = [[sys.executable, str(path)] for path in _PROGRAMS]
         return commands
 
 

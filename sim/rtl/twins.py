@@ -66,7 +66,7 @@ def difference(first: str, second: str) -> Difference:
             raise DifferError
         if found.setdefault(x, y) != y:
             raise DifferError
-    if len(set(local.values())) != len(local):
+    if any(len(set(names.values())) != len(names) for names in (local, members)):
         raise DifferError
     return Difference(members, top)
 
