@@ -336,7 +336,7 @@ FAULTS = (
     Fault(
         name="pcie-read-in-write",
         what="a read may enter the middle of a write's request",
-        force=Force("hdl.pcie.requester:Requester", "inside", stuck(0)),
+        force=Force("hdl.pcie.requests:Requests", "inside", stuck(0)),
         tests=PCIE,
     ),
     Fault(

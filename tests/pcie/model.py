@@ -29,14 +29,15 @@ class Link:
     """What the root complex sends is late, in another order, or changed on its way.
 
     Completions of one tag stay in order. ``change`` gets each one and returns it, or None to lose
-    it. Requests are checked against the limits of the specification. ``held_ns``: how long the
+    it. Requests are checked against the limits of the specification; ``asked`` has the newest one
+    of each tag. ``held_ns``: how long the
     block holds each write, while completions of the card go by.
     """
 
     def __init__(self, device, rng: random.Random, function: int):
         self.device, self.rng, self.function = device, rng, function
         self.shuffle, self.change = False, lambda tlp: tlp
-        self.sizes, self.waiting = [], []
+        self.sizes, self.waiting, self.asked = [], [], {}
         self.held_ns, self._newest = 0, None
         self._receive, self._send = device.upstream_recv, device.send
         device.upstream_recv, device.send = self.receive, self.send
@@ -75,6 +76,7 @@ class Link:
     async def send(self, tlp):
         if tlp.fmt_type not in COMPLETIONS:
             capability = self.device.functions[0].pcie_cap
+            self.asked[tlp.tag] = tlp
             code = capability.max_payload_size if tlp.data else capability.max_read_request_size
             assert tlp.length * 4 <= 128 << code, tlp
             assert tlp.address % 4096 + tlp.length * 4 <= 4096, tlp
@@ -91,7 +93,12 @@ class Link:
 async def pace(bench, prefix, work):
     """Cycles a beat on the pins of a stream in the steady state of ``work``, and cycles in which
     the block held it."""
-    valid, ready = (getattr(bench.dut, f"nic0_{prefix}__{name}") for name in ("tvalid", "tready"))
+    names = {name: f"nic0_{prefix}_{name}" for name in ("valid", "ready")}  # of P-Tile
+    if not hasattr(bench.dut, names["valid"]):
+        names = {name: f"nic0_{prefix}__t{name}" for name in names}
+    valid, ready = (getattr(bench.dut, name) for name in names.values())
+    # P-Tile's beats are for a ready of some cycles before: each one is taken.
+    always = "__" not in names["valid"]
     beats, held, cycle = [], 0, 0
 
     async def watch():
@@ -99,8 +106,8 @@ async def pace(bench, prefix, work):
         while True:
             await RisingEdge(bench.dut.clk)
             cycle += 1
-            if valid.value == 1:
-                if ready.value == 1:
+            if int(valid.value):
+                if always or ready.value == 1:
                     beats.append(cycle)
                 else:
                     held += 1

@@ -20,7 +20,7 @@ from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.shim import ShimMmio
 from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
 from sim.tools.simspeed.axi import AxiTestbench
-from tests.pcie.block import Block
+from tests.pcie.block import Pcie4Block
 from tests.pcie.model import Link
 
 __all__ = ["PcieBus", "PcieNicTestbench"]
@@ -84,7 +84,7 @@ class PcieNicHost:
         self._arrivals = self._seen = 0
         self.rc = RootComplex(mem_address_space=HostSpace(self._message))
         self.rc.max_payload_size = 3
-        self.block = Block(
+        self.block = Pcie4Block(
             dut,
             functions=config.management_function + 1,
             whole=True,
