@@ -13,10 +13,9 @@ from cocotbext.pcie.core.tlp import CplStatus, Tlp
 from tests.axi.card import READS
 from tests.axi.test_axi import WRITERS, config
 from tests.host.dma_clients import Reader, make_writer
-from tests.pcie.block import Pcie4Block
 from tests.pcie.card import BAR_BITS, FUNCTIONS
 from tests.pcie.model import Link, pace
-from tests.pcie.ptile_block import PTileBlock
+from tests.pcie.platform import BLOCKS
 
 SIZE = 1 << 16
 PERIOD_NS = 4
@@ -25,7 +24,8 @@ LINK_GB_S = 15.75
 #: The function whose DMA the clients do.
 FUNCTION = 1
 #: The model's block, as the test says; P-Tile knows no tags and drops no writes.
-PTILE = os.environ["BLOCK"] == "ptile"
+BLOCK = os.environ["BLOCK"]
+PTILE = BLOCK == "ptile"
 COUNTERS = ("poisoned", "refused", "timeouts", "malformed", "unexpected")
 
 
@@ -45,7 +45,7 @@ class Bench:
             logging.getLogger(name).setLevel(logging.ERROR)
         self.rc = RootComplex()
         self.rc.max_payload_size = 3
-        self.block = (PTileBlock if PTILE else Pcie4Block)(dut, functions=FUNCTIONS, whole=False)
+        self.block = BLOCKS[BLOCK](dut, functions=FUNCTIONS, whole=False)
         for function in self.block.functions:
             function.configure_bar(0, 1 << BAR_BITS)
         self.link = Link(self.block, self.rng, FUNCTION)
@@ -283,8 +283,7 @@ async def answers_without_bus_mastering(dut):
 
 @cocotb.test()
 async def speed(dut):
-    """A beat in every cycle of the steady state, or the link is full, and no more beats than without
-    straddle."""
+    """A beat in every cycle of the steady state, or a full link, and no beat too many."""
     bench = Bench(dut)
     await bench.start()
     for size in (256, 512):

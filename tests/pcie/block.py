@@ -80,6 +80,7 @@ class Pcie4Block(UltraScalePlusPcieDevice):
             user_clk_frequency=250e6,
             pf_count=functions,
             max_payload_size=1024,
+            enable_extended_tag=True,
             user_clk=dut.clk,
             user_reset=dut.rst,
             **streams,
@@ -102,7 +103,7 @@ class Pcie4Block(UltraScalePlusPcieDevice):
     def _ext(self, name):
         return self._pin(f"ext__{name}")
 
-    def extend(self, function):
+    def extend(self, function, _image):
         """Give ``function`` the capability that the user serves."""
         self.functions[function].register_capability(
             UserCapability(self, function), offset=EXTENDED[0]
