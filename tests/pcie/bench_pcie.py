@@ -14,7 +14,7 @@ from tests.axi.card import READS
 from tests.axi.test_axi import WRITERS, config
 from tests.host.dma_clients import Reader, make_writer
 from tests.pcie.card import BAR_BITS, FUNCTIONS
-from tests.pcie.model import Link, pace
+from tests.pcie.model import Campaign, Link, pace
 from tests.pcie.platform import BLOCKS
 
 SIZE = 1 << 16
@@ -380,3 +380,43 @@ async def errors(dut):
             reader.read(bench.base + rng.randrange(SIZE // 2), rng.randint(1, 1500))
     await bench.finish()
     bench.check()
+
+
+@cocotb.test()
+async def campaign(dut):
+    """Completions that are poisoned, refused, misplaced, lost, late, split and in any order: each
+    read fails or has its data, nothing waits for ever, and each kind is counted."""
+    bench = Bench(dut)
+    await bench.start()
+    rng, link = bench.rng, bench.link
+    await bench.sizes(256, 256)
+    bench.rc.max_payload_size, bench.rc.split_on_all_rcb, link.shuffle = 1, True, True
+    run = Campaign(bench)
+    before = bench.counters()
+    for _ in range(4):
+        run.spoiled.clear()
+        link.change = run.change
+        for n, slot in enumerate(rng.sample(range(SIZE // 1024), 30)):
+            length = rng.randint(1, 1024)
+            at = 1024 * slot + rng.randint(0, 1024 - length)
+            bench.readers[n % len(bench.readers)].read(bench.base + at, length)
+        await bench.finish()
+        failed = {(r.addr - bench.base) // 1024 for one in bench.readers for r in one.done
+                  if r.error}  # fmt: skip
+        assert failed == run.spoiled
+        bench.check(bad=lambda request: (request.addr - bench.base) // 1024 in run.spoiled)
+        link.change = lambda tlp: tlp
+        # What comes when its read has been given up is for nobody.
+        for tlp in run.late:
+            await link.deliver(tlp)
+        run.late.clear()
+        await bench.cycles(200)
+    counters = bench.counters()
+    counted = {name: counters.get(name, 0) - before.get(name, 0) for name in COUNTERS}
+    cocotb.log.info("%s: %s", run.kinds, counted)
+    assert counted["timeouts"] == run.kinds["lost"] + run.kinds["late"] > 0
+    assert counted["unexpected"] == run.kinds["late"] > 0
+    assert counted["refused"] == run.kinds["refused"] > 0
+    assert counted["poisoned"] == run.kinds["poisoned"] > 0
+    # AMD's block takes what follows a misplaced completion for misplaced too.
+    assert counted["malformed"] >= run.kinds["malformed"] > 0

@@ -1,5 +1,6 @@
 """cocotbext-pcie 0.2.16 under cocotb 2.1, and a link that does what the specification allows."""
 
+import itertools
 import random
 
 import cocotb
@@ -8,7 +9,7 @@ from cocotb.triggers import RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
-__all__ = ["Link", "UserBus", "pace"]
+__all__ = ["Campaign", "Link", "UserBus", "pace"]
 
 COMPLETIONS = (TlpType.CPL, TlpType.CPL_DATA)
 
@@ -58,6 +59,10 @@ class Link:
             cocotb.start_soon(self._later())
         else:
             await self._one()
+
+    async def deliver(self, tlp):
+        """Deliver a completion as it is."""
+        await self._receive(tlp)
 
     async def repeat(self):
         """Deliver the newest completion a second time."""
@@ -118,3 +123,36 @@ async def pace(bench, prefix, work):
     task.cancel()
     steady = beats[len(beats) // 4 : -len(beats) // 4]
     return len(beats), (steady[-1] - steady[0]) / (len(steady) - 1), held
+
+
+class Campaign:
+    """Spoils completions at random; ``spoiled``: slots of 1 KiB whose read must fail."""
+
+    def __init__(self, bench):
+        self.bench, self.rng = bench, bench.rng
+        self.spoiled, self.over, self.late = set(), [], []
+        self.kinds = dict.fromkeys(("poisoned", "malformed", "refused", "lost", "late"), 0)
+        self.next_kind = itertools.cycle(self.kinds)
+
+    def change(self, tlp):
+        asked = self.bench.link.asked[tlp.tag]
+        if any(one is asked for one in self.over):  # nothing more comes of this request
+            return None
+        if self.rng.random() > 0.05:
+            return tlp
+        kind = next(self.next_kind)
+        self.kinds[kind] += 1
+        self.spoiled.add((asked.address - self.bench.base) // 1024)
+        if kind == "poisoned":
+            tlp.ep = True
+            return tlp
+        if kind == "malformed":
+            tlp.lower_address ^= 4
+            return tlp
+        self.over.append(asked)
+        if kind == "refused":
+            return Tlp.create_ca_completion_for_tlp(asked, tlp.completer_id)
+        self.bench.block.forget(tlp.tag)
+        if kind == "late":
+            self.late.append(tlp)
+        return None

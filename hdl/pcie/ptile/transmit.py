@@ -156,13 +156,13 @@ class Transmit(wiring.Component):
         heads = self._credits(m, "posted_heads", index=0, bits=12, most=1)
         units = self._credits(m, "posted_units", index=4, bits=16, most=UNITS)
         inside, goes, given = Signal(), Signal(), Signal(TX_LATENCY - 1)
+        begins = Signal()  # a packet may begin
         m.d.sync += given.eq(Cat(self.tx_st_ready, given))
         m.d.comb += [
             heads.need.eq(beat.posted),
             units.need.eq(Mux(beat.posted, beat.units, 0)),
-            goes.eq(
-                beats.valid & given[-1] & (inside | ((whole != 0) & heads.enough & units.enough))
-            ),
+            begins.eq((whole != 0) & heads.enough & units.enough),
+            goes.eq(beats.valid & given[-1] & (inside | begins)),
             beats.ready.eq(goes),
             starts.eq(goes & ~inside),
             heads.spend.eq(starts),

@@ -54,7 +54,11 @@ class ConfigWindow(wiring.Component):
             for size in (1, 2, 4):
                 with m.Case(size):
                     m.d.comb += lanes.eq((1 << size) - 1)
+        good = Signal()
         aligned = (offset[:2] & (length[:3] - 1)[:2]) == 0
+        m.d.comb += good.eq(
+            lanes.any() & aligned & (self.virtio_pcicfg_bar < 6) & ~self.virtio_pcicfg_vfaccess
+        )
         with m.If(self.virtio_pcicfg_cfgwr | self.virtio_pcicfg_cfgrd):
             m.d.sync += [
                 waits.eq(1),
@@ -64,12 +68,7 @@ class ConfigWindow(wiring.Component):
                 held.offset.eq(offset),
                 held.strb.eq(lanes),
                 held.data.eq(self.virtio_pcicfg_cfgdata),
-                held.good.eq(
-                    lanes.any()
-                    & aligned
-                    & (self.virtio_pcicfg_bar < 6)
-                    & ~self.virtio_pcicfg_vfaccess
-                ),
+                held.good.eq(good),
             ]
         reading, passing = Signal(), Signal()  # an answer is awaited; the host has the card
         shift = held.offset[:2]
