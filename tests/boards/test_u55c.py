@@ -1,16 +1,14 @@
-"""The U55C's own: sources of its balls, paths between clocks, functions of the card, figures."""
+"""The U55C's own: sources of its balls, functions of the card, figures."""
 
 import csv
 
 from boards.pins import port_balls
 from boards.u55c.blocks import CMAC, CMAC_TIES, PCIE, PCIE_TIES, PROBES
 from boards.u55c.script import IPS, pcie_properties
-from boards.u55c.top import CONFIG, U55cTop
-from hdl.common.constraints import PathKind, clock_paths
+from boards.u55c.top import CONFIG
 from hdl.config import NicConfig
 from sim.rtl import env
 from sim.tools.build.vivado import BOARDS
-from tests.common.clock_lint import crossings
 
 MADE = (PCIE, CMAC, PROBES)
 BOARD = BOARDS["u55c"]
@@ -22,22 +20,6 @@ def test_each_ball_of_a_port_is_known_from_two_sources():
     balls = port_balls(BOARD.platform())
     assert len(balls) == len(set(balls.values())) == 4 * 16 + 4 * 4 + 2 * 3 + 5
     assert all(len(known[ball]) == 2 for ball in balls.values())
-
-
-def test_every_path_between_clocks_is_constrained():
-    """The netlist's paths are those that get a constraint; what the blocks do inside is theirs."""
-    named = {
-        (path.kind is PathKind.RESET, path.launch * (path.kind is not PathKind.RESET), path.capture)
-        for path in clock_paths(U55cTop())
-    }
-    found = set()
-    for path in crossings(U55cTop(), inputs={}):
-        capture = path.capture.rstrip("0123456789") if path.reset else path.capture
-        found.add((path.reset, "" if path.reset else path.launch, capture))
-    # The requests for reset come from a block and from a pin, which have no clock here.
-    runs = {(True, "", f"resets.runs_{name}.stage") for name in ("sync", "mac")}
-    runs |= {(True, "", f"start.{phase}_init.stage") for phase in ("runs", "release")}
-    assert found == named - runs
 
 
 def test_the_functions_are_those_of_the_card():
