@@ -261,13 +261,13 @@ FAULTS = (
         name="lost-alignment-unseen",
         what="a frame that the MAC does not finish goes on with the next one",
         force=Force("hdl.mac.cmac:CmacCrossing", "rx_up", stuck(1)),
-        tests=(*CMAC, "tests/boards/test_u55c_top.py"),
+        tests=(*CMAC, "tests/boards/test_top.py"),
     ),
     Fault(
         name="remote-fault-ignored",
         what="the U55C sends frames to an end that says that it cannot receive",
         force=Force("boards.u55c.top:U55cTop", "remote", stuck(0)),
-        tests=("tests/boards/test_u55c_top.py",),
+        tests=("tests/boards/test_top.py",),
     ),
     # The bridge.
     Fault(

@@ -1,4 +1,4 @@
-"""The blocks around the core: P-Tile, E-tile's MAC, and what says that the part is configured."""
+"""The blocks around the core: P-Tile, E-tile's MAC, a configured part, probes of counters."""
 
 from amaranth.lib.wiring import In
 
@@ -6,8 +6,10 @@ from boards.blocks import Block
 from hdl.pcie.descriptors import WIDTH
 from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
 from hdl.pcie.ptile.window import window_pins
+from hdl.pcie_nic import HOST_COUNTERS
 
 __all__ = [
+    "COUNTERS",
     "LANES",
     "MAC_BLOCK",
     "MAC_TIES",
@@ -15,6 +17,7 @@ __all__ = [
     "PCIE_LANES",
     "PCIE_TIES",
     "PINS",
+    "PROBES",
     "RELEASE",
     "WIDTH",
     "p0",
@@ -126,3 +129,8 @@ MAC_BLOCK = Block(
 
 #: Says that the whole part is configured: low then.
 RELEASE = Block("reset_release", {"ninit_done": ("o", 1)}, "as corundum instantiates it")
+
+#: Counters of what was refused or lost, from the lowest bits of the probe up, 16 bits each.
+COUNTERS = ("tx_drops", "rx_drops", "resets", *HOST_COUNTERS)
+#: In-System Sources and Probes: shows them to Quartus over JTAG.
+PROBES = Block("probes", {"probe": ("i", 16 * len(COUNTERS))}, "UG20033")

@@ -16,7 +16,7 @@ from .descriptors import WIDTH, CompletionStatus, RcError, rc_descriptor, rc_use
 from .realign import Realign
 from .tags import PAGE_BITS, outstanding, verdict
 
-__all__ = ["COUNTERS", "Completions", "Form", "Rc", "place"]
+__all__ = ["COUNTERS", "Completions", "Form", "Rc", "place", "rest"]
 
 #: Words of a beat.
 WORDS = WIDTH // 32
@@ -24,9 +24,14 @@ WORDS = WIDTH // 32
 COUNTERS = ("poisoned", "refused", "timeouts", "malformed", "unexpected")
 
 
+def rest() -> data.StructLayout:
+    """What is left of a piece: ``low``: the lowest bits of where it begins; ``bytes`` of it."""
+    return data.StructLayout({"low": 7, "bytes": PAGE_BITS + 1})
+
+
 def place() -> data.StructLayout:
-    """Where the next completion of ``tag`` begins, modulo 4 KiB, if its piece has ``begun``."""
-    return data.StructLayout({"tag": 8, "at": PAGE_BITS, "begun": 1})
+    """What is left of the piece of ``tag``, if any of it has come (``begun``)."""
+    return data.StructLayout({"tag": 8, "rest": rest(), "begun": 1})
 
 
 class Form(Protocol):
@@ -47,7 +52,7 @@ class Form(Protocol):
         """Where the last beat says that the packet's data are no good."""
 
     def misplaced(self, head, state, at):
-        """Whether a completion is not the one that must come next; ``at``: where that begins."""
+        """Whether a completion is not the one that must come next; ``at``: what is left."""
 
 
 class Rc:
@@ -74,10 +79,9 @@ class Completions(wiring.Component):
 
     Parameters: ``form``: of the block's beats.
     Members: ``i``: the block's stream, each beat of one packet; ``rd_rsp``: the host port; ``tag``,
-    ``state``, ``end``, ``again``, ``verdict``, ``overdue``: see ``ReadTags``; ``at`` In: where the
-    next completion of ``tag`` must begin, modulo 4 KiB, if ``form`` asks for it; ``moved`` Out:
-    where that is behind the completion that begins in this cycle; a counter of each of
-    ``COUNTERS`` Out, which wraps.
+    ``state``, ``end``, ``again``, ``verdict``, ``overdue``: see ``ReadTags``; ``at`` In: what is
+    left of the piece of ``tag``, if ``form`` asks for it; ``moved`` Out: the same behind the
+    completion that begins in this cycle; a counter of each of ``COUNTERS`` Out, which wraps.
     A completion ends at a multiple of 64 bytes or with its request (PCI Express Base Specification,
     "Read Completion Boundary"), so its beats are beats of the host port.
     Errors: a request whose completion is poisoned, has another status than SC, has an error code or
@@ -100,7 +104,7 @@ class Completions(wiring.Component):
                 "end": Out(1),
                 "verdict": Out(stream.Signature(verdict(), always_ready=True)),
                 "overdue": In(stream.Signature(8)),
-                "at": In(PAGE_BITS),
+                "at": In(rest()),
                 "moved": Out(stream.Signature(place(), always_ready=True)),
                 **{name: Out(16) for name in COUNTERS},
             }
@@ -157,7 +161,8 @@ class Completions(wiring.Component):
             fresh_place.size.eq(head.words + before - 1),  # of the last beat, less one
             self.moved.valid.eq(taken & ~inside & fresh.ours),
             self.moved.p.tag.eq(head.tag),
-            self.moved.p.at.eq((self.at[2:] + head.words) << 2),
+            self.moved.p.rest.low.eq((self.at.low[2:] + head.words) << 2),
+            self.moved.p.rest.bytes.eq(self.at.bytes + self.at.low[:2] - (head.words << 2)),
             self.moved.p.begun.eq(~fresh.completed),
         ]
         self._answer(m, realign.o)

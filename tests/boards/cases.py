@@ -169,6 +169,7 @@ _DE10_BROKEN = (
     ),
     ("pcie.tcl", "{32-bit non-prefetchable memory}", "{32-bit memory}", "core16_pf1_bar0_type"),
     ("mac.tcl", "{first_lane0}", "{lane0}", "RSFEC_FIRST_LANE_SEL of alt_ehipc3_fm cannot be"),
+    ("probes.tcl", "probe_width} {160}", "probe_width} {1600}", "probe_width of altera_in_system"),
     ("mac.tcl", "save_system {mac.ip}", "save_system {mag.ip}", "system mag.ip"),
 )
 _VIVADO_FAILS = {
@@ -221,13 +222,14 @@ CASES = {
                 _DE10_USES,
                 (
                     de10_top.CORE, de10_blocks.PCIE, de10_blocks.MAC_BLOCK, de10_blocks.RELEASE,
+                    de10_blocks.PROBES,
                 ),
                 "quartus.tcl",
             ),
-            frozenset({"pcie.ip", "mac.ip", "reset_release.ip"}),
+            frozenset({"pcie.ip", "mac.ip", "reset_release.ip", "probes.ip"}),
             _files(
                 "de10_agilex", "de10_agilex.qsf", "de10_agilex.sdc", "pcie.tcl", "mac.tcl",
-                "reset_release.tcl",
+                "reset_release.tcl", "probes.tcl",
             ),
             _DE10_BROKEN,
             {

@@ -205,6 +205,7 @@ def test_credits():
         rng, limit, spent = random.Random(1), 0, 0
         ctx.set(dut.index, 4)
         ctx.set(dut.need, 64)
+        ctx.set(dut.asks, 1)
         await ctx.tick().repeat(3)
         assert ctx.get(dut.enough)
         limit = 100
@@ -215,17 +216,21 @@ def test_credits():
             await ctx.tick()
             ctx.set(dut.index, rng.choice([0, 1, 5]))
             ctx.set(dut.limit, rng.getrandbits(16))
-            await ctx.tick()
-            for _ in range(rng.randint(0, 3)):
-                need = rng.randint(1, 64)
-                ctx.set(dut.need, need)
-                await ctx.delay(1e-8)
-                enough = bool(ctx.get(dut.enough))
-                assert enough == (need <= limit - spent), (need, limit, spent)
-                ctx.set(dut.spend, enough)
-                spent += need * enough
+            need = rng.randint(1, 64)
+            ctx.set(dut.need, need)
+            await ctx.tick().repeat(2)
+            # As often as there are enough, in every other cycle.
+            for _ in range(6):
+                if ctx.get(dut.enough):
+                    spent += need
+                    assert spent <= limit
+                    ctx.set(dut.spend, 1)
+                    await ctx.tick()
+                    ctx.set(dut.spend, 0)
+                    assert not ctx.get(dut.enough)
+                else:
+                    assert need > limit - spent
                 await ctx.tick()
-                ctx.set(dut.spend, 0)
         assert limit > 3 * 4096
 
-    simulate(dut, bench, deadline=30_000)
+    simulate(dut, bench, deadline=60_000)

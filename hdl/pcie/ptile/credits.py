@@ -15,9 +15,11 @@ class Credits(wiring.Component):
 
     Parameters: ``index``: of the limit among all (UG683059, "TX Flow Control Interface"); ``bits``
     of a limit; ``most``: of credits that are asked for at once.
-    Members: ``limit``, ``index``: the block's pins; ``need`` In and ``enough`` Out: whether that
-    many are there; ``spend`` In: they are spent in this cycle.
-    Latency: ``enough`` follows ``need`` within the cycle. Reset: none spent, with the link.
+    Members: ``limit``, ``index``: the block's pins; ``asks`` In: ``need`` In is asked for, and
+    stays until it is spent; ``enough`` Out: that many are there; ``spend`` In: they are spent in
+    this cycle, with ``enough``.
+    Latency: ``enough`` is a register. Throughput: credits are spent in every other cycle.
+    Reset: none spent, with the link.
     """
 
     def __init__(self, *, index: int, bits: int, most: int):
@@ -26,6 +28,7 @@ class Credits(wiring.Component):
             {
                 "limit": In(16),
                 "index": In(3),
+                "asks": In(1),
                 "need": In(range(most + 1)),
                 "enough": Out(1),
                 "spend": In(1),
@@ -45,5 +48,6 @@ class Credits(wiring.Component):
             spent.eq(spent + spends),
             left.eq(limit - spent - spends),
         ]
-        m.d.comb += self.enough.eq(~finite | (left >= self.need))
+        # What was spent in this cycle is not in ``left`` yet.
+        m.d.sync += self.enough.eq(self.asks & ~self.spend & (~finite | (left >= self.need)))
         return m

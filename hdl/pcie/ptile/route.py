@@ -36,8 +36,8 @@ class CompletionForm:
         return beat.abort
 
     def misplaced(self, head, state, at):
-        """The header has seven bits of the address; the byte count must fit the rest of it."""
-        return (head.lower_addr[:7] != at[:7]) | ((at + head.byte_count)[: len(at)] != state.end)
+        """The header has seven bits of the address; the byte count tells the rest."""
+        return (head.lower_addr[: len(at.low)] != at.low) | (head.byte_count != at.bytes)
 
 
 def _kept() -> data.StructLayout:

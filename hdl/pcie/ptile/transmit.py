@@ -32,6 +32,11 @@ def _beat() -> data.StructLayout:
     )  # fmt: skip
 
 
+def _whole() -> data.StructLayout:
+    """What a packet needs that is in line with its last beat."""
+    return data.StructLayout({"posted": 1, "units": range(UNITS + 1)})
+
+
 class Transmit(wiring.Component):
     """Sends packets one after the other, each from the lower half of a beat on.
 
@@ -46,7 +51,8 @@ class Transmit(wiring.Component):
     a read has been asked for; ``read_credit`` Out: one more may be; ``done`` Out: a write has been
     put in line, so no later completion passes it; ``lost`` Out: a pulse for each write that is
     dropped since its function may not use the bus; ``tx_*``: the block's pins.
-    Latency: 6 cycles for a packet of one beat. Throughput: a beat a cycle. Reset: empty.
+    Latency: 8 cycles for a packet of one beat. Throughput: a beat a cycle; a packet, an answer and
+    a read in every other cycle. Reset: empty.
     Errors: none. Source: UG683059, "Avalon-ST TX Interface" and "TX Flow Control Interface".
     """
 
@@ -74,10 +80,14 @@ class Transmit(wiring.Component):
         m.submodules.fifo = fifo = StreamFifo(shape=_beat(), depth=DEPTH)
         line = self._line(m)
         wiring.connect(m, line.o, fifo.i)
-        whole, starts = Signal(range(DEPTH + 1)), Signal()  # packets that are whole
-        enters = fifo.i.valid & fifo.i.ready & fifo.i.p.last
-        m.d.sync += whole.eq(whole + enters - starts)
-        self._send(m, fifo.o, whole, starts)
+        m.submodules.wholes = wholes = StreamFifo(shape=_whole(), depth=DEPTH)
+        m.d.comb += [
+            # A packet is at least a beat, so there is always room.
+            wholes.i.valid.eq(fifo.i.valid & fifo.i.ready & fifo.i.p.last),
+            wholes.i.p.posted.eq(fifo.i.p.posted),
+            wholes.i.p.units.eq(fifo.i.p.units),
+        ]
+        self._send(m, fifo.o, self._grants(m, wholes.o))
         return m
 
     def _credits(self, m: Module, name: str, *, index: int, bits: int, most: int) -> Credits:
@@ -100,6 +110,7 @@ class Transmit(wiring.Component):
         )
         m.d.comb += [
             reads.need.eq(1),
+            reads.asks.eq(1),
             reads.spend.eq(self.read_spends),
             self.read_credit.eq(reads.enough),
         ]
@@ -113,7 +124,9 @@ class Transmit(wiring.Component):
             self.completer_function.eq(done.function),
             drops.eq(Mux(beat.first, write & ~self.may_write, dropping)),
             heads.need.eq(1),
+            heads.asks.eq(self.completions.valid),
             units.need.eq(done.words != 0),
+            units.asks.eq(self.completions.valid),
             answers.eq(self.completions.valid & ~inside & heads.enough & units.enough),
             heads.spend.eq(answers & line.i.ready),
             units.spend.eq(answers & line.i.ready),
@@ -150,23 +163,37 @@ class Transmit(wiring.Component):
             ]
         return line
 
-    def _send(self, m: Module, beats, whole, starts) -> None:
-        """Put beats on the pins in the cycles that P-Tile has given; a packet has no gap."""
-        beat = beats.payload
+    def _grants(self, m: Module, wholes) -> tuple[Signal, Signal]:
+        """Count packets that are whole and have their credits, ahead of sending them; the other
+        signal takes one."""
         heads = self._credits(m, "posted_heads", index=0, bits=12, most=1)
         units = self._credits(m, "posted_units", index=4, bits=16, most=UNITS)
+        granted, starts = Signal(range(DEPTH + 1)), Signal()
+        one, grants = wholes.payload, Signal()
+        m.d.comb += [
+            heads.need.eq(one.posted),
+            units.need.eq(Mux(one.posted, one.units, 0)),
+            heads.asks.eq(wholes.valid),
+            units.asks.eq(wholes.valid),
+            grants.eq(wholes.valid & heads.enough & units.enough),
+            wholes.ready.eq(grants),
+            heads.spend.eq(grants),
+            units.spend.eq(grants),
+        ]
+        m.d.sync += granted.eq(granted + grants - starts)
+        return granted, starts
+
+    def _send(self, m: Module, beats, packets) -> None:
+        """Put beats on the pins in the cycles that P-Tile has given; a packet has no gap."""
+        beat, (granted, starts) = beats.payload, packets
         inside, goes, given = Signal(), Signal(), Signal(TX_LATENCY - 1)
         begins = Signal()  # a packet may begin
         m.d.sync += given.eq(Cat(self.tx_st_ready, given))
         m.d.comb += [
-            heads.need.eq(beat.posted),
-            units.need.eq(Mux(beat.posted, beat.units, 0)),
-            begins.eq((whole != 0) & heads.enough & units.enough),
+            begins.eq(granted != 0),
             goes.eq(beats.valid & given[-1] & (inside | begins)),
             beats.ready.eq(goes),
             starts.eq(goes & ~inside),
-            heads.spend.eq(starts),
-            units.spend.eq(starts),
         ]
         with m.If(goes):
             m.d.sync += inside.eq(~beat.last)
