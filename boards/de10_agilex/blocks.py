@@ -3,6 +3,7 @@
 from amaranth.lib.wiring import In
 
 from boards.blocks import Block
+from hdl.mac.etile_start import ADDRESS_BITS
 from hdl.pcie.descriptors import WIDTH
 from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
 from hdl.pcie.ptile.window import window_pins
@@ -67,7 +68,8 @@ PCIE = Block(
     "pins of virtio",
 )
 
-#: Inputs of the MAC with a constant: value and width. Its registers are left as they are.
+#: Inputs of the MAC with a constant: value and width. Its registers are left as they are,
+#: but for those of the transceivers.
 MAC_TIES = {
     "i_stats_snapshot": (0, 1),
     "i_eth_reconfig_addr": (0, 21),
@@ -78,10 +80,6 @@ MAC_TIES = {
     "i_rsfec_reconfig_read": (0, 1),
     "i_rsfec_reconfig_write": (0, 1),
     "i_rsfec_reconfig_writedata": (0, 8),
-    "i_xcvr_reconfig_address": (0, 19 * LANES),
-    "i_xcvr_reconfig_read": (0, LANES),
-    "i_xcvr_reconfig_write": (0, LANES),
-    "i_xcvr_reconfig_writedata": (0, 8 * LANES),
     "i_tx_skip_crc": (0, 1),
     "i_tx_pfc": (0, 8),
     "i_tx_pause": (0, 1),
@@ -106,6 +104,12 @@ MAC_BLOCK = Block(
         "i_rx_rst_n": ("i", 1),
         "i_reconfig_clk": ("i", 1),
         "i_reconfig_reset": ("i", 1),
+        "i_xcvr_reconfig_address": ("i", ADDRESS_BITS * LANES),
+        "i_xcvr_reconfig_read": ("i", LANES),
+        "i_xcvr_reconfig_write": ("i", LANES),
+        "i_xcvr_reconfig_writedata": ("i", 8 * LANES),
+        "o_xcvr_reconfig_readdata": ("o", 8 * LANES),
+        "o_xcvr_reconfig_waitrequest": ("o", LANES),
         "o_rx_pcs_ready": ("o", 1),
         "o_local_fault_status": ("o", 1),
         "o_remote_fault_status": ("o", 1),

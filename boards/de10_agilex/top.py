@@ -25,15 +25,17 @@ from hdl.config import NicConfig
 from hdl.egress.rows import FRAME_BYTES
 from hdl.mac.cmac import CmacCrossing
 from hdl.mac.etile import EtileStreams
+from hdl.mac.etile_start import EtileStart
 from hdl.pcie_nic import PTileNic
 
-__all__ = ["CLOCKS", "CONFIG", "CORE", "INIT", "MAC", "PARAMETERS", "De10AgilexTop"]
+__all__ = ["CLOCKS", "CONFIG", "CORE", "INIT", "MAC", "PARAMETERS", "TUNE", "De10AgilexTop"]
 
 #: As on the U55C: 512 bits at 250 MHz carry 128 Gb/s.
 CONFIG = NicConfig(width=WIDTH, clock_hz=250_000_000, qps=1024)
-#: Clock domains beside ``sync``: the MAC's (25.78125 Gb/s / 64), and the one of its registers.
-MAC, INIT = "mac", "init"
-CLOCKS = {"sync": CONFIG.clock_hz, MAC: 402_832_031, INIT: 100_000_000}
+#: Clock domains beside ``sync``: the MAC's (25.78125 Gb/s / 64), and two of one clock: that of its
+#: registers, and of what starts its receivers when its PLL has locked.
+MAC, INIT, TUNE = "mac", "init", "tune"
+CLOCKS = {"sync": CONFIG.clock_hz, MAC: 402_832_031, INIT: 100_000_000, TUNE: 100_000_000}
 #: The core's arguments.
 PARAMETERS = {"config": CONFIG}
 CORE = core_block(PTileNic(**PARAMETERS), domains=("sync",), separator="__")
@@ -76,6 +78,7 @@ class De10AgilexTop(wiring.Component):
         self._bus(m, core, pcie)
         crossing = self._frames(m, core, mac)
         up = self._link(m, crossing, core, mac)
+        self._receivers(m, mac)
         drops = {"tx_drops": crossing.tx_drops, "rx_drops": crossing.rx_drops}
         m.d.comb += [
             probes["probe"].eq(
@@ -93,8 +96,9 @@ class De10AgilexTop(wiring.Component):
     def _clocks(self, m: Module, core: Placed, pcie: Placed, mac: Placed) -> None:
         """Clock domains, and resets that begin together and end in turn."""
         release = place(m, RELEASE)
-        for name in ("sync", MAC, INIT):
+        for name in ("sync", MAC, INIT, TUNE):
             m.domains += ClockDomain(name)
+        m.submodules.tune = tune = ResetSequencer(domains=(TUNE,))
         m.submodules.resets = resets = ResetSequencer(domains=("sync", MAC))
         m.submodules.start = start = ResetSequencer(domains=(INIT,))
         m.d.comb += [
@@ -110,6 +114,9 @@ class De10AgilexTop(wiring.Component):
             ResetSignal().eq(resets.sync_rst),
             ResetSignal(MAC).eq(resets.mac_rst),
             ResetSignal(INIT).eq(start.init_rst),
+            ClockSignal(TUNE).eq(self.sysclk_p),
+            tune.request.eq(~mac["o_tx_pll_locked"]),
+            ResetSignal(TUNE).eq(tune.tune_rst),
             core["clk"].eq(ClockSignal()),
             core["rst"].eq(ResetSignal()),
             mac["i_clk_ref"].eq(self.qsfp_refclk_p),
@@ -121,6 +128,20 @@ class De10AgilexTop(wiring.Component):
             mac["i_tx_rst_n"].eq(mac["o_tx_pll_locked"] & ~ResetSignal(MAC)),
             mac["i_rx_rst_n"].eq(mac["o_tx_pll_locked"] & ~ResetSignal(MAC)),
         ]
+
+    def _receivers(self, m: Module, mac: Placed) -> None:
+        """Each channel's receiver is started by its registers."""
+        channels = [EtileStart() for _ in range(LANES)]
+        for n, one in enumerate(channels):
+            m.submodules[f"start{n}"] = DomainRenamer(TUNE)(one)
+            m.d.comb += [
+                one.readdata.eq(mac["o_xcvr_reconfig_readdata"].word_select(n, 8)),
+                one.waitrequest.eq(mac["o_xcvr_reconfig_waitrequest"][n]),
+            ]
+        for name in ("address", "read", "write", "writedata"):
+            m.d.comb += mac[f"i_xcvr_reconfig_{name}"].eq(
+                Cat(getattr(one, name) for one in channels)
+            )
 
     def _bus(self, m: Module, core: Placed, pcie: Placed) -> None:
         """P-Tile's streams, settings and lanes."""

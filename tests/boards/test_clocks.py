@@ -21,5 +21,6 @@ def test_every_path_between_clocks_is_constrained(top):
         found.add((path.reset, "" if path.reset else path.launch, capture))
     # The requests for reset come from a block and from a pin, which have no clock here.
     runs = {(True, "", f"resets.runs_{name}.stage") for name in ("sync", "mac")}
-    runs |= {(True, "", f"start.{phase}_init.stage") for phase in ("runs", "release")}
+    for one in ("start.{}_init", "tune.{}_tune"):
+        runs |= {(True, "", f"{one.format(phase)}.stage") for phase in ("runs", "release")}
     assert found == named - runs

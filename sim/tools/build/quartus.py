@@ -62,8 +62,7 @@ _ALL = (
         unverified=(
             "The top has been simulated with models of the MAC's streams, without PCIe and core.",
             "Each ball is known from one public file alone.",
-            "Nothing starts the adaptation of E-tile's receivers, which public designs do by "
-            "registers: a link may not come up.",
+            "The receivers' start is that of a public design for this tile.",
             "The core has paths of 10 levels of logic and the MAC's streams run at 403 MHz: "
             "neither has been tried.",
             "No figures of synthesis are recorded for this family.",
