@@ -21,14 +21,13 @@ MOST_BLOCKS = 2888 * 16 >> BLOCK_BITS
 
 
 class ReadsInFlight(wiring.Component):
-    """Lets a piece of a read pass when the block has room for all its completions, and knows where
-    the next completion of each tag must begin.
+    """Lets a piece of a read pass when the block has room for all its completions, and knows what
+    is left of each tag's piece.
 
     Members: ``i``, ``o``: pieces; ``may_ask`` In: the link partner takes a request; ``allowed`` In:
     the function of ``i`` may use the bus and this tag; a piece that may not is dropped, so its read
-    ends by the timeout; ``asks`` Out: one leaves in this cycle; ``tag`` In and ``at`` Out: where
-    the next completion of a tag begins, and what it and those behind it have, in the same cycle;
-    ``moved`` In: what changes that; ``end`` In: the piece of ``tag`` is over.
+    ends by the timeout; ``asks`` Out: one leaves in this cycle; ``tag`` In and ``at`` Out: what
+    is left of a tag's piece, in the same cycle; ``moved`` In: what changes that; ``end`` In: the piece of ``tag`` is over.
     Latency: 0 cycles. Throughput: a piece a cycle. Errors: none.
     Reset: none in flight; nothing passes during the first ``read_tags`` cycles.
     """
@@ -59,7 +58,6 @@ class ReadsInFlight(wiring.Component):
             m.d.sync += clear.eq(clear + 1)
 
         first = self.i.p.addr[BLOCK_BITS:PAGE_BITS]
-        self._blocks = Signal(range(self._most + 1))  # of the piece of ``tag``
         blocks, fits = Signal(range(self._most + 1)), Signal()
         room = Signal(range(MOST_BLOCKS + 1), init=MOST_BLOCKS)
         m.d.comb += [
@@ -71,17 +69,18 @@ class ReadsInFlight(wiring.Component):
         ]
         # Two pieces may pass before ``fits`` knows of them.
         m.d.sync += fits.eq((room >= 3 * self._most) & cleared)
-        self._tables(m, clear, cleared, blocks)
+        over = self._tables(m, clear, cleared, blocks)
         taken, given = Signal(blocks.shape()), Signal(blocks.shape())
         m.d.sync += [
             taken.eq(Mux(self.i.valid & self.i.ready, blocks, 0)),
-            given.eq(Mux(self.end, self._blocks, 0)),
+            given.eq(Mux(self.end, over, 0)),
             room.eq(room - taken + given),
         ]
         return m
 
-    def _tables(self, m: Module, clear, cleared, blocks) -> None:
-        """One table that is written when a piece is asked for, and one by its completions."""
+    def _tables(self, m: Module, clear, cleared, blocks):
+        """One table that is written when a piece is asked for, and one by its completions; returns
+        the blocks of the piece of ``tag``."""
         row = data.StructLayout({"rest": rest(), "blocks": blocks.shape()})
         moved = data.StructLayout({"rest": rest(), "begun": 1})
         m.submodules.asked = asked = memory.Memory(shape=row, depth=self._tags, init=[])
@@ -102,5 +101,5 @@ class ReadsInFlight(wiring.Component):
             found.addr.eq(self.tag),
             reached.addr.eq(self.tag),
             self.at.eq(Mux(reached.data.begun, reached.data.rest, found.data.rest)),
-            self._blocks.eq(found.data.blocks),
         ]
+        return found.data.blocks
