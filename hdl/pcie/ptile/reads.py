@@ -27,7 +27,8 @@ class ReadsInFlight(wiring.Component):
     Members: ``i``, ``o``: pieces; ``may_ask`` In: the link partner takes a request; ``allowed`` In:
     the function of ``i`` may use the bus and this tag; a piece that may not is dropped, so its read
     ends by the timeout; ``asks`` Out: one leaves in this cycle; ``tag`` In and ``at`` Out: what
-    is left of a tag's piece, in the same cycle; ``moved`` In: what changes that; ``end`` In: the piece of ``tag`` is over.
+    is left of a tag's piece, in the same cycle; ``moved`` In: what changes that; ``end`` In: the
+    piece of ``tag`` is over.
     Latency: 0 cycles. Throughput: a piece a cycle. Errors: none.
     Reset: none in flight; nothing passes during the first ``read_tags`` cycles.
     """
