@@ -6,39 +6,21 @@ Written after public scripts and from memory. AMD's guides define what is used h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amaranth.build.dsl import Clock, Pins, Subsignal
+from amaranth.build.dsl import Clock
 
-__all__ = ["Ip", "pin_constraints", "port_balls", "project_script"]
+from boards.pins import balls, leaves
 
-
-def _leaves(platform) -> Iterator[tuple[str, Subsignal]]:
-    """Each subsignal with pins, under the name of its port: resource_subsignal."""
-    for resource in platform.resources.values():
-        for sub in resource.ios:
-            yield f"{resource.name}_{sub.name}", sub
-
-
-def _balls(port: str, sub: Subsignal) -> dict[str, str]:
-    """Return the ball of each bit of a port; a port of one bit has no index."""
-    names = [name for one in sub.ios if isinstance(one, Pins) for name in one.names]
-    if len(names) == 1:
-        return {port: names[0]}
-    return {f"{port}[{n}]": name for n, name in enumerate(names)}
-
-
-def port_balls(platform) -> dict[str, str]:
-    """Return the ball of each port of the board's top, of wide ports that of each bit."""
-    return {bit: ball for port, sub in _leaves(platform) for bit, ball in _balls(port, sub).items()}
+__all__ = ["Ip", "pin_constraints", "project_script"]
 
 
 def pin_constraints(platform) -> str:
     """Return XDC that places each port, and tells the period of each clock at a pin."""
     lines = []
-    for port, sub in _leaves(platform):
-        for bit, ball in _balls(port, sub).items():
+    for port, sub in leaves(platform):
+        for bit, ball in balls(port, sub).items():
             place = f"[get_ports {{{bit}}}]" if "[" in bit else f"[get_ports {bit}]"
             lines.append(f"set_property PACKAGE_PIN {ball} {place}")
             lines += [f"set_property {name} {value} {place}" for name, value in sub.attrs.items()]

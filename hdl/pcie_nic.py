@@ -1,13 +1,13 @@
-"""The NIC behind AMD's PCIE4 or PCIE4C block: a core for a card on PCI Express."""
+"""The NIC behind a block for PCI Express: a core for a card with AMD's or Intel's."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi import virtio_pci as abi
 from hdl.axi.bus import AxiStream
 from hdl.axi.mac import join_frames
-from hdl.config import NicConfig
+from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.host import config_space as card
 from hdl.nic import Nic
 from hdl.pcie.bus import block_pins
@@ -16,10 +16,14 @@ from hdl.pcie.control import FUNCTIONS, FunctionControl
 from hdl.pcie.extend import ConfigExtend
 from hdl.pcie.host import TIMEOUT, PcieHost
 from hdl.pcie.places import Places
+from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
+from hdl.pcie.ptile.host import PTileHost
+from hdl.pcie.ptile.route import Bars
+from hdl.pcie.ptile.window import ConfigWindow, window_pins
 
-__all__ = ["HOST_COUNTERS", "PcieNic", "places"]
+__all__ = ["HOST_COUNTERS", "PTileNic", "PcieNic", "bars", "places"]
 
-#: Counters of ``PcieHost``.
+#: Counters of ``PcieHost`` and ``PTileHost``.
 HOST_COUNTERS = ("refused_requests", "lost_writes", *COUNTERS)
 
 
@@ -34,35 +38,34 @@ def places(config: NicConfig) -> Places:
     )
 
 
-class PcieNic(wiring.Component):
-    """``Nic`` with its host port on the block's user interface, and its frames on AXI4-Stream.
+def bars(config: NicConfig) -> Bars:
+    """Bits of an offset in each BAR of the card."""
+    guest = {
+        card.BAR_REGISTERS: card.REGISTERS_BYTES,
+        card.BAR_NOTIFY: card.notify_bytes(config.guest),
+    }
+    guests = range(FUNCTION_RDMA, FUNCTION_RDMA + config.functions)
+    sizes = {(n, bar): size for n in guests for bar, size in guest.items()}
+    sizes[config.management_function, 0] = card.MANAGEMENT_BYTES
+    return {place: (size - 1).bit_length() for place, size in sizes.items()}
 
-    The block's physical function 0 is that of the network, where nothing answers yet; the RDMA
-    functions are behind it, then the management function.
 
-    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``.
-    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read`` and the
-    counters: see ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``,
-    ``flr_in_process``, ``flr_done``, ``resets``: see ``FunctionControl``; ``ext``: see
-    ``ConfigExtend``; ``m_axis_tx``, ``s_axis_rx``, ``link_up``: as of ``AxiNic``.
-    INTx is not connected: a driver uses MSI-X. Reset: the block's ``user_reset``, all domains
-    together.
+class _NicBehindBlock(wiring.Component):
+    """``Nic`` with its host port on an adapter, and its frames on AXI4-Stream.
+
+    Physical function 0 is that of the network, where nothing answers yet; the RDMA functions are
+    behind it, then the management function. INTx is not connected: a driver uses MSI-X.
+    Parameters: ``host``: the adapter; ``pins``: the block's that it has; ``members``: more.
     """
 
-    def __init__(self, *, config: NicConfig, mac_clocks: bool = False, timeout: int = TIMEOUT):
+    def __init__(self, host, pins, members, *, config: NicConfig, mac_clocks: bool):
         self.config, self._mac_clocks = config, mac_clocks
-        self._host = PcieHost(config=config, timeout=timeout)
+        self._host, self._pins = host, pins
         self._control = FunctionControl(config=config, places=places(config))
-        self._extend = ConfigExtend(config=config, places=places(config))
         super().__init__(
             {
-                **block_pins(),
-                "function_status": In(4 * FUNCTIONS),
-                "msix_enable": In(FUNCTIONS),
-                "msix_mask": In(FUNCTIONS),
-                "flr_in_process": In(FUNCTIONS),
-                "flr_done": Out(FUNCTIONS),
-                "ext": In(self._extend.signature.flip()),
+                **pins,
+                **members,
                 "m_axis_tx": Out(AxiStream(config.width)),
                 "s_axis_rx": In(AxiStream(config.width)),
                 "link_up": In(1),
@@ -71,34 +74,118 @@ class PcieNic(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
-        m = Module()
+    def _join(self, m: Module, mmio) -> FunctionControl:
+        """Everything but what is the block's own; ``mmio``: accesses of the host."""
         m.submodules.nic = nic = Nic(config=self.config)
         m.submodules.host = host = self._host
         m.submodules.control = control = self._control
-        m.submodules.extend = extend = self._extend
         connect(m, nic.host.rd_req, host.host.rd_req)
         connect(m, host.host.rd_rsp, nic.host.rd_rsp)
         connect(m, nic.host.wr, host.host.wr)
-        connect(m, host.host.mmio, control.mmio)
+        connect(m, mmio, control.mmio)
         connect(m, control.card, nic.host.mmio)
-        for name in ("cq", "rc"):
-            connect(m, flipped(getattr(self, name)), getattr(host, name))
-        for name in ("cc", "rq"):
-            connect(m, getattr(host, name), flipped(getattr(self, name)))
-        self._copy(m, host, *(f"rq_seq_num{n}" for n in range(2)))
-        self._copy(m, host, *(f"rq_seq_num_vld{n}" for n in range(2)))
-        self._copy(m, host, "max_payload", "max_read", *HOST_COUNTERS)
-        names = ("function_status", "msix_enable", "msix_mask", "flr_in_process", "flr_done")
-        self._copy(m, control, *names, "resets")
-        for name, member in extend.signature.members.items():
-            ours, its = getattr(self.ext, name), getattr(extend, name)
-            m.d.comb += ours.eq(its) if member.flow == Out else its.eq(ours)
+        for name, member in self._pins.items():
+            if member.is_signature:
+                ours, its = flipped(getattr(self, name)), getattr(host, name)
+                connect(m, *((ours, its) if member.flow == In else (its, ours)))
+            else:
+                self._copy(m, host, name)
+        self._copy(m, host, *HOST_COUNTERS)
+        self._copy(m, control, "resets")
         join_frames(m, nic, self, width=self.config.width, mac_clocks=self._mac_clocks)
-        return m
+        return control
 
     def _copy(self, m: Module, part, *names: str) -> None:
         """Join members of the same name."""
         for name in names:
             ours, its = getattr(self, name), getattr(part, name)
             m.d.comb += ours.eq(its) if self.signature.members[name].flow == Out else its.eq(ours)
+
+
+class PcieNic(_NicBehindBlock):
+    """``Nic`` on the user interface of AMD's PCIE4 or PCIE4C block.
+
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``.
+    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read`` and the
+    counters: see ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``,
+    ``flr_in_process``, ``flr_done``, ``resets``: see ``FunctionControl``; ``ext``: see
+    ``ConfigExtend``; ``m_axis_tx``, ``s_axis_rx``, ``link_up``: as of ``AxiNic``.
+    Reset: the block's ``user_reset``, all domains together.
+    """
+
+    def __init__(self, *, config: NicConfig, mac_clocks: bool = False, timeout: int = TIMEOUT):
+        self._extend = ConfigExtend(config=config, places=places(config))
+        members = {
+            "function_status": In(4 * FUNCTIONS),
+            "msix_enable": In(FUNCTIONS),
+            "msix_mask": In(FUNCTIONS),
+            "flr_in_process": In(FUNCTIONS),
+            "flr_done": Out(FUNCTIONS),
+            "ext": In(self._extend.signature.flip()),
+        }
+        super().__init__(
+            PcieHost(config=config, timeout=timeout),
+            block_pins(),
+            members,
+            config=config,
+            mac_clocks=mac_clocks,
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.extend = extend = self._extend
+        control = self._join(m, self._host.host.mmio)
+        names = ("function_status", "msix_enable", "msix_mask", "flr_in_process", "flr_done")
+        self._copy(m, control, *names)
+        for name, member in extend.signature.members.items():
+            ours, its = getattr(self.ext, name), getattr(extend, name)
+            m.d.comb += ours.eq(its) if member.flow == Out else its.eq(ours)
+        return m
+
+
+class PTileNic(_NicBehindBlock):
+    """``Nic`` on the user interface of Intel's P-Tile, which shows the capabilities of virtio.
+
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PTileHost``.
+    Members: ``rx_*``, ``tx_*``, ``tl_cfg_*``, ``virtio_pcicfg_*``, ``flr_*_pf``: P-Tile's pins of
+    the same names; counters: see ``PTileHost``; ``resets``: see ``FunctionControl``;
+    ``m_axis_tx``, ``s_axis_rx``, ``link_up``: as of ``AxiNic``.
+    Reset: the opposite of P-Tile's ``reset_status_n``, all domains together.
+    """
+
+    def __init__(self, *, config: NicConfig, mac_clocks: bool = False, timeout: int = TIMEOUT):
+        members = {
+            **window_pins(),
+            "flr_rcvd_pf": In(FLR_FUNCTIONS),
+            "flr_completed_pf": Out(FLR_FUNCTIONS),
+        }
+        super().__init__(
+            PTileHost(config=config, bars=bars(config), timeout=timeout),
+            stream_pins() | config_pins(),
+            members,
+            config=config,
+            mac_clocks=mac_clocks,
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.window = window = ConfigWindow()
+        connect(m, self._host.host.mmio, window.mmio)
+        control = self._join(m, window.card)
+        self._copy(m, window, *window_pins())
+        for name in ("function_status", "msix_enable", "msix_mask"):
+            m.d.comb += getattr(control, name).eq(getattr(self._host, name))
+        # A reset begins with the pin's edge and lasts until it has been answered.
+        before, lasts = Signal(FLR_FUNCTIONS), Signal(FLR_FUNCTIONS)
+        done = Signal(FLR_FUNCTIONS)
+        beyond = (1 << FLR_FUNCTIONS) - (1 << FUNCTIONS)  # functions that P-Tile is not to have
+        m.d.comb += [
+            control.flr_in_process.eq(lasts),
+            done.eq(control.flr_done | (lasts & beyond)),
+            self.flr_completed_pf.eq(done),
+        ]
+        m.d.sync += [
+            before.eq(self.flr_rcvd_pf),
+            lasts.eq((lasts & ~done) | (self.flr_rcvd_pf & ~before)),
+        ]
+        return m

@@ -129,7 +129,10 @@ COMPLETER = ("tests/pcie/test_completer.py",)
 BARRIER = ("tests/common/test_barrier.py",)
 POSTED = ("tests/pcie/test_posted.py",)
 CONTROL = ("tests/pcie/test_control.py",)
-PCIE = ("tests/pcie/test_pcie.py",)
+PCIE = ("tests/pcie/test_pcie.py::test_adapter[pcie4]",)
+PTILE = ("tests/pcie/test_ptile.py",)
+STREAMS = ("tests/pcie/test_ptile_streams.py",)
+PTILE_DMA = ("tests/pcie/test_pcie.py::test_adapter[ptile]",)
 
 #: Why a fault of the firmware is told by its text.
 FIRMWARE = "it is in the firmware, which has no signals"
@@ -258,13 +261,13 @@ FAULTS = (
         name="lost-alignment-unseen",
         what="a frame that the MAC does not finish goes on with the next one",
         force=Force("hdl.mac.cmac:CmacCrossing", "rx_up", stuck(1)),
-        tests=(*CMAC, "tests/boards/test_u55c_top.py"),
+        tests=(*CMAC, "tests/boards/test_top.py"),
     ),
     Fault(
         name="remote-fault-ignored",
         what="the U55C sends frames to an end that says that it cannot receive",
         force=Force("boards.u55c.top:U55cTop", "remote", stuck(0)),
-        tests=("tests/boards/test_u55c_top.py",),
+        tests=("tests/boards/test_top.py",),
     ),
     # The bridge.
     Fault(
@@ -336,7 +339,7 @@ FAULTS = (
     Fault(
         name="pcie-read-in-write",
         what="a read may enter the middle of a write's request",
-        force=Force("hdl.pcie.requester:Requester", "inside", stuck(0)),
+        force=Force("hdl.pcie.requests:Requests", "inside", stuck(0)),
         tests=PCIE,
     ),
     Fault(
@@ -374,6 +377,60 @@ FAULTS = (
         what="the words of a packet that pass its last beat are lost",
         force=Force("hdl.pcie.realign:Realign", "spilling", stuck(0)),
         tests=PCIE,
+    ),
+    Fault(
+        name="ptile-second-packet-lost",
+        what="a packet that ends in the beat in which it begins behind another one is lost",
+        force=Force("hdl.pcie.ptile.receive:Receive", "left", stuck(0)),
+        tests=STREAMS,
+    ),
+    Fault(
+        name="ptile-always-ready",
+        what="P-Tile may send although there is no room for what is on its way",
+        force=Force("hdl.pcie.ptile.receive:Receive", "rx_st_ready", stuck(1)),
+        tests=STREAMS,
+    ),
+    Fault(
+        name="ptile-gap-in-packet",
+        what="a packet is begun before it is whole",
+        force=Force("hdl.pcie.ptile.transmit:Transmit", "begins", stuck(1)),
+        tests=STREAMS,
+    ),
+    Fault(
+        name="ptile-credits-unlimited",
+        what="packets are sent for which the host has given no credits",
+        force=Force("hdl.pcie.ptile.credits:Credits", "enough", stuck(1)),
+        tests=STREAMS,
+    ),
+    Fault(
+        name="ptile-buffer-overrun",
+        what="more is read than P-Tile has room for",
+        force=Force("hdl.pcie.ptile.reads:ReadsInFlight", "fits", stuck(1)),
+        tests=PTILE,
+    ),
+    Fault(
+        name="ptile-place-forgotten",
+        what="a lost completion of several is not missed",
+        force=Force("hdl.pcie.completions:Completions", "misplaced", stuck(0)),
+        tests=PTILE_DMA,
+    ),
+    Fault(
+        name="ptile-no-bus-master",
+        what="a function writes although the host has not made it a bus master",
+        force=Force("hdl.pcie.ptile.transmit:Transmit", "drops", stuck(0)),
+        tests=PTILE_DMA,
+    ),
+    Fault(
+        name="ptile-answer-before-writes",
+        what="an answer to a register read overtakes writes before it",
+        force=Force("hdl.pcie.ptile.transmit:Transmit", "done", stuck(1)),
+        tests=PTILE_DMA,
+    ),
+    Fault(
+        name="ptile-window-anywhere",
+        what="an access through the configuration space may be of any length and place",
+        force=Force("hdl.pcie.ptile.window:ConfigWindow", "good", stuck(1)),
+        tests=PTILE,
     ),
     # What a peer or a guest may touch.
     Fault(

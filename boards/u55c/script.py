@@ -10,20 +10,18 @@ from boards.u55c.top import CLOCKS, CONFIG, INIT
 from boards.vivado import Ip, project_script
 from hdl.abi import virtio_pci as abi
 from hdl.config import FUNCTION_NET, FUNCTION_RDMA, NicConfig
-from hdl.host.config_space import ConfigImage, management_image, rdma_image
+from hdl.host.config_space import ConfigImage, management_image, net_image, rdma_image
 
 __all__ = ["IPS", "pcie_properties", "script"]
 
-#: The network function, where nothing answers yet: a device of virtio without structures.
-_NET = {"vendor_id": abi.VENDOR_ID, "device_id": 0x1041, "class_code": (0x02, 0x00, 0x00)}
 _UNITS = (("Megabytes", 1 << 20), ("Kilobytes", 1 << 10))
 
 
-def _bars(function: int, image: ConfigImage | None) -> dict[str, object]:
+def _bars(function: int, image: ConfigImage) -> dict[str, object]:
     """Properties of a function's BARs; their sizes are those of the card's own image of them."""
     first, found = abi.PCI_HEADER.offset("bar"), {}
     for bar in range(6):
-        mask = int.from_bytes(image.mask[first + 4 * bar :][:4], "little") if image else 0
+        mask = int.from_bytes(image.mask[first + 4 * bar :][:4], "little")
         name = f"pf{function}_bar{bar}"
         found[f"{name}_enabled"] = "true" if mask else "false"
         if mask:
@@ -35,13 +33,9 @@ def _bars(function: int, image: ConfigImage | None) -> dict[str, object]:
     return found
 
 
-def _function(function: int, image: ConfigImage | None) -> dict[str, object]:
+def _function(function: int, image: ConfigImage) -> dict[str, object]:
     """Properties of one physical function, as the card's own configuration space has them."""
-    if image is None:
-        header = {**_NET, "revision_id": 0, "subsystem_vendor_id": 0, "subsystem_id": 0}
-        header["class_code"] = bytes(reversed(_NET["class_code"]))
-    else:
-        header = abi.PCI_HEADER.unpack(image.data[: abi.PCI_HEADER.size])
+    header = abi.PCI_HEADER.unpack(image.data[: abi.PCI_HEADER.size])
     pf, code = f"PF{function}", bytes(header["class_code"])
     found: dict[str, object] = {
         "vendor_id" if not function else f"pf{function}_vendor_id": f"{header['vendor_id']:04X}",
@@ -54,7 +48,7 @@ def _function(function: int, image: ConfigImage | None) -> dict[str, object]:
     parts = ("interface", "sub", "base")  # as they lie in the header
     found |= {f"pf{function}_class_code_{part}": f"{byte:02X}" for part, byte in zip(parts, code)}
     msix = abi.MSIX_CAP.unpack(image.data[image.msix :][: abi.MSIX_CAP.size]) if (
-        image and image.msix) else None  # fmt: skip
+        image.msix) else None  # fmt: skip
     found[f"pf{function}_msi_enabled"] = "false"
     found[f"pf{function}_msix_enabled"] = "true" if msix else "false"
     if msix:
@@ -68,7 +62,7 @@ def _function(function: int, image: ConfigImage | None) -> dict[str, object]:
 def pcie_properties(config: NicConfig) -> dict[str, object]:
     """Return the settings of the PCIe block for the functions of ``config``."""
     rdma, first = rdma_image(config.guest), FUNCTION_RDMA
-    images = {FUNCTION_NET: None} | {first + n: rdma for n in range(config.functions)}
+    images = {FUNCTION_NET: net_image()} | {first + n: rdma for n in range(config.functions)}
     images[config.management_function] = management_image()
     found: dict[str, object] = {
         "mode_selection": "Advanced",

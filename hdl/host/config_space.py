@@ -19,7 +19,7 @@ from hdl.csr.blocks import MANAGEMENT_DEVICE_ID, MANAGEMENT_VENDOR_ID
 
 from .local import LocalPort, merge
 
-__all__ = ["ConfigImage", "ConfigSpace", "management_image", "rdma_image"]
+__all__ = ["ConfigImage", "ConfigSpace", "management_image", "net_image", "rdma_image"]
 
 #: Places in BAR 0 of the RDMA function.
 BAR_REGISTERS, REGISTERS_BYTES = 0, 0x10000
@@ -30,6 +30,8 @@ DEVICE_OFFSET = 0x2000
 CONFIG_OFFSET = 0x3000
 PBA_OFFSET = 0x4000
 MSIX_OFFSET = 0x8000
+#: BAR 0 of the management function.
+MANAGEMENT_BYTES = 1 << 20
 #: BAR 2 holds the doorbells, four bytes for each queue.
 BAR_NOTIFY = 2
 NOTIFY_MULTIPLIER = 4
@@ -37,6 +39,7 @@ NOTIFY_MULTIPLIER = 4
 IMAGE_BYTES = 256
 FIRST_CAPABILITY = 0x40
 #: PCI class codes as they lie in the header: interface, subclass, class.
+CLASS_ETHERNET = bytes((0x00, 0x00, 0x02))
 CLASS_NETWORK_OTHER = bytes((0x00, 0x80, 0x02))
 CLASS_ACCELERATOR = bytes((0x00, 0x00, 0x12))
 MULTI_FUNCTION = 0x80
@@ -146,12 +149,25 @@ def rdma_image(config: NicConfig) -> ConfigImage:
     return image
 
 
+def net_image() -> ConfigImage:
+    """The network function, where nothing answers yet: a device of virtio without structures."""
+    image = ConfigImage(bytearray(IMAGE_BYTES), bytearray(IMAGE_BYTES))
+    _header(
+        image,
+        {},
+        vendor_id=abi.VENDOR_ID,
+        device_id=abi.DEVICE_ID_NET,
+        class_code=CLASS_ETHERNET,
+    )
+    return image
+
+
 def management_image() -> ConfigImage:
     """The management function: the register blocks in BAR 0, no capabilities, no interrupts."""
     image = ConfigImage(bytearray(IMAGE_BYTES), bytearray(IMAGE_BYTES))
     _header(
         image,
-        {0: 1 << 20},
+        {0: MANAGEMENT_BYTES},
         vendor_id=MANAGEMENT_VENDOR_ID,
         device_id=MANAGEMENT_DEVICE_ID,
         revision_id=1,

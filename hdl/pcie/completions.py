@@ -1,4 +1,6 @@
-"""Completions of the card's reads (RC) as beats of the host port."""
+"""Completions of the card's reads as beats of the host port."""
+
+from typing import Protocol
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -12,37 +14,89 @@ from hdl.ports.host import edge_read_beat
 from .bus import packet_beat
 from .descriptors import WIDTH, CompletionStatus, RcError, rc_descriptor, rc_user
 from .realign import Realign
-from .tags import outstanding, verdict
+from .tags import PAGE_BITS, outstanding, verdict
 
-__all__ = ["COUNTERS", "Completions"]
+__all__ = ["COUNTERS", "Completions", "Form", "Rc", "place", "rest"]
 
-#: Words of a completion's descriptor, and of a beat.
-HEAD, WORDS = 3, WIDTH // 32
+#: Words of a beat.
+WORDS = WIDTH // 32
 #: What is counted.
 COUNTERS = ("poisoned", "refused", "timeouts", "malformed", "unexpected")
+
+
+def rest() -> data.StructLayout:
+    """What is left of a piece: ``low``: the lowest bits of where it begins; ``bytes`` of it."""
+    return data.StructLayout({"low": 7, "bytes": PAGE_BITS + 1})
+
+
+def place() -> data.StructLayout:
+    """What is left of the piece of ``tag``, if any of it has come (``begun``)."""
+    return data.StructLayout({"tag": 8, "rest": rest(), "begun": 1})
+
+
+class Form(Protocol):
+    """How a block delivers completions.
+
+    Attributes:
+        beat: shape of a beat, with ``data`` and ``last``.
+        head: words of ``data`` before a completion's own.
+    """
+
+    beat: data.StructLayout
+    head: int
+
+    def descriptor(self, beat) -> data.View:
+        """Where a packet's first beat has its ``rc_descriptor``."""
+
+    def cut_off(self, beat):
+        """Where the last beat says that the packet's data are no good."""
+
+    def misplaced(self, head, state, at):
+        """Whether a completion is not the one that must come next; ``at``: what is left."""
+
+
+class Rc:
+    """RC of AMD's block, which has compared each completion with those before it."""
+
+    beat = packet_beat(rc_user())
+    head = 3
+
+    def descriptor(self, beat):
+        """The first words."""
+        return data.View(rc_descriptor(), beat.data[: rc_descriptor().size])
+
+    def cut_off(self, beat):
+        """A bit of ``tuser``."""
+        return beat.user.discontinue
+
+    def misplaced(self, head, state, at):
+        """A completion and what the request still lacks must end where the request ends."""
+        return (head.lower_addr + head.byte_count)[:PAGE_BITS] != state.end
 
 
 class Completions(wiring.Component):
     """Puts the bytes of completions into the lanes of their addresses, and ends tags.
 
-    Members: ``rc``: the block's stream, without straddle; ``rd_rsp``: the host port; ``tag``,
-    ``state``, ``end``, ``again``, ``verdict``, ``overdue``: see ``ReadTags``; a counter of each of
-    ``COUNTERS`` Out, which wraps.
+    Parameters: ``form``: of the block's beats.
+    Members: ``i``: the block's stream, each beat of one packet; ``rd_rsp``: the host port; ``tag``,
+    ``state``, ``end``, ``again``, ``verdict``, ``overdue``: see ``ReadTags``; ``at`` In: what is
+    left of the piece of ``tag``, if ``form`` asks for it; ``moved`` Out: the same behind the
+    completion that begins in this cycle; a counter of each of ``COUNTERS`` Out, which wraps.
     A completion ends at a multiple of 64 bytes or with its request (PCI Express Base Specification,
     "Read Completion Boundary"), so its beats are beats of the host port.
     Errors: a request whose completion is poisoned, has another status than SC, has an error code or
     is not where it should be, ends with ``error`` when its last completion has come. A request that
     is late ends at once, with ``error``. A completion of a tag without request is dropped.
     Latency: 4 cycles, 5 for a completion whose first beat does not fill one. Throughput: a beat a
-    cycle. ``rc.ready`` is a register. Reset: empty.
-    Source: PG213, "Requester Completion Interface".
+    cycle. ``i.ready`` is a register. Reset: empty.
+    Source: PG213, "Requester Completion Interface", for the descriptor.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._tags = config.read_tags
+    def __init__(self, *, config: NicConfig, form: Form):
+        self._tags, self._form = config.read_tags, form
         super().__init__(
             {
-                "rc": In(stream.Signature(packet_beat(rc_user()))),
+                "i": In(stream.Signature(form.beat)),
                 "rd_rsp": Out(stream.Signature(edge_read_beat(WIDTH), always_ready=True)),
                 "again": Out(stream.Signature(8, always_ready=True)),
                 "tag": Out(8),
@@ -50,6 +104,8 @@ class Completions(wiring.Component):
                 "end": Out(1),
                 "verdict": Out(stream.Signature(verdict(), always_ready=True)),
                 "overdue": In(stream.Signature(8)),
+                "at": In(rest()),
+                "moved": Out(stream.Signature(place(), always_ready=True)),
                 **{name: Out(16) for name in COUNTERS},
             }
         )
@@ -57,14 +113,14 @@ class Completions(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         facts = data.StructLayout({"tag": 8, "ours": 1, "bad": 1, "completed": 1, "final": 1})
-        place = data.StructLayout({"up": range(WORDS), "late": 1, "size": range(WORDS)})
+        lanes = data.StructLayout({"up": range(WORDS), "late": 1, "size": range(WORDS)})
         m.submodules.realign = realign = Realign(width=WIDTH, side=facts)
         packets = self._packets(m)
         beat, moved = packets.p.beat, realign.i.payload
-        head = data.View(rc_descriptor(), beat.data[: rc_descriptor().size])
+        head = self._form.descriptor(beat)
         inside, taken = Signal(), Signal()
         fresh, kept, now = Signal(facts), Signal(facts), Signal(facts)
-        fresh_place, kept_place, there = Signal(place), Signal(place), Signal(place)
+        fresh_place, kept_place, there = Signal(lanes), Signal(lanes), Signal(lanes)
         m.d.comb += [
             self.tag.eq(head.tag),  # of the packet that begins; its later beats do not show it
             now.eq(Mux(inside, kept, fresh)),
@@ -80,7 +136,7 @@ class Completions(wiring.Component):
             m.d.sync += inside.eq(~beat.last)
         cut_off = Signal()
         m.d.comb += [
-            cut_off.eq(beat.user.discontinue & beat.last),
+            cut_off.eq(self._form.cut_off(beat) & beat.last),
             moved.data.eq(beat.data),
             moved.up.eq(there.up),
             moved.late.eq(there.late),
@@ -98,35 +154,44 @@ class Completions(wiring.Component):
         self._judge(m, head, packets.p.given_up, fresh, taken & ~inside)
         with m.If(taken & cut_off & now.ours):
             increment(m, self.malformed)
-        lane = head.lower_addr[2:6]
+        lane, before = head.lower_addr[2:6], self._form.head
         m.d.comb += [
-            fresh_place.up.eq(lane - HEAD),
-            fresh_place.late.eq(lane < HEAD),
-            fresh_place.size.eq(head.words + HEAD - 1),  # of the last beat, less one
+            fresh_place.up.eq(lane - before),
+            fresh_place.late.eq(lane < before),
+            fresh_place.size.eq(head.words + before - 1),  # of the last beat, less one
+            self.moved.valid.eq(taken & ~inside & fresh.ours),
+            self.moved.p.tag.eq(head.tag),
+            self.moved.p.rest.low.eq((self.at.low[2:] + head.words) << 2),
+            self.moved.p.rest.bytes.eq(self.at.bytes + self.at.low[:2] - (head.words << 2)),
+            self.moved.p.begun.eq(~fresh.completed),
         ]
         self._answer(m, realign.o)
         return m
 
     def _packets(self, m: Module):
-        """Beats of RC, and between its packets one of the block's own form for each late tag."""
-        shape = data.StructLayout({"beat": packet_beat(rc_user()), "given_up": 1})
+        """Beats of the block, and between its packets one of the same form for each late tag."""
+        shape = data.StructLayout({"beat": self._form.beat, "given_up": 1})
         m.submodules.skid = skid = Skid(shape=shape)
         inside, expires, late = Signal(), Signal(), Signal(rc_descriptor())
         m.d.comb += [
             expires.eq(self.overdue.valid & ~inside),
             skid.i.payload.given_up.eq(expires),
-            skid.i.payload.beat.eq(self.rc.payload),
-            skid.i.valid.eq(self.rc.valid | expires),
-            self.rc.ready.eq(skid.i.ready & ~expires),
+            skid.i.payload.beat.eq(self.i.payload),
+            skid.i.valid.eq(self.i.valid | expires),
+            self.i.ready.eq(skid.i.ready & ~expires),
             self.overdue.ready.eq(skid.i.ready & expires),
             late.tag.eq(self.overdue.payload),
             late.error.eq(RcError.TIMEOUT),
         ]
         with m.If(expires):
-            m.d.comb += [skid.i.payload.beat.data.eq(late), skid.i.payload.beat.last.eq(1)]
-            m.d.comb += skid.i.payload.beat.user.discontinue.eq(0)
-        with m.If(self.rc.valid & self.rc.ready):
-            m.d.sync += inside.eq(~self.rc.p.last)
+            made = skid.i.payload.beat
+            m.d.comb += [
+                self._form.descriptor(made).eq(late),
+                self._form.cut_off(made).eq(0),
+                made.last.eq(1),
+            ]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += inside.eq(~self.i.p.last)
         return skid.o
 
     def _judge(self, m: Module, head, given_up, fresh, counts) -> None:
@@ -142,7 +207,7 @@ class Completions(wiring.Component):
         m.d.comb += [
             misplaced.eq(
                 (head.error != RcError.NONE)
-                | ((head.lower_addr + head.byte_count)[:12] != state.end)
+                | self._form.misplaced(head, state, self.at)
                 | ~(head.completed | boundary)
             ),
             fresh.tag.eq(self.tag),

@@ -49,6 +49,7 @@ class RcError(enum.IntEnum):
 
     NONE = 0
     POISONED = 1
+    NO_DATA = 3
     FLR = 8
     TIMEOUT = 9
 

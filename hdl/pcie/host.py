@@ -10,10 +10,11 @@ from hdl.ports.host import HostPort
 
 from .bus import block_pins, from_pins, to_pins
 from .completer import Completer
-from .completions import COUNTERS, Completions
+from .completions import COUNTERS, Completions, Rc
 from .descriptors import WIDTH, cc_user
 from .posted import PostedWrites
-from .requester import Requester
+from .requester import HEAD, Requester
+from .requests import Requests
 from .tags import ReadTags
 
 __all__ = ["PcieHost"]
@@ -56,20 +57,22 @@ class PcieHost(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.tags = tags = ReadTags(config=self._config, timeout=self._timeout)
+        m.submodules.requests = requests = Requests(head=HEAD)
         m.submodules.requester = requester = Requester()
-        m.submodules.completions = completions = Completions(config=self._config)
+        connect(m, requests.o, requester.i)
+        m.submodules.completions = completions = Completions(config=self._config, form=Rc())
         connect(m, flipped(self.host.rd_req), tags.rd_req)
-        connect(m, tags.piece, requester.piece)
-        connect(m, flipped(self.host.wr), requester.wr)
+        connect(m, tags.piece, requests.piece)
+        connect(m, flipped(self.host.wr), requests.wr)
         connect(m, completions.rd_rsp, flipped(self.host.rd_rsp))
         connect(m, completions.again, tags.again)
         connect(m, completions.verdict, tags.verdict)
         connect(m, tags.overdue, completions.overdue)
         to_pins(m, requester.rq, self.rq)
-        from_pins(m, self.rc, completions.rc)
+        from_pins(m, self.rc, completions.i)
         m.d.comb += [
             tags.max_read.eq(self.max_read),
-            requester.max_payload.eq(self.max_payload),
+            requests.max_payload.eq(self.max_payload),
             tags.tag.eq(completions.tag),
             tags.end.eq(completions.end),
             completions.state.eq(tags.state),
@@ -77,8 +80,8 @@ class PcieHost(wiring.Component):
         ]
         m.submodules.posted = posted = PostedWrites(patience=self._timeout // 4)
         m.d.comb += [
-            posted.taken.eq(requester.taken),
-            requester.may_write.eq(posted.may_take),
+            posted.taken.eq(requests.taken),
+            requests.may_write.eq(posted.may_take),
             self.lost_writes.eq(posted.lost),
         ]
         for n in range(2):

@@ -1,223 +1,57 @@
-"""The card's reads and writes as memory requests (RQ)."""
+"""The card's requests on AMD's block (RQ)."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Module, Mux
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.shift import keep_mask, lowest_lane
-from hdl.common.skid import Skid, Stage
-from hdl.ports.host import edge_write_beat
+from hdl.common.shift import keep_mask
+from hdl.common.skid import Skid
 
 from .bus import packet_beat
-from .descriptors import WIDTH, RequestType, rq_descriptor, rq_user
-from .posted import BITS, sequence
-from .realign import Realign
-from .tags import PAGE_BITS, read_piece, size_mask
+from .descriptors import rq_user
+from .requests import WORDS, request_beat
 
-__all__ = ["Requester"]
+__all__ = ["HEAD", "Requester"]
 
-#: Words of a request's descriptor, and of a beat.
-HEAD, WORDS = 4, WIDTH // 32
-#: Address bits within a beat.
-LANES = (WIDTH // 8 - 1).bit_length()
+#: Words of a request's descriptor.
+HEAD = 4
 
 
 class Requester(wiring.Component):
-    """Makes a request of each piece of a read, and of what a write burst has in each block of
-    Max_Payload_Size bytes.
+    """Puts descriptors before the requests of ``Requests``, in the words that these leave free.
 
-    Members: ``piece``: reads, of ``ReadTags``; ``wr``: the host port; ``rq``: the block's stream,
-    without straddle; ``max_payload`` In: the size's code; ``may_write`` In: a write's request may
-    be taken; ``taken`` Out: one is taken in this cycle, see ``PostedWrites``.
-    Order: requests leave in the order in which they are taken, so no read passes a write that was
-    taken before it. Relaxed ordering and ID-based ordering are not used. Reads and writes take
-    turns, by requests.
-    Latency: 8 cycles, 9 for a write whose first beat does not fill one. Throughput: a beat of RQ a
-    cycle; the descriptor of a request takes 16 bytes of these.
-    Errors: none. Reset: empty; a request that was cut off at the block ends with the block's reset.
-    Source: PG213, "Requester Interface".
+    Members: ``i``: requests; ``rq``: the block's stream, without straddle.
+    Latency: 1 cycle. Throughput: a beat of RQ a cycle; a descriptor takes 16 bytes of these.
+    Errors: none. Reset: empty. Source: PG213, "Requester Interface".
     """
 
     def __init__(self):
         super().__init__(
             {
-                "piece": In(stream.Signature(read_piece())),
-                "wr": In(stream.Signature(edge_write_beat(WIDTH))),
-                "max_payload": In(3),
-                "may_write": In(1),
-                "taken": Out(1),
+                "i": In(stream.Signature(request_beat())),
                 "rq": Out(stream.Signature(packet_beat(rq_user()))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        side = data.StructLayout(
-            {
-                "head": rq_descriptor(), "sequence": sequence(), "first_be": 4, "last_be": 4,
-                "end": 4,
-            }
-        )  # fmt: skip
-        m.submodules.realign = realign = Realign(width=WIDTH, side=side)
         m.submodules.out = out = Skid(shape=packet_beat(rq_user()))
-        beats = self._bounds(m, self._place(m, self._choose(m)))
-        self._requests(m, beats, realign.i, side)
-        moved, packet = realign.o, out.i.payload
-        head = moved.p.side.head.as_value()
-        data_words = moved.p.data
+        beat, packet = self.i.payload, out.i.payload
+        head = beat.side.head.as_value()
         m.d.comb += [
-            out.i.valid.eq(moved.valid),
-            moved.ready.eq(out.i.ready),
+            out.i.valid.eq(self.i.valid),
+            self.i.ready.eq(out.i.ready),
             packet.data.eq(
-                Cat(
-                    Mux(moved.p.first, head, data_words[: len(head)]),
-                    data_words[len(head) :],
-                )
+                Cat(Mux(beat.first, head, beat.data[: len(head)]), beat.data[len(head) :])
             ),
-            packet.keep.eq(Mux(moved.p.last, keep_mask(moved.p.side.end, WORDS) << 1 | 1, ~0)),
-            packet.last.eq(moved.p.last),
-            packet.user.first_be.eq(moved.p.side.first_be),
-            packet.user.last_be.eq(moved.p.side.last_be),
-            packet.user.sop.eq(moved.p.first),
-            packet.user.eop.eq(moved.p.last),
-            packet.user.eop_ptr.eq(moved.p.side.end),
-            packet.user.seq_num0.eq(moved.p.side.sequence),
+            packet.keep.eq(Mux(beat.last, keep_mask(beat.side.end, WORDS) << 1 | 1, ~0)),
+            packet.last.eq(beat.last),
+            packet.user.first_be.eq(beat.side.first_be),
+            packet.user.last_be.eq(beat.side.last_be),
+            packet.user.sop.eq(beat.first),
+            packet.user.eop.eq(beat.last),
+            packet.user.eop_ptr.eq(beat.side.end),
+            packet.user.seq_num0.eq(beat.side.sequence),
         ]
         wiring.connect(m, out.o, wiring.flipped(self.rq))
         return m
-
-    def _choose(self, m: Module):
-        """Reads and beats of writes as one stream; a write's request is never interrupted."""
-        shape = data.StructLayout(
-            {"read": 1, "piece": read_piece(), "beat": edge_write_beat(WIDTH)}
-        )
-        m.submodules.taken = taken = Skid(shape=shape)
-        inside, turn, read = Signal(), Signal(), Signal()
-        block_ends = Signal()  # with this beat, so may the request
-        writes = Signal()  # a write waits that may be taken
-        m.d.comb += [
-            writes.eq(self.wr.valid & (inside | self.may_write)),
-            read.eq(self.piece.valid & ~inside & (turn | ~writes)),
-            taken.i.payload.read.eq(read),
-            taken.i.payload.piece.eq(self.piece.payload),
-            taken.i.payload.beat.eq(self.wr.payload),
-            taken.i.valid.eq(read | writes),
-            self.piece.ready.eq(taken.i.ready & read),
-            self.wr.ready.eq(taken.i.ready & ~read & (inside | self.may_write)),
-            self.taken.eq(self.wr.valid & self.wr.ready & ~inside),
-            block_ends.eq(self._last_of_block(self.wr.p.addr) | self.wr.p.last),
-        ]
-        with m.If(taken.i.valid & taken.i.ready):
-            m.d.sync += [inside.eq(~read & ~block_ends), turn.eq(~read)]
-        return taken.o
-
-    def _last_of_block(self, addr):
-        """Whether the beat at ``addr`` is the last one of its block of Max_Payload_Size."""
-        mask = size_mask(self.max_payload)[LANES:]
-        return (addr[LANES:PAGE_BITS] | ~mask)[: len(mask)].all()
-
-    def _place(self, m: Module, taken):
-        """The first byte of each beat; ``stop``: a read's last byte; ``rest``: a burst's bytes less
-        one."""
-        shape = data.StructLayout(
-            {
-                "read": 1, "tag": 8, "function": 8, "addr": 64, "stop": PAGE_BITS,
-                "rest": PAGE_BITS, "data": WIDTH, "first": 1, "last": 1,
-            }
-        )  # fmt: skip
-        m.submodules.placed = placed = Stage(shape=shape)
-        piece, beat, found = taken.p.piece, taken.p.beat, placed.i.payload
-        lane = Mux(beat.first, lowest_lane(beat.strb), 0)
-        m.d.comb += [
-            placed.i.valid.eq(taken.valid),
-            taken.ready.eq(placed.i.ready),
-            found.read.eq(taken.p.read),
-            found.tag.eq(piece.tag),
-            found.function.eq(Mux(taken.p.read, piece.function, beat.function)),
-            found.addr.eq(Mux(taken.p.read, piece.addr, Cat(lane[:LANES], beat.addr[LANES:]))),
-            found.stop.eq(piece.stop),
-            found.rest.eq(beat.length - 1),
-            found.data.eq(beat.data),
-            found.first.eq(beat.first),
-            found.last.eq(beat.last | self._last_of_block(beat.addr)),
-        ]
-        return placed.o
-
-    def _bounds(self, m: Module, placed):
-        """Where requests begin and end: ``addr`` and ``stop`` are a request's first and last byte,
-        the latter modulo 4 KiB."""
-        shape = data.StructLayout(
-            {
-                "read": 1, "tag": 8, "function": 8, "addr": 64, "stop": PAGE_BITS, "data": WIDTH,
-                "first": 1, "last": 1,
-            }
-        )  # fmt: skip
-        m.submodules.bounds = bounds = Stage(shape=shape)
-        beat, found = placed.payload, bounds.i.payload
-        start, stop = beat.addr[:PAGE_BITS], Signal(PAGE_BITS)  # of the burst
-        kept, begins, mask = Signal(PAGE_BITS), Signal(init=1), size_mask(self.max_payload)
-        here = Signal(PAGE_BITS)  # the last byte of the block
-        m.d.comb += [
-            bounds.i.valid.eq(placed.valid),
-            placed.ready.eq(bounds.i.ready),
-            stop.eq(Mux(beat.first, start + beat.rest, kept)),
-            here.eq(start | mask),
-            found.read.eq(beat.read),
-            found.tag.eq(beat.tag),
-            found.function.eq(beat.function),
-            found.addr.eq(beat.addr),
-            found.data.eq(beat.data),
-            found.first.eq(beat.read | begins),
-            found.last.eq(beat.read | beat.last),
-        ]
-        with m.If(beat.read):
-            m.d.comb += found.stop.eq(beat.stop)
-        with m.Else():
-            m.d.comb += found.stop.eq(Mux((stop | mask) == here, stop, here))
-        with m.If(placed.valid & placed.ready & ~beat.read):
-            m.d.sync += [kept.eq(stop), begins.eq(beat.last)]
-        return bounds.o
-
-    def _requests(self, m: Module, beats, moved, side) -> None:
-        """Descriptor, byte enables and place of each request, held for its later beats."""
-        p = beats.payload
-        fresh, kept = Signal(side), Signal(side, reset_less=True)
-        first_word, last_word = p.addr[2:PAGE_BITS], p.stop[2:]
-        words = Signal(PAGE_BITS - 1)
-        first_be = (Const(0b1111, 4) << p.addr[:2])[:4]
-        last_be = Const(0b1111, 4) >> ~p.stop[:2]  # 3 less the byte
-        lane, up, kept_up, late, kept_late = (
-            Signal(4), Signal(4), Signal(4, reset_less=True), Signal(), Signal(reset_less=True),
-        )  # fmt: skip
-        number = Signal(BITS)  # of the next write
-        # Lane of the last valid word of a request's last beat. A read has only its descriptor.
-        final = Signal(4)
-        m.d.comb += [
-            words.eq(last_word - first_word + 1),
-            fresh.head.addr.eq(p.addr[2:]),
-            fresh.head.words.eq(words),
-            fresh.head.type.eq(Mux(p.read, RequestType.MEM_READ, RequestType.MEM_WRITE)),
-            fresh.head.requester.eq(p.function),
-            fresh.head.tag.eq(p.tag),
-            fresh.sequence.number.eq(Mux(p.read, 0, number)),
-            fresh.sequence.write.eq(~p.read),
-            fresh.first_be.eq(Mux(words == 1, first_be & last_be, first_be)),
-            fresh.last_be.eq(Mux(words == 1, 0, last_be)),
-            fresh.end.eq(Mux(p.read, HEAD - 1, words + HEAD - 1)),
-            lane.eq(p.addr[2:LANES]),
-            up.eq(Mux(p.read, 0, Mux(p.first, HEAD - lane, kept_up))),
-            late.eq(Mux(p.first, ~p.read & (lane > HEAD), kept_late)),
-            final.eq(Mux(p.last, last_word[: len(final)], WORDS - 1)),
-            moved.valid.eq(beats.valid),
-            beats.ready.eq(moved.ready),
-            moved.payload.data.eq(p.data),
-            moved.payload.up.eq(up),
-            moved.payload.late.eq(late),
-            moved.payload.first.eq(p.first),
-            moved.payload.last.eq(p.last),
-            moved.payload.spill.eq(~p.read & ((final + up) >= WORDS) & ~(late & p.first)),
-            moved.payload.side.eq(Mux(p.first, fresh, kept)),
-        ]
-        with m.If(beats.valid & beats.ready):
-            m.d.sync += [kept.eq(moved.payload.side), kept_up.eq(up), kept_late.eq(late)]
-            m.d.sync += number.eq(number + (p.last & ~p.read))

@@ -11,7 +11,7 @@ from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
 
 from tests.pcie.model import UserBus
 
-__all__ = ["Block"]
+__all__ = ["Pcie4Block"]
 
 #: Registers of 32 bits below 256 bytes that the block leaves to the user, from 0xB0 to 0xBF.
 EXTENDED = range(0xB0 // 4, 0xC0 // 4)
@@ -53,11 +53,14 @@ class Requests(Queue):
         super().put_nowait(item)
 
 
-class Block(UltraScalePlusPcieDevice):
+class Pcie4Block(UltraScalePlusPcieDevice):
     """The block at PCIe 3.0 with 16 lanes, joined to the pins of card 0 of the top.
 
     ``whole``: the card is ``hdl.pcie_nic.PcieNic``; if not, ``tests.pcie.card`` with fewer pins.
     """
+
+    #: Streams of the block, by the prefixes of their pins.
+    READ_DATA, REQUESTS = "rc", "rq"
 
     def __init__(self, dut, *, functions, whole, **settings):
         def pin(name):
@@ -77,6 +80,7 @@ class Block(UltraScalePlusPcieDevice):
             user_clk_frequency=250e6,
             pf_count=functions,
             max_payload_size=1024,
+            enable_extended_tag=True,
             user_clk=dut.clk,
             user_reset=dut.rst,
             **streams,
@@ -84,6 +88,7 @@ class Block(UltraScalePlusPcieDevice):
             **settings,
         )
         self.cq_queue = Requests(self.functions)
+        self.sink, self.source = self.rq_sink, self.rc_source
         # The model begins without reset, but the card may be in the middle of something.
         dut.rst.value = 1
         self._pin = pin
@@ -91,10 +96,14 @@ class Block(UltraScalePlusPcieDevice):
             for name in ("flr_in_process", *(f"ext__{one}" for one in EXTENSION)):
                 pin(name).value = 0
 
+    def forget(self, tag):
+        """A completion of ``tag`` is lost: the model has no timer of its own."""
+        self.active_request[tag] = None
+
     def _ext(self, name):
         return self._pin(f"ext__{name}")
 
-    def extend(self, function):
+    def extend(self, function, _image):
         """Give ``function`` the capability that the user serves."""
         self.functions[function].register_capability(
             UserCapability(self, function), offset=EXTENDED[0]

@@ -1,4 +1,4 @@
-"""Both DMA engines behind the PCIe adapter, with a few registers."""
+"""Both DMA engines behind a PCIe adapter, with a few registers."""
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -8,39 +8,38 @@ from hdl.config import NicConfig
 from hdl.pcie.bus import block_pins
 from hdl.pcie.completions import COUNTERS
 from hdl.pcie.host import PcieHost
+from hdl.pcie.ptile.bus import config_pins, stream_pins
+from hdl.pcie.ptile.host import PTileHost
 from hdl.ports.host import PlacedWriteClient, ReadClient, WriteClient
 from tests.axi.card import READS, WRITES, Scratch
 from tests.host.dma import PLACED, Dma
 
-__all__ = ["PcieCard"]
+__all__ = ["BAR_BITS", "FUNCTIONS", "PTileCard", "PcieCard"]
+
+#: Functions of the card; each has this BAR 0.
+FUNCTIONS, BAR_BITS = 2, 14
 
 
-class PcieCard(wiring.Component):
-    """The engines of ``tests.host.dma`` on ``PcieHost``."""
+class _Card(wiring.Component):
+    """The engines of ``tests.host.dma`` on an adapter, ``host``, with the block's ``pins``."""
 
-    def __init__(self, *, config: NicConfig, timeout: int):
-        self._config, self._timeout = config, timeout
+    def __init__(self, host, pins, *, config: NicConfig):
+        self._config, self._host, self._pins = config, host, pins
         width = config.width
         members = {f"reader{i}": In(ReadClient(width)) for i in range(READS)}
         members |= {
             f"writer{i}": In((PlacedWriteClient if i == PLACED else WriteClient)(width))
             for i in range(WRITES)
         }
+        self._counters = ("refused_requests", "lost_writes", *COUNTERS)
         super().__init__(
-            members
-            | {
-                **block_pins(),
-                "idle": Out(1),
-                "refused_requests": Out(16),
-                "lost_writes": Out(16),
-                **{name: Out(16) for name in COUNTERS},
-            }
+            members | pins | {"idle": Out(1)} | {name: Out(16) for name in self._counters}
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.dma = dma = Dma(config=self._config, reads=READS, writes=WRITES)
-        m.submodules.host = host = PcieHost(config=self._config, timeout=self._timeout)
+        m.submodules.host = host = self._host
         m.submodules.scratch = scratch = Scratch()
         for name in [*(f"reader{i}" for i in range(READS)), *(f"writer{i}" for i in range(WRITES))]:
             connect(m, flipped(getattr(self, name)), getattr(dma, name))
@@ -48,19 +47,31 @@ class PcieCard(wiring.Component):
         connect(m, host.host.rd_rsp, dma.host.rd_rsp)
         connect(m, dma.host.wr, host.host.wr)
         connect(m, host.host.mmio, scratch.mmio)
-        for name in ("cq", "rc"):
-            connect(m, flipped(getattr(self, name)), getattr(host, name))
-        for name in ("cc", "rq"):
-            connect(m, getattr(host, name), flipped(getattr(self, name)))
-        for n in range(2):
-            for name in (f"rq_seq_num{n}", f"rq_seq_num_vld{n}"):
-                m.d.comb += getattr(host, name).eq(getattr(self, name))
+        for name, member in self._pins.items():
+            ours, its = getattr(self, name), getattr(host, name)
+            if member.is_signature:
+                ends = (flipped(ours), its) if member.flow == In else (its, flipped(ours))
+                connect(m, *ends)
+            else:
+                m.d.comb += ours.eq(its) if member.flow == Out else its.eq(ours)
         m.d.comb += [
-            host.max_payload.eq(self.max_payload),
-            host.max_read.eq(self.max_read),
             self.idle.eq(dma.read_idle & dma.write_idle),
-            self.refused_requests.eq(host.refused_requests),
-            self.lost_writes.eq(host.lost_writes),
-            *(getattr(self, name).eq(getattr(host, name)) for name in COUNTERS),
+            *(getattr(self, name).eq(getattr(host, name)) for name in self._counters),
         ]
         return m
+
+
+class PcieCard(_Card):
+    """The card behind AMD's block."""
+
+    def __init__(self, *, config: NicConfig, timeout: int):
+        super().__init__(PcieHost(config=config, timeout=timeout), block_pins(), config=config)
+
+
+class PTileCard(_Card):
+    """The card behind Intel's P-Tile."""
+
+    def __init__(self, *, config: NicConfig, timeout: int):
+        bars = {(function, 0): BAR_BITS for function in range(FUNCTIONS)}
+        host = PTileHost(config=config, bars=bars, timeout=timeout)
+        super().__init__(host, stream_pins() | config_pins(), config=config)

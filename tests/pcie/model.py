@@ -1,5 +1,6 @@
 """cocotbext-pcie 0.2.16 under cocotb 2.1, and a link that does what the specification allows."""
 
+import itertools
 import random
 
 import cocotb
@@ -8,7 +9,7 @@ from cocotb.triggers import RisingEdge, Timer
 from cocotbext.axi import AxiStreamBus
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
-__all__ = ["Link", "UserBus", "pace"]
+__all__ = ["Campaign", "Link", "UserBus", "pace"]
 
 COMPLETIONS = (TlpType.CPL, TlpType.CPL_DATA)
 
@@ -29,14 +30,15 @@ class Link:
     """What the root complex sends is late, in another order, or changed on its way.
 
     Completions of one tag stay in order. ``change`` gets each one and returns it, or None to lose
-    it. Requests are checked against the limits of the specification. ``held_ns``: how long the
+    it. Requests are checked against the limits of the specification; ``asked`` has the newest one
+    of each tag. ``held_ns``: how long the
     block holds each write, while completions of the card go by.
     """
 
     def __init__(self, device, rng: random.Random, function: int):
         self.device, self.rng, self.function = device, rng, function
         self.shuffle, self.change = False, lambda tlp: tlp
-        self.sizes, self.waiting = [], []
+        self.sizes, self.waiting, self.asked = [], [], {}
         self.held_ns, self._newest = 0, None
         self._receive, self._send = device.upstream_recv, device.send
         device.upstream_recv, device.send = self.receive, self.send
@@ -58,6 +60,10 @@ class Link:
         else:
             await self._one()
 
+    async def deliver(self, tlp):
+        """Deliver a completion as it is."""
+        await self._receive(tlp)
+
     async def repeat(self):
         """Deliver the newest completion a second time."""
         await self._receive(self._newest)
@@ -75,6 +81,7 @@ class Link:
     async def send(self, tlp):
         if tlp.fmt_type not in COMPLETIONS:
             capability = self.device.functions[0].pcie_cap
+            self.asked[tlp.tag] = tlp
             code = capability.max_payload_size if tlp.data else capability.max_read_request_size
             assert tlp.length * 4 <= 128 << code, tlp
             assert tlp.address % 4096 + tlp.length * 4 <= 4096, tlp
@@ -91,7 +98,12 @@ class Link:
 async def pace(bench, prefix, work):
     """Cycles a beat on the pins of a stream in the steady state of ``work``, and cycles in which
     the block held it."""
-    valid, ready = (getattr(bench.dut, f"nic0_{prefix}__{name}") for name in ("tvalid", "tready"))
+    names = {name: f"nic0_{prefix}_{name}" for name in ("valid", "ready")}  # of P-Tile
+    if not hasattr(bench.dut, names["valid"]):
+        names = {name: f"nic0_{prefix}__t{name}" for name in names}
+    valid, ready = (getattr(bench.dut, name) for name in names.values())
+    # P-Tile's beats are for a ready of some cycles before: each one is taken.
+    always = "__" not in names["valid"]
     beats, held, cycle = [], 0, 0
 
     async def watch():
@@ -99,8 +111,8 @@ async def pace(bench, prefix, work):
         while True:
             await RisingEdge(bench.dut.clk)
             cycle += 1
-            if valid.value == 1:
-                if ready.value == 1:
+            if int(valid.value):
+                if always or ready.value == 1:
                     beats.append(cycle)
                 else:
                     held += 1
@@ -111,3 +123,36 @@ async def pace(bench, prefix, work):
     task.cancel()
     steady = beats[len(beats) // 4 : -len(beats) // 4]
     return len(beats), (steady[-1] - steady[0]) / (len(steady) - 1), held
+
+
+class Campaign:
+    """Spoils completions at random; ``spoiled``: slots of 1 KiB whose read must fail."""
+
+    def __init__(self, bench):
+        self.bench, self.rng = bench, bench.rng
+        self.spoiled, self.over, self.late = set(), [], []
+        self.kinds = dict.fromkeys(("poisoned", "malformed", "refused", "lost", "late"), 0)
+        self.next_kind = itertools.cycle(self.kinds)
+
+    def change(self, tlp):
+        asked = self.bench.link.asked[tlp.tag]
+        if any(one is asked for one in self.over):  # nothing more comes of this request
+            return None
+        if self.rng.random() > 0.05:
+            return tlp
+        kind = next(self.next_kind)
+        self.kinds[kind] += 1
+        self.spoiled.add((asked.address - self.bench.base) // 1024)
+        if kind == "poisoned":
+            tlp.ep = True
+            return tlp
+        if kind == "malformed":
+            tlp.lower_address ^= 4
+            return tlp
+        self.over.append(asked)
+        if kind == "refused":
+            return Tlp.create_ca_completion_for_tlp(asked, tlp.completer_id)
+        self.bench.block.forget(tlp.tag)
+        if kind == "late":
+            self.late.append(tlp)
+        return None

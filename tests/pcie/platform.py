@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from typing import Any
 
@@ -20,14 +21,16 @@ from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.shim import ShimMmio
 from sim.models.platform import MSI_WINDOW, Interrupts, now_ns
 from sim.tools.simspeed.axi import AxiTestbench
-from tests.pcie.block import Block
+from tests.pcie.block import Pcie4Block
 from tests.pcie.model import Link
+from tests.pcie.ptile_block import PTileBlock
 
-__all__ = ["PcieBus", "PcieNicTestbench"]
+__all__ = ["BLOCKS", "PcieBus", "PcieNicTestbench"]
+
+#: Models of the blocks, by the names of the tests.
+BLOCKS = {"pcie4": Pcie4Block, "ptile": PTileBlock}
 
 _MSI = range(MSI_WINDOW, MSI_WINDOW + (1 << 20))
-#: BAR 0 of the management function.
-_MANAGEMENT_BYTES = 1 << 20
 
 
 class HostSpace(AddressSpace):
@@ -76,7 +79,7 @@ class PcieBus:
 class PcieNicHost:
     """One host with its card; implements ``sim.guest.driver.platform.Platform``."""
 
-    def __init__(self, dut: Any, config: NicConfig, *, size: int, shuffle: int | None):
+    def __init__(self, dut: Any, config: NicConfig, *, block: Any, size: int, shuffle: int | None):
         self.config = config
         self.interrupts = Interrupts()
         self.faults: list[Any] = []
@@ -84,11 +87,10 @@ class PcieNicHost:
         self._arrivals = self._seen = 0
         self.rc = RootComplex(mem_address_space=HostSpace(self._message))
         self.rc.max_payload_size = 3
-        self.block = Block(
+        self.block = block(
             dut,
             functions=config.management_function + 1,
             whole=True,
-            enable_extended_tag=True,
             **self._msix(range(FUNCTION_RDMA, config.management_function)),
         )
         self._describe()
@@ -123,18 +125,25 @@ class PcieNicHost:
             if n == self.config.management_function:
                 function.device_id = MANAGEMENT_DEVICE_ID
                 function.vendor_id = MANAGEMENT_VENDOR_ID
-                function.configure_bar(0, _MANAGEMENT_BYTES)
+                function.configure_bar(0, space.MANAGEMENT_BYTES)
             elif n >= FUNCTION_RDMA:
                 function.device_id = abi.DEVICE_ID_RDMA
                 function.configure_bar(space.BAR_REGISTERS, space.REGISTERS_BYTES)
                 function.configure_bar(space.BAR_NOTIFY, space.notify_bytes(self.config))
-                self.block.extend(n)
+                self.block.extend(n, space.rdma_image(self.config.guest))
 
     async def enumerate(self) -> None:
         """Find the functions, and let the management function's registers answer."""
         await self.rc.enumerate()
         self.functions = [self.rc.find_device(one.pcie_id) for one in self.block.functions]
         await self.functions[self.config.management_function].enable_device()
+
+    async def sizes(self, code: int) -> None:
+        """Set Max_Payload_Size and Max_Read_Request_Size; returns when the card knows them."""
+        for function in self.block.functions:
+            capability = function.pcie_cap
+            capability.max_payload_size = capability.max_read_request_size = code
+        await Timer(1, "us")
 
     def set(self, **_settings: Any) -> None:
         """There is nothing to set."""
@@ -157,7 +166,10 @@ class PcieNicHost:
 
 
 class PcieNicTestbench(AxiTestbench):
-    """A card of ``hdl.pcie_nic`` with such a host; a wire from it to itself."""
+    """A card of ``hdl.pcie_nic`` with such a host; a wire from it to itself.
+
+    The block is that of which the environment tells.
+    """
 
     TX, RX = "m_axis_tx_", "s_axis_rx_"
 
@@ -166,7 +178,13 @@ class PcieNicTestbench(AxiTestbench):
         # Enumeration asks for functions that are not there, which the models warn of.
         for name in ("cocotb.pcie", "cocotb.testbench"):
             logging.getLogger(name).setLevel(logging.ERROR)
-        host = PcieNicHost(self.dut, self.config, size=self._memory, shuffle=self._shuffle)
+        host = PcieNicHost(
+            self.dut,
+            self.config,
+            block=BLOCKS[os.environ["BLOCK"]],
+            size=self._memory,
+            shuffle=self._shuffle,
+        )
         self.hosts.append(host)
         self.dut.nic0_link_up.value = 1
         self._join([0])

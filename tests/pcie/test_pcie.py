@@ -1,4 +1,8 @@
-"""The PCIe adapter: room tests in Verilator with cocotbext-pcie's model of the block."""
+"""The PCIe adapters: room tests in Verilator with cocotbext-pcie's models of the blocks."""
+
+from dataclasses import replace
+
+import pytest
 
 from sim.bench.testbench import build
 from sim.rtl.build import Rtl, run
@@ -6,12 +10,17 @@ from tests.axi.test_axi import config
 
 #: Cycles until a read without completion fails: longer than the model ever takes.
 TIMEOUT = 4096
+CARDS = {"pcie4": "PcieCard", "ptile": "PTileCard"}
+#: P-Tile and its adapter hold a packet until it is whole, so more reads are on their way.
+TAGS = {"pcie4": 32, "ptile": 64}
 
 
-def model():
-    rtl = Rtl("tests.pcie.card:PcieCard", {"config": config(512), "timeout": TIMEOUT})
-    return build(rtl, config=config(512), nics=1, with_models=False, fast=False)
+def model(block):
+    chosen = replace(config(512), read_tags=TAGS[block])
+    rtl = Rtl(f"tests.pcie.card:{CARDS[block]}", {"config": chosen, "timeout": TIMEOUT})
+    return build(rtl, config=chosen, nics=1, with_models=False, fast=False)
 
 
-def test_adapter():
-    run(model(), test_module="tests.pcie.bench_pcie")
+@pytest.mark.parametrize("block", CARDS)
+def test_adapter(block):
+    run(model(block), test_module="tests.pcie.bench_pcie", extra_env={"BLOCK": block})

@@ -1,4 +1,4 @@
-"""The whole NIC behind cocotbext-pcie's model of the block and its root complex."""
+"""The whole NIC behind cocotbext-pcie's models of a block and its root complex."""
 
 import pytest
 
@@ -14,11 +14,16 @@ CONFIG = NicConfig(
 )  # fmt: skip
 
 
-def nic_model():
-    rtl = Rtl("hdl.pcie_nic:PcieNic", {"config": CONFIG, "timeout": TIMEOUT}, name="pcie_nic")
+CORES = {"pcie4": "PcieNic", "ptile": "PTileNic"}
+
+
+def nic_model(block):
+    core = f"hdl.pcie_nic:{CORES[block]}"
+    rtl = Rtl(core, {"config": CONFIG, "timeout": TIMEOUT}, name=f"{block}_nic")
     return build(rtl, config=CONFIG, nics=1, with_models=False, fast=False)
 
 
-@pytest.mark.slow  # it needs a model of its own; it runs for a minute
-def test_rdma_over_pcie():
-    run(nic_model(), test_module="tests.pcie.bench_pcie_nic")
+@pytest.mark.slow  # each needs a model of its own; it runs for a minute
+@pytest.mark.parametrize("block", CORES)
+def test_rdma_over_pcie(block):
+    run(nic_model(block), test_module="tests.pcie.bench_pcie_nic", extra_env={"BLOCK": block})

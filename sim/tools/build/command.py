@@ -9,11 +9,14 @@ import click
 
 from sim.rtl.env import BuildError, build_root
 from sim.tools import console
-from sim.tools.build import ecpix5, vivado
+from sim.tools.build import ecpix5, quartus, vivado
+from sim.tools.build.vendor import write_board
 
 __all__ = ["BOARDS", "build"]
 
-BOARDS = (*vivado.BOARDS, ecpix5.NAME)
+#: Boards whose bitstream a vendor's tool makes.
+_VENDORS = vivado.BOARDS | quartus.BOARDS
+BOARDS = (*_VENDORS, ecpix5.NAME)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,15 +41,15 @@ def build(board: str, output: Path | None, complete: bool) -> None:
     docs/boards.md says how a bitstream comes of them, and what is unverified. With --bitstream the
     status is 1 when a clock is not met; the bitstream is there all the same.
     """
-    by_vivado = vivado.BOARDS.get(board)
-    if complete and by_vivado:
-        raise click.UsageError(f"--bitstream is for {ecpix5.NAME}: {board} needs Vivado")
+    by_vendor = _VENDORS.get(board)
+    if complete and by_vendor:
+        raise click.UsageError(f"--bitstream is for {ecpix5.NAME}: {board} needs the vendor's tool")
     folder = output or build_root() / "boards" / board
     met = True
     try:
         with console.progress(f"Generating {board}") as show:
-            if by_vivado:
-                paths = vivado.write_board(by_vivado, folder)
+            if by_vendor:
+                paths = write_board(by_vendor, folder)
             else:
                 paths = ecpix5.write_board(folder)
             if complete:
@@ -56,7 +59,7 @@ def build(board: str, output: Path | None, complete: bool) -> None:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(map(str, paths)))
     click.echo("Unverified:")
-    unverified = by_vivado.warnings if by_vivado else ecpix5.UNVERIFIED
+    unverified = by_vendor.warnings if by_vendor else ecpix5.UNVERIFIED
     click.echo("\n".join(f"  {line}" for line in unverified))
     if complete:
         lines, met = ecpix5.summary(json.loads((folder / "report.json").read_text()))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from amaranth.vendor import XilinxPlatform
 
@@ -22,57 +19,38 @@ from boards.zcu106.blocks import IRQS
 from boards.zcu106.platform import Zcu106Platform
 from hdl.axi_nic import MAC_RX, MAC_TX
 from hdl.common.constraints import clock_paths, xdc
-from hdl.config import NicConfig
 from hdl.pcie_nic import PcieNic
 from sim.rtl.verilog import Rtl, sources
+from sim.tools.build.vendor import VendorBoard
 from sim.tools.core.command import write_core
 from sim.tools.core.settings import CoreSettings
-from sim.tools.synth import baseline
 
-__all__ = ["BOARDS", "VivadoBoard", "write_board", "write_shell"]
-
-#: What nobody has tried yet of any of them.
-_UNVERIFIED = (
-    "No tool of the vendor has read these files: no synthesis, placement or timing.",
-    "Pins come from public constraint files, not from AMD's package file or the board's guide.",
-    "Ports and settings of the vendor's blocks come from public designs and memory.",
-)
+__all__ = ["BOARDS", "VivadoBoard"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VivadoBoard:
-    """``top``: a component without arguments; ``core``: Verilog and constraints of the core;
-    ``clocks``: of each domain, Hz; ``properties``: of the design, in the constraints;
-    ``resources``: what the part has; ``parts``: the pieces of the card that ``./rocinante synth``
-    knows, whose figures may be recorded; ``facts``: more for the manifest; ``unverified``: beside
-    ``_UNVERIFIED``."""
+class VivadoBoard(VendorBoard):
+    """``script``: of the platform, the text for Vivado."""
 
-    name: str
-    platform: type[XilinxPlatform]
-    top: Callable[[], Any]
-    config: NicConfig
-    clocks: Mapping[str, int]
     script: Callable[[XilinxPlatform], str]
-    core: Callable[[], Mapping[str, str]]
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    resources: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    parts: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    unverified: tuple[str, ...] = ()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """All that nobody has tried yet."""
-        return _UNVERIFIED + self.unverified
+    def part(self) -> str:
+        """The part, as Vivado names it."""
+        return self.platform()._part
 
-    def use(self) -> dict[str, Any]:
-        """Return what the part has, and for each piece its recorded figures, or None."""
-        known = baseline.load().get(baseline.title("xcup", self.config), {})
-        pieces = {
-            name: {kind: known[name][kind] for kind in self.resources} if name in known else None
-            for name in self.parts
+    def tool_files(self) -> dict[str, str]:
+        """Return the constraints and the script."""
+        platform = self.platform()
+        design = "".join(
+            f"set_property {name} {value} [current_design]\n"
+            for name, value in self.properties.items()
+        )
+        crossings = xdc(clock_paths(self.top()), self.clocks)
+        return {
+            f"{self.name}.xdc": design + pin_constraints(platform) + crossings,
+            "build.tcl": self.script(platform),
         }
-        return {"part": self.resources, "pieces": pieces}
 
 
 def _zcu106_core() -> dict[str, str]:
@@ -133,50 +111,3 @@ _ALL = (
     ),
 )
 BOARDS = {board.name: board for board in _ALL}
-
-
-def write_shell(board: VivadoBoard) -> dict[str, str]:
-    """Return all but the core: Verilog of the top, constraints of its own, the script.
-
-    Raises BuildError when the gateware does not elaborate.
-    """
-    top = "\n".join(path.read_text() for path in sources(Rtl(board.top, name=board.name)))
-    platform = board.platform()
-    design = "".join(
-        f"set_property {name} {value} [current_design]\n"
-        for name, value in board.properties.items()
-    )
-    crossings = xdc(clock_paths(board.top()), board.clocks)
-    return {
-        f"{board.name}.sv": top,
-        f"{board.name}.xdc": design + pin_constraints(platform) + crossings,
-        "build.tcl": board.script(platform),
-    }
-
-
-def write_board(board: VivadoBoard, folder: Path) -> list[Path]:
-    """Write all files of the board into ``folder``; returns their names.
-
-    Raises BuildError when the gateware does not elaborate.
-    """
-    files, core = write_shell(board), board.core()
-    design = f"{board.name}.sv"
-    for path in sources(Rtl(board.top, name=board.name))[1:]:  # written by hand
-        if (text := path.read_text()) in core["sv"]:
-            files[design] = files[design].replace(text, "")  # a module is there once
-    for kind, text in core.items():
-        files[f"{board.name}.{kind}"] += f"\n{text}" if text else ""
-    manifest = {
-        "board": board.name,
-        "part": board.platform()._part,
-        "configuration": dataclasses.asdict(board.config),
-        "clocks": board.clocks,
-        **board.facts,
-        "resources": board.use() if board.parts else None,
-        "unverified": board.warnings,
-    }
-    files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return [folder / name for name in files]

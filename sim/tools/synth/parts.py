@@ -7,6 +7,7 @@ from typing import Any
 
 from hdl.config import SWITCHES, NicConfig
 from hdl.egress.rows import FRAME_BYTES
+from hdl.pcie_nic import bars
 from sim.rtl.verilog import Rtl
 from sim.tools.synth.tool import Cuts
 
@@ -22,6 +23,7 @@ OUTSIDE = ("send_fetch", "recv_fetch", "completion", "control", "virtio", "manag
 ADAPTERS = {
     "axi_host": "hdl.axi.host:AxiHost",
     "pcie_host": "hdl.pcie.host:PcieHost",
+    "ptile_host": "hdl.pcie.ptile.host:PTileHost",
     "cmac_crossing": "hdl.mac.cmac:CmacCrossing",
 }
 #: ``--small``: a configuration that a mid-size device holds, and that is mapped in seconds.
@@ -83,6 +85,8 @@ class Part:
             return Rtl("hdl.nic:Nic", {"config": self.config}, name=self.name)
         if self.name in ADAPTERS:
             params: dict[str, Any] = {"config": self.config}
+            if self.name == "ptile_host":
+                params["bars"] = bars(self.config)
             if self.name == "cmac_crossing":
                 params = {"width": self.config.width, "frame_bytes": FRAME_BYTES}
             return Rtl(ADAPTERS[self.name], params, name=self.name)

@@ -1,9 +1,10 @@
-"""Frames at the rate of the wire through the U55C's top, whose core sends them back.
+"""Frames at the rate of the wire through the top of a PCIe card, whose core sends them back.
 
-The MAC's model is what CMAC is to its user: it takes a beat whenever it is ready, and within a
-frame there must be one; what it has received it shows for one cycle.
+The MAC's model is what the vendor's is to its user: it takes a beat whenever it is ready, and
+within a frame there must be one; what it has received it shows for one cycle.
 """
 
+import os
 import random
 
 import cocotb
@@ -15,6 +16,10 @@ from sim.bench.packet_stream import beats
 WIDTH, OCTETS = 512, 64
 #: Gigabits per second, and bytes of preamble, frame check sequence and gap around a frame.
 RATE, OVERHEAD = 100, 24
+#: Clock of the MAC's streams.
+MAC_HZ = int(os.environ["MAC_HZ"])
+#: Bytes of the wire in a cycle.
+PER_CYCLE = RATE / 8 * 1e9 / MAC_HZ
 LENGTHS = (60, 61, 64, 65, 127, 128, 129, 1024, 1514, 4198)
 
 
@@ -31,7 +36,6 @@ class Mac:
         """Show frames to the core as fast as the wire brings them; with ``cut``, only that many
         beats of the last one."""
         dut, credit = self._dut, 0.0
-        per_cycle = RATE / 8 / 322.265625 * 1000  # bytes of the wire in a cycle
         for n, frame in enumerate(frames):
             words = beats(frame, WIDTH)
             last_frame = cut is not None and n == len(frames) - 1
@@ -42,12 +46,12 @@ class Mac:
                 dut.rx_last.value = word >> WIDTH + OCTETS + 1 & 1
                 dut.rx_user.value = 0
                 await self._edge
-                credit += per_cycle
+                credit += PER_CYCLE
             dut.rx_valid.value = 0
             credit -= len(frame) + OVERHEAD
             while credit < 0:
                 await self._edge
-                credit += per_cycle
+                credit += PER_CYCLE
             credit = 0
 
     async def send(self):
@@ -70,7 +74,7 @@ class Mac:
                     credit -= len(frame) + OVERHEAD
                     frame.clear()
             await self._edge
-            credit = min(0.0, credit + RATE / 8 / 322.265625 * 1000)
+            credit = min(0.0, credit + PER_CYCLE)
 
     async def reach(self, count, cycles=20_000):
         """Wait until ``count`` frames have been sent."""
@@ -83,7 +87,11 @@ class Mac:
 
 async def start(dut):
     """Clocks without relation, then PERST#; the link comes up."""
-    for name, period in (("core_clk", 4000), ("mac_clk", 3104), ("init_clk", 10_000)):
+    for name, period in (
+        ("core_clk", 4000),
+        ("mac_clk", 2 * round(5e11 / MAC_HZ)),
+        ("init_clk", 10_000),
+    ):
         cocotb.start_soon(Clock(getattr(dut, name), period, unit="ps").start())
     for name in ("perst_n", "hold", "status", "remote_fault"):
         getattr(dut, name).value = 0

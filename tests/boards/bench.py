@@ -1,10 +1,11 @@
-"""What the tests of Vivado's boards share: the stand-ins for its commands, and lint with stubs.
+"""What the tests of the vendors' boards share: stand-ins for their commands, and lint with stubs.
 
-No tool of the vendor is needed. ``properties.csv`` has the properties that scripts and constraints
+No tool of a vendor is needed. ``properties.csv`` has the properties that scripts and constraints
 may name, with their values and where each is known from: ``corundum``, ``open-nic``, ``taxi`` and
 ``ndk`` are the repositories corundum/corundum, Xilinx/open-nic-shell, fpganinja/taxi and
-CESNET/ndk-fpga; ``oc-accel`` is OpenCAPI/oc-accel; ``au50`` is a public script for AMD's U50;
-``memory``: no source was at hand.
+CESNET/ndk-fpga; ``ofs`` is Intel's Open FPGA Stack; ``oc-accel`` is OpenCAPI/oc-accel; ``au50`` is
+a public script for AMD's U50, ``avmm`` one for Intel's P-Tile with a memory-mapped interface;
+``rtl``: public Verilog that Quartus wrote for P-Tile; ``memory``: no source was at hand.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from boards.blocks import Block
 from sim.rtl import env, runner
 from sim.rtl.build import WAIVERS
 from sim.rtl.verilog import module_ports
-from sim.tools.build.vivado import VivadoBoard
+from sim.tools.build.vendor import VendorBoard
 
 __all__ = ["Bench", "needs_tclsh"]
 
@@ -35,11 +36,13 @@ needs_tclsh = pytest.mark.skipif(shutil.which("tclsh") is None, reason="tclsh is
 @dataclass(frozen=True)
 class Bench:
     """``board``; ``uses``: pattern of a port's bits -> pattern of functions that their balls may
-    have, the first that fits counts; ``blocks``: what the top joins."""
+    have, the first that fits counts; ``blocks``: what the top joins; ``standins``: for the commands
+    of the vendor's tool."""
 
-    board: VivadoBoard
+    board: VendorBoard
     uses: Mapping[str, str]
     blocks: tuple[Block, ...]
+    standins: str = "vivado.tcl"
 
     def balls(self) -> dict[str, str]:
         """Return the function of each ball that ``pins.csv`` of the board names."""
@@ -53,11 +56,11 @@ class Bench:
         status is 1 when a name or value is wrong, 2 when the script itself ends with an error."""
         for name, text in files.items():
             (folder / name).write_text(text)
-        platform, top = self.board.platform, files.get(f"{self.board.name}.sv", "")
+        top = files.get(f"{self.board.name}.sv", "")
         lines = [
-            f"set part {platform.device}-{platform.package}-{platform.speed}",
+            f"set part {self.board.part}",
             f"set ports {{{' '.join(self._bits(top))}}}",
-            f"set modules {{{' '.join(re.findall(r'^module ([a-z0-9]+) ?[(]', top, re.M))}}}",
+            f"set modules {{{' '.join(re.findall(r'^module ([a-z0-9_]+) ?[(]', top, re.M))}}}",
             _words("array set ball", (word for one in self.balls().items() for word in one)),
             _words("set uses", (word for one in self.uses.items() for word in one)),
             _words("set cells", self._registers(top)),
@@ -65,7 +68,7 @@ class Bench:
             *facts,
         ]
         (folder / "facts.tcl").write_text("\n".join(lines))
-        command = ["tclsh", str(HERE / "vivado.tcl"), "facts.tcl", "build.tcl"]
+        command = ["tclsh", str(HERE / self.standins), "facts.tcl", "build.tcl"]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
     def _bits(self, top: str) -> Iterator[str]:
