@@ -421,6 +421,24 @@ FAULTS = (
         new="(odd[1] & page_size[1])",
         tests=("tests/memory/test_page_sizes.py::test_a_page_that_is_not_aligned_is_refused",),
     ),
+    Fault(
+        name="second-level-ignored",
+        what="a page list of two levels is taken for one of one",
+        force=Force("hdl.memory.keys:KeyCheck", "two_level", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_where_the_bytes_are",),
+    ),
+    Fault(
+        name="first-level-unchecked",
+        what="an entry of the first level counts though it is odd or could not be read",
+        force=Force("hdl.memory.lines:LineReads", "bad", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_an_entry_that_names_nothing",),
+    ),
+    Fault(
+        name="first-level-taken-for-a-line",
+        what="the answer of a first level is taken for the line of a list",
+        force=Force("hdl.memory.lines:LineReads", "is_first", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_what_a_miss_costs",),
+    ),
     # Requests sent.
     Fault(
         name="psn-plus-1",

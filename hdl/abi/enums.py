@@ -43,6 +43,7 @@ class ExtensionCommand(IntEnum):
     REG_USER_MR_PAGES = 41
     ALLOC_MW = 42
     DEALLOC_MW = 43
+    REG_USER_MR_TABLE = 46
     RESIZE_CQ = 48
     RESIZE_QP = 49
 
@@ -56,6 +57,7 @@ class RdmaFeature(IntEnum):
     REREG_MR = 4
     PAGE_SIZES = 5
     MW = 6
+    TWO_LEVEL = 8
 
     @property
     def mask(self) -> int:
@@ -64,11 +66,13 @@ class RdmaFeature(IntEnum):
 
 
 class ReregFlags(IntFlag):
-    """What REREG_MR changes. The numbers are libibverbs' of ``ibv_rereg_mr_flags``."""
+    """What REREG_MR changes. The numbers are libibverbs' of ``ibv_rereg_mr_flags``, which does not
+    know TWO_LEVEL: the new page list has two levels."""
 
     TRANSLATION = 1 << 0
     PD = 1 << 1
     ACCESS = 1 << 2
+    TWO_LEVEL = 1 << 8
 
 
 class MwType(IntEnum):

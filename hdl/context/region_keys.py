@@ -198,6 +198,7 @@ class RegionKeys(wiring.Component):
                 new.block.eq(region.block),
                 new.start.eq(place),
                 new.page_size.eq(region.page_size),
+                new.two_level.eq(region.two_level),
                 new.parent.eq(parent),
                 new.qp.eq(request.qp),
             ]
