@@ -76,10 +76,12 @@ class ReregFlags(IntFlag):
 
 
 class MwType(IntEnum):
-    """Types of memory windows. The numbers are libibverbs' of ``ibv_mw_type``."""
+    """Types of memory windows. The numbers are libibverbs' of ``ibv_mw_type``, which does not tell
+    types 2A and 2B apart; TYPE_2 is 2B."""
 
     TYPE_1 = 1
     TYPE_2 = 2
+    TYPE_2A = 3
 
 
 class SrqAttrMask(IntFlag):
@@ -122,6 +124,7 @@ class DeviceCap(IntFlag):
     MEM_WINDOW = 1 << 17
     MEM_MGT_EXTENSIONS = 1 << 21
     BLOCK_MULTICAST_LOOPBACK = 1 << 22
+    MEM_WINDOW_TYPE_2A = 1 << 23
     MEM_WINDOW_TYPE_2B = 1 << 24
     SG_GAPS_REG = 1 << 32
 

@@ -36,7 +36,8 @@ def device_limits(config: NicConfig) -> dict[str, int]:
     if config.fast_registration:
         flags |= DeviceCap.MEM_MGT_EXTENSIONS
     if config.windows:
-        flags |= DeviceCap.MEM_WINDOW | DeviceCap.MEM_WINDOW_TYPE_2B
+        flags |= DeviceCap.MEM_WINDOW
+        flags |= DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
     return {
         "phys_port_cnt": 1,
         "vendor_id": VENDOR_ID,

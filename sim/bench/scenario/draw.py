@@ -377,7 +377,7 @@ class _Services(_Draw):
         opcodes = [
             WrOpcode(code)
             for code, row in WORK_REQUESTS.items()
-            if QP_TRANSPORT[self._service] in row.services
+            if QP_TRANSPORT[self._service] in row.services and row.packets
         ]
         datagram = self._service == QpType.UD
         longest = Mtu.MTU_4096.octets if datagram else WAY_BYTES
