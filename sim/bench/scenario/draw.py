@@ -337,8 +337,8 @@ class _Operations(_Draw):
             drawn = replace(drawn, length=9, pieces=(9,), landing=(9,) * (drawn.opcode in SENDS))
         flags = operations.fits(step, drawn)
         own, peer = step.keys(number)
-        keys = {"own": own, "peer": peer, "window": step.window}
-        return replace(drawn, flags=flags, wrong=step.wrong, **keys)
+        drawn = replace(drawn, own=own, peer=peer, window=step.window)
+        return replace(drawn, flags=flags, wrong=step.wrong)
 
     def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
         """Make a request a bad one, where no phrase of the way is bad already."""
