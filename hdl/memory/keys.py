@@ -125,7 +125,7 @@ class KeyCheck(wiring.Component):
                 furthest.eq(furthest_1),
                 start.eq(row.start),
                 table.eq(row.block),
-                page_size.eq(row.page_size),
+                page_size.eq(row.page_size if self._config.page_sizes else 0),
                 two_level.eq(row.two_level if self._config.two_level else 0),
                 empty_2.eq(empty),
             ]

@@ -5,6 +5,8 @@ import pytest
 from hdl.abi.enums import Access, RdmaFeature, ReregFlags
 from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import ExtensionCommand as X
+from hdl.config import NicConfig
+from hdl.host.virtio_common import offered_features
 from tests.firmware.fake_hardware import Bench
 
 TABLE, SIZES = RdmaFeature.TWO_LEVEL.mask, RdmaFeature.PAGE_SIZES.mask
@@ -87,6 +89,11 @@ def test_a_region_gets_another_list():
     assert "two_level" not in card.hardware.row("mr", 0)
     for flags in (ReregFlags.TWO_LEVEL, ReregFlags.TWO_LEVEL | ReregFlags.PD):
         assert "TWO_LEVEL without" in card.err(X.REREG_MR, **change, flags=flags)
+
+
+def test_a_card_without_it_does_not_offer_it():
+    offered = [offered_features(config) for config in (NicConfig(), NicConfig(two_level=False))]
+    assert offered[0] ^ offered[1] == RdmaFeature.TWO_LEVEL.mask
 
 
 def test_without_the_feature():
