@@ -1625,4 +1625,22 @@ FAULTS = (
         new="if False and size >",
         tests=("tests/firmware/test_resize.py::test_what_cannot_be",),
     ),
+    Fault(
+        name="window-of-2a-stays",
+        what="a window of type 2A outlives the QP that has bound it",
+        because=FIRMWARE,
+        file="firmware/window_commands.py",
+        old="if kind is not MwType.TYPE_1:",
+        new="if kind is MwType.TYPE_2:",
+        tests=("tests/firmware/test_windows.py::test_a_queue_pair_takes_its_windows_with_it",),
+    ),
+    Fault(
+        name="first-level-as-long-as-the-list",
+        what="a list of two levels is refused where only one of one level would wrap around",
+        because=FIRMWARE,
+        file="firmware/region_commands.py",
+        old="entries * PAGE_ENTRY_SIZE",
+        new="v.npages * PAGE_ENTRY_SIZE",
+        tests=("tests/firmware/test_two_levels.py::test_a_first_level_may_end_where_memory_does",),
+    ),
 )
