@@ -111,6 +111,7 @@ class Commands:
             ExtensionCommand.RESIZE_QP: resize.resize_qp,
             ExtensionCommand.REREG_MR: mrs.reregister,
             ExtensionCommand.REG_USER_MR_PAGES: mrs.register_pages,
+            ExtensionCommand.REG_USER_MR_TABLE: mrs.register_table,
             ExtensionCommand.ALLOC_MW: mws.alloc,
             ExtensionCommand.DEALLOC_MW: mws.dealloc,
         }

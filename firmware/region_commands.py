@@ -18,7 +18,7 @@ from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import OPTIONAL_ACCESS, Access, RdmaFeature, ReregFlags
 from hdl.abi.layout import Values
-from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SHIFTS
+from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SHIFTS, TABLE_PAGE_ENTRIES
 
 _REMOTE = Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 _NEED_LOCAL_WRITE = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
@@ -30,11 +30,11 @@ _REGION_ACCESS = OPTIONAL_ACCESS | (
 _ROW_ACCESS = Access.LOCAL_WRITE | _REMOTE
 
 #: A row's fields that say where its bytes are.
-_MAPPING = ("va", "length", "block", "start", "page_size")
+_MAPPING = ("va", "length", "block", "start", "page_size", "two_level")
 #: Bytes of memory that the hardware reads of a page list at a time.
 _BLOCK = 64
 #: All that REREG_MR can change.
-_REREG = ReregFlags.TRANSLATION | ReregFlags.PD | ReregFlags.ACCESS
+_REREG = ReregFlags.TRANSLATION | ReregFlags.PD | ReregFlags.ACCESS | ReregFlags.TWO_LEVEL
 
 #: Values of ``MrRow.type``.
 _MR_DMA, _MR_PAGES, _MR_FREE = 1, 2, 4
@@ -94,12 +94,21 @@ class RegionCommands:
         """REG_USER_MR_PAGES (docs/extensions.md): the same with pages of a chosen size."""
         return await self._register(v, _page_size(v.page_shift))
 
-    async def _register(self, v: Values, page_size: int) -> dict[str, Any]:
+    async def register_table(self, v: Values) -> dict[str, Any]:
+        """REG_USER_MR_TABLE (docs/extensions.md): the same with a page list of one level or two."""
+        await self._may_have_pages(v)
+        if v.levels not in (1, 2):
+            raise Refused(f"levels {v.levels} of a page list")
+        return await self._register(v, _page_size(v.page_shift), two_level=v.levels == 2)
+
+    async def _register(
+        self, v: Values, page_size: int, *, two_level: bool = False
+    ) -> dict[str, Any]:
         pd = self._objects().pds.get(v.pdn)
         access = _access(v.access_flags)
         base = 0 if v.access_flags & Access.ZERO_BASED else v.virt_addr
         row = {"type": _MR_PAGES, "access": access, "bind": _bind(v.access_flags)}
-        row |= self._mapping(v, base, page_size)
+        row |= self._mapping(v, base, page_size, two_level=two_level)
         return await self._add(Mr(pd), row, remote=bool(access & _REMOTE))
 
     async def create(self, v: Values) -> dict[str, Any]:
@@ -140,8 +149,12 @@ class RegionCommands:
         mr = self._region(v.mrn)
         if not v.flags or v.flags & ~int(_REREG):
             raise Refused(f"flags {v.flags:#x}")
-        if v.page_shift and not await self._negotiated(RdmaFeature.PAGE_SIZES):
-            raise Refused("page_shift is reserved without PAGE_SIZES")
+        await self._may_have_pages(v)
+        two_level = bool(v.flags & ReregFlags.TWO_LEVEL)
+        if two_level and not await self._negotiated(RdmaFeature.TWO_LEVEL):
+            raise Refused("TWO_LEVEL was not negotiated")
+        if two_level and not v.flags & ReregFlags.TRANSLATION:
+            raise Refused("TWO_LEVEL without TRANSLATION")
         row = await self._windows.row(mr)
         if row["type"] != _MR_PAGES:
             raise Refused(f"MR {mr.number} is not from REG_USER_MR")
@@ -153,7 +166,8 @@ class RegionCommands:
             zero_based = bool(v.access_flags & Access.ZERO_BASED)
         if v.flags & ReregFlags.TRANSLATION:
             base = 0 if zero_based else v.virt_addr
-            new |= self._mapping(v, base, _page_size(v.page_shift))
+            size = _page_size(v.page_shift)
+            new |= self._mapping(v, base, size, two_level=two_level)
         elif zero_based:
             raise Refused("ZERO_BASED changes the addresses, and TRANSLATION is not asked for")
         await self._windows.check_unbound(mr)
@@ -181,7 +195,13 @@ class RegionCommands:
         if not self._limits.config.fast_registration:
             raise Refused("MEM_MGT_EXTENSIONS is not offered (VR-3.13)")
 
-    def _mapping(self, v: Values, base: int, page_size: int = 0) -> dict[str, int]:
+    async def _may_have_pages(self, v: Values) -> None:
+        if v.page_shift and not await self._negotiated(RdmaFeature.PAGE_SIZES):
+            raise Refused("page_shift is reserved without PAGE_SIZES")
+
+    def _mapping(
+        self, v: Values, base: int, page_size: int = 0, *, two_level: bool = False
+    ) -> dict[str, int]:
         """A row's fields for a page list; ``base``: address of the first byte in SGEs;
         ``page_size``: number of the size of its pages."""
         self._limits.check("max_mr_size", v.length, 1)
@@ -189,9 +209,12 @@ class RegionCommands:
         offset = v.start % page
         if v.npages != -(-(offset + v.length) // page):
             raise Refused(f"{v.npages} pages for {v.length} bytes from offset {offset}")
+        # Bytes of memory that an entry of the list at ``pages`` stands for.
+        each = page * TABLE_PAGE_ENTRIES if two_level else page
+        entries = -(-v.npages * page // each)
         for name, first, size in (
             ("virt_addr", base, v.length),
-            ("pages", v.pages, v.npages * PAGE_ENTRY_SIZE),
+            ("pages", v.pages, entries * PAGE_ENTRY_SIZE),
         ):
             if first + size > 1 << 64:
                 raise Refused(f"{name} {first:#x} + {size} wraps around")
@@ -202,8 +225,9 @@ class RegionCommands:
             "va": base,
             "length": v.length,
             "block": block,
-            "start": within // PAGE_ENTRY_SIZE * page + offset,
+            "start": within // PAGE_ENTRY_SIZE * each + offset,
             "page_size": page_size,
+            "two_level": int(two_level),
         }
 
     async def _add(self, mr: Mr, row: dict[str, int], *, remote: bool) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """The control commands about memory windows (docs/extensions.md).
 
 A window has a number among the regions, and a row of their table. Work requests bind it
-(``hdl/context/region_keys.py``), so the row alone says whether it is bound, and to what.
+(``hdl/context/region_keys.py``), so the row alone says whether it is bound, and to what. Windows of
+types 2A and 2B have the same rows: both are bound by a QP of the window's domain, which stays the
+domain of both, so to compare it again at each access finds nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from hdl.abi.layout import Values
 
 #: Values of ``MrRow.type``.
 _REGION = 2
-_FREE = {MwType.TYPE_1: 8, MwType.TYPE_2: 12}
-_BOUND = {MwType.TYPE_1: 10, MwType.TYPE_2: 14}
+_FREE = {MwType.TYPE_1: 8, MwType.TYPE_2: 12, MwType.TYPE_2A: 12}
+_BOUND = {MwType.TYPE_1: 10, MwType.TYPE_2: 14, MwType.TYPE_2A: 14}
 
 
 class WindowCommands:
@@ -79,7 +81,7 @@ class WindowCommands:
     async def release(self, pair: int) -> None:
         """Frees the windows of type 2 that a QP has bound, which must have stopped."""
         for window, kind in self._windows():
-            if kind is MwType.TYPE_2:
+            if kind is not MwType.TYPE_1:
                 row = await self._hardware.read_fields("mr", window.number, "type", "qp", "tag")
                 owner = row["qp"] % self._limits.config.qps
                 if row["type"] == _BOUND[kind] and owner == pair:

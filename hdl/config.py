@@ -27,6 +27,8 @@ class CardFeature(Enum):
     EVENTS = "events"  # the event virtqueue
     RESIZE = "resize"  # queues get other sizes while they are in use
     MW = "mw"  # memory windows; they need FAST_REGISTRATION
+    PAGE_SIZES = "page_sizes"  # pages of 2 MiB and 1 GiB
+    TWO_LEVEL = "two_level"  # page lists of two levels
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
 
 
@@ -90,9 +92,9 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration, srq, events, resize, mw, loopback: switches of
-            ``CardFeature``. A card without a feature refuses what needs it and costs nothing for
-            it.
+        uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level,
+            loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
+            and costs nothing for it.
     """
 
     width: int = 512
@@ -128,6 +130,8 @@ class NicConfig:
     events: bool = True
     resize: bool = True
     mw: bool = True
+    page_sizes: bool = True
+    two_level: bool = True
     loopback: bool = True
 
     def __post_init__(self) -> None:

@@ -478,6 +478,24 @@ FAULTS = (
         new="(odd[1] & page_size[1])",
         tests=("tests/memory/test_page_sizes.py::test_a_page_that_is_not_aligned_is_refused",),
     ),
+    Fault(
+        name="second-level-ignored",
+        what="a page list of two levels is taken for one of one",
+        force=Force("hdl.memory.keys:KeyCheck", "two_level", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_where_the_bytes_are",),
+    ),
+    Fault(
+        name="first-level-unchecked",
+        what="an entry of the first level counts though it is odd or could not be read",
+        force=Force("hdl.memory.lines:LineReads", "bad", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_an_entry_that_names_nothing",),
+    ),
+    Fault(
+        name="first-level-taken-for-a-line",
+        what="the answer of a first level is taken for the line of a list",
+        force=Force("hdl.memory.lines:LineReads", "is_first", stuck(0)),
+        tests=("tests/memory/test_two_levels.py::test_what_a_miss_costs",),
+    ),
     # Requests sent.
     Fault(
         name="psn-plus-1",
@@ -1387,10 +1405,7 @@ FAULTS = (
     Fault(
         name="keys-of-any-pd",
         what="a key may be invalidated from any PD",
-        file="hdl/context/region_keys.py",
-        old="            & (row.pd == request.pd)\n",
-        new="",
-        because="the comparison has no name",
+        force=Force("hdl.context.region_keys:RegionKeys", "facts.pd", stuck((1 << 6) - 1)),
         tests=REGION_KEYS,
     ),
     Fault(
@@ -1666,5 +1681,23 @@ FAULTS = (
         old='if row["enabled"] and size >',
         new="if False and size >",
         tests=("tests/firmware/test_resize.py::test_what_cannot_be",),
+    ),
+    Fault(
+        name="window-of-2a-stays",
+        what="a window of type 2A outlives the QP that has bound it",
+        because=FIRMWARE,
+        file="firmware/window_commands.py",
+        old="if kind is not MwType.TYPE_1:",
+        new="if kind is MwType.TYPE_2:",
+        tests=("tests/firmware/test_windows.py::test_a_queue_pair_takes_its_windows_with_it",),
+    ),
+    Fault(
+        name="first-level-as-long-as-the-list",
+        what="a list of two levels is refused where only one of one level would wrap around",
+        because=FIRMWARE,
+        file="firmware/region_commands.py",
+        old="entries * PAGE_ENTRY_SIZE",
+        new="v.npages * PAGE_ENTRY_SIZE",
+        tests=("tests/firmware/test_two_levels.py::test_a_first_level_may_end_where_memory_does",),
     ),
 )

@@ -44,6 +44,7 @@ CONFIG = NicConfig(
     srq=False,
     events=False,
     resize=False,
+    two_level=False,
     loopback=False,
 )
 #: Bytes of host memory, and bits per second of the UART: a divisor of the core's clock, and of the

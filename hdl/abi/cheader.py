@@ -30,6 +30,7 @@ _CONSTANTS = (
     "PSN_BITS",
     "PAGE_SIZE",
     "PAGE_ENTRY_SIZE",
+    "TABLE_PAGE_SIZE",
     "GRH_SIZE",
     "CONTROL_QUEUE",
     "COUNTER_BAR",

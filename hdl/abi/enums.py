@@ -43,6 +43,7 @@ class ExtensionCommand(IntEnum):
     REG_USER_MR_PAGES = 41
     ALLOC_MW = 42
     DEALLOC_MW = 43
+    REG_USER_MR_TABLE = 46
     RESIZE_CQ = 48
     RESIZE_QP = 49
 
@@ -56,6 +57,7 @@ class RdmaFeature(IntEnum):
     REREG_MR = 4
     PAGE_SIZES = 5
     MW = 6
+    TWO_LEVEL = 8
 
     @property
     def mask(self) -> int:
@@ -64,18 +66,22 @@ class RdmaFeature(IntEnum):
 
 
 class ReregFlags(IntFlag):
-    """What REREG_MR changes. The numbers are libibverbs' of ``ibv_rereg_mr_flags``."""
+    """What REREG_MR changes. The numbers are libibverbs' of ``ibv_rereg_mr_flags``, which does not
+    know TWO_LEVEL: the new page list has two levels."""
 
     TRANSLATION = 1 << 0
     PD = 1 << 1
     ACCESS = 1 << 2
+    TWO_LEVEL = 1 << 8
 
 
 class MwType(IntEnum):
-    """Types of memory windows. The numbers are libibverbs' of ``ibv_mw_type``."""
+    """Types of memory windows. The numbers are libibverbs' of ``ibv_mw_type``, which does not tell
+    types 2A and 2B apart; TYPE_2 is 2B."""
 
     TYPE_1 = 1
     TYPE_2 = 2
+    TYPE_2A = 3
 
 
 class SrqAttrMask(IntFlag):
@@ -118,6 +124,7 @@ class DeviceCap(IntFlag):
     MEM_WINDOW = 1 << 17
     MEM_MGT_EXTENSIONS = 1 << 21
     BLOCK_MULTICAST_LOOPBACK = 1 << 22
+    MEM_WINDOW_TYPE_2A = 1 << 23
     MEM_WINDOW_TYPE_2B = 1 << 24
     SG_GAPS_REG = 1 << 32
 

@@ -68,6 +68,15 @@ CMD_REG_USER_MR_PAGES = Struct(
     le32("page_shift", "log2 of the bytes of a page; 0: 4 KiB"),
 )
 RSP_REG_USER_MR_PAGES = Struct("rsp_reg_user_mr_pages", le32("mrn"), le32("lkey"), le32("rkey"))
+CMD_REG_USER_MR_TABLE = Struct(
+    "cmd_reg_user_mr_table",
+    le32("pdn"),
+    le32("access_flags", "Access"),
+    *REGION_MEMORY,
+    le32("page_shift", "0 without PAGE_SIZES"),
+    le32("levels", "of the page list: 1 or 2"),
+)
+RSP_REG_USER_MR_TABLE = Struct("rsp_reg_user_mr_table", le32("mrn"), le32("lkey"), le32("rkey"))
 
 CMD_ALLOC_MW = Struct("cmd_alloc_mw", le32("pdn"), le32("type", "MwType"))
 RSP_ALLOC_MW = Struct("rsp_alloc_mw", le32("mwn"), le32("rkey", "not valid before it is bound"))
@@ -92,5 +101,8 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
     },
     RdmaFeature.PAGE_SIZES: {
         ExtensionCommand.REG_USER_MR_PAGES: (CMD_REG_USER_MR_PAGES, RSP_REG_USER_MR_PAGES),
+    },
+    RdmaFeature.TWO_LEVEL: {
+        ExtensionCommand.REG_USER_MR_TABLE: (CMD_REG_USER_MR_TABLE, RSP_REG_USER_MR_TABLE),
     },
 }

@@ -30,20 +30,22 @@ def device_limits(config: NicConfig) -> dict[str, int]:
 
     Capabilities are those the hardware has; a field not named by the keys is 0.
     """
+    sizes = len(PAGE_SHIFTS) if config.page_sizes else 1
     flags = DeviceCap.SYS_IMAGE_GUID | DeviceCap.RC_RNR_NAK_GEN | DeviceCap.BAD_PKEY_CNTR
     if config.ud:
         flags |= DeviceCap.BAD_QKEY_CNTR
     if config.fast_registration:
         flags |= DeviceCap.MEM_MGT_EXTENSIONS
     if config.windows:
-        flags |= DeviceCap.MEM_WINDOW | DeviceCap.MEM_WINDOW_TYPE_2B
+        flags |= DeviceCap.MEM_WINDOW
+        flags |= DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
     return {
         "phys_port_cnt": 1,
         "vendor_id": VENDOR_ID,
         "vendor_part_id": VENDOR_PART_ID,
         "hw_ver": HARDWARE_VERSION,
         "max_mr_size": MAX_MR_SIZE,
-        "page_size_cap": sum(1 << shift for shift in PAGE_SHIFTS),
+        "page_size_cap": sum(1 << shift for shift in PAGE_SHIFTS[:sizes]),
         "max_qp": config.qps,
         "max_qp_wr": config.queue_size,
         "device_cap_flags": int(flags),

@@ -94,7 +94,7 @@ def _local(
         opcode.name,
         Kind.LOCAL,
         completion,
-        _RELIABLE,
+        _CONNECTED,
         feature=feature,
         invalidate=invalidate,
         bind=bind,

@@ -50,6 +50,9 @@ PAGE_SIZE = 4096
 #: log2 of the sizes of pages that a region may have: 4 KiB, 2 MiB, 1 GiB.
 PAGE_SHIFTS = (12, 21, 30)
 PAGE_ENTRY_SIZE = 8
+#: Size in bytes of a page of the second level of a page list, and the entries that it holds.
+TABLE_PAGE_SIZE = 4096
+TABLE_PAGE_ENTRIES = TABLE_PAGE_SIZE // PAGE_ENTRY_SIZE
 
 #: Bytes of GRH at the start of a UD receive buffer (VR-5.23).
 GRH_SIZE = 40

@@ -1,11 +1,11 @@
 """The one writer of the memory regions' rows: the firmware's window, and changes of a key."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.common.sums import at_most, wide_difference, wide_sum
+from hdl.common.sums import at_most, unequal, wide_difference, wide_sum
 from hdl.config import NicConfig
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.regions import KEY_USERS, RegionKeyPorts, RegionRequest
@@ -13,6 +13,20 @@ from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableProgram
 
 __all__ = ["RegionKeys"]
+
+
+class _Facts(data.Struct):
+    """What the row in hand has in common with the request: a bit for each three bits that are
+    equal. It is in registers, a cycle after the row: the table's RAM is late, and what follows from
+    these is worked out behind them."""
+
+    kind: 4  # the row's type
+    function: 3  # of the request's function
+    pd: 6  # of the request's PD
+    key: 3  # has the tag of ``key``
+    qp: 5  # bound by the request's QP
+    lkey: 3  # has the tag of ``lkey``
+    lends: 1  # may have windows with the rights that the request gives
 
 
 class RegionKeys(wiring.Component):
@@ -62,8 +76,10 @@ class RegionKeys(wiring.Component):
             program.read_row.eq(table.read_row),
         ]
         parent, place, checks = Signal(16, reset_less=True), Signal(48), Signal(4)
+        facts = Signal(_Facts, reset_less=True)
+        self._compare(m, request, facts)
         if self._config.windows:
-            self._measure(m, request, place, checks)
+            self._measure(m, request, facts, place, checks)
             with m.If(own & request.bind):
                 self._bind(m, request, second, parent, place)
         with m.If(own & ~request.bind):
@@ -94,13 +110,14 @@ class RegionKeys(wiring.Component):
                 m.d.comb += [own.eq(1), table.read.eq(1)]
                 with m.If(table.done):
                     m.next = "CHECK"
-            # CHECK: compares the row with the request; lasts one cycle.
+            # CHECK: says whether the row, which has been compared with the request, lets it be
+            # done; lasts one cycle.
             with m.State("CHECK"):
                 m.d.comb += own.eq(1)
-                m.d.sync += good.eq(self._allowed(request))
+                m.d.sync += good.eq(self._allowed(request, facts))
                 m.next = "WRITE"
                 if self._config.windows:
-                    m.d.sync += second.eq(Value.cast(table.read_row.type)[2])
+                    m.d.sync += second.eq(facts.kind[2])
                     with m.If(request.bind):
                         m.next = "PARENT"
             if self._config.windows:
@@ -143,7 +160,23 @@ class RegionKeys(wiring.Component):
         """Whether a key names nothing that a function can have."""
         return key[8:][ceil_log2(self._config.guest.mrs) :] != 0
 
-    def _measure(self, m: Module, request: RegionRequest, place: Signal, checks: Signal) -> None:
+    def _compare(self, m: Module, request: RegionRequest, facts: _Facts) -> None:
+        """Compare the row in hand with the request."""
+        row = self.table.read_row
+        changes = request.access[1] | request.access[3]
+        m.d.sync += [
+            facts.kind.eq(row.type),
+            facts.function.eq(~unequal(request.function, row.function)),
+            facts.pd.eq(~unequal(request.pd, row.pd)),
+            facts.key.eq(~unequal(request.key[:8], row.tag)),
+            facts.qp.eq(~unequal(request.qp, row.qp)),
+            facts.lkey.eq(~unequal(request.lkey[:8], row.tag)),
+            facts.lends.eq(row.bind & (row.access[0] | ~changes)),
+        ]
+
+    def _measure(
+        self, m: Module, request: RegionRequest, facts: _Facts, place: Signal, checks: Signal
+    ) -> None:
         """Where a window begins in its region, whose row is in hand since the cycle before, and
         whether it may be bound there."""
         row = self.table.read_row
@@ -151,7 +184,6 @@ class RegionKeys(wiring.Component):
         va, length = Signal(64, reset_less=True), Signal(64, reset_less=True)
         distance, furthest = Signal(65, reset_less=True), Signal(65, reset_less=True)
         begins, rights = Signal(48, reset_less=True), Signal()
-        changes = request.access[1] | request.access[3]
         m.d.sync += [
             va.eq(row.va),
             length.eq(row.length),
@@ -160,12 +192,11 @@ class RegionKeys(wiring.Component):
             begins.eq(row.start),
             rights.eq(
                 ~self._beyond(request.lkey)
-                & (row.type == MrType.PAGES)
-                & (row.tag == request.lkey[:8])
-                & (row.function == request.function)
-                & (request.pd == row.pd)
-                & row.bind
-                & (row.access[0] | ~changes)
+                & (facts.kind == MrType.PAGES.value)
+                & facts.function.all()
+                & facts.pd.all()
+                & facts.lkey.all()
+                & facts.lends
             ),
             place.eq(wide_sum(m, distance[:48], begins)),
         ]
@@ -198,26 +229,23 @@ class RegionKeys(wiring.Component):
                 new.block.eq(region.block),
                 new.start.eq(place),
                 new.page_size.eq(region.page_size),
+                new.two_level.eq(region.two_level),
                 new.parent.eq(parent),
                 new.qp.eq(request.qp),
             ]
 
-    def _allowed(self, request: RegionRequest) -> Value:
-        """Whether the row in hand lets the request be done."""
-        row, number = self.table.read_row, request.key[8:]
-        kind = Value.cast(row.type)
-        register = (kind == MrType.FREE.value) & (request.mrn == number)
-        other = kind[2] & (row.tag == request.key[:8])  # FREE, FAST, or a window of type 2
+    def _allowed(self, request: RegionRequest, facts: _Facts) -> Value:
+        """Whether the row that has been compared lets the request be done."""
+        kind = facts.kind
+        register = (kind == MrType.FREE.value) & (request.mrn == request.key[8:])
+        other = kind[2] & facts.key.all()  # FREE, FAST, or a window of type 2
         if self._config.windows:
             bound = kind == MrType.BOUND_2.value
-            free = other & (~bound | (row.qp == request.qp))
+            free = other & (~bound | facts.qp.all())
             other = Mux(request.bind, kind[3] & ~bound, free)
-        return (
-            ~self._beyond(request.key)
-            & (row.function == request.function)
-            & (row.pd == request.pd)
-            & Mux(request.register, register, other)
-        )
+        wanted = Mux(request.register, register, other)
+        owned = facts.function.all() & facts.pd.all()
+        return ~self._beyond(request.key) & owned & wanted
 
     def _change(self, m: Module, request: RegionRequest) -> None:
         """The row that is written back."""

@@ -35,9 +35,11 @@ _EXTENSIONS = {
     CardFeature.EVENTS: RdmaFeature.EVENTS,
     CardFeature.RESIZE: RdmaFeature.RESIZE,
     CardFeature.MW: RdmaFeature.MW,
+    CardFeature.PAGE_SIZES: RdmaFeature.PAGE_SIZES,
+    CardFeature.TWO_LEVEL: RdmaFeature.TWO_LEVEL,
 }
 #: Extensions that every card has.
-_COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.PAGE_SIZES)
+_COMMON_EXTENSIONS = (RdmaFeature.REREG_MR,)
 COMMON = abi.COMMON_CFG.offset
 #: What the driver may set in the status; FEATURES_OK and DRIVER_OK on conditions.
 PLAIN_STATUS = Status.ACKNOWLEDGE | Status.DRIVER | Status.FAILED

@@ -1,6 +1,6 @@
 """The cache of page addresses: looked up in order, filled in order, misses overlap."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -9,9 +9,10 @@ from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 
+from .lines import LineReads
 from .pages import PageStore
 from .tags import TagLookup
-from .types import Lookup, TranslateChunk
+from .types import TABLE_PAGE_LINE_BITS, Lookup, TranslateChunk
 
 __all__ = ["MISSES", "PageCache"]
 
@@ -56,8 +57,11 @@ class PageCache(wiring.Component):
         m = Module()
         m.submodules.tags = tags = TagLookup(config=self._config)
         m.submodules.pages = pages = PageStore(config=self._config)
+        m.submodules.reads = reads = LineReads(config=self._config, most=MISSES)
         connect(m, flipped(self.i), tags.i)
         connect(m, pages.o, flipped(self.o))
+        connect(m, reads.read_client, flipped(self.read_client))
+        connect(m, reads.rsp, pages.rsp)
         m.d.comb += [
             tags.invalidate_mr.eq(self.invalidate_mr),
             tags.invalidate_start.eq(self.invalidate_start),
@@ -65,16 +69,14 @@ class PageCache(wiring.Component):
             tags.drop.eq(pages.failed),
             tags.drop_index.eq(pages.failed_index),
             pages.failed_taken.eq(~tags.swept),
-            pages.rsp.valid.eq(self.read_client.rsp.valid),
-            pages.rsp.payload.eq(self.read_client.rsp.payload),
         ]
 
         # From the tags to the data; on a miss also ask for the line.
-        placed, request = tags.o.payload, self.read_client.req
+        placed, request = tags.o.payload, reads.i.payload
         lookup, go, ask, may_ask = placed.lookup, Signal(), Signal(), Signal()
         credits = Signal(range(MISSES + 1), init=MISSES)
         m.d.comb += [
-            may_ask.eq(~tags.dropping & (credits != 0) & (~request.valid | request.ready)),
+            may_ask.eq(~tags.dropping & (credits != 0) & reads.i.ready),
             tags.o.ready.eq(pages.room & (~placed.miss | may_ask)),
             go.eq(tags.o.valid & tags.o.ready),
             ask.eq(go & placed.miss),
@@ -88,14 +90,14 @@ class PageCache(wiring.Component):
             with m.Else():
                 increment(m, self.hits)
 
-        with m.If(request.ready):
-            m.d.sync += request.valid.eq(0)
-        block = wide_sum(m, lookup.table, tags.line)[:58]
-        with m.If(ask):
-            m.d.sync += [
-                request.valid.eq(1),
-                request.payload.function.eq(lookup.function),
-                request.payload.addr.eq(Cat(Const(0, 6), block)),
-                request.payload.length.eq(64),
-            ]
+        # Of a list of two levels a page holds 64 lines, and its address is an entry of the first.
+        page, line = tags.line[TABLE_PAGE_LINE_BITS:], tags.line[:TABLE_PAGE_LINE_BITS]
+        m.d.comb += [
+            reads.i.valid.eq(ask),
+            request.function.eq(lookup.function),
+            request.two_level.eq(lookup.two_level),
+            request.block.eq(wide_sum(m, lookup.table, tags.block)),
+            request.entry.eq(page[:3] & lookup.two_level.replicate(3)),
+            request.line.eq(line),
+        ]
         return m

@@ -95,7 +95,7 @@ class KeyCheck(wiring.Component):
         allowed, distance = Signal(), Signal(65, reset_less=True)
         furthest, wraps = Signal(65, reset_less=True), Signal()
         start, table = Signal(48, reset_less=True), Signal(58, reset_less=True)
-        page_size = Signal(2, reset_less=True)
+        page_size, two_level = Signal(2, reset_less=True), Signal(reset_less=True)
         paged, empty_2 = Signal(), Signal()
         pages_of = Signal(16, reset_less=True)  # the region whose page list it is
         kind = Value.cast(row.type)
@@ -125,7 +125,8 @@ class KeyCheck(wiring.Component):
                 furthest.eq(furthest_1),
                 start.eq(row.start),
                 table.eq(row.block),
-                page_size.eq(row.page_size),
+                page_size.eq(row.page_size if self._config.page_sizes else 0),
+                two_level.eq(row.two_level if self._config.two_level else 0),
                 empty_2.eq(empty),
             ]
 
@@ -149,6 +150,7 @@ class KeyCheck(wiring.Component):
                 region.addr.eq(Mux(paged, place, last.va)),
                 region.table.eq(table),
                 region.page_size.eq(page_size),
+                region.two_level.eq(two_level),
                 region.length.eq(last.length),
                 region.remote.eq(last.remote),
                 region.end.eq(last.end),

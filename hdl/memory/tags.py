@@ -9,12 +9,14 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 
 from .sweep import Sweep, tag_row
-from .types import LINE_BITS, Lookup, line_number
+from .types import LINE_BITS, TABLE_PAGE_LINE_BITS, Lookup, line_number
 
 __all__ = ["TagLookup", "placed_lookup"]
 
 #: Bits of a tag that are compared behind the RAM: two levels of logic and its forwarding.
 TAG_PART = 6
+#: log2 of the lines whose pages one block of the first level of a page list names.
+FIRST_BITS = TABLE_PAGE_LINE_BITS + 3
 
 
 def placed_lookup(config: NicConfig) -> data.StructLayout:
@@ -29,11 +31,12 @@ class TagLookup(wiring.Component):
     The tag is read in the first stage and compared in the second. A lookup that leaves with
     ``miss`` writes its tag, so the next lookup of that line is a hit behind it.
     Members: ``i`` stream of Lookup; ``o`` stream of ``placed_lookup``, in order; ``line`` Out: the
-    number of that lookup's line in its region's page list. Its user takes a
-    lookup with ``miss`` only while ``dropping`` is 0: the tags have one write port. ``drop`` In,
-    with ``drop_index``: that line's fill failed, and its tag goes, unless a sweep drops another tag
-    in that cycle: ``swept`` Out is 1 then, and ``drop`` must stay. ``invalidate_*`` as in
-    Translate.
+    number of that lookup's line in its region's page list; ``block`` Out: how many blocks of 64
+    bytes behind the region's first one the line is, or the entry that names its page. Its user
+    takes a lookup with ``miss`` only while ``dropping`` is 0: the tags have one write port.
+    ``drop`` In, with ``drop_index``: that line's fill failed, and its tag goes, unless a sweep
+    drops another tag in that cycle: ``swept`` Out is 1 then, and ``drop`` must stay.
+    ``invalidate_*`` as in Translate.
     Latency: 2 cycles. Throughput: one lookup per cycle.
     Errors: none. Reset: empty; the tags clear, one line a cycle, and lookups wait.
     """
@@ -42,11 +45,13 @@ class TagLookup(wiring.Component):
         self._lines = config.translation_lines
         self._index_bits = ceil_log2(self._lines)
         self._mr_bits = ceil_log2(config.mrs)
+        self._two_level = config.two_level
         super().__init__(
             {
                 "i": In(stream.Signature(Lookup)),
                 "o": Out(stream.Signature(placed_lookup(config))),
                 "line": Out(LINE_BITS),
+                "block": Out(LINE_BITS),
                 "drop": In(1),
                 "drop_index": In(self._index_bits),
                 "dropping": Out(1),
@@ -135,6 +140,11 @@ class TagLookup(wiring.Component):
                     Cat(row.valid, *(found_tag[part] == wanted_tag[part] for part in parts))
                 ),
             ]
+        if self._two_level:
+            with m.If(ready_2):
+                m.d.sync += self.block.eq(Mux(one.two_level, line_1[FIRST_BITS:], line_1))
+        else:
+            m.d.comb += self.block.eq(self.line)
 
         before_missed, left = Signal(), Signal()
         missed = self.o.p.miss

@@ -89,6 +89,7 @@ class Translate(wiring.Component):
             lookup.addr.eq(region.addr),
             lookup.table.eq(region.table),
             lookup.page_size.eq(region.page_size),
+            lookup.two_level.eq(region.two_level),
             # no Mux: Yosys would make one difference of the two, behind ``last``
             lookup.length.eq(
                 ((past[: PAGE_BITS + 1] - within) & ends.replicate(PAGE_BITS + 1))

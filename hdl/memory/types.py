@@ -2,8 +2,9 @@
 
 from amaranth.hdl import Mux, Value
 from amaranth.lib import data, enum
+from amaranth.utils import ceil_log2
 
-from hdl.abi.virtio_rdma import PAGE_SHIFTS
+from hdl.abi.virtio_rdma import PAGE_SHIFTS, TABLE_PAGE_ENTRIES
 from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "line_number",
     "PAGE_BITS",
     "PayloadPacket",
+    "TABLE_PAGE_LINE_BITS",
     "Region",
     "TranslateChunk",
     "TranslateRequest",
@@ -38,6 +40,8 @@ ACCESS_REMOTE_ATOMIC = 8
 PAGE_BITS = 12
 #: A region with a page list is shorter than 2**47 bytes, so this many bits number its cache lines.
 LINE_BITS = 48 - PAGE_BITS - 3
+#: log2 of the lines in a page of the second level of a page list.
+TABLE_PAGE_LINE_BITS = ceil_log2(TABLE_PAGE_ENTRIES) - 3
 
 
 class TranslateRequest(data.Struct):
@@ -82,6 +86,7 @@ class Region(data.Struct):
     addr: 64
     table: 58  # 64-byte block of the page list's first entry
     page_size: 2
+    two_level: 1
     length: 32
     remote: 1
     end: 1
@@ -97,6 +102,7 @@ class Lookup(data.Struct):
     addr: 64
     table: 58
     page_size: 2
+    two_level: 1
     length: 13
     last: 1
     end: 1

@@ -224,7 +224,7 @@ class Outstanding(data.Struct):
 
 class MrType(enum.Enum, shape=4):
     """How a key resolves. More kinds (list, interleaved) will join. Bit 0: bus addresses.
-    Bit 1: pages, flat list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
+    Bit 1: pages, a list of le64 addresses in host memory. Bit 2: from CREATE_MR, so work
     requests may change its key. Without bit 0 and 1 the region has no valid key (VR-5.21). Bit 3: a
     memory window, which uses the page list of the region that it is bound to; with bit 2 its key
     may be invalidated, and while it is bound only one QP may use it (type 2)."""
@@ -258,6 +258,7 @@ class MrRow(data.Struct):
     parent: 16  # WINDOW: whose page list it uses, as the cache of pages knows it
     qp: 14  # BOUND_2: the QP that has bound it
     page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
+    two_level: 1  # the list at ``block`` names pages of the page list
 
 
 class CqRow(data.Struct):

@@ -24,6 +24,8 @@ __all__ = ["GidFacts", "RequestAdmission", "broken_rules"]
 #: Cycles that a WQE waits in place for room in the outstanding table. Then it is given back, and
 #: with it what was fetched behind it: a WQE of another QP may have its entry already.
 PATIENCE = 255
+#: Rows of the GID table of which one is chosen behind a RAM; what the groups give is joined later.
+GID_GROUP = 4
 
 
 def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
@@ -53,24 +55,32 @@ def broken_datagram_rules(
     """Return whether the address vector of a datagram breaks a rule, a cycle later: the protection
     domain is the QP's, the source one of its function's addresses, and of the destination's kind.
 
-    The address vector and the row come out of RAM, so what they say is kept before it is combined.
+    The address vector and the row come out of RAM. What they say is kept in pieces before it is
+    combined, so that at most three levels of logic are behind the RAM.
     """
-    source, known = Signal(GidFacts, name="source_gid"), config.guest.gids
-    ordinal = ordinal_of(config, cfg.function)
-    with m.Switch(Cat(destination.gid_index, ordinal)):
-        for n in range(config.functions * known):
-            with m.Case(n % known | n // known << 8):
-                m.d.comb += source.eq(gids[n])
+    known, ordinal = config.guest.gids, ordinal_of(config, cfg.function)
+    places = [n % known | n // known << 8 for n in range(config.functions * known)]
+    groups = range(0, len(places), GID_GROUP)
+    sources = [Signal(GidFacts, name=f"source_gid{n // GID_GROUP}") for n in groups]
+    for first, source in zip(groups, sources, strict=True):
+        with m.Switch(Cat(destination.gid_index, ordinal)):
+            for n, place in enumerate(places[first : first + GID_GROUP], first):
+                with m.Case(place):
+                    m.d.comb += source.eq(gids[n])
     prefix = int.from_bytes(mapped_gid(bytes(4))[:12], "little")
-    mapped, foreign, datagram = (Signal(name=f"av_{name}") for name in ("ipv4", "pd", "counts"))
-    kept = Signal.like(source, name="kept_gid")
+    words = [destination.dgid[n : n + 32] == (prefix >> n & 0xFFFF_FFFF) for n in (0, 32, 64)]
+    mapped, foreign = Signal(3, name="av_ipv4"), Signal(6, name="av_pd")
+    datagram = Signal(name="av_counts")
+    kept = Signal(data.ArrayLayout(GidFacts, len(sources)), name="kept_gids")
     m.d.sync += [
-        kept.eq(source),
-        mapped.eq(destination.dgid[:96] == prefix),
-        foreign.eq(destination.pd != cfg.pd),
+        *(kept[n].eq(source) for n, source in enumerate(sources)),
+        mapped.eq(Cat(words)),
+        foreign.eq(unequal(destination.pd, cfg.pd)),
         datagram.eq(is_datagram(config, cfg.type)),
     ]
-    return datagram & (foreign | ~kept.valid | (kept.ipv4 != mapped))
+    valid = Cat(facts.valid for facts in kept).any()
+    ipv4 = Cat(facts.ipv4 for facts in kept).any()
+    return datagram & (foreign.any() | ~valid | (ipv4 != mapped.all()))
 
 
 class RequestAdmission(wiring.Component):

@@ -7,6 +7,7 @@ from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.limits import device_limits
 from hdl.config import NicConfig
+from hdl.host.virtio_common import offered_features
 from tests.firmware.fake_hardware import Bench
 
 FEATURES = RdmaFeature.PAGE_SIZES.mask | RdmaFeature.REREG_MR.mask
@@ -75,3 +76,7 @@ def test_without_the_feature():
 
 def test_what_the_driver_is_told():
     assert device_limits(NicConfig())["page_size_cap"] == 1 << 12 | 1 << 21 | 1 << 30
+    lacking = NicConfig(page_sizes=False)
+    assert device_limits(lacking)["page_size_cap"] == 1 << 12
+    offered = [offered_features(config) for config in (NicConfig(), lacking)]
+    assert offered[0] ^ offered[1] == RdmaFeature.PAGE_SIZES.mask

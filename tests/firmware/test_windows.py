@@ -16,8 +16,9 @@ from tests.firmware.test_qp import QpBench
 FEATURES = RdmaFeature.MW.mask | RdmaFeature.REREG_MR.mask
 LOCAL, BIND = Access.LOCAL_WRITE, Access.MW_BIND
 REGION = dict(pdn=0, start=0x1000, length=4096, virt_addr=0x1000, pages=0x8000, npages=1)
-FREE = {MwType.TYPE_1: MrType.WINDOW_1, MwType.TYPE_2: MrType.WINDOW_2}
-BOUND = {MwType.TYPE_1: MrType.BOUND_1, MwType.TYPE_2: MrType.BOUND_2}
+SECOND = (MwType.TYPE_2, MwType.TYPE_2A)
+FREE = {MwType.TYPE_1: MrType.WINDOW_1} | dict.fromkeys(SECOND, MrType.WINDOW_2)
+BOUND = {MwType.TYPE_1: MrType.BOUND_1} | dict.fromkeys(SECOND, MrType.BOUND_2)
 
 
 class WindowBench(QpBench):
@@ -54,7 +55,7 @@ def test_a_window_is_not_bound_at_first(kind):
 
 def test_refused():
     bench = WindowBench()
-    for kind in (0, 3):
+    for kind in (0, 4):
         assert f"type {kind}" in bench.err(X.ALLOC_MW, pdn=0, type=kind)
     assert "No PD" in bench.err(X.ALLOC_MW, pdn=9, type=1)
     assert "is not a window" in bench.err(X.DEALLOC_MW, mwn=bench.mrn)
@@ -86,7 +87,7 @@ def test_a_region_stays_while_a_window_is_bound(kind):
     assert before["bind"] == 1
     found = bench.err(C.DEREG_MR, mrn=bench.mrn)
     assert found == f"window {window.mwn} is bound to MR {bench.mrn}"
-    for flags in ReregFlags:
+    for flags in (ReregFlags.TRANSLATION, ReregFlags.PD, ReregFlags.ACCESS):
         changes = REGION | {"pdn": 0, "access_flags": LOCAL}
         assert "is bound" in bench.err(X.REREG_MR, mrn=bench.mrn, flags=flags, **changes)
     assert bench.hardware.row("mr", bench.mrn) == before
@@ -129,14 +130,15 @@ def test_the_right_to_have_windows():
     assert bench.hardware.row("mr", bench.mrn)["bind"] == 1
 
 
-def test_a_queue_pair_takes_its_windows_with_it():
+@pytest.mark.parametrize("kind", SECOND)
+def test_a_queue_pair_takes_its_windows_with_it(kind):
     """Those of type 2 that it has bound; the pair's next owner must not reach through them."""
     bench = WindowBench()
-    mine, other = (bench.alloc(MwType.TYPE_2) for _ in range(2))
+    mine, other = (bench.alloc(kind) for _ in range(2))
     first = bench.alloc(MwType.TYPE_1)
     pair = bench.qpn % CONFIG.qps
-    bench.bind(mine, MwType.TYPE_2, qp=pair)
-    bench.bind(other, MwType.TYPE_2, qp=pair + 1)
+    bench.bind(mine, kind, qp=pair)
+    bench.bind(other, kind, qp=pair + 1)
     bench.bind(first, MwType.TYPE_1, qp=pair)
     bench.ok(C.DESTROY_QP, qpn=bench.qpn)
     free = {"type": MrType.WINDOW_2.value, "function": 1, "tag": mine.rkey & 0xFF}
@@ -146,7 +148,8 @@ def test_a_queue_pair_takes_its_windows_with_it():
 
 
 def test_what_the_driver_is_told():
-    both = DeviceCap.MEM_WINDOW | DeviceCap.MEM_WINDOW_TYPE_2B
+    both = DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
+    both |= DeviceCap.MEM_WINDOW
     told, lacking = device_limits(NicConfig()), device_limits(NicConfig(mw=False))
     assert told["max_mw"] == told["max_mr"] and told["device_cap_flags"] & both == both
     assert lacking["max_mw"] == 0 and not lacking["device_cap_flags"] & both

@@ -103,7 +103,10 @@ class FakeClient:
         elif rkey not in peer.keys:
             status = "REM_ACCESS_ERR"
         else:
+            ends = rest.pop("invalidate_rkey", None)
             self._one_sided(peer, qp, opcode, sge, rkey, **rest)
+            if ends is not None:
+                self._end(ends)
         done = {"ATOMIC_CMP_AND_SWP": "COMP_SWAP", "ATOMIC_FETCH_AND_ADD": "FETCH_ADD"}
         name = done.get(opcode, opcode.removesuffix("_WITH_IMM").removesuffix("_WITH_INV"))
         self._complete(qp, wr_id, name, size, status=status)

@@ -17,12 +17,15 @@ class World:
         self.memory = Memory(seed + 1)
         self.model = model = Model(self.memory, mrs)
         own = {"function": FUNCTION, "pd": PD, "access": 15}
-        indices = rng.sample(range(mrs), 12)
+        indices = rng.sample(range(mrs), 14)
         sizes = (1, 100, PAGE, 3 * PAGE, 70_000, 40 * PAGE)
         self.good = [model.add_pages(rng, i, size, **own) for i, size in zip(indices, sizes)]
         self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=(1 << 64) - 8 * PAGE, **own))
         self.good.append(model.add_dma(rng, indices[7], **own))
-        self.large = [region for region in self.good if region.length >= 3 * PAGE]
+        two = own | {"levels": 2}
+        self.good += [model.add_pages(rng, indices[n], n * 50 * PAGE, **two) for n in (12, 13)]
+        flat = [region for region in self.good if region.levels == 1]
+        self.large = [region for region in flat if region.length >= 3 * PAGE]
         self.refused = [
             model.add_pages(rng, indices[8], 9 * PAGE, **own | {"pd": PD + 1}),
             model.add_pages(rng, indices[9], 9 * PAGE, **own | {"function": FUNCTION + 1}),

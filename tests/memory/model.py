@@ -65,6 +65,7 @@ class Region:
     first_offset: int = 0
     table: int = 0
     page: int = PAGE
+    levels: int = 1  # of the page list
     parent: int = 0  # of a window, and its QP
     qp: int = 0
 
@@ -88,12 +89,14 @@ class Region:
             "qp",
         )
         length = self.length & (1 << 48) - 1
-        start = self.table % 64 // 8 * self.page + self.first_offset
+        entry = self.page if self.levels == 1 else PAGE // 8 * self.page  # bytes that it stands for
+        start = self.table % 64 // 8 * entry + self.first_offset
         return {name: getattr(self, name) for name in fields} | {
             "length": length,
             "block": self.table // 64,
             "start": start,
             "page_size": SIZES.index(self.page),
+            "two_level": self.levels == 2,
         }
 
 
@@ -105,10 +108,23 @@ class Model:
     mrs: int
     regions: dict[int, Region] = field(default_factory=dict)
 
+    def entry(self, region: Region, number: int) -> int | None:
+        """The address of an entry of the page list; None if no line of it can be read there."""
+        memory, entry = self.memory, region.table + 8 * number
+        if region.levels == 2:
+            above, below = divmod(number, PAGE // 8)
+            first = region.table + 8 * above
+            page = int.from_bytes(memory.read(first, 8), "little")
+            if memory.fails(first, 8) or page % PAGE:
+                return None
+            entry = page + 8 * below
+        return None if memory.fails(entry & ~63, 64) else entry
+
     def add_pages(
         self, rng: random.Random, index: int, length: int, *, page: int = PAGE, **fields
     ) -> Region:
-        """Register ``length`` bytes at shuffled pages, the list at any 8-byte aligned address."""
+        """Register ``length`` bytes at shuffled pages, the list at any 8-byte aligned address; one
+        of two ``levels`` has its pages anywhere."""
         offset = rng.randrange(page)
         count = (offset + length + page - 1) // page
         table = self.memory.fresh() * PAGE + 8 * rng.randrange(PAGE // 8)
@@ -123,10 +139,15 @@ class Model:
             page=page,
             **fields,
         )
+        self.regions[index] = region
+        if region.levels == 2:
+            for at in range(table, table + -(-count // (PAGE // 8)) * 8, 8):
+                self.memory.write(at, (self.memory.fresh() * PAGE).to_bytes(8, "little"))
         for n in range(count):
             address = self.memory.fresh() * PAGE // page * page
-            self.memory.write(table + 8 * n, address.to_bytes(8, "little"))
-        self.regions[index] = region
+            at = self.entry(region, n)
+            assert at is not None
+            self.memory.write(at, address.to_bytes(8, "little"))
         return region
 
     def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
@@ -192,8 +213,8 @@ class Model:
             else:
                 offset = va - region.va + region.first_offset
                 part = min(length, PAGE - offset % PAGE)
-                entry = region.table + 8 * (offset // region.page)
-                if self.memory.fails(entry & ~63, 64):
+                entry = self.entry(region, offset // region.page)
+                if entry is None:
                     return None
                 page = int.from_bytes(self.memory.read(entry, 8), "little")
                 if page % region.page:

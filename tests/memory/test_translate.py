@@ -23,8 +23,9 @@ LATENCY = 40
 class Bench:
     """One Translate, its table, host memory, and the chunks it gave."""
 
-    def __init__(self, *, lines=8, mrs=64, seed=1, stall=0.0):
-        self.config = NicConfig(width=64, mrs=mrs, translation_lines=lines, gather_bytes=8192)
+    def __init__(self, *, lines=8, mrs=64, seed=1, stall=0.0, **config):
+        sizes = {"width": 64, "mrs": mrs, "translation_lines": lines, "gather_bytes": 8192}
+        self.config = NicConfig(**sizes, **config)
         self.dut = Translate(config=self.config)
         self.world = World(seed, mrs)
         self.rng, self.stall = random.Random(seed), stall
@@ -37,6 +38,7 @@ class Bench:
         self.chunk_times: list[int] = []
         self.now = 0
         self.reads = self.misses = 0
+        self.read_times: list[tuple[int, int, int]] = []  # with address and bytes
 
     def ask(self, key, va, length, access=1, remote=0, check_only=0, pd=PD, qp=0):
         request = {"function": FUNCTION, "pd": pd, "key": key, "va": va, "length": length}
@@ -89,13 +91,14 @@ class Bench:
                 row = pack(MrRow, region.row()) if region else 0
             if ctx.get(dut.read_client.req.valid) and ctx.get(dut.read_client.req.ready):
                 request = unpack(ReadRequest, ctx.get(dut.read_client.req.payload.as_value()))
-                addr = request["addr"]
-                assert addr % 64 == 0 and request["length"] == 64
+                addr, size = request["addr"], request["length"]
+                assert size in (8, 64) and addr % size == 0
                 self.reads += 1
-                content, bad = memory.read(addr, 64), memory.fails(addr, 64)
-                for n in range(8):
-                    word = int.from_bytes(content[8 * n : 8 * n + 8], "little")
-                    beats.append((self.now + LATENCY, word, (n == 7) * (1 + 2 * bad)))
+                self.read_times.append((self.now, addr, size))
+                content, bad = memory.read(addr, size), memory.fails(addr, size)
+                for n in range(0, size, 8):
+                    word = int.from_bytes(content[n : n + 8], "little")
+                    beats.append((self.now + LATENCY, word, (n == size - 8) * (1 + 2 * bad)))
             valid = ctx.get(dut.o.valid)
             assert valid or not holding, "valid taken back"
             holding = valid and not ctx.get(dut.o.ready)

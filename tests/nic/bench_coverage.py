@@ -144,6 +144,7 @@ REFUSED = {
     ExtensionCommand.DESTROY_SRQ: {"srqn": 9999},
     ExtensionCommand.REREG_MR: {"mrn": 99999},
     ExtensionCommand.REG_USER_MR_PAGES: {"pdn": 9999},
+    ExtensionCommand.REG_USER_MR_TABLE: {"pdn": 9999, "levels": 2},
     ExtensionCommand.ALLOC_MW: {"pdn": 9999},
     ExtensionCommand.DEALLOC_MW: {"mwn": 99999},
     ExtensionCommand.RESIZE_CQ: {"cqn": 9999},

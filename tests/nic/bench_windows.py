@@ -1,14 +1,17 @@
 """Two whole cards: memory windows of types 1 and 2, bound, used, invalidated, refused."""
 
 import os
+from itertools import count
 
 import cocotb
 import numpy as np
+from cocotb.triggers import Timer
 
 from hdl.abi.enums import (
     Access,
     ControlCommand,
     MwType,
+    QpType,
     SendFlags,
     WcFlags,
     WcOpcode,
@@ -17,7 +20,7 @@ from hdl.abi.enums import (
 )
 from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
-from sim.guest.verbs import MR, MW, CommandError, RecvWR, SendWR
+from sim.guest.verbs import MR, MW, CommandError, FastMR, RecvWR, SendWR
 from tests.nic.bench_nic import DATA, Pair
 
 CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
@@ -114,10 +117,11 @@ async def type_1(dut):
 
 
 @cocotb.test()
-async def type_2(dut):
+@cocotb.parametrize(kind=["TYPE_2", "TYPE_2A"])
+async def type_2(dut, kind):
     """For the QP that has bound it; gone with LOCAL_INV, SEND_WITH_INV and with its QP."""
     p, mr = await up(dut)
-    window = await MW.create(p.pds[1], MwType.TYPE_2)
+    window = await MW.create(p.pds[1], MwType[kind])
     await bound(p, window.bind_wr(mr, FIRST, LENGTH, REMOTE))
     await reached_alone(p, mr, window, FIRST)
     await refused(p, window.key, window.iova)  # of another QP
@@ -225,3 +229,78 @@ async def one_chain(dut):
         await p.qps[1].post_send([gone, SendWR(5, WrOpcode.SEND, [])])
         assert [wc.opcode for wc in await p.good(1, 2)] == [WcOpcode.LOCAL_INV, WcOpcode.SEND]
         await p.good(0)
+
+
+async def written(p, mr, key, addr, first, data, qps):
+    """Whether a WRITE of a UC queue pair has changed the region, in which only it may."""
+    before = mr.read(SIZE)
+    p.mrs[0].write(data)
+    assert await accessed(p, WRITE, key, addr, len(data), qps) is OK  # that it has been sent
+    await Timer(20, "us")  # what UC writes comes without a word
+    after = before.copy()
+    after[first : first + len(data)] = data
+    assert not np.array_equal(before, after)
+    found = mr.read(SIZE)
+    assert np.array_equal(found, before) or np.array_equal(found, after)
+    return np.array_equal(found, after)
+
+
+@cocotb.test()
+@cocotb.parametrize(kind=["TYPE_1", "TYPE_2", "TYPE_2A"])
+async def of_uc(dut, kind):
+    """A UC queue pair binds a window for its peer's WRITEs, and frees it. A WRITE that may not be
+    changes nothing, and the next one that may be does."""
+    p, mr = await up(dut, QpOptions(type=QpType.UC, access=REMOTE | Access.LOCAL_WRITE))
+    window = await MW.create(p.pds[1], MwType[kind])
+    sizes, turns = (8, LENGTH, 5_000), count()
+
+    async def reached(n):
+        first = 8 * next(turns)  # other bytes than before
+        data = DATA[first : first + sizes[n]]
+        return await written(p, mr, window.key, window.iova, FIRST, data, p.qps)
+
+    assert not await reached(0)
+    for n in range(len(sizes)):
+        await bound(p, window.bind_wr(mr, FIRST, LENGTH, REMOTE))
+        assert await reached(n)
+        end = window.iova + LENGTH
+        assert not await written(p, mr, window.key, end, FIRST + LENGTH, DATA[:1], p.qps)
+        others = await connect(p.nodes, p.pds, p.cqs, QpOptions(type=QpType.UC, access=REMOTE))
+        allowed = window.kind is MwType.TYPE_1
+        there = window.iova
+        assert await written(p, mr, window.key, there, FIRST, DATA[7:99], others) == allowed
+        if window.kind is MwType.TYPE_1:
+            await bound(p, window.bind_wr(mr, 0, 0, REMOTE))
+        else:
+            assert (await posted(p, 1, window.local_inv_wr())).status is OK
+        assert not await reached(n)
+    # What is refused ends the queue pair.
+    wrs = [window.bind_wr(mr, SIZE, 1, REMOTE), SendWR(9, WrOpcode.SEND, [])]
+    await p.qps[1].post_send(wrs)
+    statuses = [wc.status for wc in await p.done(1, 2)]
+    assert statuses == [WcStatus.MW_BIND_ERR, WcStatus.WR_FLUSH_ERR]
+
+
+@cocotb.test()
+async def fast_regions_of_uc(dut):
+    """REG_MR and LOCAL_INV of a UC queue pair, posted at once with a SEND behind each."""
+    p, _ = await up(dut, QpOptions(type=QpType.UC, access=REMOTE | Access.LOCAL_WRITE))
+    fast = await FastMR.create(p.pds[1], 4)
+    await fast.map(9_000, offset=77)
+    rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+    for n in range(3):
+        for wr, open_ in ((fast.reg_wr(rights), True), (fast.local_inv_wr(), False)):
+            fast.fill(0)
+            await p.qps[0].post_recv(RecvWR(8, [p.mrs[0].sge(0, 16)]))
+            await p.qps[1].post_send([wr, SendWR(5, WrOpcode.SEND, [p.mrs[1].sge(0, 16)])])
+            assert [wc.opcode for wc in await p.good(1, 2)] == [
+                WcOpcode.REG_MR if open_ else WcOpcode.LOCAL_INV,
+                WcOpcode.SEND,
+            ]
+            await p.good(0)
+            data = DATA[n * 9_000 : n * 9_000 + 9_000]
+            p.mrs[0].write(data)
+            assert await accessed(p, WRITE, fast.key, fast.iova, 9_000) is OK
+            await Timer(20, "us")
+            wanted = data if open_ else np.zeros(9_000, np.uint8)
+            assert np.array_equal(fast.read(9_000), wanted)

@@ -33,7 +33,7 @@ from tests.sim.parts import Echo
 #: Of the whole campaign ``mixed``: what every run of the test suite plays.
 SAMPLE = range(12)
 #: Of the campaigns that ``mixed`` takes nothing of: a few seeds that hold much.
-OTHERS = {"operations": (90,), "services": (0, 48), "shared": (7,)}
+OTHERS = {"operations": (17,), "services": (0, 48), "shared": (7,)}
 
 
 #: A small model, and the tests that it passes.

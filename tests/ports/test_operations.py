@@ -134,6 +134,13 @@ def test_work_requests_are_decoded_as_written_out_by_hand():
         assert tuple(row.values()) == built.get(code, (0,) * 9), code
 
 
+def test_work_requests_of_uc():
+    """WRITE and SEND, and those without a packet: no other service of the card has these."""
+    found = decoded(decode_request, range(256), ["services"], NicConfig())
+    assert [code for code, row in found.items() if row["services"] & 2] == [0, 1, 2, 3, 7, 8, 0x20]
+    assert [code for code, row in found.items() if row["services"] & 4] == [2, 3]
+
+
 def test_a_card_without_atomics_knows_none():
     """It refuses the packets, and takes answers to atomics for no data."""
     card = NicConfig(atomics=False)

@@ -7,6 +7,7 @@ import pytest
 
 from hdl.abi.enums import QpType, WcStatus, WrOpcode
 from tests.transport.send_side import CONFIG, run, wqe
+from tests.transport.test_request_keys import KeyWorld, bind_mw, local_inv, reg_mr
 
 MTU = 256
 
@@ -48,6 +49,32 @@ def test_uc_wqe_is_complete_when_its_last_packet_has_gone(length, late):
         ]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("make", [reg_mr, bind_mw, local_inv])
+def test_requests_without_packets(make, allowed):
+    """They end in their places among WQEs of UC. One that is refused ends the QP: those in front
+    of it have gone out, and the one behind is flushed."""
+
+    async def scenario(ctx, world):
+        world.allowed, world.sending = allowed, 60
+        await world.connect(ctx, 2, psn=7, type=QpType.UC, binds=1)
+        world.queues[2] = [wqe(length=3 * MTU), make(), wqe(length=1)]
+        await world.ring(ctx, 2)
+        refused = WcStatus.LOC_PROT_ERR if make is local_inv else WcStatus.MW_BIND_ERR
+        ends = [0, 0, 0] if allowed else [0, refused, WcStatus.WR_FLUSH_ERR]
+        found = await finished(ctx, world, 2, 1)
+        if make is local_inv:  # it waits for the end of what is in front of it
+            assert not world.changes
+            await world.wake(ctx, 2, position=1, psn=10, wakes=1)
+        found += await finished(ctx, world, 2, 2)
+        assert found == list(enumerate(ends))
+        # 3 packets, one behind them if all went well: the request between has no PSN
+        assert [job.header.psn for job in world.jobs] == [7, 8, 9, 10][: 3 + allowed]
+        assert len(world.changes) == 1
+
+    run(scenario, world=KeyWorld)
 
 
 @pytest.mark.parametrize("which", [0, 2, 4])

@@ -337,7 +337,8 @@ class _Operations(_Draw):
             drawn = replace(drawn, length=9, pieces=(9,), landing=(9,) * (drawn.opcode in SENDS))
         flags = operations.fits(step, drawn)
         own, peer = step.keys(number)
-        return replace(drawn, flags=flags, wrong=step.wrong, own=own, peer=peer)
+        drawn = replace(drawn, own=own, peer=peer, window=step.window)
+        return replace(drawn, flags=flags, wrong=step.wrong)
 
     def _spoilt(self, ways: tuple[Way, Way]) -> tuple[Way, Way]:
         """Make a request a bad one, where no phrase of the way is bad already."""
@@ -377,7 +378,7 @@ class _Services(_Draw):
         opcodes = [
             WrOpcode(code)
             for code, row in WORK_REQUESTS.items()
-            if QP_TRANSPORT[self._service] in row.services
+            if QP_TRANSPORT[self._service] in row.services and row.packets
         ]
         datagram = self._service == QpType.UD
         longest = Mtu.MTU_4096.octets if datagram else WAY_BYTES

@@ -20,6 +20,7 @@ __all__ = ["BAD_PHRASES", "PHRASES", "SPOILT", "Step", "fits", "merged", "phrase
 @dataclass(frozen=True)
 class Step:
     """One request of a phrase, of its own key or of the ``peer``'s, or of neither (``plain``).
+    ``window``: that key is a memory window's.
 
     ``fence``: without one it would be executed before the READs in front of it have ended.
     """
@@ -27,6 +28,7 @@ class Step:
     opcode: WrOpcode
     peer: bool = False
     plain: bool = False
+    window: bool = False
     fence: bool = False
     wrong: Wrong = Wrong.NOTHING
 
@@ -45,6 +47,9 @@ _SEND_INV_FENCED = Step(WrOpcode.SEND_WITH_INV, peer=True, fence=True)
 _SWAP = Step(WrOpcode.ATOMIC_CMP_AND_SWP, plain=True)
 _ADD = Step(WrOpcode.ATOMIC_FETCH_AND_ADD, plain=True)
 _THEIR_WRITE, _THEIR_READ = Step(_W, peer=True), Step(_R, peer=True)
+_BIND, _UNBIND = Step(WrOpcode.BIND_MW, window=True), Step(WrOpcode.LOCAL_INV, window=True)
+_BIND_FENCED = Step(WrOpcode.BIND_MW, window=True, fence=True)
+_WINDOW_WRITE, _WINDOW_READ = (Step(one, peer=True, window=True) for one in (_W, _R))
 #: Phrases, and how often each is drawn.
 PHRASES: dict[tuple[Step, ...], int] = {
     (_ADD,): 3,
@@ -61,6 +66,13 @@ PHRASES: dict[tuple[Step, ...], int] = {
     (_THEIR_WRITE, _SEND_INV): 2,
     (_THEIR_READ, _SEND_INV_FENCED): 2,
     (_REG, _INV, _INV): 1,
+    (_BIND,): 1,
+    (_BIND, _UNBIND): 2,
+    (_BIND, _UNBIND, _BIND_FENCED, _UNBIND, _UNBIND): 1,
+    (_WINDOW_WRITE,): 2,
+    (_WINDOW_READ,): 1,
+    (_WINDOW_WRITE, _WINDOW_WRITE): 1,
+    (_WINDOW_READ, _WINDOW_READ): 1,
 }
 #: Phrases of which one request must fail.
 BAD_PHRASES: tuple[tuple[Step, ...], ...] = (
@@ -72,6 +84,9 @@ BAD_PHRASES: tuple[tuple[Step, ...], ...] = (
     (_REG, Step(WrOpcode.RDMA_READ_WITH_INV, wrong=Wrong.KEY)),
     (_REG, Step(WrOpcode.REG_MR, wrong=Wrong.TAKEN)),
     (Step(WrOpcode.SEND_WITH_INV, peer=True, wrong=Wrong.PEER_KEY),),
+    (_BIND, Step(WrOpcode.BIND_MW, window=True, wrong=Wrong.TAKEN)),
+    (_BIND, _UNBIND, Step(WrOpcode.BIND_MW, window=True, wrong=Wrong.BOUNDS)),
+    (_BIND, Step(WrOpcode.LOCAL_INV, window=True, wrong=Wrong.KEY)),
 )
 #: How a request of a kind can be wrong, beside what is wrong with any.
 SPOILT = {

@@ -53,6 +53,7 @@ FAULTY = {
         (WcStatus.REM_ACCESS_ERR,), receive=WcStatus.REM_INV_REQ_ERR, lands=True
     ),
     Wrong.TAKEN: Faulty((WcStatus.MW_BIND_ERR,), local=True),
+    Wrong.BOUNDS: Faulty((WcStatus.MW_BIND_ERR,), local=True),
     Wrong.STALE: Faulty((WcStatus.LOC_PROT_ERR,), local=True),
     Wrong.PEER_STALE: Faulty((WcStatus.REM_ACCESS_ERR,)),
     Wrong.QKEY: Faulty(()),

@@ -55,6 +55,7 @@ class Wrong(Enum):
     KEY = "no such key to invalidate"
     PEER_KEY = "no such key to invalidate at the peer"
     TAKEN = "registers what is registered"
+    BOUNDS = "a window that is larger than its region"
     STALE = "a key that was invalidated"
     PEER_STALE = "a key of the peer that was invalidated"
     QKEY = "another Q_Key than the peer's"
@@ -65,8 +66,9 @@ class Message:
     """One send request. ``pieces``: lengths of its SGEs; ``landing``: those of the peer's receive.
 
     ``own``, ``peer``: number in the way of the key of its own side that it changes or that its SGEs
-    have, and of the peer's key that it reaches or invalidates; None: regions that stay. ``word``:
-    which word of its class an atomic changes. Only the last message of a ``Way`` must be signalled.
+    have, and of the peer's key that it reaches or invalidates; None: regions that stay.
+    ``window``: that key is a memory window's. ``word``: which word of its class an atomic changes.
+    Only the last message of a ``Way`` must be signalled.
     """
 
     opcode: WrOpcode
@@ -77,6 +79,7 @@ class Message:
     wrong: Wrong = Wrong.NOTHING
     own: int | None = None
     peer: int | None = None
+    window: bool = False
     word: int = 0
 
     @property
@@ -98,8 +101,9 @@ class Message:
         words = [self.opcode.name, str(self.length)]
         words += [f"in {len(self.pieces)}"] if len(self.pieces) > 1 else []
         words += [flag.name or "" for flag in SendFlags if flag & self.flags]
-        words += [f"own key {self.own}"] if self.own is not None else []
-        words += [f"peer's key {self.peer}"] if self.peer is not None else []
+        kind = "window" if self.window else "key"
+        words += [f"own {kind} {self.own}"] if self.own is not None else []
+        words += [f"peer's {kind} {self.peer}"] if self.peer is not None else []
         words += [f"word {self.word}"] if self.kind is Kind.ATOMIC else []
         words += [self.wrong.value] if self.wrong != Wrong.NOTHING else []
         return " ".join(words)

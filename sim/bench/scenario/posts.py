@@ -9,12 +9,12 @@ from cocotb.triggers import Timer
 
 from hdl.abi.enums import WrOpcode
 from hdl.wire.opcodes import Kind
-from sim.bench.scenario.keys import RIGHTS, Key, KeyState, wanted
+from sim.bench.scenario.keys import Key, KeyState, wanted
 from sim.bench.scenario.ledger import Book, Receive, Sent, State, immediate
 from sim.bench.scenario.plan import SENDS, Message, Way, Wrong, reads
 from sim.bench.scenario.pool import unresolved
 from sim.bench.scenario.side import Side
-from sim.guest.verbs import QP, SGE, RecvWR, SendWR
+from sim.guest.verbs import QP, SGE, FastMR, RecvWR, SendWR
 from sim.models.platform import now_ns
 
 __all__ = ["Posts"]
@@ -23,6 +23,8 @@ __all__ = ["Posts"]
 NO_OPCODE = 99
 #: Requests that name a key to invalidate.
 INVALIDATE = (WrOpcode.LOCAL_INV, WrOpcode.SEND_WITH_INV, WrOpcode.RDMA_READ_WITH_INV)
+#: Requests that make a key valid.
+OPEN = (WrOpcode.REG_MR, WrOpcode.BIND_MW)
 
 
 class Posts:
@@ -85,23 +87,20 @@ class Posts:
         if number is None:
             return None
         if (peer, number) not in self._keys:
-            sink = next(
-                one.sink for one in wanted(self.way) if (one.peer, one.number) == (peer, number)
-            )
-            self._keys[peer, number] = owner.keys.take(peer=peer, sink=sink)
+            want = next(one for one in wanted(self.way) if (one.peer, one.number) == (peer, number))
+            self._keys[peer, number] = owner.keys.take(want)
         return self._keys[peer, number]
 
     def _change(self, wr: SendWR, sent: Sent, own: Key | None, peer: Key | None) -> None:
-        """Make it a request that registers or invalidates a key, if it is one."""
+        """Make it a request that registers, binds or invalidates a key, if it is one."""
         message = sent.message
         key, sent.makes = (peer if message.kind is Kind.SEND else own), KeyState.FREE
         if key is None:
             return
-        if message.opcode == WrOpcode.REG_MR:
-            registers = key.fast.reg_wr(RIGHTS, new_tag=message.wrong != Wrong.TAKEN)
-            wr.wr, sent.makes = registers.wr, KeyState.VALID
+        if message.opcode in OPEN:
+            wr.wr, sent.makes = key.open_wr(message.wrong).wr, KeyState.VALID
         elif message.opcode in INVALIDATE:
-            sent.number = key.fast.key
+            sent.number = key.place.key
             wr.invalidate_rkey = sent.number ^ (message.wrong in (Wrong.KEY, Wrong.PEER_KEY))
         else:
             return
@@ -134,14 +133,14 @@ class Posts:
             at = place.pieces[0][0] if place.pieces else 0
         if self._book.dubious:
             place.state = State.ANYTHING
-        holder = own.fast if own else base
+        holder = own.place if own and isinstance(own.place, FastMR) else base
         sent = Sent(mine.number(), message, place, atomic=atomic)
         sges = [holder.sge(*piece) for piece in pieces]
         wr = SendWR(sent.wr_id, message.opcode, sges, message.flags)
         if message.wrong == Wrong.RANGE:
             at = target.length - (atomic is None)
         at += message.wrong == Wrong.ALIGN
-        rkey, iova = (peer.fast.key, peer.fast.iova) if peer else (target.rkey, target.iova)
+        rkey, iova = (peer.place.key, peer.place.iova) if peer else (target.rkey, target.iova)
         rkey ^= message.wrong == Wrong.RKEY
         if atomic:
             wr.set_wr_atomic(rkey, iova + at, *atomic.operands)

@@ -35,6 +35,7 @@ ALL_FEATURES = sum(
         RdmaFeature.RESIZE,
         RdmaFeature.REREG_MR,
         RdmaFeature.PAGE_SIZES,
+        RdmaFeature.TWO_LEVEL,
         RdmaFeature.MW,
     )
 )

@@ -11,11 +11,12 @@ from itertools import count
 import numpy as np
 
 from hdl.abi.enums import Access, ControlCommand, ExtensionCommand, ReregFlags, WrOpcode
-from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE, PAGE_SIZE
+from hdl.abi.virtio_rdma import PAGE_SIZE, AnyCommand
 from sim.guest.driver.errors import RdmaError
-from sim.guest.driver.memory import PagedBuffer, view
-from sim.guest.driver.platform import Addresses, Memory, Octets
+from sim.guest.driver.memory import PagedBuffer
+from sim.guest.driver.platform import Octets
 from sim.guest.verbs.context import PD, Resource
+from sim.guest.verbs.page_table import PageTable
 from sim.guest.verbs.wr import SGE, SendWR
 
 #: Process addresses of regions: 16 GiB apart, so that none overlap.
@@ -25,32 +26,19 @@ _USER_ADDRESSES = count(0x7F00_0000_0000, 1 << 34)
 _NO_ACCESS = Access(0)
 
 
-def _page_list(memory: Memory, length: int, offset: int) -> tuple[Addresses, int]:
-    """New pages for ``length`` bytes from ``offset`` on, and the address of a list of them."""
-    npages = -(-(offset + length) // PAGE_SIZE)
-    pages = memory.alloc_pages(npages)
-    try:
-        page_list = memory.alloc(npages * PAGE_ENTRY_SIZE, PAGE_ENTRY_SIZE)
-    except BaseException:
-        memory.free_pages(pages)
-        raise
-    view(memory, page_list, npages * PAGE_ENTRY_SIZE).view("<u8")[:] = pages
-    return pages, page_list
-
-
 class MR(Resource):
     """A user memory region of ``length`` bytes that begins ``offset`` bytes into its first page.
 
     ``buf`` is its process address and ``iova`` the address in SGEs and for peers: equal unless
     ``virt_addr`` is given or the access flags have ZERO_BASED. Its pages are whatever the guest
-    memory hands out, so neighbouring pages of the region are far apart. The page list stays in
-    guest memory until the region is closed.
+    memory hands out, so neighbouring pages of the region are far apart. The page list, ``table``,
+    stays in guest memory until the region is closed.
     """
 
-    def __init__(self, pd: PD, buffer: PagedBuffer, page_list: int, buf: int, iova: int):
+    def __init__(self, pd: PD, buffer: PagedBuffer, table: PageTable, buf: int, iova: int):
         self.pd = pd
         self.buffer = buffer
-        self.page_list = page_list
+        self.table = table
         self.buf = buf
         self.iova = iova
         self.length = buffer.size
@@ -65,32 +53,38 @@ class MR(Resource):
         *,
         offset: int = 0,
         virt_addr: int | None = None,
+        levels: int | None = None,
     ) -> MR:
-        """Allocates and registers memory.
+        """Allocates and registers memory; ``levels``: of its page list, by REG_USER_MR_TABLE
+        (docs/extensions.md).
 
         Raises RdmaError: EINVAL for a bad length or offset and what the device refuses, ENOMEM.
         """
         if length < 1 or not 0 <= offset < PAGE_SIZE:
             raise RdmaError(errno.EINVAL, f"A region of {length} bytes from offset {offset}")
-        memory = pd.ctx.memory
-        pages, page_list = _page_list(memory, length, offset)
+        table = PageTable(pd.ctx.memory, length, offset, levels=levels or 1)
+        command: AnyCommand = ControlCommand.REG_USER_MR
+        more = {}
+        if levels is not None:
+            command, more = ExtensionCommand.REG_USER_MR_TABLE, {"levels": levels}
         try:
             buf = next(_USER_ADDRESSES) + offset
             iova = 0 if access & Access.ZERO_BASED else buf if virt_addr is None else virt_addr
-            mr = cls(pd, PagedBuffer(memory, pages, offset, length), page_list, buf, iova)
+            buffer = PagedBuffer(pd.ctx.memory, table.pages, offset, length)
+            mr = cls(pd, buffer, table, buf, iova)
             result = await pd.ctx.command(
-                ControlCommand.REG_USER_MR,
+                command,
                 pdn=pd.pdn,
                 access_flags=access,
                 start=buf,
                 length=length,
                 virt_addr=iova,
-                pages=page_list,
-                npages=len(pages),
+                pages=table.address,
+                npages=len(table.pages),
+                **more,
             )
         except BaseException:
-            memory.free(page_list)
-            memory.free_pages(pages)
+            table.close()
             raise
         mr.mrn, mr.lkey, mr.rkey = result.mrn, result.lkey, result.rkey
         pd.ctx.mrs[mr.lkey] = mr
@@ -103,38 +97,37 @@ class MR(Resource):
         offset: int = 0,
         pd: PD | None = None,
         access: Access | None = None,
+        levels: int = 1,
     ) -> None:
         """Gives the region what is named (REREG_MR, docs/extensions.md), and other keys: new memory
-        of ``length`` bytes, another protection domain, other rights.
+        of ``length`` bytes with a page list of ``levels``, another protection domain, other rights.
 
         Raises RdmaError: EINVAL for what the device refuses; the region is then as it was.
         """
         ctx, flags = self.pd.ctx, ReregFlags(0)
         new: dict[str, int] = {}
-        buffer, page_list = self.buffer, self.page_list
+        buffer, table = self.buffer, self.table
         if pd is not None:
             flags, new["pdn"] = flags | ReregFlags.PD, pd.pdn
         if access is not None:
             flags, new["access_flags"] = flags | ReregFlags.ACCESS, access
         if length is not None:
-            flags |= ReregFlags.TRANSLATION
-            pages, page_list = _page_list(ctx.memory, length, offset)
-            buffer = PagedBuffer(ctx.memory, pages, offset, length)
+            flags |= ReregFlags.TRANSLATION | (ReregFlags.TWO_LEVEL if levels == 2 else 0)
+            table = PageTable(ctx.memory, length, offset, levels=levels)
+            buffer = PagedBuffer(ctx.memory, table.pages, offset, length)
             buf = next(_USER_ADDRESSES) + offset
             new |= {"start": buf, "length": length, "virt_addr": buf}
-            new |= {"pages": page_list, "npages": len(pages)}
+            new |= {"pages": table.address, "npages": len(table.pages)}
         try:
             result = await ctx.command(ExtensionCommand.REREG_MR, mrn=self.mrn, flags=flags, **new)
         except BaseException:
             if length is not None:
-                ctx.memory.free(page_list)
-                ctx.memory.free_pages(buffer.pages)
+                table.close()
             raise
         ctx.mrs.pop(self.lkey, None)
         if length is not None:
-            ctx.memory.free(self.page_list)
-            ctx.memory.free_pages(self.buffer.pages)
-            self.buffer, self.page_list, self.length = buffer, page_list, length
+            self.table.close()
+            self.buffer, self.table, self.length = buffer, table, length
             self.buf = self.iova = new["virt_addr"]
         self.pd = pd or self.pd
         self.lkey, self.rkey = result.lkey, result.rkey
@@ -144,8 +137,7 @@ class MR(Resource):
         """Deregisters the region and frees its memory."""
         await self.pd.ctx.command(ControlCommand.DEREG_MR, mrn=self.mrn)
         self.pd.ctx.mrs.pop(self.lkey, None)
-        self.pd.ctx.memory.free(self.page_list)
-        self.pd.ctx.memory.free_pages(self.buffer.pages)
+        self.table.close()
 
     def write(self, data: bytes | bytearray | memoryview | Octets, offset: int = 0) -> None:
         """Copies ``data`` into the region; RdmaError(EINVAL) when it does not fit."""
@@ -177,8 +169,8 @@ class FastMR(Resource):
     def __init__(self, pd: PD, mrn: int, key: int):
         self.pd, self.mrn, self.key = pd, mrn, key
         self.buffer: PagedBuffer | None = None
-        self.iova = self._page_list = 0
-        self._own = False
+        self.iova = 0
+        self._own: PageTable | None = None  # of memory that is nobody else's
 
     @classmethod
     async def create(cls, pd: PD, max_pages: int, access: Access = _NO_ACCESS) -> FastMR:
@@ -207,17 +199,18 @@ class FastMR(Resource):
         """Puts ``length`` bytes of new memory in the place of what the region had. ``virt_addr``:
         their address for SGEs and for peers, which lies ``offset`` bytes into a page.
         """
-        memory = self.pd.ctx.memory
-        pages, page_list = _page_list(memory, length, offset)
-        await self._map(PagedBuffer(memory, pages, offset, length), page_list, virt_addr)
-        self._own = True
+        table = PageTable(self.pd.ctx.memory, length, offset)
+        buffer = PagedBuffer(self.pd.ctx.memory, table.pages, offset, length)
+        await self._map(buffer, table, virt_addr)
+        self._own = table
 
     async def map_over(self, region: MR) -> None:
         """Gives it the memory of ``region``, which must stay as long as this region has it."""
-        await self._map(region.buffer, region.page_list)
-        self._own = False
+        await self._map(region.buffer, region.table)
 
-    async def _map(self, buffer: PagedBuffer, page_list: int, virt_addr: int | None = None) -> None:
+    async def _map(
+        self, buffer: PagedBuffer, table: PageTable, virt_addr: int | None = None
+    ) -> None:
         self.iova = next(_USER_ADDRESSES) + buffer.offset if virt_addr is None else virt_addr
         await self.pd.ctx.command(
             ControlCommand.MAP_MR_SG,
@@ -225,10 +218,10 @@ class FastMR(Resource):
             npages=len(buffer.pages),
             start=self.iova,
             length=buffer.size,
-            pages=page_list,
+            pages=table.address,
         )
         self._free()
-        self.buffer, self._page_list = buffer, page_list
+        self.buffer = buffer
 
     def reg_wr(self, access: Access, *, wr_id: int = 0, new_tag: bool = True) -> SendWR:
         """A request that registers the region, with another tag in its key unless told so."""
@@ -269,9 +262,9 @@ class FastMR(Resource):
         self._free()
 
     def _free(self) -> None:
-        if self.buffer is not None and self._own:
-            self.pd.ctx.memory.free(self._page_list)
-            self.pd.ctx.memory.free_pages(self.buffer.pages)
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
 
 class DmaMR(Resource):

@@ -28,11 +28,14 @@ def invalidated(parties: tuple[Party, Party], tally: Tally) -> None:
     """A WRITE by a key, the end of the key, another WRITE, which must be refused; both ways.
 
     The key is ended by SEND_WITH_INV of the side that has written, then by LOCAL_INV of the other
-    one. Linux lets user programs end keys of memory windows only, the card those of regions that
-    are registered by work requests. Raises Mismatch.
+    one, then by RDMA_READ_WITH_INV of the other one, which Linux has not for user programs. Linux
+    lets them end keys of memory windows only, the card those of regions that are registered by work
+    requests. Raises Mismatch.
     """
     for source in (0, 1):
-        for end in (_end_by_send, _end_locally):
+        ends = [_end_by_send, _end_locally]
+        ends += [] if parties[1 - source].linux else [_end_by_read]
+        for end in ends:
             connection = Connection.open(parties, ConnectionOptions())
             _case(connection, source, end, tally)
             connection.close()
@@ -122,6 +125,26 @@ def _end_locally(connection: Connection, source: int, local: Region, window: _Wi
         invalidate_rkey=window.rkey,
     )
     _expect(owner, _END, opcode="LOCAL_INV")
+
+
+def _end_by_read(connection: Connection, source: int, local: Region, window: _Window) -> None:
+    owner = connection.parties[1 - source]
+    sink = Region.register(owner, _BYTES)
+    owner.client.call(
+        "post_send",
+        qp=connection.qps[1 - source],
+        wr_id=_END,
+        opcode="RDMA_READ_WITH_INV",
+        sge=[[sink.mr, 0, _BYTES]],
+        flags=["SIGNALED"],
+        remote_addr=local.addr,
+        rkey=local.rkey,
+        invalidate_rkey=window.rkey,
+    )
+    _expect(owner, _END, opcode="RDMA_READ")
+    if sink.read() != local.read():
+        raise Mismatch(f"{owner.name}: a READ that ends a key brings other bytes")
+    owner.client.call("dereg_mr", mr=sink.mr)
 
 
 def _expect(party: Party, number: int, *, status: str = "SUCCESS", **fields: Any) -> None:
