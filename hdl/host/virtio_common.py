@@ -35,6 +35,7 @@ _EXTENSIONS = {
     CardFeature.EVENTS: RdmaFeature.EVENTS,
     CardFeature.RESIZE: RdmaFeature.RESIZE,
     CardFeature.MW: RdmaFeature.MW,
+    CardFeature.MCAST: RdmaFeature.MCAST,
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR, RdmaFeature.PAGE_SIZES)

@@ -146,6 +146,8 @@ REFUSED = {
     ExtensionCommand.REG_USER_MR_PAGES: {"pdn": 9999},
     ExtensionCommand.ALLOC_MW: {"pdn": 9999},
     ExtensionCommand.DEALLOC_MW: {"mwn": 99999},
+    ExtensionCommand.ATTACH_MCAST: {"qpn": 99999},
+    ExtensionCommand.DETACH_MCAST: {"qpn": 99999},
     ExtensionCommand.RESIZE_CQ: {"cqn": 9999},
     ExtensionCommand.RESIZE_QP: {"qpn": 99999},
 }

@@ -36,6 +36,7 @@ ALL_FEATURES = sum(
         RdmaFeature.REREG_MR,
         RdmaFeature.PAGE_SIZES,
         RdmaFeature.MW,
+        RdmaFeature.MCAST,
     )
 )
 
