@@ -27,8 +27,8 @@ class Replicator(wiring.Component):
     ``table``: reads the groups. ``again`` Out: what becomes of the payload of a multicast packet
     that has some: 1 with each copy: it is read; 0: it is released. ``copied``, ``unclaimed`` Out,
     for one cycle: a copy has left; a packet was nobody's.
-    Latency: none; 3 cycles to the first copy. Throughput: one packet per cycle; of a group, a place
-    for a member in 2 cycles. Errors: none. Reset: idle.
+    Latency: none; 3 cycles to the first copy. Throughput: one packet per cycle; of a group, a copy
+    in 2 cycles, and 2 for the empty place that ends it. Errors: none. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -81,7 +81,7 @@ class Replicator(wiring.Component):
             with m.State("MEMBER"):
                 m.d.sync += member.eq(members[place])
                 m.next = "COPY"
-            # COPY: offers the member's copy; ends when it has been taken.
+            # COPY: offers the member's copy; ends when it has been taken, or there is no member.
             with m.State("COPY"):
                 m.d.comb += [
                     o.valid.eq((member != 0) & (self.again.ready | empty)),
@@ -95,7 +95,7 @@ class Replicator(wiring.Component):
                 with m.If(passes):
                     m.d.sync += place.eq(place + 1)
                     m.next = "MEMBER"
-                    with m.If(place == GROUP_MEMBERS - 1):
+                    with m.If((place == GROUP_MEMBERS - 1) | (member == 0)):
                         m.d.sync += [place.eq(0), served.bit_select(ordinal, 1).eq(1)]
                         m.next = "GROUP"
             # RELEASE: gives the packet back; ends when its payload is told.

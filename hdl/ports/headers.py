@@ -34,7 +34,8 @@ IN_VA = {
 PkeyRow = data.StructLayout({f"key{n}": 16 for n in range(MAX_PKEYS)})
 
 
-#: A multicast group: its address, and the QP numbers of its members in their function (0: nobody).
+#: A multicast group: its address, and the QP numbers of its members in their function, from the
+#: first place on; 0: there are no more.
 GroupRow = data.StructLayout(
     {"valid": 1, "gid": 128} | {f"member{n}": 24 for n in range(GROUP_MEMBERS)}
 )

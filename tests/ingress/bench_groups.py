@@ -26,11 +26,11 @@ V4, V6, ALONE, EMPTY, LEFT = (
 #: Row -> address and members by place. V4 is a group of both functions; of LEFT, whose MAC address
 #: is that of V4, and of EMPTY nobody is a member any more.
 ROWS: dict[int, tuple[bytes, dict[int, int]]] = {
-    1: (V4, {0: 0x10001, 3: 0x10003}),
+    1: (V4, {0: 0x10001, 1: 0x10003}),
     2: (EMPTY, {}),
     3: (LEFT, {}),
     4: (V4, dict(enumerate(range(0x20000, 0x20000 + GROUP_MEMBERS)))),
-    6: (V6, {7: 0x20009}),
+    6: (V6, {0: 0x20009}),
 }
 #: Functions of the guests.
 FUNCTIONS = (1, 2)
