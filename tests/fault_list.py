@@ -87,6 +87,7 @@ def install_chosen(place: str) -> None:
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
 FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 GROUPS = ("tests/ingress/test_groups.py::test_groups[64]",)
+REPLICATOR = ("tests/ingress/test_replicator.py",)
 EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
@@ -194,7 +195,7 @@ FAULTS = (
         name="copy-for-another",
         what="a copy of a multicast datagram has another QP number than its member's",
         force=Force("hdl.ingress.replicator:Replicator", "member", plus(1)),
-        tests=GROUPS,
+        tests=REPLICATOR,
     ),
     Fault(
         name="copies-of-one-function",
@@ -204,7 +205,7 @@ FAULTS = (
             "served",
             of(lambda true, see: true.any().replicate(2)),
         ),
-        tests=GROUPS,
+        tests=REPLICATOR,
     ),
     Fault(
         name="payload-read-once",
