@@ -88,6 +88,8 @@ INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
 FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
 GROUPS = ("tests/ingress/test_groups.py::test_groups[64]",)
 REPLICATOR = ("tests/ingress/test_replicator.py",)
+MATCH = ("tests/ingress/test_match.py",)
+BUFFER = ("tests/ingress/test_buffer.py",)
 EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
@@ -183,7 +185,13 @@ FAULTS = (
         name="group-mac-unchecked",
         what="a frame to a group may have any multicast MAC address",
         force=Force("hdl.ingress.groups:MacOfGroup", "mapped", stuck(1)),
-        tests=GROUPS,
+        tests=MATCH,
+    ),
+    Fault(
+        name="copies-for-nobody",
+        what="frames to groups turn round when nobody on the card is a member of a group",
+        force=Force("hdl.context.groups:GroupTable", "any", stuck(1)),
+        tests=("tests/context/test_groups.py",),
     ),
     Fault(
         name="group-takes-any-packet",
@@ -214,7 +222,7 @@ FAULTS = (
         old="            with m.Elif(last):\n                m.d.sync += at.eq(start)\n",
         new="",
         because="it is one of several assignments of a register",
-        tests=GROUPS,
+        tests=BUFFER,
     ),
     Fault(
         name="copy-without-room",
