@@ -86,7 +86,6 @@ def install_chosen(place: str) -> None:
 
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
 FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
-GROUPS = ("tests/ingress/test_groups.py::test_groups[64]",)
 REPLICATOR = ("tests/ingress/test_replicator.py",)
 MATCH = ("tests/ingress/test_match.py",)
 BUFFER = ("tests/ingress/test_buffer.py",)
@@ -197,7 +196,7 @@ FAULTS = (
         name="group-takes-any-packet",
         what="a packet to a group need not be a datagram to QP FFFFFFh",
         force=Force("hdl.ingress.parser:HeaderParser", "fits", stuck(1)),
-        tests=GROUPS,
+        tests=("tests/ingress/test_parser.py",),
     ),
     Fault(
         name="copy-for-another",
