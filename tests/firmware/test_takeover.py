@@ -319,6 +319,17 @@ def test_the_card_has_lost_its_power(tmp_path):
     assert bench.ok(C.CREATE_PD).pdn == 0
 
 
+def test_a_group_that_does_not_fit(tmp_path):
+    """The card has other members than the journal tells."""
+    attached = SCRIPT.index((X.ATTACH_MCAST, dict(qpn=MEMBER, gid=GROUP)))
+    bench = lived(tmp_path / "journal", attached + 1)
+    assert bench.again()
+    row = bench.hardware.row("group", 0)
+    finish(bench.hardware.write_row("group", 0, row | {"member1": 7}))
+    with pytest.raises(JournalError, match="group row 0 of the card is"):
+        bench.again()
+
+
 def test_journals_that_do_not_fit(tmp_path):
     bench = lived(tmp_path / "journal")
     text = bench.path.read_text()
