@@ -11,6 +11,7 @@ from typing import Any
 
 from firmware.device import Operations, Request
 from firmware.events import PORT, Events
+from firmware.mcast_commands import McastCommands
 from firmware.objects import QP_TABLES, Cq, Hints, Limits, Objects, Pd, Refused
 from firmware.pkeys import PkeyTable
 from firmware.qp import raw
@@ -82,6 +83,7 @@ class Commands:
         mrs = RegionCommands(hardware, limits, hints, lambda: self.objects, self._negotiated, mws)
         resize = ResizeCommands(hardware, limits, lambda: self.objects, qp)
         srq = SrqCommands(hardware, limits, lambda: self.objects, self._negotiated, resize)
+        mcast = McastCommands(hardware, limits, lambda: self.objects, qp.find)
         self.events = Events(hardware, limits, lambda: self.objects, qp)
         self._met = False  # the driver's choice of events is known
         self._handlers: dict[abi.AnyCommand, Handler] = {
@@ -114,6 +116,8 @@ class Commands:
             ExtensionCommand.REG_USER_MR_TABLE: mrs.register_table,
             ExtensionCommand.ALLOC_MW: mws.alloc,
             ExtensionCommand.DEALLOC_MW: mws.dealloc,
+            ExtensionCommand.ATTACH_MCAST: mcast.attach,
+            ExtensionCommand.DETACH_MCAST: mcast.detach,
         }
 
     async def serve(self, request: Request) -> bytes:
@@ -160,6 +164,7 @@ class Commands:
         config = self.limits.config
         counts = dict.fromkeys(QP_TABLES, config.qps)
         counts |= {"mr": config.mrs, "cq": config.cqs, "gid": config.gids}
+        counts["group"] = self.limits.device["max_mcast_grp"]
         for table, count in counts.items():
             for index in range(count):
                 await self.hardware.write_row(table, index, {})

@@ -23,6 +23,7 @@ _TABLES = {
     "cq": "cqs",
     "mr": "mrs",
     "gid": "gids",
+    "group": "groups",
     "pkey": "functions",
     "used": "queues",
     "queue": "queues",
@@ -47,6 +48,7 @@ class FunctionHardware:
         guest = config.guest
         sizes = {name: 1 << bits for name, bits in config.number_bits.items()}
         sizes |= {"gids": guest.gids, "read_resources": guest.read_resources, "functions": 1}
+        sizes["groups"] = guest.groups
         #: Kind of object -> the card's number of the function's object 0.
         self._first = {kind: ordinal * size for kind, size in sizes.items()}
 

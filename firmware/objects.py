@@ -125,7 +125,16 @@ class Qp:
         return QpState(self.attrs["qp_state"])
 
 
-T = TypeVar("T", Pd, Cq, Mr, Qp, Srq)
+@dataclass
+class Group:
+    """A multicast group: its address and the QP numbers of its members."""
+
+    gid: bytes
+    members: list[int] = field(default_factory=list)
+    number: int = 0
+
+
+T = TypeVar("T", Pd, Cq, Mr, Qp, Srq, Group)
 
 
 class Handles(Generic[T]):
@@ -316,6 +325,7 @@ class Objects:
         self.qps: Handles[Qp] = Handles("QP pair", config.qps, reserved=abi.FIRST_USER_QP_INDEX)
         #: A shared receive queue has the number of the pair that is lent to it.
         self.srqs: Handles[Srq] = Handles("SRQ", config.qps, reserved=config.qps)
+        self.groups: Handles[Group] = Handles("multicast group", limits.device["max_mcast_grp"])
         self.slices = SlicePool(config.read_resources)
         #: The GIDs that are set, by index.
         self.gids: dict[int, bytes] = {}
@@ -344,6 +354,11 @@ class Objects:
         self.generations[pair] = (generation + 1) % ((1 << (abi.QPN_BITS - bits)) - 1)
         return generation << bits | pair
 
+    def group_of(self, gid: bytes) -> Group | None:
+        """The multicast group with this address, which the command may change."""
+        found = next((group for group in self.groups.all() if group.gid == gid), None)
+        return None if found is None else self.groups.get(found.number)
+
     def forget(self) -> list[tuple[str, int]]:
         """Removes all objects, as a device reset does; returns (table, row) of each."""
         rows: list[tuple[str, int]] = []
@@ -361,6 +376,9 @@ class Objects:
         for cq in self.cqs.all():
             self.cqs.remove(cq.number)
             rows.append(("cq", cq.number))
+        for group in self.groups.all():
+            self.groups.remove(group.number)
+            rows.append(("group", group.number))
         for pd in self.pds.all():
             self.pds.remove(pd.number)
         rows += [("gid", index) for index in self.gids]

@@ -279,8 +279,12 @@ class QpCommands:
         return {"attr": attr}
 
     async def destroy(self, v: Values) -> None:
-        """DESTROY_QP: outstanding requests get no completion (VR-3.31), but for one of an SRQ."""
+        """DESTROY_QP: outstanding requests get no completion (VR-3.31), but for one of an SRQ.
+        Refused while the QP is a member of a multicast group."""
         qp = self.find(v.qpn)
+        for group in self._objects().groups.all():
+            if qp.qpn in group.members:
+                raise Refused(f"QP {qp.qpn:#x} is a member of the group {group.gid.hex()}")
         await self._let_go(qp)
         await self.stop(qp)
         await self._hardware.write_row("qp_cfg", qp.number, {})

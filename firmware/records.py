@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from firmware.commands import Commands
-from firmware.objects import Cq, Mr, Objects, Pd, Qp, Slice, Srq
+from firmware.objects import Cq, Group, Mr, Objects, Pd, Qp, Slice, Srq
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import EventType, MwType
 from hdl.abi.layout import Values
@@ -20,7 +20,7 @@ __all__ = ["Record", "changes", "everything", "restore"]
 Record = dict[str, Any]
 
 
-def _plain(made: Pd | Cq | Mr | Srq | Qp) -> Record:
+def _plain(made: Pd | Cq | Mr | Srq | Qp | Group) -> Record:
     """An object without its number."""
     if isinstance(made, Cq):
         return {"told": made.told}
@@ -28,6 +28,8 @@ def _plain(made: Pd | Cq | Mr | Srq | Qp) -> Record:
         window = None if made.window is None else int(made.window)
         shape = {"pages": made.pages, "zero_based": made.zero_based, "window": window}
         return {"pd": made.pd.number, "kept": made.kept, **shape}
+    if isinstance(made, Group):
+        return {"gid": made.gid.hex(), "members": list(made.members)}
     if isinstance(made, Srq):
         sizes = {"max_wr": made.max_wr, "max_sge": made.max_sge, "limit": made.limit}
         return {"pd": made.pd.number, **sizes}
@@ -57,6 +59,7 @@ def _handles(objects: Objects) -> dict[str, Any]:
         "srqs": objects.srqs,
         "mrs": objects.mrs,
         "qps": objects.qps,
+        "groups": objects.groups,
     }
 
 
@@ -164,6 +167,9 @@ class _Maker:
         window = None if plain["window"] is None else MwType(plain["window"])
         shape = {name: plain[name] for name in ("pages", "zero_based", "kept")}
         return Mr(self._pd(plain["pd"]), window=window, **shape)
+
+    def groups(self, plain: Record) -> Group:
+        return Group(bytes.fromhex(plain["gid"]), list(plain["members"]))
 
     def qps(self, plain: Record) -> Qp:
         objects = self._objects

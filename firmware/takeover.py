@@ -21,6 +21,7 @@ from functools import partial
 from firmware.commands import Commands
 from firmware.device import HardwareError
 from firmware.journal import Answer, Journal, JournalError, Past
+from firmware.mcast_commands import group_row
 from firmware.objects import Cq, Mr, Pd, Qp, Refused
 from firmware.records import Record, changes, everything, merge, restore
 from firmware.service import REQUEST_COUNTER, Firmware, GuestFunction
@@ -138,6 +139,11 @@ class JournalKeeper:
             row = await hardware.read_fields("mr", mr.number, "type", "pd")
             if not row["type"] or row["pd"] != mr.pd.number:
                 raise ValueError(f"mr row {mr.number} of the card is {row}, of PD {mr.pd.number}")
+        for group in objects.groups.all():
+            wanted = group_row(group)
+            row = await hardware.read_row("group", group.number)
+            if row != wanted:
+                raise ValueError(f"group row {group.number} of the card is {row}, not {wanted}")
 
     async def _finish(self) -> None:
         """Answers the request that the firmware before has left, if it has left one."""

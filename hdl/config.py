@@ -29,6 +29,7 @@ class CardFeature(Enum):
     MW = "mw"  # memory windows; they need FAST_REGISTRATION
     PAGE_SIZES = "page_sizes"  # pages of 2 MiB and 1 GiB
     TWO_LEVEL = "two_level"  # page lists of two levels
+    MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
 
 
@@ -44,6 +45,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "cqs": (2, 16384, True),
     "mrs": (2, 65536, True),
     "gids": (1, 128, False),
+    "groups": (1, 64, True),
     "functions": (1, 4, False),
     "vectors": (2, 2048, False),
     "queue_size": (2, 32768, True),
@@ -75,6 +77,7 @@ class NicConfig:
         qps, cqs, mrs, gids: queue pairs, completion queues, memory regions and entries of the GID
             table of the card, of which each function has its share (``guest``). Of a function's
             pairs, pair 0 is never used and pair 1 is QP1 (virtio-rdma, max_qp).
+        groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
         mtu: largest path MTU, bytes of payload.
@@ -92,7 +95,7 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
-        uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level,
+        uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
             loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
             and costs nothing for it.
     """
@@ -103,6 +106,7 @@ class NicConfig:
     cqs: int = 32
     mrs: int = 1024
     gids: int = 16
+    groups: int = 32
     functions: int = 1
     vectors: int = 32
     queue_size: int = 4096
@@ -132,6 +136,7 @@ class NicConfig:
     mw: bool = True
     page_sizes: bool = True
     two_level: bool = True
+    mcast: bool = True
     loopback: bool = True
 
     def __post_init__(self) -> None:
@@ -175,6 +180,8 @@ class NicConfig:
         """What the card has."""
         # Without fast registration there is nothing that could bind a window.
         lacking = {CardFeature.MW} if not self.fast_registration else set()
+        if not self.ud:
+            lacking |= {CardFeature.MCAST}
         return frozenset({CardFeature.BASE, *self._switched_on}) - lacking
 
     @property
@@ -185,6 +192,11 @@ class NicConfig:
     def windows(self) -> bool:
         """Whether the card has memory windows."""
         return CardFeature.MW in self.features
+
+    @cached_property
+    def multicast(self) -> bool:
+        """Whether the card has multicast groups."""
+        return CardFeature.MCAST in self.features
 
     @cached_property
     def bytes_per_beat(self) -> int:
@@ -201,7 +213,7 @@ class NicConfig:
         if self.functions == 1:
             return self
         share = 1 << self.ordinal_bits
-        names = ("qps", "cqs", "mrs", "gids", "read_resources")
+        names = ("qps", "cqs", "mrs", "gids", "groups", "read_resources")
         return replace(self, functions=1, **{name: getattr(self, name) // share for name in names})
 
     @cached_property

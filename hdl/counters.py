@@ -2,6 +2,7 @@
 
 from hdl.context.tables import NAMES
 from hdl.ingress.counters import IngressCounters
+from hdl.mac.border import LOOPBACK_COUNTERS
 
 __all__ = ["connect_counters"]
 
@@ -13,7 +14,7 @@ def connect_counters(m, tables, *, ingress, egress, border, boxes) -> None:
     """
     values = {f"rx_{name}": getattr(ingress, name) for name in IngressCounters.as_shape().members}
     values |= {"tx_packets": egress.packets, "tx_bytes": egress.bytes}
-    values["loopback_packets"] = border.loopback_packets
+    values |= {name: getattr(border, name) for name in LOOPBACK_COUNTERS}
     for side in ("rx", "tx"):
         values[f"{side}_bytes_low"], values[f"{side}_bytes_high"] = values.pop(f"{side}_bytes"), 0
     for box in boxes:

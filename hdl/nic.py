@@ -106,6 +106,7 @@ class Nic(wiring.Component):
         connect(m, transport.region_keys, tables.region_keys)
         connect(m, egress.gid, tables.gid)
         connect(m, ingress.pkeys, tables.pkeys)
+        connect(m, ingress.group_rows, tables.group_rows)
         connect(m, host_side.csr, tables.csr)
         for n in range(config.functions):
             connect(m, getattr(host_side, f"status{n}"), getattr(tables, f"status{n}"))
@@ -121,6 +122,7 @@ class Nic(wiring.Component):
         connect(m, tables.memory_command, memory.command)
         m.d.comb += [
             ingress.gids.eq(tables.gids),
+            ingress.groups.eq(tables.groups),
             *(
                 fact[name].eq(row[name])
                 for fact, row in zip(transport.gids, tables.gids, strict=True)
@@ -137,6 +139,7 @@ class Nic(wiring.Component):
             border.core_reset.eq(host_side.room_reset),
             border.mac_address.eq(tables.mac_address),
             border.loopback.eq(tables.loopback),
+            border.groups.eq(tables.any_group),
             self.intx.eq(host_side.intx),
         ]
         connect_counters(

@@ -86,6 +86,9 @@ def install_chosen(place: str) -> None:
 
 INGRESS = ("tests/ingress/test_ingress.py::test_ingress[64]",)
 FUNCTIONS = ("tests/nic/test_functions.py::test_two_functions",)
+REPLICATOR = ("tests/ingress/test_replicator.py",)
+MATCH = ("tests/ingress/test_match.py",)
+BUFFER = ("tests/ingress/test_buffer.py",)
 EGRESS = ("tests/egress/test_egress.py::test_egress[64]",)
 KEYS = ("tests/memory/test_translate.py",)
 GATHER = ("tests/memory/test_memory.py::test_room[64-gather]",)
@@ -178,6 +181,62 @@ FAULTS = (
         what="what the wire brings while a frame turns round does not go into the card",
         force=Force("hdl.mac.loopback:Loopback", "waits", stuck(0)),
         tests=(f"{LOOPBACK}test_each_frame_goes_where_its_address_says[idle4-stall4]",),
+    ),
+    # Multicast groups.
+    Fault(
+        name="group-mac-unchecked",
+        what="a frame to a group may have any multicast MAC address",
+        force=Force("hdl.ingress.groups:MacOfGroup", "mapped", stuck(1)),
+        tests=MATCH,
+    ),
+    Fault(
+        name="copies-for-nobody",
+        what="frames to groups turn round when nobody on the card is a member of a group",
+        force=Force("hdl.context.groups:GroupTable", "any", stuck(1)),
+        tests=("tests/context/test_groups.py",),
+    ),
+    Fault(
+        name="group-takes-any-packet",
+        what="a packet to a group need not be a datagram to QP FFFFFFh",
+        force=Force("hdl.ingress.parser:HeaderParser", "fits", stuck(1)),
+        tests=("tests/ingress/test_parser.py",),
+    ),
+    Fault(
+        name="copy-for-another",
+        what="a copy of a multicast datagram has another QP number than its member's",
+        force=Force("hdl.ingress.replicator:Replicator", "member", plus(1)),
+        tests=REPLICATOR,
+    ),
+    Fault(
+        name="copies-of-one-function",
+        what="of the functions with a group only the first one's members get copies",
+        force=Force(
+            "hdl.ingress.replicator:Replicator",
+            "served",
+            of(lambda true, see: true.any().replicate(2)),
+        ),
+        tests=REPLICATOR,
+    ),
+    Fault(
+        name="payload-read-once",
+        what="the second copy of a multicast datagram has the payload of the packet behind it",
+        file="hdl/ingress/buffer.py",
+        old="            with m.Elif(last):\n                m.d.sync += at.eq(start)\n",
+        new="",
+        because="it is one of several assignments of a register",
+        tests=BUFFER,
+    ),
+    Fault(
+        name="copy-without-room",
+        what="a frame to a group turns round although there is no room for it",
+        force=Force("hdl.mac.loopback:Loopback", "room", stuck(1)),
+        tests=(f"{LOOPBACK}test_a_copy_never_stops_the_wire",),
+    ),
+    Fault(
+        name="no-copy-of-ones-own",
+        what="frames to groups go to the wire alone",
+        force=Force("hdl.mac.guards:TxGuard", "group", stuck(0)),
+        tests=(f"{LOOPBACK}test_frames_to_groups_go_both_ways",),
     ),
     # From one clock to another.
     Fault(

@@ -48,6 +48,12 @@ def test_windows_need_fast_registration():
     assert not NicConfig(fast_registration=False).windows
 
 
+def test_multicast_needs_datagrams() -> None:
+    assert NicConfig().multicast and not NicConfig(mcast=False).multicast
+    assert not NicConfig(ud=False).multicast
+    assert NicConfig(groups=32, functions=3).guest.groups == 8
+
+
 @given(st.sampled_from(sorted(LIMITS)), st.integers(-10, 1 << 31))
 def test_limits_hold(field, value):
     low, high, power = LIMITS[field]

@@ -43,6 +43,8 @@ class ExtensionCommand(IntEnum):
     REG_USER_MR_PAGES = 41
     ALLOC_MW = 42
     DEALLOC_MW = 43
+    ATTACH_MCAST = 44
+    DETACH_MCAST = 45
     REG_USER_MR_TABLE = 46
     RESIZE_CQ = 48
     RESIZE_QP = 49
@@ -57,6 +59,7 @@ class RdmaFeature(IntEnum):
     REREG_MR = 4
     PAGE_SIZES = 5
     MW = 6
+    MCAST = 7
     TWO_LEVEL = 8
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hdl.abi.enums import ExtensionCommand, RdmaFeature
-from hdl.abi.layout import NOTHING, Scalar, Struct, array, le32, le64
+from hdl.abi.layout import NOTHING, Scalar, Struct, array, byte_array, le32, le64
 from hdl.abi.regions import REGION_MEMORY
 
 __all__ = ["EXTENSIONS", "WR_BIND"]
@@ -82,6 +82,11 @@ CMD_ALLOC_MW = Struct("cmd_alloc_mw", le32("pdn"), le32("type", "MwType"))
 RSP_ALLOC_MW = Struct("rsp_alloc_mw", le32("mwn"), le32("rkey", "not valid before it is bound"))
 CMD_DEALLOC_MW = Struct("cmd_dealloc_mw", le32("mwn"))
 
+CMD_ATTACH_MCAST = Struct(
+    "cmd_attach_mcast", le32("qpn"), byte_array("gid", 16, "of the group: multicast")
+)
+CMD_DETACH_MCAST = Struct("cmd_detach_mcast", le32("qpn"), byte_array("gid", 16, "of the group"))
+
 #: Request and response data of the commands that each extension has, after their headers.
 EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
     RdmaFeature.SRQ: {
@@ -98,6 +103,10 @@ EXTENSIONS: dict[RdmaFeature, dict[ExtensionCommand, tuple[Struct, Struct]]] = {
     RdmaFeature.MW: {
         ExtensionCommand.ALLOC_MW: (CMD_ALLOC_MW, RSP_ALLOC_MW),
         ExtensionCommand.DEALLOC_MW: (CMD_DEALLOC_MW, NOTHING),
+    },
+    RdmaFeature.MCAST: {
+        ExtensionCommand.ATTACH_MCAST: (CMD_ATTACH_MCAST, NOTHING),
+        ExtensionCommand.DETACH_MCAST: (CMD_DETACH_MCAST, NOTHING),
     },
     RdmaFeature.PAGE_SIZES: {
         ExtensionCommand.REG_USER_MR_PAGES: (CMD_REG_USER_MR_PAGES, RSP_REG_USER_MR_PAGES),

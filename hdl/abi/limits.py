@@ -19,6 +19,8 @@ HARDWARE_VERSION = 1
 MAX_AH = 1 << 16
 #: Entries of the P_Key table, which the firmware keeps.
 MAX_PKEYS = 16
+#: Queue pairs of a multicast group: places in a row of the table of groups.
+GROUP_MEMBERS = 8
 #: Largest region in bytes: the page list's length is a le32 (VR-2.3, REG_USER_MR).
 MAX_MR_SIZE = ((1 << 32) - 1) * PAGE_SIZE
 #: Most pages of a region of CREATE_MR. The hardware has no limit; drivers allocate for so many.
@@ -39,6 +41,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
     if config.windows:
         flags |= DeviceCap.MEM_WINDOW
         flags |= DeviceCap.MEM_WINDOW_TYPE_2A | DeviceCap.MEM_WINDOW_TYPE_2B
+    groups = config.groups if config.multicast else 0
     return {
         "phys_port_cnt": 1,
         "vendor_id": VENDOR_ID,
@@ -61,9 +64,9 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "max_qp_init_rd_atom": config.max_rd_atomic,
         "atomic_cap": int(AtomicCap.HCA if config.atomics else AtomicCap.NONE),
         "max_mw": config.mrs if config.windows else 0,  # they share the numbers with the regions
-        "max_mcast_grp": 0,
-        "max_mcast_qp_attach": 0,
-        "max_total_mcast_qp_attach": 0,
+        "max_mcast_grp": groups,
+        "max_mcast_qp_attach": GROUP_MEMBERS if groups else 0,
+        "max_total_mcast_qp_attach": groups * GROUP_MEMBERS,
         "max_ah": MAX_AH,
         "max_fast_reg_page_list_len": MAX_FAST_PAGES if config.fast_registration else 0,
         "max_pi_fast_reg_page_list_len": 0,

@@ -11,13 +11,14 @@ from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COU
 from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
-from hdl.ports.headers import GidRow, PkeyRow
+from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
 
 from .counter_bank import CounterBank
 from .gid import GidTable
+from .groups import GroupTable
 from .mirror import ProgramMirror
 from .region_keys import RegionKeys
 from .table import Table
@@ -42,7 +43,8 @@ class Tables(wiring.Component):
 
     Members: ``qps`` In: the transport's reads and writes (``QP_TABLES``); ``mrs`` In: the memory
     box's reads; ``region_keys`` In: changes of their keys; ``gid`` In: egress reads; ``gids`` Out:
-    all of them, for ingress; ``pkeys`` In: its reads. ``cq_rows``, ``used_indices``,
+    all of them, for ingress; ``pkeys`` In: its reads; ``groups`` Out, ``group_rows`` In: the
+    multicast groups, for it too; ``any_group`` Out: there are some. ``cq_rows``, ``used_indices``,
     ``queue_rows``, ``qp_counters`` Out: the firmware's view of tables in other boxes. ``mailbox``,
     ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
@@ -63,6 +65,9 @@ class Tables(wiring.Component):
                 "gid": In(TableRead(8, GidRow)),
                 "gids": Out(data.ArrayLayout(GidRow, config.gids)),
                 "pkeys": In(TableRead(8, PkeyRow)),
+                "groups": Out(data.ArrayLayout(GroupAddress, config.groups)),
+                "group_rows": In(TableRead(8, GroupRow)),
+                "any_group": Out(1),
                 "cq_rows": Out(TableProgram(14, CqRow)),
                 "used_indices": Out(TableProgram(16, 16)),
                 "queue_rows": Out(TableProgram(16, QueueRow)),
@@ -115,6 +120,11 @@ class Tables(wiring.Component):
             self._ready.append(pkeys.ready)
             connect(m, flipped(self.pkeys), pkeys.read0)
             programs["pkey"] = pkeys.program
+        if config.multicast:
+            groups = self._room(m, "groups", GroupTable(config=config))
+            connect(m, flipped(self.group_rows), groups.read)
+            m.d.comb += [self.groups.eq(groups.addresses), self.any_group.eq(groups.any)]
+            programs["group"] = groups.program
         if config.fast_registration:
             keys = self._room(m, "region_keys", RegionKeys(config=config))
             connect(m, keys.table, mrs.program)

@@ -106,6 +106,13 @@ TABLES: dict[str, TableInfo] = {
     "pkey": TableInfo(
         13, 8, lambda c: c.functions if c.ud else 0, "P_Keys of each function", "PkeyRow"
     ),
+    "group": TableInfo(
+        14,
+        8,
+        lambda c: c.groups if c.multicast else 0,
+        "multicast groups and their members",
+        "GroupRow",
+    ),
 }
 
 #: Name of the block -> page of the address space.

@@ -107,6 +107,11 @@ _ROOMS = {
     "merged_acks": "ACKs received that a later one has replaced while they waited",
     "bad_qkey": "Q_Key of a datagram is not the QP's",
     "loopback_packets": "frames that the card has sent to itself: they count as sent and received",
+    "rx_drops_multicast": "dropped: to the multicast address of no group with members",
+    "rx_drops_unclaimed": "dropped: the members of its multicast group had all left meanwhile",
+    "rx_multicast_copies": "copies of multicast datagrams, one for each member of a group",
+    "loopback_copies": "frames to groups that have gone to the wire and to the card itself",
+    "loopback_drops": "frames to groups that had no room to go to the card itself too",
 }
 #: End the names of the halves of a counter of 64 bits.
 LOW, HIGH = "_low", "_high"

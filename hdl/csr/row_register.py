@@ -19,7 +19,7 @@ LANES: dict[int, dict[str, int]] = {
     2: {"qp_rx": 0, "gid": 11},
     3: {"queue": 0, "mr": 7},
     4: {"qp_tx": 0, "used": 4, "pkey": 5},
-    8: {"qp_fetch": 0, "qp_reply": 2, "qp_counters": 4},
+    8: {"qp_fetch": 0, "qp_reply": 2, "qp_counters": 4, "group": 5},
     12: {"qp_ack": 0, "cq": 4},
 }
 LANE_BITS = 4

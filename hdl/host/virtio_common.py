@@ -37,6 +37,7 @@ _EXTENSIONS = {
     CardFeature.MW: RdmaFeature.MW,
     CardFeature.PAGE_SIZES: RdmaFeature.PAGE_SIZES,
     CardFeature.TWO_LEVEL: RdmaFeature.TWO_LEVEL,
+    CardFeature.MCAST: RdmaFeature.MCAST,
 }
 #: Extensions that every card has.
 _COMMON_EXTENSIONS = (RdmaFeature.REREG_MR,)

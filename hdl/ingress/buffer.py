@@ -1,18 +1,25 @@
 """Receive buffer: payload is speculative until its packet has turned out to be good."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
-from hdl.common.skid import Skid, Stage
+from hdl.common.skid import Register, Skid, Stage
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .rows import KEPT
 
 __all__ = ["ReceiveBuffer"]
+
+
+class _Payload(data.Struct):
+    """The payload of a packet that has some."""
+
+    tail: 13  # number of its last byte
+    multicast: 1
 
 
 class ReceiveBuffer(wiring.Component):
@@ -22,12 +29,16 @@ class ReceiveBuffer(wiring.Component):
     at the latest in the same cycle). With ``keep`` it is committed and becomes visible with
     ``row``, otherwise it is rolled back; ``full`` (in the cycle of ``finish``): it cannot be kept
     and is rolled back; ``room``: at least ``reserve`` more beats and packets fit. ``header``,
-    ``payload`` Out: what was committed.
+    ``payload`` Out: what was committed. ``again`` In, of a buffer with ``multicast``: for the
+    payload of a row that is ``multicast``, 1: it is delivered, once more each time; 0: it is
+    released.
     Latency: 5 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
     packet per cycle. Errors: none of its own. Reset: empty.
     """
 
-    def __init__(self, *, width: int, depth: int, packets: int, reserve: int):
+    def __init__(
+        self, *, width: int, depth: int, packets: int, reserve: int, multicast: bool = False
+    ):
         if depth < 2 * reserve or depth & (depth - 1):
             raise ValueError(
                 f"Depth must be a power of two of at least {2 * reserve} beats, not {depth!r}"
@@ -37,7 +48,7 @@ class ReceiveBuffer(wiring.Component):
                 f"Packets must be a power of two, at least {2 * reserve}, not {packets!r}"
             )
         self._width, self._depth, self._packets = width, depth, packets
-        self._reserve = reserve
+        self._reserve, self._multicast = reserve, multicast
         super().__init__(
             {
                 "write": In(1),
@@ -49,20 +60,20 @@ class ReceiveBuffer(wiring.Component):
                 "room": Out(1),
                 "header": Out(stream.Signature(KEPT)),
                 "payload": Out(packet_stream(width)),
+                "again": In(stream.Signature(1)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        lane_bits = ceil_log2(self._width // 8)
         index = ceil_log2(self._depth)
         # Only beats of complete packets are read.
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=KEPT, depth=self._packets)
-        m.submodules.lengths = lengths = StreamFifo(shape=13, depth=self._packets)
+        m.submodules.lengths = lengths = StreamFifo(shape=_Payload, depth=self._packets)
         # The output of a block RAM settles late, and so does ``ready`` of receive for a header.
         m.submodules.header_out = header_out = Skid(shape=KEPT)
-        m.submodules.length_out = length_out = Stage(shape=13)
+        m.submodules.length_out = length_out = Stage(shape=_Payload)
         wiring.connect(m, headers.o, header_out.i)
         wiring.connect(m, header_out.o, wiring.flipped(self.header))
         wiring.connect(m, lengths.o, length_out.i)
@@ -86,7 +97,8 @@ class ReceiveBuffer(wiring.Component):
             kept.eq(self.finish & self.keep & ~self.full),
             headers.i.payload.eq(self.row),
             headers.i.valid.eq(kept),
-            lengths.i.payload.eq(self.row.length - 1),
+            lengths.i.p.tail.eq(self.row.length - 1),
+            lengths.i.p.multicast.eq(self.row.multicast if self._multicast else 0),
             lengths.i.valid.eq(kept & (self.row.length != 0)),
         ]
         m.d.sync += [
@@ -101,17 +113,23 @@ class ReceiveBuffer(wiring.Component):
         with m.If(kept):
             m.d.sync += committed.eq(after)
 
-        # Reading: the RAM's output and the facts beside it move into a last register.
+        self._read(m, ram, length_out.o, start)
+        return m
+
+    def _read(self, m: Module, ram, packet, start: Signal) -> None:
+        """The RAM's output and the facts beside it move into a last register."""
         m.submodules.payload_out = payload_out = Stage(shape=packet_beat(self._width))
+        lane_bits = ceil_log2(self._width // 8)
         number = Signal(13 - lane_bits)
         ask, asked, last = Signal(), Signal(), Signal()
-        tail = length_out.o.payload  # number of the payload's last byte
+        tail = packet.p.tail
         beat = Signal(packet_beat(self._width), reset_less=True)
+        at, may, frees = self._repeat(m, packet, start, ask, last)
         m.d.comb += [
-            ask.eq(length_out.o.valid & (~asked | payload_out.i.ready)),
+            ask.eq(packet.valid & may & (~asked | payload_out.i.ready)),
             last.eq(number == tail[lane_bits:]),
-            length_out.o.ready.eq(ask & last),
-            ram.read0.index.eq(start),
+            packet.ready.eq(frees),
+            ram.read0.index.eq(at),
             ram.read0.enable.eq(ask),
             payload_out.i.valid.eq(asked),
             payload_out.i.p.data.eq(ram.read0.row),
@@ -123,7 +141,6 @@ class ReceiveBuffer(wiring.Component):
         m.d.sync += asked.eq(ask | (asked & ~payload_out.i.ready))
         with m.If(ask):
             m.d.sync += [
-                start.eq(start + 1),
                 number.eq(Mux(last, 0, number + 1)),
                 beat.first.eq(number == 0),
                 beat.last.eq(last),
@@ -135,4 +152,34 @@ class ReceiveBuffer(wiring.Component):
                     )
                 ),
             ]
-        return m
+
+    def _repeat(self, m: Module, packet, start: Signal, ask: Value, last: Value):
+        """Where the next beat is, whether it may be read, and whether the packet is done with.
+
+        ``start`` is the oldest beat that may not be overwritten: that of a packet to a group stays
+        until the packet is released.
+        """
+        if not self._multicast:
+            with m.If(ask):
+                m.d.sync += start.eq(start + 1)
+            return start, Const(1), ask & last
+        m.submodules.again = word = Register(shape=1)
+        wiring.connect(m, wiring.flipped(self.again), word.i)
+        lane_bits = ceil_log2(self._width // 8)
+        group, at = packet.p.multicast, Signal.like(start)
+        frees, told = Signal(), Signal()
+        m.d.comb += [
+            told.eq(packet.valid & group & word.o.valid),
+            frees.eq(Mux(group, told & ~word.o.payload, ask & last)),
+            word.o.ready.eq(told & (~word.o.payload | (ask & last))),
+        ]
+        with m.If(ask):
+            m.d.sync += at.eq(at + 1)
+            with m.If(~group):
+                m.d.sync += start.eq(start + 1)
+            with m.Elif(last):
+                m.d.sync += at.eq(start)
+        with m.If(told & ~word.o.payload):
+            behind = start + packet.p.tail[lane_bits:] + 1
+            m.d.sync += [start.eq(behind), at.eq(behind)]
+        return at, ~group | (word.o.valid & word.o.payload), frees

@@ -29,6 +29,7 @@ class Cause(enum.Enum, shape=5):
     ICRC = 16
     CNP = 17  # a good congestion notification; counted, not delivered
     BUFFER = 18  # good, but no room
+    MULTICAST = 19  # to a multicast MAC address that is not that of an attached group
 
 
 class IngressCounters(data.Struct):
@@ -55,3 +56,6 @@ class IngressCounters(data.Struct):
     drops_icrc: COUNT
     drops_cnp: COUNT
     drops_buffer: COUNT
+    drops_multicast: COUNT
+    drops_unclaimed: COUNT  # its group has no member any more
+    multicast_copies: COUNT

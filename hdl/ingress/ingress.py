@@ -12,7 +12,7 @@ from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
-from hdl.ports.headers import IN_VA, GidRow, PkeyRow, RxHeader
+from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.packet import packet_stream
 from hdl.ports.tables import TableRead
 
@@ -25,6 +25,7 @@ from .grh import DATAGRAMS, GrhJoin
 from .parser import HeaderChecks, HeaderParser
 from .partition import PartitionMatch
 from .realign import Realign
+from .replicator import Replicator
 from .rows import KEPT, expanded
 
 __all__ = ["Ingress"]
@@ -48,9 +49,10 @@ class Ingress(wiring.Component):
     Parameters: config (width, gids, receive_bytes).
     Members: ``i`` frames without FCS, ``error`` on the last beat = bad frame; ``gids`` the GID
     table; ``pkeys``: the P_Key tables; ``mac_address`` (raw bytes): frames to any other are
-    dropped; ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
+    dropped, but for those to ``groups``; ``group_rows``: reads who their members are;
+    ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
     ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
-    do not wait for each other); ``counters``.
+    do not wait for each other, but between the copies of a datagram to a group); ``counters``.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
@@ -66,6 +68,8 @@ class Ingress(wiring.Component):
                 "i": In(packet_stream(width)),
                 "gids": In(data.ArrayLayout(GidRow, config.gids)),
                 "pkeys": Out(TableRead(8, PkeyRow)),
+                "groups": In(data.ArrayLayout(GroupAddress, config.groups)),
+                "group_rows": Out(TableRead(8, GroupRow)),
                 "mac_address": In(48),
                 "lossless": In(1),
                 "header": Out(stream.Signature(RxHeader)),
@@ -83,7 +87,7 @@ class Ingress(wiring.Component):
         m.submodules.icrc = icrc = IcrcCheck(width=width)
         m.submodules.udp = udp = UdpSum(width=width)
         m.submodules.parser = parser = HeaderParser(
-            bits=header_beats(width) * width, gids=self._config.gids
+            bits=header_beats(width) * width, config=self._config
         )
         m.submodules.realign = realign = Realign(width=width)
         m.submodules.buffer = buffer = ReceiveBuffer(
@@ -91,6 +95,7 @@ class Ingress(wiring.Component):
             depth=depth,
             packets=self._config.receive_bytes // BYTES_A_PACKET,
             reserve=RESERVE,
+            multicast=self._config.multicast,
         )
 
         # The pipeline never stalls; only its input can be held back.
@@ -108,6 +113,7 @@ class Ingress(wiring.Component):
             udp.valid.eq(decoder.o_valid),
             udp.i.eq(decoder.o),
             parser.gids.eq(self.gids),
+            parser.groups.eq(self.groups),
             parser.mac_address.eq(self.mac_address),
             parser.headers.eq(collector.o.headers),
             parser.frame_length.eq(self._frame_length(m, collector.o)),
@@ -145,6 +151,11 @@ class Ingress(wiring.Component):
             for name, (value, stage) in late.items()
         }
         late["total"] = late["length"] + Mux(rows.o.datagram, GRH_SIZE, 0)
+        if self._config.multicast:
+            to_group = delayed(m, parser.multicast, DECISION - parsed, name="multicast")
+            found = delayed(m, parser.found.as_value(), DECISION - parsed, name="found")
+            late["multicast"] = to_group
+            late["dest_qp"] = Mux(to_group, found, rows.o.dest_qp)
         m.d.comb += [
             rows.i.eq(parser.o),
             rows.i_valid.eq(ends[laid_out - 1]),
@@ -203,7 +214,8 @@ class Ingress(wiring.Component):
         """Rows and payload, that of datagrams with its GRH area."""
         if self._config.ud:
             m.submodules.grh = grh = GrhJoin(width=self._config.width)
-            connect(m, buffer.header, grh.kept)
+            kept = self._replicate(m, buffer) if self._config.multicast else buffer.header
+            connect(m, kept, grh.kept)
             connect(m, buffer.payload, grh.payload)
             connect(m, grh.header, flipped(self.header))
             connect(m, grh.o, flipped(self.payload))
@@ -214,6 +226,18 @@ class Ingress(wiring.Component):
             *expanded(self.header.payload, buffer.header.payload),
             buffer.header.ready.eq(self.header.ready),
         ]
+
+    def _replicate(self, m: Module, buffer):
+        """Rows with those of multicast datagrams once for each member; their counters."""
+        m.submodules.replicator = replicator = Replicator(config=self._config)
+        connect(m, buffer.header, replicator.kept)
+        connect(m, replicator.again, buffer.again)
+        connect(m, replicator.table, flipped(self.group_rows))
+        with m.If(replicator.copied):
+            increment(m, self.counters.multicast_copies)
+        with m.If(replicator.unclaimed):
+            increment(m, self.counters.drops_unclaimed)
+        return replicator.o
 
     def _frame_length(self, m: Module, now) -> Signal:
         """Bytes of the frame up to this beat, two cycles later."""
@@ -252,6 +276,7 @@ class Ingress(wiring.Component):
             (Cause.FRAME, since(collector.o.beat.error, 0, "error")),
             (Cause.SHORT, checks.short_ethernet),
             (Cause.MAC, checks.mac),
+            (Cause.MULTICAST, checks.multicast),
             (Cause.ETHERTYPE, checks.ethertype),
             (Cause.SHORT, checks.short_ip),
             (Cause.IP_HEADER, checks.ip_version),

@@ -9,11 +9,13 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.checksum import WordSum
 from hdl.common.delay import delayed
-from hdl.ports.headers import GidRow
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.ports.headers import GidRow, GroupAddress
 from hdl.wire.constants import (
     ETHERTYPE_IPV4,
     ICRC_BYTES,
     IP_PROTOCOL_UDP,
+    MULTICAST_QPN,
     PKEY_MASK,
     ROCE_PORT,
     ip_offset,
@@ -39,6 +41,7 @@ from hdl.wire.opcodes import CNP, MAX_EXTENDED, ROCE_OPCODES
 from .address import AddressMatch
 from .collector import LENGTH_BITS
 from .decoder import ethertype, is_ipv6, is_vlan
+from .groups import GroupMatch, MacOfGroup, found_groups
 from .rows import KEPT
 
 __all__ = ["HeaderChecks", "HeaderParser"]
@@ -52,6 +55,7 @@ class HeaderChecks(data.Struct):
 
     short_ethernet: 1
     mac: 1
+    multicast: 1
     ethertype: 1
     short_ip: 1
     ip_version: 1
@@ -74,12 +78,13 @@ class HeaderParser(wiring.Component):
     """Parses all headers of a frame at once.
 
     Spec: RFC 791, RFC 8200, RFC 768, RoCE v2 (IBTA Annex A17), IBTA vol 1, 9.2, 9.3 and 9.6.
-    Members: ``gids`` table; ``mac_address`` (raw bytes) of the card; ``headers`` word (see
-    ``HeaderCollector``); ``frame_length`` bytes, needed 2 cycles later; ``o`` without ``length``,
-    ``gid_index`` and ``function``; these two of the GID row that matches; ``priority`` of the VLAN
-    tag, with ``o``; ``checks``; ``cnp``: a
-    congestion notification; ``udp_pseudo``: protocol and UDP length, raw words summed;
-    ``udp_sum``: the packet has a UDP checksum.
+    Members: ``gids``, ``groups`` tables; ``mac_address`` (raw bytes) of the card; ``headers`` word
+    (see ``HeaderCollector``); ``frame_length`` bytes, needed 2 cycles later; ``o`` without
+    ``length``, ``gid_index`` and ``function``; these two of the GID row that matches; ``priority``
+    of the VLAN tag, with ``o``; ``multicast``: the packet is to groups, those ``found``, and
+    ``function`` is the first one that has it; ``checks``; ``cnp``: a congestion notification;
+    ``udp_pseudo``: protocol and UDP length, raw words summed; ``udp_sum``: the packet has a UDP
+    checksum.
     Latency: ``ROW_LATENCY`` cycles to ``o``, ``LATENCY`` to all others. Throughput: one frame per
     cycle, no stall. Reset: none needed (valid bits go beside it).
     """
@@ -87,11 +92,12 @@ class HeaderParser(wiring.Component):
     ROW_LATENCY = 2
     LATENCY = ROW_LATENCY + AddressMatch.LATENCY
 
-    def __init__(self, *, bits: int, gids: int):
-        self._bits, self._gids = bits, gids
+    def __init__(self, *, bits: int, config: NicConfig):
+        self._bits, self._gids, self._config = bits, config.gids, config
         super().__init__(
             {
-                "gids": In(data.ArrayLayout(GidRow, gids)),
+                "gids": In(data.ArrayLayout(GidRow, config.gids)),
+                "groups": In(data.ArrayLayout(GroupAddress, config.groups)),
                 "mac_address": In(48),
                 "headers": In(bits),
                 "frame_length": In(LENGTH_BITS),
@@ -99,6 +105,8 @@ class HeaderParser(wiring.Component):
                 "priority": Out(3),
                 "gid_index": Out(8),
                 "function": Out(8),
+                "multicast": Out(1),
+                "found": Out(found_groups(config)),
                 "checks": Out(HeaderChecks),
                 "cnp": Out(1),
                 "udp_pseudo": Out(17),
@@ -175,7 +183,41 @@ class HeaderParser(wiring.Component):
             self.udp_sum.eq(delayed(m, raw(l4, UDP, "checksum") != 0, late, name="udp_sum")),
             self.udp_pseudo.eq(delayed(m, pseudo, late, name="udp_pseudo")),
         ]
+        if self._config.multicast:
+            self._multicast(m, dst_mac, row, gid, kind1)
         return m
+
+    def _multicast(self, m: Module, dst_mac: Value, row, gid: Value, kind) -> None:
+        """The MAC filter of groups, and what a packet to one must be; with ``checks``."""
+        m.submodules.mac_of_group = mac = MacOfGroup()
+        m.submodules.groups = match = GroupMatch(config=self._config)
+        deth = row.opcode.matches(*(c for c, o in ROCE_OPCODES.items() if DETH in o.headers))
+        fits = Signal(reset_less=True)
+        m.d.sync += fits.eq(deth & (row.dest_qp == MULTICAST_QPN))
+        after = GroupMatch.LATENCY
+        group = Signal()
+        m.d.comb += [
+            mac.mac.eq(delayed(m, dst_mac, 1, name="group_mac")),
+            mac.gid.eq(gid),
+            mac.ipv4.eq(delayed(m, kind.ipv4, 1, name="group_ipv4")),
+            mac.ipv6.eq(row.ipv6),
+            match.groups.eq(self.groups),
+            match.gid.eq(gid),
+            self.found.eq(match.found),
+            group.eq(Cat(one.hit for one in match.found).any()),
+        ]
+        to_group = delayed(m, mac.group, after - 1, name="to_group")
+        mapped = delayed(m, mac.mapped, after - 1, name="mapped")
+        fitted = delayed(m, fits, after - 1, name="fits")
+        # An address of the card itself is no group's, so the order of the two does not matter.
+        m.d.comb += self.multicast.eq(mapped & group)
+        with m.If(to_group):
+            m.d.comb += [self.checks.mac.eq(0), self.checks.multicast.eq(~self.multicast)]
+        with m.If(self.multicast):
+            m.d.comb += self.checks.address.eq(~fitted)
+            for n in reversed(range(self._config.functions)):
+                with m.If(match.found[n].hit):
+                    m.d.comb += self.function.eq(FUNCTION_RDMA + n)
 
     def _checks(self, m: Module, dst_mac: Value, ip: Value, l4: Value, kind) -> Signal:
         """Stage 3: the checks made on headers and lengths alone; sums of lengths in stage 2."""

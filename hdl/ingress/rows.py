@@ -8,9 +8,10 @@ __all__ = ["KEPT", "expanded"]
 
 #: ``RxHeader`` without them. ``length`` counts the payload alone, ``total`` the GRH area of a
 #: ``datagram`` too. They are worked out before, as what a header's user decides by them is late.
+#: Of a ``multicast`` datagram ``dest_qp`` is a ``found_groups`` (``GroupMatch``).
 KEPT = data.StructLayout(
     {name: field.shape for name, field in data.Layout.cast(RxHeader) if name not in IN_VA}
-    | {"datagram": 1, "total": data.Layout.cast(RxHeader)["length"].shape}
+    | {"datagram": 1, "multicast": 1, "total": data.Layout.cast(RxHeader)["length"].shape}
 )
 
 

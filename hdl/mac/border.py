@@ -10,7 +10,10 @@ from hdl.ports.packet import packet_stream
 from .guards import RxGuard, TxGuard
 from .loopback import Loopback
 
-__all__ = ["MacBorder"]
+__all__ = ["LOOPBACK_COUNTERS", "MacBorder"]
+
+#: What the loopback counts.
+LOOPBACK_COUNTERS = ("loopback_packets", "loopback_copies", "loopback_drops")
 
 
 class MacBorder(wiring.Component):
@@ -18,8 +21,9 @@ class MacBorder(wiring.Component):
 
     Members: ``sent`` In, ``received`` Out: the core. ``mac_tx`` Out, ``mac_rx`` In: the MAC.
     ``mac_address``: of the card (raw bytes). ``loopback``: frames to that address turn round; a
-    card without the switch ignores it. ``core_reset``: a device reset holds the core in reset.
-    ``loopback_packets`` Out: frames that have turned round.
+    card without the switch ignores it. ``groups``: the card has members of multicast groups, so
+    frames to groups turn round too, beside their way to the wire. ``core_reset``: a device reset
+    holds the core in reset. ``LOOPBACK_COUNTERS`` Out: frames that have turned round.
     Latency: 1 cycle from ``sent``, 0 to ``received``. Throughput: one beat per cycle each way.
     Errors, reset: see ``TxGuard``, ``RxGuard``, ``Loopback``.
     """
@@ -35,9 +39,10 @@ class MacBorder(wiring.Component):
                 "mac_rx": In(packet_stream(width)),
                 "mac_address": In(48),
                 "loopback": In(1),
+                "groups": In(1),
                 "core_reset": In(1),
-                "loopback_packets": Out(32),
             }
+            | {name: Out(32) for name in LOOPBACK_COUNTERS}
         )
 
     def elaborate(self, platform):
@@ -60,7 +65,11 @@ class MacBorder(wiring.Component):
         m.d.comb += [
             tx_guard.mac_address.eq(self.mac_address),
             tx_guard.turns.eq(self.loopback),
+            tx_guard.copies.eq(self.loopback & self.groups),
             loopback.local.eq(tx_guard.local),
+            loopback.group.eq(tx_guard.group),
             self.loopback_packets.eq(loopback.packets),
+            self.loopback_copies.eq(loopback.copies),
+            self.loopback_drops.eq(loopback.drops),
         ]
         return m

@@ -1,11 +1,12 @@
 """Guards between the MAC and rooms that a device reset stops in the middle of a frame."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import increment
 from hdl.ports.packet import packet_beat, packet_stream
+from hdl.wire.constants import MAC_IPV4_GROUP, MAC_IPV6_GROUP
 
 __all__ = ["RxGuard", "TxGuard"]
 
@@ -16,6 +17,7 @@ class TxGuard(wiring.Component):
     Parameters: width in bits. Members: ``i`` from the core, ``o`` to the MAC; ``source_reset``: the
     core is in reset, for at least one cycle; ``i`` is ignored meanwhile. ``mac_address`` (raw
     bytes), ``turns``: frames to this address turn round; ``local`` Out: the frame at ``o`` does.
+    ``copies``: frames to IP multicast groups turn round too; ``group`` Out: that at ``o`` does.
     Latency: 1 cycle. Throughput: one beat per cycle; ``i.ready`` follows ``o.ready``. Errors: a cut
     frame gets one byte more and ``error``, however long the MAC takes; counted in ``cut_frames``.
     Reset: between frames. It is not reset itself by a device reset.
@@ -31,6 +33,8 @@ class TxGuard(wiring.Component):
                 "mac_address": In(48),
                 "turns": In(1),
                 "local": Out(1),
+                "copies": In(1),
+                "group": Out(1),
                 "cut_frames": Out(32),
             }
         )
@@ -63,8 +67,17 @@ class TxGuard(wiring.Component):
             m.d.sync += inside.eq(~beat.last)
             with m.If(~inside):
                 # The destination address is the first of a frame, and in its first beat.
-                m.d.sync += self.local.eq(self.turns & (self.i.p.data[:48] == self.mac_address))
+                m.d.sync += [
+                    self.local.eq(self.turns & (self.i.p.data[:48] == self.mac_address)),
+                    self.group.eq(self.copies & self._to_group(self.i.p.data)),
+                ]
         return m
+
+    @staticmethod
+    def _to_group(start: Value) -> Value:
+        """Whether the destination address is that of a group (RFC 1112, 6.4; RFC 2464, 7)."""
+        prefixes = (MAC_IPV4_GROUP, MAC_IPV6_GROUP)
+        return Cat(start[: 8 * len(p)] == int.from_bytes(p, "little") for p in prefixes).any()
 
 
 class RxGuard(wiring.Component):

@@ -36,8 +36,10 @@ class Loopback(wiring.Component):
     """Sends frames to the MAC or back to the core, whose own frames join those of the wire.
 
     Members: ``sent`` In: frames of the core; ``local`` In: the frame at ``sent`` goes to the card
-    itself (``TxGuard``). ``mac_tx`` Out, ``mac_rx`` In: the MAC. ``received`` Out: frames to the
-    core. ``packets`` Out: frames that have turned round.
+    itself; ``group`` In: it goes to a multicast group (``TxGuard``), so to the MAC, and to the card
+    itself if there is room. ``mac_tx`` Out, ``mac_rx`` In: the MAC. ``received`` Out: frames to the
+    core. ``packets`` Out: frames that have turned round alone; ``copies`` Out: those that went to
+    the MAC as well; ``drops`` Out: those to groups that had no room to turn round.
 
     A frame that turns round is stored whole first, so it never makes the wire wait for the host.
     While it goes into the core, beats from the wire are held, and go on behind it. The next one
@@ -58,19 +60,28 @@ class Loopback(wiring.Component):
             {
                 "sent": In(packet_stream(width)),
                 "local": In(1),
+                "group": In(1),
                 "mac_tx": Out(packet_stream(width)),
                 "mac_rx": In(packet_stream(width)),
                 "received": Out(packet_stream(width)),
                 "packets": Out(32),
+                "copies": Out(32),
+                "drops": Out(32),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.store = store = FrameFifo(width=self._width, depth=_depth(2 * self._frame))
+        depth = _depth(2 * self._frame)
+        m.submodules.store = store = FrameFifo(width=self._width, depth=depth)
+        # A copy is made of a frame that the store holds whole, so the MAC never waits for it.
+        copied, copies, room = Signal(), Signal(), Signal()
+        taken = self.sent.valid & self.sent.ready
         m.d.comb += [
+            room.eq(store.level <= depth - self._frame),
+            copies.eq(self.group & ~self.local & Mux(self.sent.p.first, room, copied)),
             store.i.payload.eq(self.sent.payload),
-            store.i.valid.eq(self.sent.valid & self.local),
+            store.i.valid.eq(Mux(self.local, self.sent.valid, taken & copies)),
             self.mac_tx.payload.eq(self.sent.payload),
             self.mac_tx.valid.eq(self.sent.valid & ~self.local),
         ]
@@ -78,8 +89,15 @@ class Loopback(wiring.Component):
             m.d.comb += self.sent.ready.eq(store.i.ready)
         with m.Else():
             m.d.comb += self.sent.ready.eq(self.mac_tx.ready)
-        with m.If(store.i.valid & store.i.ready & store.i.p.last):
-            increment(m, self.packets)
+        with m.If(taken):
+            m.d.sync += copied.eq(copies)
+        with m.If(taken & self.sent.p.last):
+            with m.If(self.local):
+                increment(m, self.packets)
+            with m.Elif(copies):
+                increment(m, self.copies)
+            with m.Elif(self.group):
+                increment(m, self.drops)
         self._join(m, store.o)
         return m
 

@@ -6,9 +6,18 @@ byte of the wire in bits 7:0. An IPv4 address a.b.c.d is the GID ::ffff:a.b.c.d.
 
 from amaranth.lib import data
 
-from hdl.abi.limits import MAX_PKEYS
+from hdl.abi.limits import GROUP_MEMBERS, MAX_PKEYS
 
-__all__ = ["IN_VA", "AddressVector", "GidRow", "PkeyRow", "RxHeader", "TxHeader"]
+__all__ = [
+    "IN_VA",
+    "AddressVector",
+    "GidRow",
+    "GroupAddress",
+    "GroupRow",
+    "PkeyRow",
+    "RxHeader",
+    "TxHeader",
+]
 
 #: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
 IN_VA = {
@@ -23,6 +32,20 @@ IN_VA = {
 
 #: The P_Key table of a function. An entry without a partition is 0.
 PkeyRow = data.StructLayout({f"key{n}": 16 for n in range(MAX_PKEYS)})
+
+
+#: A multicast group: its address, and the QP numbers of its members in their function, from the
+#: first place on; 0: there are no more.
+GroupRow = data.StructLayout(
+    {"valid": 1, "gid": 128} | {f"member{n}": 24 for n in range(GROUP_MEMBERS)}
+)
+
+
+class GroupAddress(data.Struct):
+    """What ingress compares of a group. Held in registers: it looks at all groups at once."""
+
+    valid: 1
+    gid: 128
 
 
 class GidRow(data.Struct):

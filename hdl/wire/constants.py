@@ -12,10 +12,13 @@ __all__ = [
     "ICRC_INITIAL",
     "ICRC_RESIDUE",
     "IP_PROTOCOL_UDP",
+    "MAC_IPV4_GROUP",
+    "MAC_IPV6_GROUP",
     "MAX_MTU",
     "MAX_PAD",
     "MIN_FRAME",
     "MIN_HEADERS",
+    "MULTICAST_QPN",
     "NAK_INVALID_REQUEST",
     "NAK_REMOTE_ACCESS",
     "NAK_REMOTE_OPERATION",
@@ -42,6 +45,10 @@ IP_PROTOCOL_UDP = 17
 ROCE_PORT = 4791
 #: Smallest Ethernet frame without its FCS (IEEE 802.3, 4A.2.3.2.4).
 MIN_FRAME = 60
+#: Begin the MAC addresses of groups (RFC 1112, 6.4: 25 bits, the last one 0; RFC 2464, 7).
+MAC_IPV4_GROUP, MAC_IPV6_GROUP = b"\x01\x00\x5e", b"\x33\x33"
+#: Destination QP of each datagram to a group (IBTA vol 1, 10.5.2).
+MULTICAST_QPN = 0xFFFFFF
 MAX_MTU = 4096
 MAX_PAD = 3
 #: The partition in a P_Key; the bit above it says full member. 0 is no partition.

@@ -74,9 +74,10 @@ _NAKS = {
 _ACK, _RNR = "ACK", "RNR NAK"
 #: Counters that say why a packet, a request or a doorbell was not served.
 _CAUSES = (
-    tuple(name for name in PORT_COUNTERS if name.startswith("rx_drops_"))
+    tuple(name for name in PORT_COUNTERS + COUNTERS if name.startswith("rx_drops_"))
     + COUNTERS[: COUNTERS.index("rx_send_requests")]
     + ("duplicate_read_lost", "unexpected_response", "bad_response", "doorbell_drops", "bad_qkey")
+    + ("loopback_drops",)
 )
 #: Statuses of reliable datagrams, and others that no card here gives.
 NEVER = frozenset(

@@ -6,8 +6,10 @@ import pytest
 
 from firmware.device import Request
 from hdl.abi.enums import ControlCommand as C
+from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.enums import QpAttrMask as M
 from hdl.abi.enums import QpState as S
+from hdl.abi.enums import RdmaFeature
 from hdl.config import NicConfig
 from tests.firmware.fake_hardware import Bench
 from tests.firmware.test_commands import region
@@ -73,6 +75,34 @@ def test_handles_of_another_function(bench):
     assert bench.err(C.ADD_GID, **taken) == "another function has the GID"
     bench.ok(C.DEL_GID, index=1, port=1)  # its own entry 1, which is empty
     assert bench.hardware.row("gid", 1)["gid"] == int.from_bytes(b"\1" * 16, "little")
+
+
+def test_groups_of_one_address(bench):
+    """Each function has its own row of a group, with its own members; a reset takes one away."""
+    group, features = b"\xff\x02" + bytes(14), RdmaFeature.MCAST.mask
+    bench.hardware.features = features
+    qpns = []
+    for function, gid in zip(bench.firmware.functions, (b"\1" * 16, b"\2" * 16), strict=True):
+        bench.function = function
+        populate(bench, gid)
+        qpns.append(bench.ok(C.CREATE_QP, qp_type=4).qpn)
+        bench.ok(X.ATTACH_MCAST, qpn=qpns[-1], gid=group)
+        assert "All 16 multicast groups" in fill(bench, qpns[-1])
+    for ordinal, qpn in enumerate(qpns):
+        row = bench.hardware.row("group", ordinal * GUEST.groups)
+        assert row["member0"] == qpn and "member1" not in row
+    second = bench.firmware.functions[1]
+    bench.hardware.waiting.add(second.number)
+    assert asyncio.run(bench.firmware.step())
+    rows = [bool(bench.hardware.row("group", n)) for n in range(CONFIG.groups)]
+    assert rows == [True] * GUEST.groups + [False] * GUEST.groups
+
+
+def fill(bench, qpn: int) -> str:
+    """All groups that are left get a member; why there are no more."""
+    for number in range(1, GUEST.groups):
+        bench.ok(X.ATTACH_MCAST, qpn=qpn, gid=b"\xff\x05" + bytes([number] * 14))
+    return str(bench.err(X.ATTACH_MCAST, qpn=qpn, gid=b"\xff" * 16))
 
 
 def test_all_of_a_share(bench):

@@ -24,6 +24,9 @@ from tests.firmware.transition_table import TABLE
 #: The pair of the QP that walks, and of one that takes from a shared receive queue.
 WALKS, SHARES = 2, 3
 SRQN = CONFIG.qps - 1
+#: A QP that follows it in the same pair, and its groups.
+MEMBER = CONFIG.qps + SHARES
+GROUP, OTHER = bytes(10) + b"\xff\xff\xe0\1\2\3", b"\xff\x02" + bytes(14)
 BOUND = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.MW_BIND
 
 
@@ -76,6 +79,11 @@ SCRIPT = [
     (C.DESTROY_QP, dict(qpn=WALKS)),
     (create_qp()),
     (C.MODIFY_QP, dict(qpn=99, attr_mask=M.STATE, attrs=ATTRS)),  # refused
+    (create_qp(qp_type=T.UD)),
+    (X.ATTACH_MCAST, dict(qpn=MEMBER, gid=GROUP)),
+    (X.ATTACH_MCAST, dict(qpn=MEMBER, gid=OTHER)),
+    (X.DETACH_MCAST, dict(qpn=MEMBER, gid=GROUP)),
+    (C.DESTROY_QP, dict(qpn=MEMBER)),  # refused: it is a member
     (X.DEALLOC_MW, dict(mwn=3)),
     (C.DEREG_MR, dict(mrn=1)),
     (C.DEREG_MR, dict(mrn=2)),
@@ -187,7 +195,7 @@ def test_killed_anywhere(tmp_path):
                 break
         else:
             raise AssertionError(f"{command} has no end")
-    assert refused == 2
+    assert refused == 3
     assert killed > 300
 
 
@@ -309,6 +317,17 @@ def test_the_card_has_lost_its_power(tmp_path):
         rows.clear()
     assert not bench.again()
     assert bench.ok(C.CREATE_PD).pdn == 0
+
+
+def test_a_group_that_does_not_fit(tmp_path):
+    """The card has other members than the journal tells."""
+    attached = SCRIPT.index((X.ATTACH_MCAST, dict(qpn=MEMBER, gid=GROUP)))
+    bench = lived(tmp_path / "journal", attached + 1)
+    assert bench.again()
+    row = bench.hardware.row("group", 0)
+    finish(bench.hardware.write_row("group", 0, row | {"member1": 7}))
+    with pytest.raises(JournalError, match="group row 0 of the card is"):
+        bench.again()
 
 
 def test_journals_that_do_not_fit(tmp_path):

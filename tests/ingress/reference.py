@@ -40,7 +40,28 @@ def _icrc_good(packet: bytes, ip: int) -> bool:
     return packet[-4:] == crc.to_bytes(4, "little")
 
 
-def cause(frame: bytes, mac: bytes, gids: Sequence[bytes], *, error: bool = False) -> str:
+def _mapped(frame: bytes, at: int, kind: bytes, groups: Sequence[bytes]) -> bool:
+    """Whether the MAC address is that of the frame's IP destination, and of one of ``groups``."""
+    if kind == b"\x08\x00":
+        address = frame[at + 16 : at + 20].ljust(4, b"\0")
+        gid = bytes(10) + b"\xff\xff" + address
+        mac = b"\x01\x00\x5e" + bytes([address[1] & 0x7F]) + address[2:]
+    elif kind == b"\x86\xdd":
+        gid = frame[at + 24 : at + 40]
+        mac = b"\x33\x33" + gid[12:]
+    else:
+        return False
+    return frame[:6] == mac and gid in groups
+
+
+def cause(
+    frame: bytes,
+    mac: bytes,
+    gids: Sequence[bytes],
+    groups: Sequence[bytes] = (),
+    *,
+    error: bool = False,
+) -> str:
     """The drop cause as its counter is named (without ``drops_``), or ``""`` for a good packet."""
     if error:
         return "frame"
@@ -51,8 +72,9 @@ def cause(frame: bytes, mac: bytes, gids: Sequence[bytes], *, error: bool = Fals
         if len(frame) < 18:
             return "short"
         at, kind = 18, frame[16:18]
-    if frame[:6] != mac:
-        return "mac"
+    to_group = frame[:2] == b"\x33\x33" or (frame[:3] == b"\x01\x00\x5e" and frame[3] < 128)
+    if frame[:6] != mac and not (to_group and _mapped(frame, at, kind, groups)):
+        return "multicast" if to_group else "mac"
     if kind not in (b"\x08\x00", b"\x86\xdd"):
         return "ethertype"
     v4 = kind == b"\x08\x00"
@@ -108,7 +130,10 @@ def cause(frame: bytes, mac: bytes, gids: Sequence[bytes], *, error: bool = Fals
         return "oversize"
     if struct.unpack_from("!H", bth, 2)[0] & 0x7FFF == 0:
         return "pkey"
-    if gid not in gids:
+    if to_group:
+        if opcode not in (0x64, 0x65) or bth[5:8] != b"\xff\xff\xff":
+            return "address"
+    elif gid not in gids:
         return "address"
     if not _icrc_good(packet, ip):
         return "icrc"

@@ -17,6 +17,9 @@ from tests.simulate import simulate
 CONFIG = NicConfig(width=64, mtu=256)
 MAC = bytes.fromhex("020000000007")
 OTHER = bytes.fromhex("020000000008")  # differs in the last byte alone
+GROUPS = [bytes.fromhex(mac) for mac in ("01005e010203", "3333000f0001")]
+#: Multicast addresses of no IP group, and broadcast.
+NO_GROUPS = [bytes.fromhex(mac) for mac in ("0180c2000000", "01005f010203", "ffffffffffff")]
 LONGEST = frame_beats(CONFIG) * CONFIG.bytes_per_beat
 
 
@@ -60,7 +63,8 @@ class Run:
     def __init__(self, *, seed: int = 1, turns: int = 1, idle=(0.0, 0.0), stall=(0.0, 0.0)):
         self.rng, self.turns, self.idle, self.stall = random.Random(seed), turns, idle, stall
         self.core, self.wire = list[int](), list[int]()
-        self.local: list[bytes] = []
+        self.groups = 0
+        self.counted = (0, 0)
 
     def play(self, sent: list[bytes], arriving: list[bytes], *, mac_waits: bool = False) -> None:
         dut = MacBorder(config=CONFIG)
@@ -69,9 +73,11 @@ class Run:
         async def core(ctx):
             ctx.set(dut.mac_address, int.from_bytes(MAC, "little"))
             ctx.set(dut.loopback, self.turns)
+            ctx.set(dut.groups, self.groups)
             await give(ctx, dut.sent, sent, self.idle[0], rngs[0], False)
             await ctx.tick().repeat(400 + 40 * len(sent))
             self.turned = ctx.get(dut.loopback_packets)
+            self.counted = (ctx.get(dut.loopback_copies), ctx.get(dut.loopback_drops))
 
         async def mac(ctx):
             await give(ctx, dut.mac_rx, arriving, self.idle[1], rngs[1], not mac_waits)
@@ -135,6 +141,51 @@ def test_a_core_that_waits_loses_nothing(stall):
     got = run.received()
     assert [frame for frame in got if frame in sent] == sent
     assert [frame for frame in got if frame in arriving] == arriving
+
+
+@pytest.mark.parametrize(("idle", "stall"), [((0.6, 0.5), (0, 0.2)), ((0.4, 0.9), (0, 0.7))])
+def test_frames_to_groups_go_both_ways(idle, stall):
+    """Whole, in order, among frames that turn round alone and frames of the wire."""
+    rng = random.Random(11)
+    choice = [MAC, OTHER, *GROUPS, *NO_GROUPS]
+    sent = [frame for n in range(60) for frame in frames(rng, choice[n % len(choice)], 1)]
+    arriving = frames(rng, MAC, 20)
+    run = Run(idle=idle, stall=stall)
+    run.groups = 1
+    run.play(sent, arriving)
+    both = [frame for frame in sent if frame[:6] in GROUPS]
+    mine = [frame for frame in sent if frame[:6] == MAC]
+    got = run.received()
+    turned = [frame for frame in got if frame in sent]
+    copied, dropped = run.counted
+    assert run.left() == [frame for frame in sent if frame[:6] != MAC]
+    assert [frame for frame in turned if frame in mine] == mine and run.turned == len(mine)
+    assert copied + dropped == len(both) and copied == len(turned) - len(mine) > 5
+    order = iter(sent)
+    assert all(frame in order for frame in turned), "a copy overtakes"
+    assert [frame for frame in got if frame in arriving] == arriving
+
+
+def test_a_copy_never_stops_the_wire():
+    """The core takes nothing: frames to groups leave as fast as the MAC takes them, and what finds
+    no room on the way to the core is counted."""
+    sent = frames(random.Random(12), GROUPS[0], 40)
+    run = Run(stall=(1, 0))
+    run.groups = 1
+    run.play(sent, [])
+    copied, dropped = run.counted
+    assert run.left() == sent and not run.core
+    assert copied + dropped == len(sent) and copied >= 2 and dropped > 20
+
+
+@pytest.mark.parametrize(("turns", "groups"), [(0, 1), (1, 0)])
+def test_nobody_wants_a_copy(turns, groups):
+    """Without loopback, or without a member on the card, frames to groups go to the wire alone."""
+    sent = [frame for group in GROUPS for frame in frames(random.Random(13), group, 5)]
+    run = Run(turns=turns)
+    run.groups = groups
+    run.play(sent, [])
+    assert run.left() == sent and not run.core and run.counted == (0, 0)
 
 
 def test_switched_off_all_frames_leave():

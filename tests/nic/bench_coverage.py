@@ -147,6 +147,8 @@ REFUSED = {
     ExtensionCommand.REG_USER_MR_TABLE: {"pdn": 9999, "levels": 2},
     ExtensionCommand.ALLOC_MW: {"pdn": 9999},
     ExtensionCommand.DEALLOC_MW: {"mwn": 99999},
+    ExtensionCommand.ATTACH_MCAST: {"qpn": 99999},
+    ExtensionCommand.DETACH_MCAST: {"qpn": 99999},
     ExtensionCommand.RESIZE_CQ: {"cqn": 9999},
     ExtensionCommand.RESIZE_QP: {"qpn": 99999},
 }

@@ -14,6 +14,7 @@ from hdl.config import NicConfig
 from sim.bench.system import Node, System
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import MR, RecvWR
+from tests.nic.bench_multicast import IPV4, IPV6, Member
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
 CONFIG = NicConfig(
@@ -90,6 +91,39 @@ async def strangers(dut):
     assert wc.status == WcStatus.REM_ACCESS_ERR
     await second.post(WrOpcode.RDMA_WRITE, 0, 100, rkey=second.mrs[1].rkey)
     await second.good()
+
+
+@cocotb.test()
+async def groups_of_both(dut):
+    """Both functions of a card have members of a group; each leaves it and is reset alone."""
+    _, functions = await up(dut)
+    await functions[0][0].add_address(1, "fd00::1")
+    sender = await Member(functions[0][0]).make()
+    members = [[await Member(nodes[1]).make() for _ in range(2)] for nodes in functions]
+    for group in (IPV4, IPV6):
+        for member in (*members[0], *members[1]):
+            await member.qp.attach_mcast(group)
+
+    async def reach(group: str, number: int, those: list[Member]) -> None:
+        octets = random.Random(number).randbytes(100 * number + 1)
+        for member in those:
+            await member.receive(number)
+        await sender.send(group, octets)
+        await sender.sent()
+        for member in those:
+            await member.got(number, sender, group, octets)
+
+    everybody = [*members[0], *members[1]]
+    await reach(IPV4, 1, everybody)
+    await reach(IPV6, 2, everybody)
+    await members[0][1].qp.detach_mcast(IPV6)
+    await reach(IPV6, 3, [members[0][0], *members[1]])
+    await functions[1][1].context.close()
+    await reach(IPV4, 4, members[0])
+    await reach(IPV6, 5, members[0][:1])
+    card = await functions[0][1].counters()
+    assert card["rx_multicast_copies"] == 4 + 4 + 3 + 2 + 1, card
+    assert not any(count for name, count in card.items() if "drops" in name), card
 
 
 @cocotb.test()

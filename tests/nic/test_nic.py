@@ -74,6 +74,7 @@ def test_two_nics(width, part):
         "events",
         "fast_regions",
         "loopback",
+        "multicast",
         "page_tables",
         "regions",
         "resize",

@@ -366,6 +366,27 @@ def test_create_and_destroy(features):
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("group", "mac"),
+    [
+        ("239.129.2.3", "01005e010203"),
+        ("224.0.0.1", "01005e000001"),
+        ("ff02::1:ff00:17", "3333ff000017"),
+        ("ff15:1:2:3:4:5:6789:abcd", "33336789abcd"),
+    ],
+)
+def test_address_of_a_group(group, mac):
+    """The MAC address follows from the group's (RFC 1112, 6.4; RFC 2464, 7)."""
+    attr = AHAttr.to_group(group, sgid_index=2)
+    assert attr.roce_dmac.hex() == mac and (attr.gr.sgid_index, attr.gr.hop_limit) == (2, 1)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "fe80::1"])
+def test_address_of_no_group(address):
+    with pytest.raises(ValueError, match="is not the address of a group"):
+        AHAttr.to_group(address)
+
+
 def test_datagram_address():
     """The packed address vector (VR-4.7); the device in Python does not use it."""
 

@@ -37,6 +37,7 @@ ALL_FEATURES = sum(
         RdmaFeature.PAGE_SIZES,
         RdmaFeature.TWO_LEVEL,
         RdmaFeature.MW,
+        RdmaFeature.MCAST,
     )
 )
 

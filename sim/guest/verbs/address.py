@@ -7,6 +7,7 @@ from typing import Any
 
 from hdl.abi.enums import AhFlags
 from hdl.abi.layout import Values
+from hdl.abi.multicast import is_multicast_gid, multicast_mac
 from sim.guest.verbs.context import PD
 from sim.guest.verbs.gid import gid_bytes
 
@@ -32,6 +33,19 @@ class AHAttr:
     static_rate: int = 0
     is_global: int = 1
     roce_dmac: bytes = bytes(6)
+
+    @classmethod
+    def to_group(cls, gid: str | bytes, *, hop_limit: int = 1, **route: Any) -> AHAttr:
+        """Attributes that send to a multicast group, whose MAC address follows from its GID.
+
+        route: other fields of ``GlobalRoute``. The hop limit is that of an IP stack: the group's
+        members on this link. ValueError for a GID that is no group's.
+        """
+        address = gid_bytes(gid)
+        if not is_multicast_gid(address):
+            raise ValueError(f"{gid!r} is not the address of a group")
+        gr = GlobalRoute(dgid=address, hop_limit=hop_limit, **route)
+        return cls(gr=gr, roce_dmac=multicast_mac(address))
 
     def to_abi(self) -> dict[str, Any]:
         """The fields of ``virtio_rdma_ah_attr``."""

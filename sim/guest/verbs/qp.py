@@ -22,6 +22,7 @@ from hdl.csr.counter_names import RDMA_CORE_NAMES
 from sim.guest.driver.errors import CommandError, DeviceError, RdmaError
 from sim.guest.verbs.attr import QPAttr, QPCap, QPInitAttr
 from sim.guest.verbs.context import PD, Resource
+from sim.guest.verbs.gid import gid_bytes
 from sim.guest.verbs.work_queue import WorkQueue
 from sim.guest.verbs.wr import RecvWR, SendWR
 
@@ -123,7 +124,8 @@ class QP(Resource):
             await queue.set_up(index)
 
     async def close(self) -> None:
-        """Destroys the queue pair; outstanding requests get no completion (VR-3.31)."""
+        """Destroys the queue pair; outstanding requests get no completion (VR-3.31). CommandError
+        while it is a member of a multicast group."""
         await self.ctx.command(ControlCommand.DESTROY_QP, qpn=self.qp_num)
         self.ctx.qps.pop(self.qp_num, None)
         for queue in self._queues:
@@ -162,6 +164,17 @@ class QP(Resource):
         )
         for queue, size in zip(self._queues, sizes, strict=False):
             queue.resize(size)
+
+    async def attach_mcast(self, gid: str | bytes) -> None:
+        """Makes a UD queue pair a member of a multicast group, if it is none yet.
+
+        CommandError: no address of a group, another type, too many groups or members.
+        """
+        await self.ctx.command(ExtensionCommand.ATTACH_MCAST, qpn=self.qp_num, gid=gid_bytes(gid))
+
+    async def detach_mcast(self, gid: str | bytes) -> None:
+        """Ends its membership; CommandError when it has none."""
+        await self.ctx.command(ExtensionCommand.DETACH_MCAST, qpn=self.qp_num, gid=gid_bytes(gid))
 
     async def query(self, mask: QpAttrMask = _EVERYTHING) -> QPAttr:
         """The attributes as the device has them."""

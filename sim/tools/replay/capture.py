@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hdl.abi.enums import WrOpcode
+from hdl.wire.constants import MULTICAST_QPN
 from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, DETH, IETH, IMM_DT, RETH
 from hdl.wire.opcodes import ATOMIC_BYTES, ROCE_OPCODES, Transport
 from hdl.wire.opcodes import Operation as Op
@@ -29,8 +30,6 @@ __all__ = [
 
 #: Services that are replayed.
 SERVICES = (Transport.RC, Transport.UC, Transport.UD)
-#: QP number of every multicast datagram.
-_MULTICAST = 0xFFFFFF
 #: BTH, smallest, and ICRC.
 _LEAST = 16
 #: A field of each extended header, which a packet that has the header shows.
@@ -220,8 +219,8 @@ def _checked(frame: bytes) -> Dissected | str:
         return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
     if any(_SHOWN[header] not in fields for header in row.headers):
         return f"{row.name} packets without all their headers"
-    if transport == Transport.UD and fields["dest_qp"] == _MULTICAST:
-        return "multicast datagrams, which the card does not take"
+    if transport == Transport.UD and fields["dest_qp"] == MULTICAST_QPN:
+        return "multicast datagrams, which are not replayed"
     return parts
 
 
