@@ -1,6 +1,6 @@
 """Request packets that have been handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
@@ -144,8 +144,8 @@ class RequestChecks(wiring.Component):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
         first = taken & oldest.begins
+        _count(m, begun, self.begun, first)
         m.d.sync += [
-            begun.eq(begun + self.begun - first),
             any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
         ]
         with m.If(taken):
@@ -221,8 +221,7 @@ class RequestChecks(wiring.Component):
             look.addr.eq(look.addr + leaves),
             some_gone.eq(out | Mux(leaves, gone > 1, gone != 0)),
         ]
-        with m.If(out != leaves):
-            m.d.sync += gone.eq(Mux(leaves, gone - 1, gone + 1))
+        _count(m, gone, out, leaves)
         with m.If(self.refused.valid):
             m.d.sync += failed.eq(1)
         with m.Elif(first & (oldest.qp == refused.qp) & (oldest.position == refused.position)):
@@ -243,3 +242,12 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.number.eq(waiting.number),
                 self.finish.payload.ends.eq(1),
             ]
+
+
+def _count(m: Module, count: Signal, rises: Value, falls: Value) -> None:
+    """Count up and down. ``falls`` is late, and so chooses between sums that are there already."""
+    # no Mux: Yosys would make one sum of them, behind the choice
+    up, down = (rises & ~falls).replicate(len(count)), (falls & ~rises).replicate(len(count))
+    more, less = Signal.like(count), Signal.like(count)
+    m.d.comb += [more.eq(count + 1), less.eq(count - 1)]
+    m.d.sync += count.eq((more & up) | (less & down) | (count & ~(up | down)))
