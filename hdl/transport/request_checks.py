@@ -153,9 +153,6 @@ class RequestChecks(wiring.Component):
                 self.release.valid.eq(oldest.release),
                 self.release.payload.eq(oldest.line),
                 self.finish.valid.eq(oldest.finish & ~bad & ~told),
-                self.finish.payload.qp.eq(oldest.qp),
-                self.finish.payload.number.eq(oldest.number),
-                self.finish.payload.ends.eq(0),
                 self.refused.valid.eq(bad),
             ]
             with m.If(bad):
@@ -167,6 +164,13 @@ class RequestChecks(wiring.Component):
                 ]
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
+        # What is finished, if anything is, before it is known whether.
+        with m.If(~self.finish.valid):
+            m.d.sync += [
+                self.finish.payload.qp.eq(oldest.qp),
+                self.finish.payload.number.eq(oldest.number),
+                self.finish.payload.ends.eq(0),
+            ]
         if self._config.features & UNANSWERED:
             self._leave(m, (taken, told, bad), leaving, refused_epoch)
         return m
@@ -235,13 +239,18 @@ class RequestChecks(wiring.Component):
                 refused_epoch.eq(waiting.epoch),
             ]
         with m.Elif(leaves):
-            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(waiting.epoch)]
+            m.d.sync += self.finish.valid.eq(waiting.ends & ~same)
+        with m.If(~self.finish.valid & ~taken):
             m.d.sync += [
-                self.finish.valid.eq(waiting.ends & ~same),
                 self.finish.payload.qp.eq(waiting.qp),
                 self.finish.payload.number.eq(waiting.number),
                 self.finish.payload.ends.eq(1),
             ]
+        # It leaves the drain a cycle later; nothing is refused in that cycle.
+        left, left_epoch = Signal(), Signal()
+        m.d.sync += [left.eq(leaves & (same | ~look.data)), left_epoch.eq(waiting.epoch)]
+        with m.If(left):
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_epoch)]
 
 
 def _count(m: Module, count: Signal, rises: Value, falls: Value) -> None:
