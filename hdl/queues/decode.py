@@ -139,10 +139,9 @@ class WqeDecode(wiring.Component):
                 for i in range(words):
                     with m.Case(i):
                         m.d.sync += header[64 * i : 64 * (i + 1)].eq(word)
-        slot_valid, fresh, free = self._slots(m, word, number, step)
+        slot, slot_valid, fresh, free = self._slots(m, word, number, step)
         # Sum of the lengths, when a slot that holds an SGE has been built.
         sum_, num_sge = Signal(38), self._field(header, POST_SEND, "num_sge")  # of 32 slots
-        slot = self.slot.payload
         counts = Signal()  # a cycle later: the next slot comes another later
         m.d.sync += counts.eq(fresh & (num_sge[5:].any() | (slot.slot < num_sge[:5])))
         add_up(m, sum_, slot.data[_SGE_LENGTH : _SGE_LENGTH + 32], counts)
@@ -206,9 +205,9 @@ class WqeDecode(wiring.Component):
     def _slots(self, m: Module, word: Signal, number: Signal, step: Signal):
         """Slots of 16 bytes behind the fixed part, which ends within a word.
 
-        Returns whether a slot has not been taken, whether one has just been built, and whether the
-        next word may come. That word waits for the slot only if it ends the next one, so nobody in
-        front waits for ``slot.ready``, which is late."""
+        Returns the slot, whether it has not been taken, whether it has just been built, and whether
+        the next word may come. That word waits for the slot only if it ends the next one, so nobody
+        in front waits for ``slot.ready``, which is late."""
         before, low, free = Signal(64, reset_less=True), Signal(64, reset_less=True), Signal()
         slot, slot_valid, fresh = Signal(Slot, reset_less=True), Signal(), Signal()
         # ``aligned`` is the part's word ``part``: 8 bytes from the end of the fixed part on.
@@ -246,7 +245,7 @@ class WqeDecode(wiring.Component):
                     slot_valid.eq(1),
                 ]
         m.d.sync += fresh.eq(step & in_part & part[0] & (part < 64))
-        return slot_valid, fresh, free
+        return slot, slot_valid, fresh, free
 
     def _result(self, m: Module, header: Signal, length: Signal, sum_: Signal):
         """The WQE that the fields say.

@@ -48,6 +48,7 @@ class _Turn(data.Struct):
     pair: 14
     source: SourceRow
     queue: QueueRow
+    beyond: 16  # the bits of a position that are beyond its place in the queue's ring
     demanded: 1  # not the item's turn, a demand's
     again: 1
     there: 1  # what is demanded is asked for already
@@ -191,13 +192,13 @@ class RecvPrefetch(wiring.Component):
         """Whether something is available behind the list; a cycle late."""
         source = turn.source
         # Of available less first less one less count the sign says enough, in one carry chain.
-        beyond, short, known = Signal(16), Signal(16), Signal(2)
+        ahead, short, known = Signal(16), Signal(16), Signal(2)
         a, b, c = source.available, ~source.first, ~Cat(source.count, Const(0, 2))
         m.d.comb += [
-            beyond.eq(source.available + ~source.first),
+            ahead.eq(source.available + ~source.first),
             short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b)))),
         ]
-        m.d.sync += known.eq(Cat(~short[15], (beyond & ~mask(turn.queue.size_log2)) == 0))
+        m.d.sync += known.eq(Cat(~short[15], (ahead & turn.beyond) == 0))
         return known.all()
 
     def _append(self, m: Module, turn) -> None:
@@ -238,6 +239,7 @@ class RecvPrefetch(wiring.Component):
             m.d.sync += [
                 turn.source.eq(access.row),
                 turn.queue.eq(access.queue),
+                turn.beyond.eq(~mask(access.queue.size_log2)),
                 turn.there.eq(~turn.again & (access.row.count != 0)),
             ]
             m.next = "WEIGH"
