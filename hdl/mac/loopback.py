@@ -116,9 +116,14 @@ class Loopback(wiring.Component):
             connect(m, held.o, flipped(o))
         with m.Else():
             connect(m, wire, flipped(o))
+        # Whole frames follow one another, so a register knows a first beat before the RAM shows it.
+        begins = Signal(init=1)
         with m.If(turned | waits):
             connect(m, wire, held.i)
+            m.d.comb += o.p.first.eq(begins)
         passes = o.valid & o.ready
+        with m.If(passes):
+            m.d.sync += begins.eq(o.p.last)
         with m.If(turned):
             with m.If(passes & o.p.last):
                 m.d.sync += turned.eq(0)

@@ -123,13 +123,16 @@ class Cutter(wiring.Component):
 
         may_write = self._order(m, plans, through) if self._atomics else Const(1)
         gone, unlisted = Signal(), Signal()  # while discarding: payload, chunks are thrown away
+        # The cursor goes on: once the cut is taken, which is known late, or whatever becomes of it.
+        follows, skips = Signal(), Signal()
+        m.d.comb += cursor.used.eq((follows & cut.ready) | skips)
         with m.If(plans.o.valid):
             with m.Switch(plan.use):
                 with m.Case(PayloadUse.WRITE):
                     m.d.comb += [
                         payload.again.eq(~needs),
                         cut.valid.eq(cursor.valid & (~needs | payload.valid) & may_write),
-                        cursor.used.eq(cut.valid & cut.ready),
+                        follows.eq(cut.valid),
                         payload.consume.eq(cursor.used & needs),
                         cut.p.end.eq(cursor.chunk.end & ends),
                         through.eq(cursor.used & cursor.chunk.end & ends),
@@ -137,7 +140,7 @@ class Cutter(wiring.Component):
                 with m.Case(PayloadUse.DISCARD):
                     m.d.comb += [
                         payload.consume.eq(payload.valid & ~gone),
-                        cursor.used.eq(cursor.valid & plan.listed & ~unlisted),
+                        skips.eq(cursor.valid & plan.listed & ~unlisted),
                         cursor.close.eq(1),
                         cut.valid.eq(gone & (unlisted | ~plan.listed)),
                         cut.p.void.eq(1),
@@ -150,7 +153,7 @@ class Cutter(wiring.Component):
                         m.d.sync += unlisted.eq(1)
                 with m.Case(PayloadUse.ATOMIC):
                     m.d.comb += [
-                        cursor.used.eq(cut.valid & cut.ready & plan.listed),
+                        follows.eq(cut.valid & plan.listed),
                         cursor.close.eq(1),
                         cut.valid.eq(cursor.valid | ~plan.listed),
                         cut.p.void.eq(1),

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient, WriteClient
 from hdl.ports.jobs import (
@@ -31,6 +32,7 @@ from .recv_prefetch import RecvPrefetch
 from .recv_reclaim import RecvReclaim
 from .recv_sinks import RecvSinks
 from .recv_sources import RecvSources
+from .types import FastPathJob
 
 __all__ = ["RecvFetch"]
 
@@ -126,10 +128,11 @@ class RecvFetch(wiring.Component):
         self._lines(m, lines, path, prefetch, answers, reclaim, sinks)
 
         still = Signal()
+        # A cycle later, of one with ``stop`` already: then nothing new is begun meanwhile.
+        m.d.sync += reclaim.still.eq(self.idle & reclaim.stop)
         m.d.comb += [
             still.eq(~answers.at_work & ~sinks.at_work & lines.quiet & prefetch.quiet),
             self.idle.eq(still & sources.ready & ~lines.clearing),
-            reclaim.still.eq(self.idle),
             reclaim.line_needed.eq(answers.line_needed),
             answers.line_freed.eq(reclaim.line_freed),
             reclaim.kept.eq(answers.waiting_source),
@@ -180,11 +183,14 @@ class RecvFetch(wiring.Component):
 
     def _jobs(self, m: Module, path, prefetch, sinks, answers) -> None:
         """WQEs to fetch: a sink goes first, there is one at a time."""
+        # Whether there is one is known late, and the path begins to look it up at once.
+        m.submodules.jobs = jobs = Register(shape=FastPathJob)
+        connect(m, jobs.o, path.i)
         m.d.comb += [
-            path.i.valid.eq(sinks.job.valid | prefetch.job.valid),
-            path.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),
-            sinks.job.ready.eq(path.i.ready),
-            prefetch.job.ready.eq(path.i.ready & ~sinks.job.valid),
+            jobs.i.valid.eq(sinks.job.valid | prefetch.job.valid),
+            jobs.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),
+            sinks.job.ready.eq(jobs.i.ready),
+            prefetch.job.ready.eq(jobs.i.ready & ~sinks.job.valid),
             path.tag.index.eq(Mux(sinks.at_work, sinks.tag.index, answers.tag.index)),
             path.tag.enable.eq(sinks.tag.enable | answers.tag.enable),
         ]

@@ -222,6 +222,7 @@ class Completer(wiring.Component):
             ]
             m.d.sync += [
                 s.work.eq(taken),
+                s.over.eq(~(self.i.valid & self.i.ready)),
                 s.ack.eq(taken.ack),
                 s.said.eq(response_now),
                 s.job_pending.eq(~taken.finish),
@@ -334,7 +335,7 @@ class Completer(wiring.Component):
         # END: the packet's job, if it had none, drops its payload; and there may be
         # something to count; ends by itself.
         with m.State("END"):
-            m.d.sync += s.job_pending.eq(0)
+            m.d.sync += [s.job_pending.eq(0), s.over.eq(1)]
             with m.If(s.job_pending):
                 m.d.sync += s.kind.eq(self._discard(s))
                 m.next = "JOB"
@@ -344,6 +345,7 @@ class Completer(wiring.Component):
         # JOB: offers the job; ends when it is taken. The row is then as it makes it.
         with m.State("JOB"):
             m.d.comb += self.job.valid.eq(~(s.finish & due.pop))
+            m.d.sync += s.over.eq(1)
             with m.If(self.job.valid & self.job.ready):
                 m.d.sync += [due.pending.eq(1), jobless.eq(0)]
                 with m.If(s.finish):
@@ -369,6 +371,7 @@ class Completer(wiring.Component):
                         s.finish.eq(0),
                         s.placed.eq(0),
                         s.more.eq(0),
+                        s.over.eq(0),
                         s.kind.eq(ScatterKind.NONE),
                     ]
                     m.next = "HEAD"
@@ -404,6 +407,7 @@ class Completer(wiring.Component):
             self.head_req.payload.qp.eq(self.coming.qp),
             self.head_req.payload.stopped.eq(~ahead.head_req.valid & self.i.payload.in_error),
             # The sink of the packet in hand, or of the next one.
+            sink.over.eq(s.over),
             sink.own.qp.eq(s.work.qp),
             sink.own.function.eq(s.work.cfg.function),
             sink.own.position.eq(s.oldest.entry.position),

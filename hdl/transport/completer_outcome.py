@@ -49,6 +49,7 @@ class CompleterState(data.Struct):
     status: 8  # with this status
     more: 1  # the next WQE is looked at after this one
     sent: 3  # WQEs that the poke has finished
+    over: 1  # the oldest WQE needs no sink any more, nor does the packet
     placed: 1  # a READ response's payload is where it belongs
     kind: ScatterKind  # of the job
     fetched: RecvFetched  # the sink

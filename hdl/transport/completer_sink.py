@@ -14,7 +14,8 @@ class SinkAsk(wiring.Component):
     """Asks for the sink of the response in hand, or of the next one when that has had its job.
 
     Members: ``own``: the WQE of the response in hand; ``wanted``: it needs its sink; ``unwanted``
-    (a cycle): it does not, whatever was asked for. ``next``: the next response may be asked for;
+    (a cycle): it does not, whatever was asked for. ``over``: that response has had its job: always
+    with ``next``, never with ``wanted``. ``next``: the next response may be asked for;
     ``own_next``: it goes on with ``own``, if it has ``come``; ``other_known``: else it is one of
     ``other``; ``gone`` (a cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it is
     ``here``. ``busy``: an answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line of
@@ -25,9 +26,9 @@ class SinkAsk(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._config = config
-        flags = ("wanted", "unwanted", "next", "own_next", "come", "other_known", "gone", "take")
+        flags = ("wanted", "unwanted", "over", "next", "own_next", "come", "other_known", "gone")
         super().__init__(
-            {name: In(1) for name in flags}
+            {name: In(1) for name in (*flags, "take")}
             | {
                 "own": In(SinkRequest),
                 "other": In(SinkRequest),
@@ -46,8 +47,8 @@ class SinkAsk(wiring.Component):
         other = self.next & ~self.own_next & self.other_known
         dropped = Signal()  # nobody wants the answer any more
         m.d.comb += [
-            # What is ``wanted`` is known late, and while it may be, nothing else is.
-            choice.eq(Mux(self.next & ~self.own_next, self.other, self.own)),
+            # What is ``wanted``, or may be asked for ``next``, is known late; ``over`` is not.
+            choice.eq(Mux(self.over & ~self.own_next, self.other, self.own)),
             self.fetched.eq(self.rsp.payload),
         ]
         with m.FSM(name="sink") as fsm:

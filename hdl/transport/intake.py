@@ -104,21 +104,18 @@ class Intake(wiring.Component):
         send_stopped, receive_stopped = self._stopped(m, work, ack)
         cause_now = drop_cause(m, self._config, work, receive_stopped)
         arriving = decode_packet(m, self._config, self.header.payload.opcode, name="arriving")
-        responds = Signal()  # the packet is a READ response or the answer to an atomic
-        with m.If(self.header.ready):
-            m.d.sync += responds.eq(arriving.response & arriving.data)
+        responds = Signal()  # a packet is held: a READ response or the answer to an atomic
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self._pair()
         # Rows that the completer writes in this very cycle come a cycle too late to be read; later
         # ones replace what has been read.
         index, waits = Signal(14), Signal()
-        rest = self.rest | self._unsettled(m, arriving)
+        unsettled = self._unsettled(m, arriving)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(rest | (self.completer_busy & self.hold) | self.ack_written.enable),
+            waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
         ]
-        data = ~poked & responds
-        free = self._completer_free(work, data)
+        free = self._completer_free(work, responds)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
         replaces = supersedes(m, self.header, arriving, work) & ~self.header.ready
         replaced = Signal()
@@ -135,14 +132,14 @@ class Intake(wiring.Component):
             # IDLE: takes a packet or, in its turn, a poke, and reads its QP's rows; ends with one.
             with m.State("IDLE"):
                 m.d.comb += [
-                    self.header.ready.eq(~turn & ~waits),
+                    self.header.ready.eq(~turn & ~waits & ~unsettled),
                     self.poke.ready.eq(turn & ~waits),
                 ]
                 self._read_rows(m, index)
                 self._take_packet(m, work, arriving)
                 self._load_qp(m, work, index)
                 m.d.sync += [poked.eq(turn), poke.eq(self.poke.payload.flags)]
-                with m.If(waits):
+                with m.If(waits | (~turn & unsettled)):
                     pass
                 with m.Elif(Mux(turn, self.poke.valid, self.header.valid)):
                     m.next = "ROWS"
@@ -183,12 +180,13 @@ class Intake(wiring.Component):
                     self._read_rows(m, pair)
                     m.d.sync += peeked.eq(self.header.valid)
                 with m.If(given | (self.completer.valid & self.completer.ready)):
-                    m.d.sync += turn.eq(~poked & self.poke.valid)
+                    m.d.sync += [turn.eq(~poked & self.poke.valid), responds.eq(0)]
                     m.next = "IDLE"
                     with m.If(poked & (poke != 0)):
                         m.next = "CHECK"  # the poke has a second half
                 with m.If(given & stop):
                     m.d.sync += work.rx.error.eq(1)
+                rest = self.rest | unsettled
                 with m.If(given & peeked & ~self.poke.valid & ~rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
                     self._load_rows(m, work, ack)
@@ -205,7 +203,9 @@ class Intake(wiring.Component):
             self.ack_written.enable & (self.ack_written.index == work.qp) & ~fsm.ongoing("IDLE")
         ):
             m.d.sync += ack.eq(self.ack_written.row)
-        m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(~self.idle & data)]
+        with m.If(self.header.ready):
+            m.d.sync += responds.eq(self.header.valid & arriving.response & arriving.data)
+        m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(responds)]
         m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
         self._offer(m, work, ack, send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]

@@ -35,7 +35,8 @@ def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
     return Cat(
         ~request_serves(config, operation, cfg.type),
         wqe.num_sge > cfg.max_send_sge,
-        wqe.inline & (operation.data | ~fit(wqe.length, cfg.max_inline)),
+        wqe.inline & operation.data,
+        wqe.inline & ~fit(wqe.length, cfg.max_inline),
         operation.data & (cfg.max_rd_atomic == 0),
         (operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT),  # its operands lie there
         *windows,
@@ -254,7 +255,12 @@ class RequestAdmission(wiring.Component):
         older = Signal(6)  # WQEs before it have not ended
         m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
         waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
-        stale, reads = (Mux(newer, found[1][k], found[0][k]) for k in ("stale", "reads"))
+        stale = Mux(newer, found[1].stale, found[0].stale)
+        # For both of them, and then one is chosen: in this order it takes less time.
+        limits = [
+            (operation.data & (facts.reads >= most_reads)) | (wqe.fence & (facts.reads != 0))
+            for facts in found
+        ]
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
@@ -267,7 +273,7 @@ class RequestAdmission(wiring.Component):
         malformed = self.wqe.status == FetchStatus.WQE_ERROR
         m.d.comb += [
             self.fails.eq(self.stopped | malformed | bad | misfit),
-            blocked.eq((operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0))),
+            blocked.eq(Mux(newer, limits[1], limits[0])),
         ]
         if self._config.fast_registration:
             with m.If(waits):

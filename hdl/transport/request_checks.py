@@ -1,6 +1,6 @@
 """Request packets that have been handed to the gather, until their checks have come."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
@@ -144,8 +144,8 @@ class RequestChecks(wiring.Component):
             with m.If(port.ready):
                 m.d.sync += port.valid.eq(0)
         first = taken & oldest.begins
+        _count(m, begun, self.begun, first)
         m.d.sync += [
-            begun.eq(begun + self.begun - first),
             any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
         ]
         with m.If(taken):
@@ -153,9 +153,6 @@ class RequestChecks(wiring.Component):
                 self.release.valid.eq(oldest.release),
                 self.release.payload.eq(oldest.line),
                 self.finish.valid.eq(oldest.finish & ~bad & ~told),
-                self.finish.payload.qp.eq(oldest.qp),
-                self.finish.payload.number.eq(oldest.number),
-                self.finish.payload.ends.eq(0),
                 self.refused.valid.eq(bad),
             ]
             with m.If(bad):
@@ -167,6 +164,13 @@ class RequestChecks(wiring.Component):
                 ]
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
+        # What is finished, if anything is, before it is known whether.
+        with m.If(~self.finish.valid):
+            m.d.sync += [
+                self.finish.payload.qp.eq(oldest.qp),
+                self.finish.payload.number.eq(oldest.number),
+                self.finish.payload.ends.eq(0),
+            ]
         if self._config.features & UNANSWERED:
             self._leave(m, (taken, told, bad), leaving, refused_epoch)
         return m
@@ -221,8 +225,7 @@ class RequestChecks(wiring.Component):
             look.addr.eq(look.addr + leaves),
             some_gone.eq(out | Mux(leaves, gone > 1, gone != 0)),
         ]
-        with m.If(out != leaves):
-            m.d.sync += gone.eq(Mux(leaves, gone - 1, gone + 1))
+        _count(m, gone, out, leaves)
         with m.If(self.refused.valid):
             m.d.sync += failed.eq(1)
         with m.Elif(first & (oldest.qp == refused.qp) & (oldest.position == refused.position)):
@@ -236,10 +239,24 @@ class RequestChecks(wiring.Component):
                 refused_epoch.eq(waiting.epoch),
             ]
         with m.Elif(leaves):
-            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(waiting.epoch)]
+            m.d.sync += self.finish.valid.eq(waiting.ends & ~same)
+        with m.If(~self.finish.valid & ~taken):
             m.d.sync += [
-                self.finish.valid.eq(waiting.ends & ~same),
                 self.finish.payload.qp.eq(waiting.qp),
                 self.finish.payload.number.eq(waiting.number),
                 self.finish.payload.ends.eq(1),
             ]
+        # It leaves the drain a cycle later; nothing is refused in that cycle.
+        left, left_epoch = Signal(), Signal()
+        m.d.sync += [left.eq(leaves & (same | ~look.data)), left_epoch.eq(waiting.epoch)]
+        with m.If(left):
+            m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_epoch)]
+
+
+def _count(m: Module, count: Signal, rises: Value, falls: Value) -> None:
+    """Count up and down. ``falls`` is late, and so chooses between sums that are there already."""
+    # no Mux: Yosys would make one sum of them, behind the choice
+    up, down = (rises & ~falls).replicate(len(count)), (falls & ~rises).replicate(len(count))
+    more, less = Signal.like(count), Signal.like(count)
+    m.d.comb += [more.eq(count + 1), less.eq(count - 1)]
+    m.d.sync += count.eq((more & up) | (less & down) | (count & ~(up | down)))

@@ -93,7 +93,8 @@ class RequestPackets(wiring.Component):
         left = Signal(32, reset_less=True)  # of the message; offsets are multiples of the MTU
         # The message's packets: full ones, and whether one is not.
         whole, ragged = Signal(24, reset_less=True), Signal(reset_less=True)
-        sent = Signal(range(self._quantum + 1))  # packets in this turn
+        sent = Signal(range(self._quantum + 1))  # packets in this turn,
+        some, most = Signal(), Signal()  # as registers: at least one, and as many as there may be
         payload, carry, step = Signal(13), Signal(), Signal(Step)
         offering = Signal()  # the job has been offered: it stays until it is taken
         contended, spent = Signal(), Signal()
@@ -110,14 +111,14 @@ class RequestPackets(wiring.Component):
             place.last.eq(fit(left, mtu) | operation.data),
             place.left.eq(left),
             payload.eq(Mux(place.last, left, mtu)),
-            spent.eq((sent == self._quantum) & contended),
+            spent.eq(most & contended),
             self.single.eq((whole == 0) | ((whole == 1) & ~ragged) | operation.data),
             self.psns.eq(whole - ~ragged),
             self.last.eq(place.last),
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
         ]
-        self._job(m, place, payload, sent)
+        self._job(m, place, payload, some)
 
         def end(way: Recovery) -> None:
             m.d.comb += [self.end.eq(1), self.way.eq(way)]
@@ -137,6 +138,8 @@ class RequestPackets(wiring.Component):
                     ragged.eq(ragged_now),
                     left.eq(Cat(wqe.length[:8], wqe.length[8:] - row.offset[8:])),
                     sent.eq(0),
+                    some.eq(0),
+                    most.eq(0),
                 ]
                 with m.If(self.start):
                     m.next = "PACKET"
@@ -166,7 +169,7 @@ class RequestPackets(wiring.Component):
                 with m.If(~offering & self.reset):
                     # Nothing of the QP may go out any more; its rows and its list are dropped.
                     end(Recovery.DROP)
-                with m.Elif(~offering & self.stopped & (sent != 0)):
+                with m.Elif(~offering & self.stopped & some):
                     # The QP broke while its message was on the way: the rest is not sent.
                     end(Recovery.STOPPED)
                 with m.Elif(~offering & self.back & ~operation.data):
@@ -174,7 +177,7 @@ class RequestPackets(wiring.Component):
                     end(Recovery.BACK)
                 with m.Elif(~offering & (self.urgent | self.back | spent)):
                     end(Recovery.YIELD)
-                with m.Elif(self.room & ((sent == 0) | ~self.entering)):
+                with m.Elif(self.room & (~some | ~self.entering)):
                     m.d.comb += self.job.valid.eq(1)
                     m.d.sync += offering.eq(~self.job.ready)
                     with m.If(self.job.ready):
@@ -190,6 +193,8 @@ class RequestPackets(wiring.Component):
                 m.d.sync += [
                     left[8:].eq(left[8:] - step.payload[8:]),
                     sent.eq(sent + (sent != self._quantum)),
+                    some.eq(1),
+                    most.eq(sent >= self._quantum - 1),
                 ]
                 m.next = "STATE"
                 with m.If(step.last):
@@ -199,7 +204,7 @@ class RequestPackets(wiring.Component):
                 m.next = "PACKET"
         return m
 
-    def _job(self, m: Module, place: Signal, payload: Signal, sent: Signal) -> None:
+    def _job(self, m: Module, place: Signal, payload: Signal, some: Signal) -> None:
         """The packet at hand."""
         job, wqe, cfg, row = self.job.payload, self.held.wqe, self.cfg, self.row
         operation = wqe.operation
@@ -219,7 +224,7 @@ class RequestPackets(wiring.Component):
             job.line.eq(self.held.line),
             job.num_sge.eq(wqe.num_sge),
             job.offset.eq(row.offset),
-            job.resume.eq(sent != 0),  # the packet before was of this WQE, and ended here
+            job.resume.eq(some),  # the packet before was of this WQE, and ended here
         ]
         with m.If(operation.kind == Kind.ATOMIC):
             m.d.comb += [  # its operands lie in the line, as they are sent
