@@ -84,8 +84,9 @@ class Placed:
         block may lack some of them."""
         for name in bus.signature.members:
             way, _ = self._block.ports.get(f"{prefix}{name}", ("", 0))
-            wire, ours = self._wires.get(f"{prefix}{name}"), getattr(bus, name)
+            ours = getattr(bus, name)
             if way:
+                wire = self._wires[f"{prefix}{name}"]
                 self._m.d.comb += ours.eq(wire) if way == "o" else wire.eq(ours)
 
     def tie(self, ties: Mapping[str, tuple[int, int]]) -> None:

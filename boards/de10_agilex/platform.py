@@ -5,7 +5,9 @@ of each transceiver's ball; ``pins.csv`` has it. It is the only source: the boar
 Intel's pin-out file of the part have not been compared with it.
 """
 
-from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
+from typing import ClassVar
+
+from amaranth.build import Attrs, Clock, Connector, Pins, Resource, Subsignal
 from amaranth.vendor import AlteraPlatform
 
 __all__ = ["CONFIGURATION", "De10AgilexPlatform"]
@@ -125,4 +127,4 @@ class De10AgilexPlatform(AlteraPlatform):
             Subsignal("no_link", Pins("CY57", dir="o"), _1V2),
         ),
     ]
-    connectors = []
+    connectors: ClassVar[list[Connector]] = []

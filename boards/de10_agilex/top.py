@@ -1,5 +1,7 @@
 """The DE10-Agilex's top: core, P-Tile, E-tile's MAC, the frames' way between them, and resets."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
@@ -37,7 +39,7 @@ CONFIG = NicConfig(width=WIDTH, clock_hz=250_000_000, qps=1024)
 MAC, INIT, TUNE = "mac", "init", "tune"
 CLOCKS = {"sync": CONFIG.clock_hz, MAC: 402_832_031, INIT: 100_000_000, TUNE: 100_000_000}
 #: The core's arguments.
-PARAMETERS = {"config": CONFIG}
+PARAMETERS: dict[str, Any] = {"config": CONFIG}
 CORE = core_block(PTileNic(**PARAMETERS), domains=("sync",), separator="__")
 #: Which lane of the cage is each channel of the MAC: the board crosses the middle ones.
 CHANNELS = (0, 2, 1, 3)
@@ -67,7 +69,7 @@ class De10AgilexTop(wiring.Component):
         }
         members |= {"pcie_refclk_p": In(2), "pcie_perst_n": In(1)}
         members |= {name: In(1) for name in ("qsfp_refclk_p", "qsfp_refclk_bti_p", "sysclk_p")}
-        outputs = ("qsfp_rst_n", "qsfp_mod_sel_n", "qsfp_initmode")
+        outputs: tuple[str, ...] = ("qsfp_rst_n", "qsfp_mod_sel_n", "qsfp_initmode")
         outputs += ("led_running", "led_link", "led_no_link")
         super().__init__(members | {name: Out(1) for name in outputs})
 

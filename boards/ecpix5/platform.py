@@ -3,7 +3,9 @@
 Source of the pins: ``amaranth_boards/ecpix5.py`` of the repository amaranth-lang/amaranth-boards.
 """
 
-from amaranth.build import Attrs, Clock, Pins, PinsN, Resource, Subsignal
+from typing import ClassVar
+
+from amaranth.build import Attrs, Clock, Connector, Pins, PinsN, Resource, Subsignal
 from amaranth.vendor import LatticeECP5Platform
 
 __all__ = ["Ecpix5Platform"]
@@ -48,4 +50,4 @@ class Ecpix5Platform(LatticeECP5Platform):
             _LVCMOS33,
         ),
     ]
-    connectors = []
+    connectors: ClassVar[list[Connector]] = []

@@ -7,7 +7,9 @@ each ball. The board's own guide (UG1469) and AMD's package file of the part hav
 with them yet.
 """
 
-from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
+from typing import ClassVar
+
+from amaranth.build import Attrs, Clock, Connector, Pins, Resource, Subsignal
 from amaranth.vendor import XilinxPlatform
 
 __all__ = ["CONFIGURATION", "RESOURCES", "U55cPlatform"]
@@ -94,4 +96,4 @@ class U55cPlatform(XilinxPlatform):
         # High would tell the card's controller that the memory in the package is too hot.
         Resource("hbm", 0, Subsignal("cattrip", Pins("BE45", dir="o"), _LVCMOS18)),
     ]  # fmt: skip
-    connectors = []
+    connectors: ClassVar[list[Connector]] = []

@@ -19,7 +19,8 @@ _UNITS = (("Megabytes", 1 << 20), ("Kilobytes", 1 << 10))
 
 def _bars(function: int, image: ConfigImage) -> dict[str, object]:
     """Properties of a function's BARs; their sizes are those of the card's own image of them."""
-    first, found = abi.PCI_HEADER.offset("bar"), {}
+    first = abi.PCI_HEADER.offset("bar")
+    found: dict[str, object] = {}
     for bar in range(6):
         mask = int.from_bytes(image.mask[first + 4 * bar :][:4], "little")
         name = f"pf{function}_bar{bar}"

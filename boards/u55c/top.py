@@ -1,5 +1,7 @@
 """The U55C's top: core, PCIe block, MAC, the frames' way between them, and the resets."""
 
+from typing import Any
+
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
@@ -35,7 +37,7 @@ CONFIG = NicConfig(width=WIDTH, clock_hz=250_000_000, qps=1024)
 MAC, INIT = "mac", "init"
 CLOCKS = {"sync": CONFIG.clock_hz, MAC: 322_265_625, INIT: 100_000_000}
 #: The core's arguments.
-PARAMETERS = {"config": CONFIG}
+PARAMETERS: dict[str, Any] = {"config": CONFIG}
 CORE = core_block(PcieNic(**PARAMETERS), domains=("sync",), separator="__")
 
 #: Pins of the PCIe block that the core has by another name: core's -> block's.

@@ -6,7 +6,9 @@ of each ball. The board's own guide (UG1244) and AMD's package file of the part 
 compared with them yet.
 """
 
-from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
+from typing import ClassVar
+
+from amaranth.build import Attrs, Clock, Connector, Pins, Resource, Subsignal
 from amaranth.vendor import XilinxPlatform
 
 __all__ = ["Zcu106Platform"]
@@ -46,4 +48,4 @@ class Zcu106Platform(XilinxPlatform):
             Subsignal("running", Pins("AL13", dir="o"), _LVCMOS12),
         ),
     ]
-    connectors = []
+    connectors: ClassVar[list[Connector]] = []

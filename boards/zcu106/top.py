@@ -1,5 +1,7 @@
 """The ZCU106's top: core, processor, MAC, and the resets between their clocks."""
 
+from typing import Any
+
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -28,7 +30,7 @@ MAC_HZ, SLOW_HZ = 156_250_000, 100_000_000
 #: Words of this page are interrupts. No DMA goes there: it is the processor's own peripherals.
 WINDOW = 0xFEE0_0000
 #: The core's arguments.
-PARAMETERS = {
+PARAMETERS: dict[str, Any] = {
     "config": CONFIG,
     "mac_clocks": True,
     "interrupts": IRQS,
