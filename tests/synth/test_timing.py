@@ -55,6 +55,7 @@ def test_register_to_register() -> None:
         names={1: "start[7]", 5: "stop[2]"},
     )["stop"]  # fmt: skip
     usual = 10 * (1 + 10_100 + 1000 + 10_000 + 1000 + 10_000 + 3 + 0.5)
+    assert found.narrow == round(usual - 10 * 100)
     assert (found.usual, found.far) == (round(usual), round(10 * usual))
     # Near, the register stands beside the look-up table that it alone follows.
     assert found.near == round(1 + 10_100 + 1000 + 10_000 + 1000 + 5 + 3 + 0.5)
@@ -171,13 +172,13 @@ def test_estimate_compares_with_the_clock() -> None:
     facts = timing.estimate(whole, "xcup", DECIMAL, int(1e12 / (slowest - 1)))
     assert facts["fmax_mhz"]["usual"] == round(1e6 / slowest)
     assert facts["ends"] == 2
-    assert facts["missed"] == {"near": 0, "usual": 1, "far": 2}
+    assert facts["missed"] == {"near": 0, "narrow": 0, "usual": 1, "far": 2}
     assert [(row["component"], row["usual"], row["end"]) for row in facts["first"]] == [
         ("box.late", 1, "y")
     ]
     assert facts["levels"]["register"] == {"0": 1, "1": 1}
     relaxed = timing.estimate(whole, "xcup", DECIMAL, 1000)
-    assert relaxed["missed"] == {"near": 0, "usual": 0, "far": 0} and relaxed["first"] == []
+    assert relaxed["missed"] == dict.fromkeys(timing.CORNERS, 0) and relaxed["first"] == []
 
 
 @pytest.mark.parametrize("delays", [ULTRASCALE_PLUS, ECP5], ids=lambda delays: delays.title)
@@ -234,7 +235,10 @@ def test_command(small: Netlist, tmp_path: Path) -> None:
     assert facts["clock_mhz"] == 200 and facts["fmax_mhz"]["usual"] == round(1e6 / usual)
     assert not (tmp_path / "timing.json").exists()
     status, text, _ = call("--timing", "zcu106", "--update-baseline")
-    assert status == 0 and f"| `x` | `y` | 1 | 0.37 | {usual / 1000:.2f} |" in text
+    assert (
+        status == 0
+        and f"| `x` | `y` | 1 | 0.37 | {usual / 1000:.2f} | {usual / 1000:.2f} |" in text
+    )
     page = (tmp_path / "timing.md").read_text()
     assert page.startswith("before\n") and page.endswith("\nafter\n") and "old" not in page
     assert timing_report.generated({"zcu106": facts}) in page

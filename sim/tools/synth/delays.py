@@ -2,8 +2,9 @@
 
 A vendor's placer and router decide in the end. A delay is therefore a range. ``near``: all cells
 are beside one another and their fastest inputs are used, which no placement reaches. ``usual``:
-the mean of what is published. ``far``: the slowest input of each cell, long nets, each of them
-slower with each further input.
+the mean of what is published. ``narrow``: as usual, with nets of one input, as if the registers of
+wide nets were copied. ``far``: the slowest input of each cell, long nets, each of them slower with
+each further input.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class Delay:
     far: float
     source: str = ""
     reason: str = ""
+
+    @property
+    def narrow(self) -> float:
+        """As usual; the nets are told apart by ``Delays.net``."""
+        return self.usual
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,12 @@ class Delays:
     margin: Delay
 
     def net(self, sinks: int, corner: str) -> float:
-        """Delay of a net with ``sinks`` inputs, ps. corner: ``near``, ``usual`` or ``far``."""
+        """Delay of a net with ``sinks`` inputs, ps. corner: near, narrow, usual or far."""
         one, more, highest = (
             getattr(delay, corner) for delay in (self.wire, self.fan_out, self.highest)
         )
-        return min(one + more * (sinks - 1), highest)
+        further = 0 if corner == "narrow" else sinks - 1
+        return min(one + more * further, highest)
 
 
 ULTRASCALE_PLUS = Delays(

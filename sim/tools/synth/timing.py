@@ -2,7 +2,7 @@
 
 A path takes the clock-to-output delay of what it begins at, for each cell on it a net and the cell,
 the last net and the setup of what it ends at, and the uncertainty of the clock. This is worked out
-for the three corners of ``sim.tools.synth.delays``. Placement decides: the figures say which paths
+for the corners of ``sim.tools.synth.delays``. Placement decides: the figures say which paths
 are in danger, and not what a device reaches.
 """
 
@@ -20,7 +20,7 @@ from sim.tools.synth.levels import Walk
 from sim.tools.synth.netlist import Netlist
 
 #: Ends of the range, and what lies between them, by which paths are ranked.
-CORNERS = ("near", "usual", "far")
+CORNERS = ("near", "narrow", "usual", "far")
 USUAL = "usual"
 
 #: A net with more inputs than this is listed.
@@ -51,14 +51,15 @@ _RESET = re.compile(r"(^|[._])(rst|reset)(\[\d+\])?$")
 class Slow:
     """The slowest path to one register or RAM.
 
-    near, usual, far: ps of the slowest path in each corner. start, end, levels and through (the
-    components that it passes) are of ``usual``. component: that of the end.
+    near, narrow, usual, far: ps of the slowest path in each corner. start, end, levels and through
+    (the components that it passes) are of ``usual``. component: that of the end.
     """
 
     start: str
     end: str
     levels: int
     near: float
+    narrow: float
     usual: float
     far: float
     through: tuple[str, ...]
@@ -199,8 +200,8 @@ class Timing:
         start = self.walk.start(trail[-1], "ram" if known.sort == "ram" else "register")
         through = tuple(dict.fromkeys(component(cell) for cell in (*cells, last)))
         levels = len(trail) - 1 + (known.sort == "lutram")
-        near, usual, far = (round(times[corner][0]) for corner in CORNERS)
-        return Slow(memory(start), end, levels, near, usual, far, through, component(last))
+        near, narrow, usual, far = (round(times[corner][0]) for corner in CORNERS)
+        return Slow(memory(start), end, levels, near, narrow, usual, far, through, component(last))
 
 
 def memory(name: str) -> str:
@@ -359,7 +360,7 @@ def estimate(netlist: Netlist, family: str, delays: Delays, clock_hz: int) -> di
 def pipelined_first(paths: Iterable[Slow], period: float) -> list[dict[str, Any]]:
     """Return the components in which paths end that miss ``period`` (ps) in the usual case.
 
-    They are ordered by the latest. near, usual, far: how many registers and memories of the
+    They are ordered by the latest. near, narrow, usual, far: how many registers and memories of the
     component miss it.
     """
     found: defaultdict[str, list[Slow]] = defaultdict(list)

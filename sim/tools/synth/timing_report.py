@@ -107,7 +107,7 @@ def board(card: Card, facts: dict[str, Any]) -> str:
         ),
         "Slowest paths:",
         _table(
-            ["from", "to", "levels", "near, ns", "usual, ns", "far, ns", "components"],
+            ["from", "to", "levels", *(f"{corner}, ns" for corner in CORNERS), "components"],
             [
                 [_code(path["start"]), _code(path["end"]), path["levels"]]
                 + [f"{path[corner] / 1000:.2f}" for corner in CORNERS]
@@ -118,7 +118,10 @@ def board(card: Card, facts: dict[str, Any]) -> str:
         "To be pipelined first (components in which paths end that miss the clock in the usual "
         "case):",
         _table(
-            ["component", "miss it near", "usual", "far", "slowest, ns", "levels", "from", "to"],
+            [
+                *("component", *(f"miss it {corner}" for corner in CORNERS)),
+                *("slowest, ns", "levels", "from", "to"),
+            ],
             [
                 [
                     *(row["component"], *(row[corner] for corner in CORNERS)),
@@ -157,7 +160,13 @@ def _summary(sets: dict[str, dict[str, Any]]) -> str:
     for name, card in CARDS.items():
         facts = sets.get(name)
         if facts is None:
-            rows.append([card.title, f"{card.config.clock_hz / 1e6:g}", *["not measured"] * 7])
+            rows.append(
+                [
+                    card.title,
+                    f"{card.config.clock_hz / 1e6:g}",
+                    *["not measured"] * (len(CORNERS) + 4),
+                ]
+            )
             continue
         levels = [max(map(int, facts["levels"][one]), default=0) for one in ("register", "ram")]
         share = 100 * facts["missed"]["usual"] / facts["ends"]
@@ -180,7 +189,7 @@ def _delays(delays: Delays) -> str:
             reason = f" ({delay.reason})" if delay.reason else ""
             name = field.name.replace("_", " ")
             rows.append([name, delay.near, delay.usual, delay.far, source + reason])
-    return _table(["ps", *CORNERS, "source"], rows)
+    return _table(["ps", "near", "usual", "far", "source"], rows)
 
 
 def _levels(levels: dict[str, dict[str, int]]) -> str:
