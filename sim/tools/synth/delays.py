@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RAPIDWRIGHT = (
-    "RapidWright (AMD), `timing/ultrascaleplus/intrasite_delay_terms.txt`, measured, grade -2"
+    "RapidWright (AMD), `timing/ultrascaleplus/intrasite_delay_terms.txt`, observed in Vivado"
 )
 FLOPOCO = "FloPoCo, `VirtexUltrascalePlus.hpp`, from Vivado's reports of an xcvu3p-2"
 VIVADO = (
@@ -98,11 +98,11 @@ ULTRASCALE_PLUS = Delays(
         5,
         15.4,
         f"{FLOPOCO}: 1 ns for 65 inputs",
-        "usual: a third of it, as the tool copies registers and places what a net joins together",
+        "usual: an assumption, a third of it, as the tool copies registers of wide nets",
     ),
     highest=Delay(146, 1000, 1500, f"{FLOPOCO}: 1.5 ns, seen once of a net of 65 inputs",
-                  "usual: two thirds of it"),
-    setup=Delay(25, 25, 25, f"{RAPIDWRIGHT}; {VIVADO}", "taken for CE and R too"),
+                  "usual: an assumption, two thirds of it"),
+    setup=Delay(25, 25, 25, f"{RAPIDWRIGHT}; {VIVADO}", "an assumption for CE and R"),
     beside=Delay(50, 50, 50, f"{RAPIDWRIGHT}: O6 to D"),
     bram=Delay(830, 830, 830, VIVADO),
     uram=Delay(830, 1250, 1667, reason="a block RAM's at least; the period of 600 MHz at most"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def generated(sets: dict[str, dict[str, Any]]) -> str:
     models = {card.delays.title: card.delays for card in CARDS.values()}
     parts = [BEGIN, "## All boards", _summary(sets)]
     for name, card in CARDS.items():
-        parts += [f"## {card.title}", card.note]
+        parts += [f"## {card.title}", _prose(card.note)]
         parts.append(board(card, sets[name]) if name in sets else "Not measured.")
     parts.append("## Delays")
     for title, delays in models.items():
@@ -95,8 +96,10 @@ def board(card: Card, facts: dict[str, Any]) -> str:
     missed, ends = facts["missed"], facts["ends"]
     older = " It was mapped earlier, perhaps from older gateware." if facts["earlier"] else ""
     tables = [
-        f"Clock: {facts['clock_mhz']:g} MHz. Model: {card.delays.title}. Family of cells: "
-        f"{card.family}. Netlist: {facts['netlist']}.{older}",
+        _prose(
+            f"Clock: {facts['clock_mhz']:g} MHz. Model: {card.delays.title}. Family of cells: "
+            f"{card.family}. Netlist: {facts['netlist']}.{older}"
+        ),
         _table(
             ["", *CORNERS],
             [
@@ -115,8 +118,7 @@ def board(card: Card, facts: dict[str, Any]) -> str:
                 for path in facts["paths"]
             ],
         ),
-        "To be pipelined first (components in which paths end that miss the clock in the usual "
-        "case):",
+        "To be pipelined first: components in which paths end that miss the clock (usual).",
         _table(
             [
                 *("component", *(f"miss it {corner}" for corner in CORNERS)),
@@ -133,9 +135,10 @@ def board(card: Card, facts: dict[str, Any]) -> str:
         ),
         "Inputs of registers and memories by levels:",
         _levels(facts["levels"]),
-        f"Nets of more than {FAN_OUT} inputs: {facts['wide']}, driven by "
-        + (_counts(facts["wide_by_driver"]) or "nothing")
-        + ". The widest:",
+        _prose(
+            f"Nets of more than {FAN_OUT} inputs: {facts['wide']}, by what drives them: "
+            f"{_counts(facts['wide_by_driver']) or 'none'}. The widest:"
+        ),
         _table(
             ["net", "inputs", "driven by", "most of them"],
             [
@@ -204,6 +207,10 @@ def _levels(levels: dict[str, dict[str, int]]) -> str:
 
 def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _prose(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _code(name: str) -> str:
