@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sim.tools.synth import tool
+from sim.tools.synth.cells import Cell
 from sim.tools.synth.netlist import Netlist, read
 
 ADDER = """
@@ -128,3 +129,21 @@ def synthesised(text: str, top: str, family: str, folder: Path) -> Netlist:
     source.parent.mkdir()
     source.write_text(text)
     return read(tool.synthesise([source], top, family, folder).read_bytes(), top)
+
+
+def ff(name: str, d: int | str, q: int) -> Cell:
+    return Cell(name, "FDRE", {"C": [0], "CE": ["1"], "R": ["0"], "D": [d]}, {"Q": [q]})
+
+
+def lut(name: str, inputs: list[int], output: int) -> Cell:
+    pins = {f"I{pin}": [net] for pin, net in enumerate(inputs)}
+    return Cell(name, f"LUT{len(inputs)}", pins, {"O": [output]})
+
+
+def carry4(name: str, chain: int | str, select: list, data: list, o: list, co: list) -> Cell:
+    inputs = {"CI": [chain], "CYINIT": ["0"], "S": select, "DI": data}
+    return Cell(name, "CARRY4", inputs, {"O": o, "CO": co})
+
+
+def netlist(*cells: Cell, inputs=None, outputs=None, names=None) -> Netlist:
+    return Netlist("top", [*cells], {"clk": [0], **(inputs or {})}, outputs or {}, names or {})

@@ -9,26 +9,8 @@ import pytest
 from sim.rtl.env import BuildError
 from sim.tools.synth.cells import Cell
 from sim.tools.synth.levels import Walk
-from sim.tools.synth.netlist import Netlist
 from tests.synth import designs
-
-
-def ff(name: str, d: int | str, q: int) -> Cell:
-    return Cell(name, "FDRE", {"C": [0], "CE": ["1"], "R": ["0"], "D": [d]}, {"Q": [q]})
-
-
-def lut(name: str, inputs: list[int], output: int) -> Cell:
-    pins = {f"I{pin}": [net] for pin, net in enumerate(inputs)}
-    return Cell(name, f"LUT{len(inputs)}", pins, {"O": [output]})
-
-
-def carry4(name: str, chain: int | str, select: list, data: list, o: list, co: list) -> Cell:
-    inputs = {"CI": [chain], "CYINIT": ["0"], "S": select, "DI": data}
-    return Cell(name, "CARRY4", inputs, {"O": o, "CO": co})
-
-
-def netlist(*cells: Cell, inputs=None, outputs=None, names=None) -> Netlist:
-    return Netlist("top", [*cells], {"clk": [0], **(inputs or {})}, outputs or {}, names or {})
+from tests.synth.designs import carry4, ff, lut, netlist
 
 
 def test_register_to_register() -> None:

@@ -20,7 +20,8 @@ from hdl.config import NicConfig
 from sim.rtl import env
 from sim.rtl.env import BuildError
 from sim.tools import console
-from sim.tools.synth import baseline
+from sim.tools.synth import baseline, timing_report
+from sim.tools.synth.cards import CARDS
 from sim.tools.synth.parts import CORE, WHOLE, Part, choose, configuration, parts
 from sim.tools.synth.place import Placed, place
 from sim.tools.synth.report import LIMITS, Report, measure
@@ -63,6 +64,8 @@ class Wanted:
     paths: int
     growth: bool
     placing: bool
+    timing: str | None
+    netlist: Path | None
     check: bool
     update_baseline: bool
     json_file: Path | None
@@ -104,6 +107,17 @@ class Measured:
 @click.option(
     "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
 )
+@click.option(
+    "--timing",
+    type=click.Choice([*CARDS]),
+    help="Estimate the clock of a board's NIC (docs/timing.md); takes no other part.",
+)
+@click.option(
+    "--netlist",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="With --timing: of the board's configuration, mapped earlier (below .build/synth).",
+)
 @click.option("--check", is_flag=True, help="Fail when a figure is 5 % above its baseline.")
 @click.option("--update-baseline", is_flag=True, help="Make these figures the baseline.")
 @console.json_option
@@ -113,6 +127,11 @@ def synth(**options: Any) -> None:
     Ends with status 1 when a part has no figures, or, with --check, when one has grown.
     """
     wanted = Wanted(**options)
+    if wanted.timing:
+        record, file = wanted.update_baseline, wanted.json_file
+        sys.exit(timing_report.run(wanted.timing, file, earlier=wanted.netlist, record=record))
+    if wanted.netlist:
+        raise click.UsageError("--netlist is for --timing")
     with console.stops():
         measured = synthesise(wanted)
     name = baseline.title(wanted.target, measured.config)

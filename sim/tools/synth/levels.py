@@ -62,12 +62,13 @@ class Walk:
     """The levels of one netlist. family: of the cells.
 
     pairs: count two carry blocks that follow one another as one, as the device's own have it.
+    arcs: net -> its arc; order: the nets of all arcs, each after what it follows.
     Raises ValueError for cells not known here, BuildError for a combinational loop.
     """
 
     def __init__(self, netlist: Netlist, family: str, *, pairs: bool = False) -> None:
         self._netlist, self._family = netlist, family
-        self._arcs: dict[Any, Arc] = {}
+        self.arcs: dict[Any, Arc] = {}
         self._free: set[Any] = set()  # outputs which the carry input reaches at no cost
         self._starts: dict[Class, dict[Any, int]] = {one: {} for one in CLASSES}
         for cell in netlist.cells:
@@ -76,13 +77,13 @@ class Walk:
             self._pair()
         for nets in netlist.inputs.values():
             self._starts["port"] |= {net: 0 for net in nets}
-        self._order = self._sorted()
+        self.order = self._sorted()
         self._level = {one: self._levels(one) for one in CLASSES}
 
     def levels(self, one: Class) -> Levels:
         """Return the longest path to every register, RAM or port that paths of a class reach."""
         longest: dict[str, tuple[int, Any, Class]] = {}
-        for end, net in self._ends():
+        for end, net, _cell, _pin in self.ends():
             for begins in CLASSES:
                 if one != ("port" if end.startswith("port ") else begins):
                     continue
@@ -95,7 +96,7 @@ class Walk:
     def _enter(self, cell: Cell) -> None:
         known = kind(cell, self._family)
         for arc in arcs(cell, known):
-            self._arcs[arc.output] = arc
+            self.arcs[arc.output] = arc
         if known.sort != "comb":
             begins: Class = "ram" if known.sort == "ram" else "register"
             level = int(known.sort == "lutram")  # its contents pass its look-up tables
@@ -121,8 +122,8 @@ class Walk:
         """Outputs of arcs, each after all that it follows; raises BuildError for a loop."""
         waits: dict[Any, int] = {}
         followers: dict[Any, list[Any]] = defaultdict(list)
-        for output, arc in self._arcs.items():
-            before = {net for net in arc.inputs if net in self._arcs}
+        for output, arc in self.arcs.items():
+            before = {net for net in arc.inputs if net in self.arcs}
             waits[output] = len(before)
             for net in before:
                 followers[net].append(output)
@@ -132,8 +133,8 @@ class Walk:
                 waits[follower] -= 1
                 if not waits[follower]:
                     ready.append(follower)
-        if len(ready) < len(self._arcs):
-            self._refuse({*self._arcs} - {*ready})
+        if len(ready) < len(self.arcs):
+            self._refuse({*self.arcs} - {*ready})
         return ready
 
     def _refuse(self, left: set[Any]) -> None:
@@ -141,15 +142,15 @@ class Walk:
         net, seen = next(iter(left)), []
         while net not in seen:
             seen.append(net)
-            net = next(one for one in self._arcs[net].inputs if one in left)
+            net = next(one for one in self.arcs[net].inputs if one in left)
         loop = [self._netlist.label(one) for one in (net, *reversed(seen[seen.index(net) :]))]
         raise BuildError(f"{self._netlist.name}: combinational loop: {' -> '.join(loop)}")
 
     def _levels(self, begins: Class) -> dict[Any, int]:
         """Levels of the longest path of a class to each net that one reaches."""
         level = dict(self._starts[begins])
-        for output in self._order:
-            arc, most = self._arcs[output], level.get(output, _NONE)
+        for output in self.order:
+            arc, most = self.arcs[output], level.get(output, _NONE)
             for net in arc.inputs:
                 if (before := level.get(net, _NONE)) != _NONE:
                     most = max(most, before + self._cost(arc, net))
@@ -160,21 +161,25 @@ class Walk:
     def _cost(self, arc: Arc, net: Any) -> int:
         return 0 if arc.output in self._free and net in arc.chain else 1
 
-    def _ends(self) -> Iterator[tuple[str, Any]]:
-        """Yield every end of paths, named as ``Path.end`` names it, and its net."""
+    def ends(self) -> Iterator[tuple[str, Any, Cell | None, str]]:
+        """Yield every end of paths, named as ``Path.end`` names it, its net, and cell and pin.
+
+        A port has no cell.
+        """
         for cell in self._netlist.cells:
             known = kind(cell, self._family)
             if known.sort == "comb":
                 continue
-            name = self._register(cell)
+            name = self.register(cell)
             for pin, nets in cell.inputs.items():
                 if pin not in known.clocks:
                     end = name if pin in ("D", "DI") else f"{name}.{pin}"
-                    yield from ((end, net) for net in nets if not isinstance(net, str))
+                    yield from ((end, net, cell, pin) for net in nets if not isinstance(net, str))
         for port, nets in self._netlist.outputs.items():
-            yield from ((f"port {port}", net) for net in nets if not isinstance(net, str))
+            end = f"port {port}"
+            yield from ((end, net, None, port) for net in nets if not isinstance(net, str))
 
-    def _register(self, cell: Cell) -> str:
+    def register(self, cell: Cell) -> str:
         """The name of what a cell is a bit of."""
         if cell.type.startswith(_FLIP_FLOPS):
             return re.sub(
@@ -186,14 +191,14 @@ class Walk:
         """Follow the longest path back from ``net``."""
         levels, trail = self._level[begins], [net]
         while (now := levels[trail[-1]]) != self._starts[begins].get(trail[-1]):
-            arc = self._arcs[trail[-1]]
+            arc = self.arcs[trail[-1]]
             trail.append(
                 next(n for n in arc.inputs if levels.get(n, _NONE) == now - self._cost(arc, n))
             )
         drivers, carries = self._netlist.drivers, []
         for one, before in itertools.pairwise(trail):
             cell = drivers[one]
-            if kind(cell, self._family).carry and self._cost(self._arcs[one], before):
+            if kind(cell, self._family).carry and self._cost(self.arcs[one], before):
                 carries.append(cell)
         names = [self._netlist.names[one] for one in reversed(trail) if one in self._netlist.names]
         # Of a cell's places the design's own: those in Yosys' library have a folder.
@@ -204,13 +209,14 @@ class Walk:
         return Path(
             levels=level,
             carry=len(carries),
-            start=self._start(trail[-1], begins),
+            start=self.start(trail[-1], begins),
             end=end,
             names=tuple(dict.fromkeys(names)),
             sources=tuple(dict.fromkeys(filter(None, sources))),
         )
 
-    def _start(self, net: Any, begins: Class) -> str:
+    def start(self, net: Any, begins: Class) -> str:
+        """The name of what a path begins at."""
         label = self._netlist.label(net)
         if begins == "port":
             return f"port {label}"

@@ -76,7 +76,7 @@ def measure(part: Part, family: str, say: Callable[[str], None] = lambda text: N
     figures = folder / f"figures-{digest(*code)}.json"
     if not figures.exists():
         say("counting")
-        counted = count(_netlist(folder, part.name), family, folder, apart=bool(part.cuts.apart))
+        counted = count(netlist_of(folder, part.name), family, folder, apart=bool(part.cuts.apart))
         temporary = figures.with_suffix(".tmp")
         temporary.write_text(json.dumps(counted, indent=1))
         temporary.replace(figures)
@@ -110,8 +110,15 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
     return folder, float(done.read_text())
 
 
-def _netlist(folder: Path, top: str) -> Netlist:
-    with gzip.open(folder / f"{tool.NETLIST}.gz") as packed:
+def netlist_of(folder: Path, top: str) -> Netlist:
+    """Read the netlist of the part ``top`` that ``mapped`` left in ``folder``.
+
+    Raises BuildError when there is none.
+    """
+    file = folder / f"{tool.NETLIST}.gz"
+    if not file.is_file():
+        raise BuildError(f"{top}: no {file.name} in {folder.name}, no figures")
+    with gzip.open(file) as packed:
         return read(packed.read(), top)
 
 

@@ -1,0 +1,67 @@
+"""The boards whose clock is estimated: what is mapped for each, and how well the model fits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from hdl.config import NicConfig
+from sim.tools.synth.delays import ECP5, ULTRASCALE_PLUS, Delays
+from sim.tools.synth.parts import WHOLE, Part
+
+
+@dataclass(frozen=True)
+class Card:
+    """A board. module: where its ``CONFIG`` is. family: of ``sim.tools.synth.tool``.
+
+    note: what is not the board's own in these figures.
+    """
+
+    name: str
+    title: str
+    module: str
+    family: str
+    delays: Delays
+    note: str
+
+    @property
+    def config(self) -> NicConfig:
+        """The configuration of the board's NIC."""
+        return import_module(self.module).CONFIG
+
+    @property
+    def part(self) -> Part:
+        """What is mapped: the NIC, without the board's host block and MAC."""
+        return Part(WHOLE, "all", self.config)
+
+
+_ADAPTER = "The adapter of the host block and the crossing to the MAC are not in it."
+
+CARDS = {
+    card.name: card
+    for card in (
+        Card("u55c", "Alveo U55C", "boards.u55c.top", "xcup", ULTRASCALE_PLUS, _ADAPTER),
+        Card(
+            "de10_agilex",
+            "DE10-Agilex",
+            "boards.de10_agilex.top",
+            "xcup",
+            ULTRASCALE_PLUS,
+            "Yosys has no Agilex: the cells and the delays are those of UltraScale+. An ALM has "
+            "eight inputs and an M20K 20 kbit, so levels and RAMs differ. No delay of an Agilex "
+            f"cell was found in public. {_ADAPTER}",
+        ),
+        Card("zcu106", "ZCU106", "boards.zcu106.top", "xcup", ULTRASCALE_PLUS, _ADAPTER),
+        Card(
+            "ecpix5",
+            "ECPIX-5",
+            "boards.ecpix5.card",
+            "ecp5",
+            ECP5,
+            "The whole design does not fit the device yet. nextpnr's figure counts where there is "
+            "one: 59.6 MHz for the core of a larger configuration, placed and routed on the "
+            "slower device without 5G (docs/synthesis.md). "
+            "Bridge and MAC are not in it.",
+        ),
+    )
+}
