@@ -126,11 +126,10 @@ class RecvFetch(wiring.Component):
         self._lines(m, lines, path, prefetch, answers, reclaim, sinks)
 
         still = Signal()
-        # A cycle later, of one with ``stop`` already: then nothing new is begun meanwhile.
-        m.d.sync += reclaim.still.eq(self.idle & reclaim.stop)
         m.d.comb += [
             still.eq(~answers.at_work & ~sinks.at_work & lines.quiet & prefetch.quiet),
             self.idle.eq(still & sources.ready & ~lines.clearing),
+            reclaim.still.eq(self.idle),
             reclaim.line_needed.eq(answers.line_needed),
             answers.line_freed.eq(reclaim.line_freed),
             reclaim.kept.eq(answers.waiting_source),
@@ -181,8 +180,6 @@ class RecvFetch(wiring.Component):
 
     def _jobs(self, m: Module, path, prefetch, sinks, answers) -> None:
         """WQEs to fetch: a sink goes first, there is one at a time."""
-        # No register stands here, although the choice is known late: a cycle more before a WQE is
-        # there costs 5 % of the rate of short SENDs over many QPs.
         m.d.comb += [
             path.i.valid.eq(sinks.job.valid | prefetch.job.valid),
             path.i.payload.eq(Mux(sinks.job.valid, sinks.job.payload, prefetch.job.payload)),

@@ -14,17 +14,32 @@ from hdl.ports.jobs import (
     RecvRequest,
     Upcoming,
 )
+from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .index import AvailIndex
+from .index import AvailIndex, IndexResult
 from .read import BlockReader
-from .recv_match import RecvMatch, RecvWork
+from .recv_match import RecvMatch
 from .recv_path import Arrival, HeldWqe, Tag
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
-from .recv_sources import SourceAccess, has_queue, queue_of
+from .recv_sources import SourceAccess, SourceRow, has_queue, queue_of
 
 __all__ = ["RecvAnswers"]
+
+
+class _Work(data.Struct):
+    """The request, its source as it was lent, and the answer."""
+
+    request: RecvRequest
+    number: 14  # of its source
+    source: SourceRow
+    queue: QueueRow
+    answer: RecvFetched
+    again: 1  # its line is in the list already
+    early: 1  # no request yet: it is looked up for one that is to come
+    fault: Arrival  # what became of the line that the request waited for
+    found: IndexResult  # the index that was read for the request
 
 
 class _Upcoming(data.Struct):
@@ -102,7 +117,7 @@ class RecvAnswers(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        work = Signal(RecvWork, reset_less=True)
+        work = Signal(_Work, reset_less=True)
         source, answer = work.source, work.answer
         m.submodules.index = index = AvailIndex(config=self._config)
         m.submodules.reader = reader = BlockReader(width=self._config.width, size=8)
@@ -159,7 +174,6 @@ class RecvAnswers(wiring.Component):
             match.tag.eq(self.tag.row),
             match.filled.eq(~self.busy & self.good_line),
         ]
-        asked = self._choose(m, work, upcoming)
         with m.FSM(name="answers") as fsm:
             # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
             with m.State("IDLE"):
@@ -169,14 +183,14 @@ class RecvAnswers(wiring.Component):
                 known = has_queue(self._config, request.source)
                 hits = cached & (number == work.number) & known & same
                 m.d.sync += work.early.eq(0)
-                with m.If(asked):
-                    with m.If(done):
-                        m.d.comb += index.o.ready.eq(indexing)
-                        m.d.sync += [self.waits.eq(0), indexing.eq(0)]
-                        with m.If(indexing):
-                            m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
-                        m.next = "AGAIN"
-                with m.Elif(self.req.valid):
+                m.d.comb += self.access.source.eq(Mux(self.req.valid, number, upcoming.number))
+                with m.If(done):
+                    m.d.comb += index.o.ready.eq(indexing)
+                    m.d.sync += [self.waits.eq(0), indexing.eq(0)]
+                    with m.If(indexing):
+                        m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                    m.next = "AGAIN"
+                with m.Elif(self.req.valid & ~self.waits & ~indexing):
                     refused = self.stop & (self.stopped == Cat(Const(1, 1), number))
                     with m.If(refused):
                         m.d.comb += self.req.ready.eq(1)
@@ -195,7 +209,7 @@ class RecvAnswers(wiring.Component):
                             found_valid.eq(0),
                             cached.eq(0),
                         ]
-                with m.Elif(upcoming.valid & ~cached & ~self.stop):
+                with m.Elif(upcoming.valid & ~cached & ~(self.stop | self.waits | indexing)):
                     self._take_early(m, work, upcoming)
             self._look_up(m, work, facts, cached, fault_valid, found_valid)
             self._answer(m, work, meter, upcoming)
@@ -208,21 +222,6 @@ class RecvAnswers(wiring.Component):
             self._miss(m, work, fault_valid)
         m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
         return m
-
-    def _choose(self, m: Module, work, upcoming) -> Signal:
-        """Whose row is asked for next, by registers and not by the state: whether it is free has to
-        be found out in the same cycle. Returns whether a request is neither answered nor away."""
-        asked, access = Signal(), self.access
-        with m.If(self.req.valid & self.req.ready):
-            m.d.sync += asked.eq(1)
-        with m.Elif((self.rsp.valid & self.rsp.ready) | self.away.valid):
-            m.d.sync += asked.eq(0)
-        m.d.comb += access.source.eq(upcoming.number)
-        with m.If(~access.held & asked):
-            m.d.comb += access.source.eq(work.number)
-        with m.Elif(~access.held & self.req.valid):
-            m.d.comb += access.source.eq(self.req.payload.source.number)
-        return asked
 
     def _take(self, m: Module, work) -> None:
         """Ask for the row of ``access.source``, and go on with it."""
@@ -378,6 +377,7 @@ class RecvAnswers(wiring.Component):
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
+                self.access.source.eq(upcoming.number),
                 self.answered.valid.eq(self.room | ~final),
                 ends.eq(self.answered.valid & self.answered.ready),
                 self.access.put.eq(ends),
@@ -440,4 +440,5 @@ class RecvAnswers(wiring.Component):
                 m.next = "AGAIN"
         # AGAIN: looks the request up once more.
         with m.State("AGAIN"):
+            m.d.comb += self.access.source.eq(work.request.source.number)
             self._take(m, work)
