@@ -54,21 +54,22 @@ def difference(first: str, second: str) -> Difference:
     local: dict[str, str] = {}
     for place, (x, y) in enumerate(zip(a, b, strict=True)):
         before = a[place - 2 : place]
-        if before == ["vlSelfRef", "."] and x.startswith("__Vdfg") and y.startswith("__Vdfg"):
+        if not (x.isidentifier() and y.isidentifier()):
+            found = None
+        elif before == ["vlSelfRef", "."] and x.startswith("__Vdfg") and y.startswith("__Vdfg"):
             found = members
-        elif x == y:
-            continue
         elif before == ["TOP", "."]:
             found = top
         elif before[-1:] != ["."] and x.startswith("__V") and y.startswith("__V"):
             found = local
         else:
-            raise DifferError
-        if found.setdefault(x, y) != y:
+            found = None
+        # Equal names count too: a name that stands for two of the twin's is none of its.
+        if (x != y) if found is None else found.setdefault(x, y) != y:
             raise DifferError
     if any(len(set(names.values())) != len(names) for names in (local, members)):
         raise DifferError
-    return Difference(members, top)
+    return Difference(members, {x: y for x, y in top.items() if x != y})
 
 
 def shared(head: str, body: str, twin: str, top: dict[str, str]) -> str:

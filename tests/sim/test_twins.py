@@ -65,6 +65,13 @@ def test_one_name_for_two_stays(tmp_path: Path) -> None:
     assert shared(tmp_path, first, other) == "\n".join([first, other])
 
 
+@pytest.mark.parametrize("name", ["vlSymsp->TOP.x", "__Vtemp_"])
+def test_one_name_for_itself_and_another_stays(tmp_path: Path, name: str) -> None:
+    first = function(0, "nba__@__3", f"vlSelfRef.a = {name}1;", f"vlSelfRef.b = {name}1;")
+    other = function(1, "nba__@__3", f"vlSelfRef.a = {name}1;", f"vlSelfRef.b = {name}2;")
+    assert shared(tmp_path, first, other) == "\n".join([first, other])
+
+
 def test_other_functions_use_the_new_names(tmp_path: Path) -> None:
     other = function(1, "nba__@__3", "vlSelfRef.a = vlSelfRef.__Vdfg_7;", "++vlSelfRef.b;")
     own = function(1, "nba__@__9", "vlSelfRef.c = vlSelfRef.__Vdfg_7;")
