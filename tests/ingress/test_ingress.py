@@ -1,4 +1,5 @@
-"""Ingress in Verilator: captures, flipped bits, malformed packets, throughput, backpressure."""
+"""Ingress in Verilator: captures, flipped bits, malformed packets, throughput, backpressure,
+multicast groups."""
 
 import pytest
 
@@ -6,14 +7,16 @@ from hdl.config import NicConfig
 from sim.rtl.build import Rtl, bench
 
 
+def small(width: int) -> Rtl:
+    """The room with a small buffer, as both tests of whole packets share it."""
+    config = NicConfig(width=width, gids=4, groups=8, functions=2, receive_bytes=16384)
+    return Rtl("hdl.ingress.ingress:Ingress", {"config": config}, f"ingress_{width}")
+
+
 @pytest.mark.parametrize("width", [64, 512])
 def test_ingress(width):
     bench(
-        Rtl(
-            "hdl.ingress.ingress:Ingress",
-            {"config": NicConfig(width=width, gids=4, receive_bytes=16384)},
-            f"ingress_{width}",
-        ),
+        small(width),
         test_module="tests.ingress.bench_ingress",
         extra_env={"INGRESS_WIDTH": str(width)},
     )
@@ -25,4 +28,14 @@ def test_line_rate():
         Rtl("hdl.ingress.ingress:Ingress", {"config": NicConfig(width=512, gids=4)}, "ingress_512"),
         test_module="tests.ingress.bench_line_rate",
         extra_env={"INGRESS_WIDTH": "512"},
+    )
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_groups(width):
+    """Datagrams to multicast groups: filter, copies, backpressure, reset."""
+    bench(
+        small(width),
+        test_module="tests.ingress.bench_groups",
+        extra_env={"INGRESS_WIDTH": str(width)},
     )
