@@ -1318,6 +1318,12 @@ FAULTS = (
         force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "access.shared", stuck(0)),
         tests=RECV_AHEAD,
     ),
+    Fault(
+        name="older-index-counts",
+        what="an avail index replaces one that was read after it, for a request",
+        force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "access.row.newer", stuck(0)),
+        tests=("tests/queues/test_recv_index.py",),
+    ),
     # What is counted for each QP.
     Fault(
         name="count-lost-behind-itself",

@@ -300,7 +300,11 @@ class RecvAnswers(wiring.Component):
                 ]
                 m.next = "CLAIM"
             with m.Elif(found_valid):
-                m.d.sync += [found_valid.eq(0), source.available.eq(work.found.available)]
+                m.d.sync += [
+                    found_valid.eq(0),
+                    source.available.eq(work.found.available),
+                    source.newer.eq(source.polling),
+                ]
                 m.next = "GATHER"
                 with m.If(work.found.status != FetchStatus.OK):
                     m.d.sync += [

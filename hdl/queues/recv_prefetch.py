@@ -236,11 +236,12 @@ class RecvPrefetch(wiring.Component):
                 m.next = "DEMAND"
             with m.Elif((item.work.flags & POLLED) != 0):
                 m.d.sync += [
-                    turn.source.available.eq(item.work.data),
                     turn.source.polling.eq(0),
                     turn.polled.eq(1),
                     turn.dirty.eq(1),
                 ]
+                with m.If(~access.row.newer):
+                    m.d.sync += turn.source.available.eq(item.work.data)
         # WEIGH: works out what is known and what is allowed.
         with m.State("WEIGH"):
             m.next = "FETCH"
@@ -314,6 +315,9 @@ class RecvPrefetch(wiring.Component):
                 source.waits.eq(source.waits),
             ]
             with m.If(turn.polled):
+                m.d.sync += source.newer.eq(0)
+            # An index that was read later, for a request that waits for what it says, stays.
+            with m.If(turn.polled & ~access.row.newer):
                 m.d.sync += source.available.eq(source.available)
             m.next = "PUT"
         # PUT: gives the row back, with the new lines; ends when it is taken. The list may have

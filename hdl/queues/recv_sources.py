@@ -54,6 +54,7 @@ class SourceRow(data.Struct):
     polling: 1  # its avail index is being read
     waits: 1  # it is among those that wait for lines
     late: 4  # lines that it may have without waiting, as a request found none
+    newer: 1  # ``available`` was read later than the index that is on its way (``polling``)
 
 
 class SourceAccess(wiring.Signature):
