@@ -1108,6 +1108,12 @@ FAULTS = (
         tests=RESEND,
     ),
     Fault(
+        name="failure-meets-an-append",
+        what="a WQE fails without waiting for the entry that is being made",
+        force=Force("hdl.transport.request_recovery:RequestRecovery", "entering", stuck(0)),
+        tests=("tests/transport/test_request_recovery.py",),
+    ),
+    Fault(
         name="window-stays-closed",
         what="a host that becomes slow is not asked for more ahead",
         force=Force("hdl.memory.window:ReadWindow", "dry", stuck(0)),
