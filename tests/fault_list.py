@@ -1108,6 +1108,12 @@ FAULTS = (
         tests=RESEND,
     ),
     Fault(
+        name="failure-meets-an-append",
+        what="a WQE fails without waiting for the entry that is being made",
+        force=Force("hdl.transport.request_recovery:RequestRecovery", "entering", stuck(0)),
+        tests=("tests/transport/test_request_recovery.py",),
+    ),
+    Fault(
         name="window-stays-closed",
         what="a host that becomes slow is not asked for more ahead",
         force=Force("hdl.memory.window:ReadWindow", "dry", stuck(0)),
@@ -1317,6 +1323,12 @@ FAULTS = (
         what="a source's requests wait as long as WQEs are asked for ahead of them",
         force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "access.shared", stuck(0)),
         tests=RECV_AHEAD,
+    ),
+    Fault(
+        name="older-index-counts",
+        what="an avail index replaces one that was read after it, for a request",
+        force=Force("hdl.queues.recv_prefetch:RecvPrefetch", "access.row.newer", stuck(0)),
+        tests=("tests/queues/test_recv_index.py",),
     ),
     # What is counted for each QP.
     Fault(

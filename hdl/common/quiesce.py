@@ -1,6 +1,6 @@
 """Waits until everything that was begun before a moment has ended."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,15 +33,15 @@ class Quiesce(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        left = Signal(max(1, self._fronts))  # fronts that have not turned yet
+        left = Signal(max(1, self._fronts))  # fronts that have not turned yet; none when idle
         turned = self.turned if self._fronts else 1
-        with m.FSM(name="quiesce") as fsm:
-            if self._fronts:
-                m.d.comb += self.wanted.eq(Mux(fsm.ongoing("FRONTS"), left, 0))
+        if self._fronts:
+            m.d.comb += self.wanted.eq(left)  # a register: much that is long begins with it
+        with m.FSM(name="quiesce"):
             with m.State("IDLE"):
                 # IDLE: waits; ends with ``start``.
-                m.d.sync += left.eq((1 << self._fronts) - 1)
                 with m.If(self.start):
+                    m.d.sync += left.eq((1 << self._fronts) - 1)
                     m.next = "FRONTS"
             with m.State("FRONTS"):
                 # FRONTS: waits until each front has turned to new work; ends by starting the parts.

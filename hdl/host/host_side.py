@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.boxes import ENGINES, INTERRUPTING, FunctionStatus, MemoryHost, engine_port
@@ -96,7 +97,10 @@ class HostSide(wiring.Component):
             engine = getattr(self, name)
             rows = "control_read" if name == "control" else f"queue_read{number}"
             connect(m, flipped(engine.queue_read), getattr(guests, rows))
-            connect(m, flipped(engine.error), getattr(errors, f"i{number}"))
+            # In a register: what goes on behind an error is long, and so is the choice among them.
+            error = room(f"{name}_error", Register(shape=QueueError))
+            connect(m, flipped(engine.error), error.i)
+            connect(m, error.o, getattr(errors, f"i{number}"))
             m.d.comb += [
                 engine.event_idx.eq(guests.event_idx),
                 engine.indirect.eq(guests.indirect_desc),

@@ -32,8 +32,8 @@ class ReceiveBuffer(wiring.Component):
     ``payload`` Out: what was committed. ``again`` In, of a buffer with ``multicast``: for the
     payload of a row that is ``multicast``, 1: it is delivered, once more each time; 0: it is
     released.
-    Latency: 5 cycles to ``payload``, 3 to ``header``. Throughput: one beat per cycle each way, one
-    packet per cycle. Errors: none of its own. Reset: empty.
+    Latency: 5 cycles to ``payload``, 3 to ``header``, or 2 with ``multicast``. Throughput: one beat
+    per cycle each way, one packet per cycle. Errors: none of its own. Reset: empty.
     """
 
     def __init__(
@@ -71,11 +71,15 @@ class ReceiveBuffer(wiring.Component):
         m.submodules.ram = ram = Ram(shape=self._width, depth=self._depth, forward=False)
         m.submodules.headers = headers = StreamFifo(shape=KEPT, depth=self._packets)
         m.submodules.lengths = lengths = StreamFifo(shape=_Payload, depth=self._packets)
-        # The output of a block RAM settles late, and so does ``ready`` of receive for a header.
-        m.submodules.header_out = header_out = Skid(shape=KEPT)
+        # The output of a block RAM settles late, and so does ``ready`` of receive for a header. The
+        # rows of multicast packets pass such a register in Replicator.
+        header = headers.o
+        if not self._multicast:
+            m.submodules.header_out = header_out = Skid(shape=KEPT)
+            wiring.connect(m, headers.o, header_out.i)
+            header = header_out.o
         m.submodules.length_out = length_out = Stage(shape=_Payload)
-        wiring.connect(m, headers.o, header_out.i)
-        wiring.connect(m, header_out.o, wiring.flipped(self.header))
+        wiring.connect(m, header, wiring.flipped(self.header))
         wiring.connect(m, lengths.o, length_out.i)
 
         # Writing. Ends and start count one bit more than the index, so that full is not empty.

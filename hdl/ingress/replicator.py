@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.limits import GROUP_MEMBERS
+from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.headers import GroupRow
 from hdl.ports.numbers import function_of
@@ -27,8 +28,9 @@ class Replicator(wiring.Component):
     ``table``: reads the groups. ``again`` Out: what becomes of the payload of a multicast packet
     that has some: 1 with each copy: it is read; 0: it is released. ``copied``, ``unclaimed`` Out,
     for one cycle: a copy has left; a packet was nobody's.
-    Latency: none; 3 cycles to the first copy. Throughput: one packet per cycle; of a group, a copy
-    in 2 cycles, and 2 for the empty place that ends it. Errors: none. Reset: idle.
+    ``kept`` may be the output of a RAM; ``o.valid`` is known early.
+    Latency: 1 cycle, 5 to the first copy. Throughput: one packet per cycle; of a group, a copy in
+    3 cycles, and 2 for the empty place that ends it. Errors: none. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -46,29 +48,37 @@ class Replicator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        row, o = self.kept.payload, self.o
+        m.submodules.front = front = Skid(shape=KEPT, unless="multicast")
+        connect(m, flipped(self.kept), front.i)
+        row, o = front.o.payload, self.o
         served = Signal(self._config.functions)  # functions whose members have their copies
         waiting, ordinal = self._next_function(m, row, served)
         place = Signal(range(GROUP_MEMBERS))
         member = Signal(24, reset_less=True)  # at that place; 0: nobody
         delivered = Signal()  # a copy has left
-        empty, passes = Signal(), Signal()
+        offers = Signal()  # a copy
+        tells, word = Signal(), Signal()  # of the payload, in the next cycle
+        empty, nobody = Signal(), Signal()
         members = Array(self.table.row[f"member{n}"] for n in range(GROUP_MEMBERS))
+        m.d.sync += empty.eq(row.length == 0)  # the row stays for longer than a cycle
+        with m.If(tells):
+            m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(word)]
+        with m.Elif(self.again.ready):
+            m.d.sync += self.again.valid.eq(0)
         m.d.comb += [
-            empty.eq(row.length == 0),
+            nobody.eq(member == 0),
+            # Registers alone: receive decides much by it. A packet to one QP passes at once.
+            o.valid.eq(front.plain | offers),
+            front.o.ready.eq(front.plain & o.ready),
             o.payload.eq(row),
             o.payload.dest_qp.eq(Mux(row.multicast, member, row.dest_qp)),
             o.payload.function.eq(Mux(row.multicast, function_of(ordinal), row.function)),
         ]
         with m.FSM(name="replicator"):
-            # PASS: passes packets to one QP; ends with one to a group.
+            # PASS: packets to one QP pass; ends with one to a group.
             with m.State("PASS"):
-                m.d.comb += [
-                    o.valid.eq(self.kept.valid & ~row.multicast),
-                    self.kept.ready.eq(o.ready & ~row.multicast),
-                ]
                 m.d.sync += [served.eq(0), delivered.eq(0)]
-                with m.If(self.kept.valid & row.multicast):
+                with m.If(front.o.valid & ~front.plain):
                     m.next = "GROUP"
             # GROUP: reads the group of the next function; ends when all are served.
             with m.State("GROUP"):
@@ -81,33 +91,38 @@ class Replicator(wiring.Component):
             with m.State("MEMBER"):
                 m.d.sync += member.eq(members[place])
                 m.next = "COPY"
-            # COPY: offers the member's copy; ends when it has been taken, or there is no member.
+            # COPY: begins to offer the member's copy; ends when the word about the one before has
+            # been taken, or there is no member.
             with m.State("COPY"):
-                m.d.comb += [
-                    o.valid.eq((member != 0) & (self.again.ready | empty)),
-                    self.copied.eq(o.valid & o.ready),
-                    self.again.valid.eq(self.copied & ~empty),
-                    self.again.payload.eq(1),
-                    passes.eq(self.copied | (member == 0)),
-                ]
-                with m.If(self.copied):
-                    m.d.sync += delivered.eq(1)
-                with m.If(passes):
-                    m.d.sync += place.eq(place + 1)
+                with m.If(nobody):
+                    self._leave(m, served, ordinal, place)
+                with m.Elif(~self.again.valid):
+                    m.d.sync += offers.eq(1)
+                    m.next = "OFFER"
+            # OFFER: ends when the copy has been taken.
+            with m.State("OFFER"):
+                with m.If(o.ready):
+                    m.d.comb += [self.copied.eq(1), tells.eq(~empty), word.eq(1)]
+                    m.d.sync += [delivered.eq(1), offers.eq(0), place.eq(place + 1)]
                     m.next = "MEMBER"
-                    with m.If((place == GROUP_MEMBERS - 1) | (member == 0)):
-                        m.d.sync += [place.eq(0), served.bit_select(ordinal, 1).eq(1)]
-                        m.next = "GROUP"
-            # RELEASE: gives the packet back; ends when its payload is told.
+                    with m.If(place == GROUP_MEMBERS - 1):
+                        self._leave(m, served, ordinal, place)
+            # RELEASE: gives the packet back; ends when the word about its last copy has been taken.
             with m.State("RELEASE"):
-                m.d.comb += [
-                    self.again.valid.eq(~empty),
-                    self.kept.ready.eq(self.again.ready | empty),
-                    self.unclaimed.eq(self.kept.ready & ~delivered),
-                ]
-                with m.If(self.kept.ready):
+                with m.If(~self.again.valid):
+                    m.d.comb += [
+                        tells.eq(~empty),
+                        front.o.ready.eq(1),
+                        self.unclaimed.eq(~delivered),
+                    ]
                     m.next = "PASS"
         return m
+
+    @staticmethod
+    def _leave(m: Module, served: Signal, ordinal: Signal, place: Signal) -> None:
+        """The members of a function have their copies."""
+        m.d.sync += [place.eq(0), served.bit_select(ordinal, 1).eq(1)]
+        m.next = "GROUP"
 
     def _next_function(self, m: Module, row, served: Signal) -> tuple[Signal, Signal]:
         """Whether members of a function wait for their copies, and its ordinal."""

@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CONTROL_QUEUE, EVENT
 from hdl.common.count import COUNT, increment
-from hdl.common.skid import Stage
+from hdl.common.skid import Register, Stage
 from hdl.common.streams import connect_stream
 from hdl.config import NicConfig
 from hdl.csr.mailbox import ROW_BITS, QueuePost
-from hdl.ports.host import STREAM_CONTROL, ReadClient, WriteClient, write_beat
+from hdl.ports.host import STREAM_CONTROL, ReadClient, ReadRequest, WriteClient, write_beat
 from hdl.ports.jobs import (
     Doorbell,
     DropQueue,
@@ -245,16 +245,19 @@ class ControlEngine(wiring.Component):
         )
         m.submodules.used = used = UsedWriter(config=config, stream_id=stream_id)
         m.submodules.share = share = ReadShare(width=config.width, clients=4)
-        # What is written passes a register, and nothing is read before it has left that.
+        # What is written passes a register, and nothing is read before it has left that. What is
+        # read passes one too: the choice among all that read stands behind it.
         m.submodules.output = output = Stage(shape=write_beat(config.width))
+        m.submodules.asking = asking = Register(shape=ReadRequest)
         connect(m, output.o, flipped(self.write_client.beat))
-        asked, asks = share.read_client, self.read_client
+        asked = share.read_client
         m.d.comb += [
-            asks.req.payload.eq(asked.req.payload),
-            asks.req.valid.eq(asked.req.valid & ~output.o.valid),
-            asked.req.ready.eq(asks.req.ready & ~output.o.valid),
+            asking.i.payload.eq(asked.req.payload),
+            asking.i.valid.eq(asked.req.valid & ~output.o.valid),
+            asked.req.ready.eq(asking.i.ready & ~output.o.valid),
         ]
-        connect(m, asked.rsp, flipped(asks.rsp))
+        connect(m, asking.o, flipped(self.read_client.req))
+        connect(m, asked.rsp, flipped(self.read_client.rsp))
         for i, user in enumerate((ring, walker, element, used)):
             connect(m, user.read_client, getattr(share, f"client{i}"))
         connect(m, used.interrupt, flipped(self.interrupt))

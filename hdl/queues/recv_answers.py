@@ -14,32 +14,17 @@ from hdl.ports.jobs import (
     RecvRequest,
     Upcoming,
 )
-from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
-from .index import AvailIndex, IndexResult
+from .index import AvailIndex
 from .read import BlockReader
-from .recv_match import RecvMatch
+from .recv_match import RecvMatch, RecvWork
 from .recv_path import Arrival, HeldWqe, Tag
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
-from .recv_sources import SourceAccess, SourceRow, has_queue, queue_of
+from .recv_sources import SourceAccess, has_queue, queue_of
 
 __all__ = ["RecvAnswers"]
-
-
-class _Work(data.Struct):
-    """The request, its source as it was lent, and the answer."""
-
-    request: RecvRequest
-    number: 14  # of its source
-    source: SourceRow
-    queue: QueueRow
-    answer: RecvFetched
-    again: 1  # its line is in the list already
-    early: 1  # no request yet: it is looked up for one that is to come
-    fault: Arrival  # what became of the line that the request waited for
-    found: IndexResult  # the index that was read for the request
 
 
 class _Upcoming(data.Struct):
@@ -117,7 +102,7 @@ class RecvAnswers(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        work = Signal(_Work, reset_less=True)
+        work = Signal(RecvWork, reset_less=True)
         source, answer = work.source, work.answer
         m.submodules.index = index = AvailIndex(config=self._config)
         m.submodules.reader = reader = BlockReader(width=self._config.width, size=8)
@@ -174,6 +159,7 @@ class RecvAnswers(wiring.Component):
             match.tag.eq(self.tag.row),
             match.filled.eq(~self.busy & self.good_line),
         ]
+        asked = self._choose(m, work, upcoming)
         with m.FSM(name="answers") as fsm:
             # IDLE: takes the row of a request that can go on, of a new one, or of one to come.
             with m.State("IDLE"):
@@ -183,14 +169,14 @@ class RecvAnswers(wiring.Component):
                 known = has_queue(self._config, request.source)
                 hits = cached & (number == work.number) & known & same
                 m.d.sync += work.early.eq(0)
-                m.d.comb += self.access.source.eq(Mux(self.req.valid, number, upcoming.number))
-                with m.If(done):
-                    m.d.comb += index.o.ready.eq(indexing)
-                    m.d.sync += [self.waits.eq(0), indexing.eq(0)]
-                    with m.If(indexing):
-                        m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
-                    m.next = "AGAIN"
-                with m.Elif(self.req.valid & ~self.waits & ~indexing):
+                with m.If(asked):
+                    with m.If(done):
+                        m.d.comb += index.o.ready.eq(indexing)
+                        m.d.sync += [self.waits.eq(0), indexing.eq(0)]
+                        with m.If(indexing):
+                            m.d.sync += [work.found.eq(index.o.payload), found_valid.eq(1)]
+                        m.next = "AGAIN"
+                with m.Elif(self.req.valid):
                     refused = self.stop & (self.stopped == Cat(Const(1, 1), number))
                     with m.If(refused):
                         m.d.comb += self.req.ready.eq(1)
@@ -209,7 +195,7 @@ class RecvAnswers(wiring.Component):
                             found_valid.eq(0),
                             cached.eq(0),
                         ]
-                with m.Elif(upcoming.valid & ~cached & ~(self.stop | self.waits | indexing)):
+                with m.Elif(upcoming.valid & ~cached & ~self.stop):
                     self._take_early(m, work, upcoming)
             self._look_up(m, work, facts, cached, fault_valid, found_valid)
             self._answer(m, work, meter, upcoming)
@@ -223,11 +209,27 @@ class RecvAnswers(wiring.Component):
         m.d.comb += self.at_work.eq(~fsm.ongoing("IDLE") | self.waits | indexing)
         return m
 
+    def _choose(self, m: Module, work, upcoming) -> Signal:
+        """Whose row is asked for next, by registers and not by the state: whether it is free has to
+        be found out in the same cycle. Returns whether a request is neither answered nor away."""
+        asked, access = Signal(), self.access
+        with m.If(self.req.valid & self.req.ready):
+            m.d.sync += asked.eq(1)
+        with m.Elif((self.rsp.valid & self.rsp.ready) | self.away.valid):
+            m.d.sync += asked.eq(0)
+        m.d.comb += [
+            access.source.eq(Mux(asked, work.number, upcoming.number)),
+            access.other.eq(self.req.payload.source.number),
+            access.instead.eq(self.req.valid & ~asked & ~access.held),
+        ]
+        return asked
+
     def _take(self, m: Module, work) -> None:
-        """Ask for the row of ``access.source``, and go on with it."""
-        m.d.comb += self.access.take.eq(1)
-        with m.If(self.access.taken):
-            m.d.sync += work.number.eq(self.access.source)
+        """Ask for the row of the source that ``_choose`` says, and go on with it."""
+        access = self.access
+        m.d.comb += access.take.eq(1)
+        with m.If(access.taken):
+            m.d.sync += work.number.eq(Mux(access.instead, access.other, access.source))
             m.next = "LOAD"
 
     def _take_early(self, m: Module, work, upcoming) -> None:
@@ -300,7 +302,11 @@ class RecvAnswers(wiring.Component):
                 ]
                 m.next = "CLAIM"
             with m.Elif(found_valid):
-                m.d.sync += [found_valid.eq(0), source.available.eq(work.found.available)]
+                m.d.sync += [
+                    found_valid.eq(0),
+                    source.available.eq(work.found.available),
+                    source.newer.eq(source.polling),
+                ]
                 m.next = "GATHER"
                 with m.If(work.found.status != FetchStatus.OK):
                     m.d.sync += [
@@ -377,7 +383,6 @@ class RecvAnswers(wiring.Component):
         with m.State("FINISH"):
             ends = Signal()
             m.d.comb += [
-                self.access.source.eq(upcoming.number),
                 self.answered.valid.eq(self.room | ~final),
                 ends.eq(self.answered.valid & self.answered.ready),
                 self.access.put.eq(ends),
@@ -424,14 +429,16 @@ class RecvAnswers(wiring.Component):
         # CLAIM: gives the row back, from which the fetch will begin.
         with m.State("CLAIM"):
             m.d.comb += self.access.put.eq(1)
-            m.d.sync += fault_valid.eq(0)
+            m.d.sync += [fault_valid.eq(0), self.demand.valid.eq(1)]
             m.next = "DEMAND"
-        # DEMAND: waits until the fetch has begun, or no line is free for it.
+        # DEMAND: waits until the fetch has begun, or no line is free for it. The demand is a
+        # register, as whether its source's row is free is found out in the same cycle.
         with m.State("DEMAND"):
-            m.d.comb += self.demand.valid.eq(1)
             with m.If(self.starved):
+                m.d.sync += self.demand.valid.eq(0)
                 m.next = "STARVED"
             with m.Elif(self.demand.ready):
+                m.d.sync += self.demand.valid.eq(0)
                 m.next = "AGAIN"
         # STARVED: another source's lines are taken for it.
         with m.State("STARVED"):
@@ -440,5 +447,4 @@ class RecvAnswers(wiring.Component):
                 m.next = "AGAIN"
         # AGAIN: looks the request up once more.
         with m.State("AGAIN"):
-            m.d.comb += self.access.source.eq(work.request.source.number)
             self._take(m, work)

@@ -1,4 +1,4 @@
-"""What the source of a request has at hand for it."""
+"""A request for a receive WQE, and what its source has at hand for it."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, wiring
@@ -7,11 +7,28 @@ from amaranth.lib.wiring import In, Out
 from hdl.common.address import mask
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
+from hdl.ports.jobs import RecvFetched, RecvRequest
+from hdl.ports.rows import QueueRow
 
-from .recv_path import Tag
+from .index import IndexResult
+from .recv_path import Arrival, Tag
 from .recv_sources import SourceRow, queue_of
 
-__all__ = ["RecvFacts", "RecvMatch"]
+__all__ = ["RecvFacts", "RecvMatch", "RecvWork"]
+
+
+class RecvWork(data.Struct):
+    """The request, its source as it was lent, and the answer."""
+
+    request: RecvRequest
+    number: 14  # of its source
+    source: SourceRow
+    queue: QueueRow
+    answer: RecvFetched
+    again: 1  # its line is in the list already
+    early: 1  # no request yet: it is looked up for one that is to come
+    fault: Arrival  # what became of the line that the request waited for
+    found: IndexResult  # the index that was read for the request
 
 
 class RecvFacts(data.Struct):

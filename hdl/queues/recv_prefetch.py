@@ -48,6 +48,7 @@ class _Turn(data.Struct):
     pair: 14
     source: SourceRow
     queue: QueueRow
+    beyond: 16  # the bits of a position that are beyond its place in the queue's ring
     demanded: 1  # not the item's turn, a demand's
     again: 1
     there: 1  # what is demanded is asked for already
@@ -141,6 +142,7 @@ class RecvPrefetch(wiring.Component):
             with m.If(grants.first.valid):
                 m.d.sync += [item.work.qp.eq(grants.first.payload), item.work.flags.eq(0)]
         self._asked(m, turn, ahead)
+        self._choose(m, turn)
         known = self._known(m, turn)
         with m.FSM(name="prefetch") as fsm:
             self._begin(m, turn)
@@ -186,13 +188,13 @@ class RecvPrefetch(wiring.Component):
         """Whether something is available behind the list; a cycle late."""
         source = turn.source
         # Of available less first less one less count the sign says enough, in one carry chain.
-        beyond, short, known = Signal(16), Signal(16), Signal(2)
+        ahead, short, known = Signal(16), Signal(16), Signal(2)
         a, b, c = source.available, ~source.first, ~Cat(source.count, Const(0, 2))
         m.d.comb += [
-            beyond.eq(source.available + ~source.first),
+            ahead.eq(source.available + ~source.first),
             short.eq((a ^ b ^ c) + Cat(Const(1, 1), (a & b) | (c & (a | b)))),
         ]
-        m.d.sync += known.eq(Cat(~short[15], (beyond & ~mask(turn.queue.size_log2)) == 0))
+        m.d.sync += known.eq(Cat(~short[15], (ahead & turn.beyond) == 0))
         return known.all()
 
     def _append(self, m: Module, turn) -> None:
@@ -200,6 +202,16 @@ class RecvPrefetch(wiring.Component):
         source = turn.source
         m.d.comb += [self.take.eq(1), self.link.enable.eq(source.count != 0)]
         m.d.sync += source.tail.eq(self.spare)
+
+    def _choose(self, m: Module, turn) -> None:
+        """Which source's row is asked for: that of the turn while it is here, to change it; else
+        that of the source that is demanded, or of the next on the list."""
+        access = self.access
+        m.d.comb += access.source.eq(turn.item.work.qp)
+        with m.If(access.held):
+            m.d.comb += access.source.eq(turn.pair)
+        with m.Elif(self.demand.valid):
+            m.d.comb += access.source.eq(self.demand.payload.source)
 
     def _begin(self, m: Module, turn) -> None:
         """Takes the row of a source."""
@@ -215,13 +227,7 @@ class RecvPrefetch(wiring.Component):
                 turn.demanded.eq(demand.valid),
                 turn.again.eq(demand.valid & demand.payload.again),
             ]
-            m.d.comb += [
-                access.take.eq(item.valid),
-                access.source.eq(item.work.qp),
-                access.shared.eq(~demand.valid),
-            ]
-            with m.If(demand.valid):
-                m.d.comb += [access.take.eq(1), access.source.eq(demand.payload.source)]
+            m.d.comb += [access.take.eq(item.valid | demand.valid), access.shared.eq(~demand.valid)]
             with m.If(access.taken):
                 m.next = "LOAD"
         # LOAD: keeps the rows, with the index that was read.
@@ -229,6 +235,7 @@ class RecvPrefetch(wiring.Component):
             m.d.sync += [
                 turn.source.eq(access.row),
                 turn.queue.eq(access.queue),
+                turn.beyond.eq(~mask(access.queue.size_log2)),
                 turn.there.eq(~turn.again & (access.row.count != 0)),
             ]
             m.next = "WEIGH"
@@ -236,11 +243,12 @@ class RecvPrefetch(wiring.Component):
                 m.next = "DEMAND"
             with m.Elif((item.work.flags & POLLED) != 0):
                 m.d.sync += [
-                    turn.source.available.eq(item.work.data),
                     turn.source.polling.eq(0),
                     turn.polled.eq(1),
                     turn.dirty.eq(1),
                 ]
+                with m.If(~access.row.newer):
+                    m.d.sync += turn.source.available.eq(item.work.data)
         # WEIGH: works out what is known and what is allowed.
         with m.State("WEIGH"):
             m.next = "FETCH"
@@ -297,7 +305,6 @@ class RecvPrefetch(wiring.Component):
         # END: takes the row for itself if there is something to change in it.
         with m.State("END"):
             m.d.comb += [
-                access.source.eq(turn.pair),
                 access.take.eq(turn.dirty),
                 access.leave.eq(~turn.dirty),
             ]
@@ -314,6 +321,9 @@ class RecvPrefetch(wiring.Component):
                 source.waits.eq(source.waits),
             ]
             with m.If(turn.polled):
+                m.d.sync += source.newer.eq(0)
+            # An index that was read later, for a request that waits for what it says, stays.
+            with m.If(turn.polled & ~access.row.newer):
                 m.d.sync += source.available.eq(source.available)
             m.next = "PUT"
         # PUT: gives the row back, with the new lines; ends when it is taken. The list may have

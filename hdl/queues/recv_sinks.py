@@ -181,8 +181,12 @@ class RecvSinks(wiring.Component):
                 m.d.comb += self.rsp.valid.eq(1)
                 with m.If(self.rsp.ready):
                     m.next = "IDLE"
+        # In a register: who takes receive WQEs waits for it.
+        with m.If(self.rsp.valid & self.rsp.ready):
+            m.d.sync += self.at_work.eq(0)
+        with m.Elif(idle & (self.req.valid | self.away.valid)):
+            m.d.sync += self.at_work.eq(1)
         m.d.comb += [
-            self.at_work.eq(~fsm.ongoing("IDLE")),
             self.waits.eq(fsm.ongoing("FETCH") | fsm.ongoing("WAIT")),
             reported.asking.eq(self.at_work),
         ]

@@ -54,6 +54,7 @@ class SourceRow(data.Struct):
     polling: 1  # its avail index is being read
     waits: 1  # it is among those that wait for lines
     late: 4  # lines that it may have without waiting, as a request found none
+    newer: 1  # ``available`` was read later than the index that is on its way (``polling``)
 
 
 class SourceAccess(wiring.Signature):
@@ -62,6 +63,8 @@ class SourceAccess(wiring.Signature):
     ``take`` asks for the row of ``source``. With ``taken`` the machine has the row to itself from
     the next cycle on, in which ``row`` and ``queue`` (its virtqueue) hold. The machine gives the
     row back with ``leave``, or with ``put`` and ``changed`` in a cycle of ``ready``.
+    ``held``: the machine has a row. With ``instead`` the row of ``other`` is meant, not that of
+    ``source``: that may be known later than both.
     A ``shared`` row may be taken, and changed, by who answers as well. Who has one takes it once
     more, not shared, before changing it.
     """
@@ -72,7 +75,10 @@ class SourceAccess(wiring.Signature):
                 "take": Out(1),
                 "shared": Out(1),
                 "source": Out(14),
+                "other": Out(14),
+                "instead": Out(1),
                 "taken": In(1),
+                "held": In(1),
                 "row": In(SourceRow),
                 "queue": In(QueueRow),
                 "put": Out(1),
@@ -154,21 +160,28 @@ class RecvSources(wiring.Component):
         closed = [*lent[:2], lent[2] & ~shared]
         takes = [self.answers.take, self.reclaim.take & ~(lent[2] & shared), self.prefetch.take]
         # A row is read for whoever asks: whether it may be taken is known late.
-        source, read = Signal(14), Cat(takes).any()
+        # The number of its queue is worked out for each machine, before one of them is chosen.
+        source, queue, read = Signal(14), Signal(16), Cat(takes).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
             others = [k for k in range(len(machines)) if k != n]
+            # Which of its two rows a machine means is known late: after they have been compared.
+            meant = Mux(machine.instead, machine.other, machine.source)
             with m.If(takes[n]):
-                m.d.comb += source.eq(machine.source)
-            busy = Cat(closed[k] & (places[k] == machine.source) for k in others).any()
-            before = Cat(takes[:n]).any()
+                m.d.comb += [source.eq(meant), queue.eq(queue_of(config, meant))]
+            first, second = (
+                Cat(closed[k] & (places[k] == place) for k in others).any()
+                for place in (machine.source, machine.other)
+            )
+            busy, before = Mux(machine.instead, second, first), Cat(takes[:n]).any()
             m.d.comb += [
                 machine.taken.eq(takes[n] & self.ready & ~reading & ~busy & ~before),
+                machine.held.eq(lent[n]),
                 machine.row.eq(rows.read0.row),
                 machine.queue.eq(self.queue_read.row),
             ]
             with m.If(machine.taken):
-                m.d.sync += [lent[n].eq(1), places[n].eq(machine.source)]
+                m.d.sync += [lent[n].eq(1), places[n].eq(meant)]
             with m.Elif(machine.leave | (machine.put & machine.ready)):
                 m.d.sync += lent[n].eq(0)
         m.d.comb += [
@@ -176,7 +189,7 @@ class RecvSources(wiring.Component):
             rows.read0.enable.eq(read),
             self.other.row.eq(self.queue_read.row),
             self.queue_read.enable.eq(reading | read),
-            self.queue_read.index.eq(Mux(reading, self.other.index, queue_of(config, source))),
+            self.queue_read.index.eq(Mux(reading, self.other.index, queue)),
         ]
 
         # Writing: one row a cycle as well.

@@ -228,10 +228,9 @@ class Intake(wiring.Component):
         on its way."""
         written = Signal()
         silent = arriving.served & ~arriving.acknowledged
-        with m.If(self.header.valid & self.header.ready & silent & (arriving.kind == Kind.WRITE)):
-            m.d.sync += written.eq(1)
-        with m.Elif(self.settled):
-            m.d.sync += written.eq(0)
+        writes = self.header.valid & silent & (arriving.kind == Kind.WRITE)
+        # ``ready`` settles late: as one function, without an enable in front of it.
+        m.d.sync += written.eq((self.header.ready & writes) | (written & ~self.settled))
         return self.header.valid & silent & arriving.receive & written
 
     def _completer_free(self, work, data):

@@ -104,8 +104,9 @@ class Replier(wiring.Component):
             self.waiting.eq(active.level),
             self.acks.eq(turns.acks),
             self.naks.eq(turns.naks),
-            self.read_packets.eq(checks.good + packets.empty),
         ]
+        # In a register: it is a sum, and another one follows.
+        m.d.sync += self.read_packets.eq(checks.good + packets.empty)
         return m
 
     def _results(self, m: Module, turns) -> None:

@@ -26,21 +26,30 @@ __all__ = ["GidFacts", "RequestAdmission", "broken_rules"]
 PATIENCE = 255
 #: Rows of the GID table of which one is chosen behind a RAM; what the groups give is joined later.
 GID_GROUP = 4
+#: Bits that are compared behind a RAM, in one look-up table.
+PIECE = 6
 
 
-def broken_rules(config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
-    """Return a bit for each rule that the WQE breaks: opcode, SGEs, inline data, READs allowed."""
-    operation = wqe.operation
-    windows = [operation.bind & ~cfg.binds] if config.windows else []
-    return Cat(
+def broken_rules(m: Module, config: NicConfig, wqe: SendWqe, cfg: QpCfg) -> Value:
+    """Return a bit for each rule that the WQE breaks, a cycle later: opcode, SGEs, inline data,
+    READs allowed.
+
+    The QP's row comes out of RAM: what it says is kept before it is combined with the WQE.
+    """
+    operation, bits = wqe.operation, len(cfg.max_inline)
+    rules = [
         ~request_serves(config, operation, cfg.type),
         wqe.num_sge > cfg.max_send_sge,
-        wqe.inline & operation.data,
-        wqe.inline & ~fit(wqe.length, cfg.max_inline),
         operation.data & (cfg.max_rd_atomic == 0),
-        (operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT),  # its operands lie there
-        *windows,
-    )
+        # What the WQE says alone; the operands of an atomic lie in that slot.
+        (wqe.inline & (operation.data | wqe.length[bits:].any()))
+        | ((operation.kind == Kind.ATOMIC) & (wqe.num_sge > OPERAND_SLOT)),
+    ]
+    if config.windows:
+        rules.append(operation.bind & ~cfg.binds)
+    broken, long = Signal(len(rules)), Signal()
+    m.d.sync += [broken.eq(Cat(rules)), long.eq(wqe.length[:bits] > cfg.max_inline)]
+    return Cat(broken, wqe.inline & long)
 
 
 class GidFacts(data.Struct):
@@ -68,14 +77,15 @@ def broken_datagram_rules(
             for n, place in enumerate(places[first : first + GID_GROUP], first):
                 with m.Case(place):
                     m.d.comb += source.eq(gids[n])
-    prefix = int.from_bytes(mapped_gid(bytes(4))[:12], "little")
-    words = [destination.dgid[n : n + 32] == (prefix >> n & 0xFFFF_FFFF) for n in (0, 32, 64)]
-    mapped, foreign = Signal(3, name="av_ipv4"), Signal(6, name="av_pd")
+    prefix = mapped_gid(bytes(4))[:12]
+    differs = destination.dgid[: 8 * len(prefix)] ^ int.from_bytes(prefix, "little")
+    pieces = [~differs[n : n + PIECE].any() for n in range(0, len(differs), PIECE)]
+    mapped, foreign = Signal(len(pieces), name="av_ipv4"), Signal(6, name="av_pd")
     datagram = Signal(name="av_counts")
     kept = Signal(data.ArrayLayout(GidFacts, len(sources)), name="kept_gids")
     m.d.sync += [
         *(kept[n].eq(source) for n, source in enumerate(sources)),
-        mapped.eq(Cat(words)),
+        mapped.eq(Cat(pieces)),
         foreign.eq(unequal(destination.pd, cfg.pd)),
         datagram.eq(is_datagram(config, cfg.type)),
     ]
@@ -186,20 +196,25 @@ class RequestAdmission(wiring.Component):
                     end(Recovery.BLOCK)
                 with m.Elif(self.begun):
                     m.next = "BEGUN"
-                with m.Elif((blocked & ~self.fails) | (drains & ~self.stopped)):
+                with m.Elif(drains & ~self.stopped):
                     end(Recovery.BLOCK)
-                with m.Elif(~self.room):
-                    m.d.sync += waited.eq(waited + 1)
-                    with m.If(self.urgent | (waited == PATIENCE)):
-                        end(Recovery.YIELD)
-                with m.Elif(self.free & local & ~self.fails):
-                    m.next = "EXECUTE"
-                with m.Elif(self.free):
-                    m.d.comb += self.enter.eq(1)
-                    with m.If(self.fails):
+                with m.Elif(~self.room & (self.urgent | (waited == PATIENCE))):
+                    end(Recovery.YIELD)
+                with m.Elif(self.fails):
+                    with m.If(self.room & self.free):
+                        m.d.comb += self.enter.eq(1)
                         end(Recovery.REPORTED)
-                    with m.Else():
-                        m.d.comb += [ended.eq(1), self.go.eq(1)]
+                with m.Else():
+                    # Whether it is blocked is known last, so the way does not depend on it.
+                    m.d.comb += self.way.eq(Recovery.BLOCK)
+                    with m.If(blocked):
+                        m.d.comb += [ended.eq(1), self.end.eq(1)]
+                    with m.Elif(self.room & self.free):
+                        with m.If(local):
+                            m.next = "EXECUTE"
+                        with m.Else():
+                            m.d.comb += [ended.eq(1), self.enter.eq(1), self.go.eq(1)]
+                m.d.sync += waited.eq(Mux(self.room, waited, waited + 1))
                 with m.If(ended):
                     m.next = "IDLE"
             # EXECUTE: the WQE needs no packet; ends when it has been executed.
@@ -234,38 +249,35 @@ class RequestAdmission(wiring.Component):
         wqe, operation, cfg, ack = self.wqe.wqe, self.wqe.wqe.operation, self.cfg, self.ack
         # Misfit: the length of an atomic, or of a datagram, is not right.
         idle, misfit, too_long = Signal(), Signal(), Const(0, 1)
-        rules, misdirected = broken_rules(self._config, wqe, cfg), Const(0, 1)
+        rules, misdirected = broken_rules(m, self._config, wqe, cfg), Const(0, 1)
         if self._config.ud:
             misdirected = broken_datagram_rules(m, self._config, self.destination, cfg, self.gids)
             too_long = is_datagram(self._config, cfg.type)
             too_long &= ~fit(wqe.length, Const(self._config.mtu, 13))
-        broken = Signal(len(rules))
-        bad = broken.any() | misdirected  # it breaks a rule
+        bad = rules.any() | misdirected  # it breaks a rule
         most_reads = Signal(8)  # at a time
-        # By the table's row and by the working copy. A choice of rows would be too late.
-        facts_of = data.StructLayout({"stale": 6, "reads": 8})
-        found, newer = [Signal(facts_of, name=name) for name in ("table", "copy")], Signal()
+        # By the table's row or by the working copy. A choice of rows would be too late for sums.
+        found, newer = [Signal(8, name=f"{name}_reads") for name in ("table", "copy")], Signal()
+        position = Mux(self.newer, self.row.position, self.tx.position)
+        moved, stale = self.wqe.position ^ position, Signal(-(-len(position) // PIECE))
         with m.If(at_rows):
-            m.d.sync += newer.eq(self.newer)
-            for facts, row in zip(found, (self.tx, self.row), strict=True):
-                m.d.sync += [
-                    facts.stale.eq(unequal(self.wqe.position, row.position)),
-                    facts.reads.eq(row.reads - ack.reads),  # under way
-                ]
+            m.d.sync += [
+                newer.eq(self.newer),
+                stale.eq(Cat(moved[n : n + PIECE].any() for n in range(0, len(moved), PIECE))),
+            ]
+            for reads, row in zip(found, (self.tx, self.row), strict=True):
+                m.d.sync += reads.eq(row.reads - ack.reads)  # under way
         older = Signal(6)  # WQEs before it have not ended
         m.d.sync += older.eq(unequal(self.wqe.position, ack.position))
         waits = older.any() & (operation.kind == Kind.LOCAL) & operation.invalidate
-        stale = Mux(newer, found[1].stale, found[0].stale)
         # For both of them, and then one is chosen: in this order it takes less time.
         limits = [
-            (operation.data & (facts.reads >= most_reads)) | (wqe.fence & (facts.reads != 0))
-            for facts in found
+            (operation.data & (reads >= most_reads)) | (wqe.fence & (reads != 0)) for reads in found
         ]
         m.d.sync += [
             self.stopped.eq((cfg.state == QpState.ERR) | self.tx.error | ack.error | self.rx.error),
             self.reset.eq(cfg.state == QpState.RESET),
             idle.eq(~Value.cast(cfg.state).matches(QpState.RTS, QpState.SQD) | ack.waiting),
-            broken.eq(rules),
             most_reads.eq(cfg.max_rd_atomic),
             misfit.eq(((operation.kind == Kind.ATOMIC) & (wqe.length != ATOMIC_BYTES)) | too_long),
         ]

@@ -155,16 +155,16 @@ class RequestChecks(wiring.Component):
                 self.finish.valid.eq(oldest.finish & ~bad & ~told),
                 self.refused.valid.eq(bad),
             ]
-            with m.If(bad):
-                m.d.sync += [
-                    self.refused.payload.qp.eq(oldest.qp),
-                    self.refused.payload.position.eq(oldest.position),
-                    self.refused.payload.status.eq(self.checked.payload.status),
-                    refused_epoch.eq(queue.o.payload.epoch),
-                ]
             with m.If(oldest.job & ~bad):
                 increment(m, self.packets)
-        # What is finished, if anything is, before it is known whether.
+        # What is refused and what is finished, if anything is, before it is known whether.
+        with m.If(~self.refused.valid):
+            m.d.sync += [
+                self.refused.payload.qp.eq(oldest.qp),
+                self.refused.payload.position.eq(oldest.position),
+                self.refused.payload.status.eq(self.checked.payload.status),
+                refused_epoch.eq(queue.o.payload.epoch),
+            ]
         with m.If(~self.finish.valid):
             m.d.sync += [
                 self.finish.payload.qp.eq(oldest.qp),
@@ -198,8 +198,9 @@ class RequestChecks(wiring.Component):
         out, out_spoiled = Signal(), Signal()  # egress says so late
         m.d.sync += [out.eq(self.sent), out_spoiled.eq(self.spoiled)]
         first, leaves, waiting = oldest.begins & taken, Signal(), next_.o.payload
-        # The WQE of ``refused`` has failed, and its entry may be another's by now.
-        failed, same = Signal(), Signal()
+        # The WQE that was ``refused`` last has failed, and its entry may be another's by now.
+        failed, failed_qp, failed_position = Signal(), Signal(14), Signal(16)
+        same = Signal()
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
@@ -216,7 +217,7 @@ class RequestChecks(wiring.Component):
                 next_.o.valid & some_gone & ~taken & ~self.finish.valid & ~self.refused.valid
             ),
             next_.o.ready.eq(leaves),
-            same.eq(failed & (waiting.qp == refused.qp) & (waiting.position == refused.position)),
+            same.eq(failed & (waiting.qp == failed_qp) & (waiting.position == failed_position)),
         ]
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
@@ -227,17 +228,19 @@ class RequestChecks(wiring.Component):
         ]
         _count(m, gone, out, leaves)
         with m.If(self.refused.valid):
-            m.d.sync += failed.eq(1)
-        with m.Elif(first & (oldest.qp == refused.qp) & (oldest.position == refused.position)):
+            m.d.sync += [failed.eq(1), failed_qp.eq(refused.qp)]
+            m.d.sync += failed_position.eq(refused.position)
+        with m.Elif(first & (oldest.qp == failed_qp) & (oldest.position == failed_position)):
             m.d.sync += failed.eq(0)  # the position is another WQE's now
-        with m.If(leaves & look.data & ~same):
+        with m.If(~self.refused.valid & ~taken):
             m.d.sync += [
-                self.refused.valid.eq(1),
                 refused.qp.eq(waiting.qp),
                 refused.position.eq(waiting.position),
                 refused.status.eq(WcStatus.GENERAL_ERR),
                 refused_epoch.eq(waiting.epoch),
             ]
+        with m.If(leaves & look.data & ~same):
+            m.d.sync += self.refused.valid.eq(1)
         with m.Elif(leaves):
             m.d.sync += self.finish.valid.eq(waiting.ends & ~same)
         with m.If(~self.finish.valid & ~taken):

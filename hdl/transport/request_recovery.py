@@ -61,7 +61,7 @@ class RequestRecovery(wiring.Component):
     fetched again, but begun again: ``resume``, a pulse that waits for ``may_resume``. ``done``:
     pulse in the last cycle of every other way.
 
-    Latency: REFUSED 4 cycles, RESTART and SKIP 6, BACK 8, the others 1 to 3; more while ``fail``,
+    Latency: REFUSED 3 cycles, RESTART and SKIP 6, BACK 8, the others 1 to 3; more while ``fail``,
     ``rewind`` or ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
     """
 
@@ -116,13 +116,12 @@ class RequestRecovery(wiring.Component):
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
         way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
-        failing, leaving = (self.start & way.matches(*ways) for ways in (FAILING, LEAVING))
+        breaks = Signal()  # the way stops the QP; a cycle later, as it is known late
         with m.FSM(name="recover"):
-            # IDLE: nothing is wrong; ``start`` ends it. The row leaves a WQE that has come to its
-            # end at once.
+            # IDLE: nothing is wrong; ``start`` ends it.
             with m.State("IDLE"):
-                m.d.comb += [self.skip.eq(leaving), self.error.eq(failing)]
                 m.d.sync += [
+                    breaks.eq(way.matches(*FAILING)),
                     marks.eq(way.matches(Recovery.FAILED, Recovery.STOPPED)),
                     stopped.eq(way == Recovery.STOPPED),
                     refusing.eq(self.start & (way == Recovery.REFUSED)),
@@ -142,16 +141,17 @@ class RequestRecovery(wiring.Component):
             with m.State("REFUSED-ROW"):
                 m.d.comb += self.error.eq(~self.ended)
                 m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
-                m.next = "LEAVE"
-            # LEAVE: the row is written; lasts one cycle.
-            with m.State("LEAVE"):
-                m.d.comb += self.save.eq(1)
                 m.next = "FAIL"
-            # FAIL: the entry of a WQE that fails gets its status, unless it was appended with it.
-            # Ends when that is on its way.
+            # LEAVE: the row leaves a WQE that has come to its end; lasts one cycle.
+            with m.State("LEAVE"):
+                m.d.comb += [self.skip.eq(1), self.error.eq(breaks)]
+                m.next = "FAIL"
+            # FAIL: the row is written, and the entry of a WQE that fails gets its status, unless
+            # it was appended with it. Ends when that is on its way.
             with m.State("FAIL"):
+                m.d.comb += self.save.eq(1)
                 m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
-                with m.If(refusing & fail.ready):
+                with m.If(refusing & fail.valid & fail.ready):
                     m.d.comb += [refused.ready.eq(1), self.done.eq(1)]
                     m.d.sync += refusing.eq(0)
                     m.next = "IDLE"

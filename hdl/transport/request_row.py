@@ -110,8 +110,10 @@ class RequestRow(wiring.Component):
         with m.If(self.load):
             m.d.sync += row.eq(Mux(self.newer, row.as_value(), self.table.row.as_value()))
         with m.If(self.begin):
-            m.d.sync += [row.high.eq(row.high + 1), row.reads.eq(row.reads + self.data)]
-            m.d.sync += row.whole.eq(0)
+            m.d.sync += [row.high.eq(row.high + 1), row.whole.eq(0)]
+        # Late, so it chooses the sum instead of being added.
+        with m.If(self.begin & self.data):
+            m.d.sync += row.reads.eq(row.reads + 1)
         with m.If(self.advance):
             m.d.sync += [
                 row.psn.eq(row.psn + step.packets),

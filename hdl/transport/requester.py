@@ -156,7 +156,6 @@ class Requester(wiring.Component):
             packets.take.eq(takes),
             parts.admission.start.eq(takes | recovery.resume),
             row.read.eq(takes | own),
-            row.index.eq(Mux(own, row.qp, self.wqe.payload.qp)),
             self.turned.eq(takes | packets.again | recovery.resume),
             recovery.may_resume.eq(~self.started.valid),
             packets.start.eq(parts.admission.go),
@@ -164,7 +163,10 @@ class Requester(wiring.Component):
             # Admission decides late in the cycle, so the choice goes by the other one.
             recovery.way.eq(Mux(packets.end, packets.way, parts.admission.way)),
         ]
-        with m.FSM(name="turn"):
+        with m.FSM(name="turn") as turn:
+            # Who asks for rows is known late; that it is nobody but the QP at work is not.
+            busy = turn.ongoing("BUSY") & ~packets.done
+            m.d.comb += row.index.eq(Mux(busy, row.qp, self.wqe.payload.qp))
             # IDLE: no QP is at work. Ends with a refused packet, a restart or a WQE.
             with m.State("IDLE"):
                 m.d.comb += self.turned.eq(1)

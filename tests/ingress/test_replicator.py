@@ -60,7 +60,7 @@ def test_each_member_gets_a_copy(functions, stalls):
             ctx.set(dut.kept.valid, 1)
             await ctx.tick().until(dut.kept.ready)
             ctx.set(dut.kept.valid, 0)
-        await ctx.tick().repeat(5)
+        await ctx.tick().repeat(1000)  # two rows are held, and leave in the end
 
     async def table(ctx):
         while True:

@@ -285,3 +285,19 @@ async def errors_wait_for_their_turn(dut):
         await bench.take([(good, 0)])
         got = await bench.ask(bad, 0)
         assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR), got
+
+
+@cocotb.test()
+async def newer_index_stays(dut):
+    """An avail index that was read for a request is not forgotten for one that was read before it,
+    for a notification: what the request waits for would not be there."""
+    for latency in (10, 40):
+        bench = AheadBench(dut, seed=11, latency=latency)
+        await bench.start(again=latency != 10)
+        for gap in range(70):
+            queue = bench.queue(CONFIG.rq_queue(1 + gap), 16)
+            bench.ring(queue)
+            await bench.cycles(gap)
+            bench.post(queue, 1)
+            await bench.take([(queue, 0)])
+        bench.ports.clear()
