@@ -49,6 +49,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "functions": (1, 4, False),
     "vectors": (2, 2048, False),
     "queue_size": (2, 32768, True),
+    "address_bits": (24, 64, False),
     "read_tags": (4, 256, True),
     "read_bytes": (64, 512, True),
     "write_bytes": (64, 512, True),
@@ -62,7 +63,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "max_rd_atomic": (1, 128, True),
     "translation_lines": (8, 65536, True),
     "gather_bytes": (8192, 262144, True),
-    "receive_bytes": (16384, 1048576, True),
+    "receive_bytes": (8192, 1048576, True),
     "quantum": (1, 256, False),
 }
 
@@ -80,6 +81,8 @@ class NicConfig:
         groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
+        address_bits: bits of a bus address, and of an address in a region, that the card keeps. It
+            takes those above for 0; a region must lie below them, and so must a peer's access.
         mtu: largest path MTU, bytes of payload.
         read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
@@ -110,6 +113,7 @@ class NicConfig:
     functions: int = 1
     vectors: int = 32
     queue_size: int = 4096
+    address_bits: int = 64
     mtu: int = 4096
     read_tags: int = 256
     read_bytes: int = 512

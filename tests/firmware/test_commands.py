@@ -1,5 +1,7 @@
 """Control commands: what each does, and every refusal, which changes nothing."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -243,6 +245,19 @@ def test_regions_at_the_edge():
     bench.ok(C.REG_USER_MR, **region(virt_addr=(1 << 64) - 10000))
     bench.ok(C.REG_USER_MR, **region(start=0x10FFF, length=8193))
     bench.ok(C.REG_USER_MR, **region(start=0, length=MAX_MR_SIZE, npages=0xFFFFFFFF))
+
+
+@pytest.mark.parametrize(("field", "size"), [("virt_addr", 10000), ("pages", 24)])
+def test_regions_end_where_the_addresses_of_the_card_do(field, size):
+    bits = 24
+    bench = Bench(config=replace(CONFIG, address_bits=bits))
+    bench.ok(C.CREATE_PD)
+    low = {"virt_addr": 0x123}
+    bench.ok(C.REG_USER_MR, **region(**low | {field: (1 << bits) - size}))
+    for beyond in ((1 << bits) - size + 8, 1 << bits, 1 << 40):
+        assert "wraps" in bench.err(C.REG_USER_MR, **region(**low | {field: beyond}))
+    limits = device_limits(replace(CONFIG, address_bits=bits))
+    assert limits["max_mr_size"] == (1 << bits) - 1
 
 
 def test_more_region_refusals():
