@@ -55,6 +55,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "write_bytes": (64, 512, True),
     "max_sge": (1, 32, False),
     "max_inline": (16, 512, False),
+    "wqes_ahead": (1, 64, True),
     "send_lines": (2, 256, True),
     "recv_lines": (8, 4096, True),
     "read_sinks": (2, 8192, True),
@@ -87,6 +88,8 @@ class NicConfig:
         read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
+        wqes_ahead: WQEs that are read from host memory at a time, of receive queues half as many.
+            1: one after the other, and so are the buffers of CQEs, without parts that read many.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
             latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
             the read_sinks, which hold up to three SGEs of a READ as it was sent.
@@ -120,6 +123,7 @@ class NicConfig:
     write_bytes: int = 256
     max_sge: int = 32
     max_inline: int = 512
+    wqes_ahead: int = 64
     send_lines: int = 64
     recv_lines: int = 1024
     read_sinks: int = 4096
