@@ -111,6 +111,15 @@ def test_add_gid_refused(change, reason):
     assert reason in Bench().err(C.ADD_GID, **good | change)
 
 
+def test_a_card_without_ipv6_has_ipv4_addresses_alone():
+    bench = Bench(config=replace(CONFIG, ipv6=False))
+    add = dict(gid_type=2, index=1, port_num=1)
+    ipv4 = bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1])
+    bench.ok(C.ADD_GID, gid=ipv4, **add)
+    assert "no IPv6" in bench.err(C.ADD_GID, gid=b"\xfe\x80" + bytes(13) + b"\1", **add)
+    assert "no IPv6" in bench.err(C.ADD_GID, gid=bytes(9) + b"\1" + ipv4[10:], **add)
+
+
 @pytest.mark.parametrize("change", [{"index": 4}, {"port": 0}, {"port": 2}])
 def test_del_gid_refused(change):
     Bench().err(C.DEL_GID, **dict(index=1, port=1) | change)
