@@ -250,6 +250,8 @@ class Commands:
             raise Refused(f"GID type {v.gid_type} is not RoCE v2")
         if not any(v.gid):
             raise Refused("the GID is zero")
+        if not (self.limits.config.ipv6 or is_mapped_gid(v.gid)):
+            raise Refused("the GID is no IPv4 address, and the card has no IPv6")
         if self._foreign(bytes(v.gid)):
             raise Refused("another function has the GID")
         row = {"valid": 1, "gid": raw(v.gid), "ipv4": int(is_mapped_gid(v.gid))}

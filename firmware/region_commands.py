@@ -216,7 +216,7 @@ class RegionCommands:
             ("virt_addr", base, v.length),
             ("pages", v.pages, entries * PAGE_ENTRY_SIZE),
         ):
-            if first + size > 1 << 64:
+            if first + size > 1 << self._limits.config.address_bits:
                 raise Refused(f"{name} {first:#x} + {size} wraps around")
         if v.pages % PAGE_ENTRY_SIZE:
             raise Refused(f"pages {v.pages:#x} is not aligned to {PAGE_ENTRY_SIZE}")

@@ -31,6 +31,7 @@ class CardFeature(Enum):
     TWO_LEVEL = "two_level"  # page lists of two levels
     MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
+    IPV6 = "ipv6"  # GIDs that are no IPv4 addresses, and their packets
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -49,11 +50,13 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "functions": (1, 4, False),
     "vectors": (2, 2048, False),
     "queue_size": (2, 32768, True),
+    "address_bits": (24, 64, False),
     "read_tags": (4, 256, True),
     "read_bytes": (64, 512, True),
     "write_bytes": (64, 512, True),
     "max_sge": (1, 32, False),
     "max_inline": (16, 512, False),
+    "wqes_ahead": (1, 64, True),
     "send_lines": (2, 256, True),
     "recv_lines": (8, 4096, True),
     "read_sinks": (2, 8192, True),
@@ -62,7 +65,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "max_rd_atomic": (1, 128, True),
     "translation_lines": (8, 65536, True),
     "gather_bytes": (8192, 262144, True),
-    "receive_bytes": (16384, 1048576, True),
+    "receive_bytes": (8192, 1048576, True),
     "quantum": (1, 256, False),
 }
 
@@ -80,10 +83,14 @@ class NicConfig:
         groups: multicast groups of the card, of which each function has its share.
         functions: guest functions. vectors: MSI-X vectors of a guest function.
         queue_size: largest virtqueue, descriptors.
+        address_bits: bits of a bus address, and of an address in a region, that the card keeps. It
+            takes those above for 0; a region must lie below them, and so must a peer's access.
         mtu: largest path MTU, bytes of payload.
         read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
+        wqes_ahead: WQEs that are read from host memory at a time, of receive queues half as many.
+            1: one after the other, and so are the buffers of CQEs, without parts that read many.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
             latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
             the read_sinks, which hold up to three SGEs of a READ as it was sent.
@@ -96,8 +103,8 @@ class NicConfig:
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
-            and costs nothing for it.
+            loopback, ipv6: switches of ``CardFeature``. A card without a feature refuses what needs
+            it and costs nothing for it.
     """
 
     width: int = 512
@@ -110,12 +117,14 @@ class NicConfig:
     functions: int = 1
     vectors: int = 32
     queue_size: int = 4096
+    address_bits: int = 64
     mtu: int = 4096
     read_tags: int = 256
     read_bytes: int = 512
     write_bytes: int = 256
     max_sge: int = 32
     max_inline: int = 512
+    wqes_ahead: int = 64
     send_lines: int = 64
     recv_lines: int = 1024
     read_sinks: int = 4096
@@ -138,6 +147,7 @@ class NicConfig:
     two_level: bool = True
     mcast: bool = True
     loopback: bool = True
+    ipv6: bool = True
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -23,7 +23,7 @@ from hdl.config import LIMITS, SWITCHES, CardFeature, NicConfig
         ("queue_size", 4095),
         ("max_sge", 33),
         ("gather_bytes", 4096),
-        ("receive_bytes", 8192),
+        ("receive_bytes", 4096),
         ("clock_hz", "250 MHz"),
         ("quantum", True),
         ("uc", 1),

@@ -47,7 +47,7 @@ def device_limits(config: NicConfig) -> dict[str, int]:
         "vendor_id": VENDOR_ID,
         "vendor_part_id": VENDOR_PART_ID,
         "hw_ver": HARDWARE_VERSION,
-        "max_mr_size": MAX_MR_SIZE,
+        "max_mr_size": min(MAX_MR_SIZE, (1 << config.address_bits) - 1),
         "page_size_cap": sum(1 << shift for shift in PAGE_SHIFTS[:sizes]),
         "max_qp": config.qps,
         "max_qp_wr": config.queue_size,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value
 
+from hdl.config import NicConfig
+
 from .count import raised
 
-__all__ = ["OFFSET_BITS", "add_low", "add_middle", "add_high", "mask"]
+__all__ = ["OFFSET_BITS", "add_low", "add_middle", "add_high", "folded", "kept", "mask"]
 
 #: Bits of an offset: the largest virtqueue has 32768 descriptors of 16 bytes.
 OFFSET_BITS = 20
@@ -15,6 +17,22 @@ OFFSET_BITS = 20
 def mask(size_log2: Value) -> Value:
     """Ones below bit ``size_log2`` (16 bits): a position's bits that are its place in a ring."""
     return Cat(size_log2 > bit for bit in range(16))
+
+
+def kept(config: NicConfig, address: Value) -> Value:
+    """A bus address as the card keeps it: 0 from bit ``address_bits`` on."""
+    bits = min(config.address_bits, len(address))
+    return Cat(address[:bits], Const(0, len(address) - bits))
+
+
+def folded(config: NicConfig, address: Value) -> Value:
+    """An address in a region as the card keeps it. One that lies beyond all regions is told by the
+    first bit that they do not have; those above are 0."""
+    bits = config.address_bits
+    if bits >= len(address):
+        return address
+    beyond = address[bits:].any()
+    return Cat(address[:bits], beyond, Const(0, len(address) - bits - 1))
 
 
 def add_low(m: Module, addr: Value, carry: Signal, base: Value, offset: Value) -> None:

@@ -1,6 +1,6 @@
 """One context table: rows in RAM with one owner, reading copies, and the firmware's window."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -13,7 +13,8 @@ __all__ = ["Table"]
 
 class Table(wiring.Component):
     """Rows of ``row``, ``depth`` of them: ``read0``.. for readers, the first for the owner, as is
-    ``write`` (when ``owned``), ``program`` for the firmware.
+    ``write`` (when ``owned``), ``program`` for the firmware. ``kept``: bits of the row that the
+    firmware can set; the others stay 0.
 
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
@@ -24,10 +25,20 @@ class Table(wiring.Component):
     cleared, one in each cycle; ``ready`` says when this is done.
     """
 
-    def __init__(self, *, row, depth: int, index_width: int, reads: int = 1, owned: bool = True):
+    def __init__(
+        self,
+        *,
+        row,
+        depth: int,
+        index_width: int,
+        reads: int = 1,
+        owned: bool = True,
+        kept: int = -1,
+    ):
         if depth > 1 << index_width:
             raise ValueError(f"Depth must fit {index_width} index bits, not {depth!r} rows")
         self._row, self._depth, self._reads, self._owned = row, depth, reads, owned
+        self._kept = kept & ((1 << Shape.cast(row).width) - 1)
         members = {f"read{i}": In(TableRead(index_width, row)) for i in range(reads)}
         if owned:
             members["write"] = In(TableWrite(index_width, row))
@@ -78,7 +89,7 @@ class Table(wiring.Component):
             m.d.comb += [
                 writing.eq(1),
                 rows.write.index.eq(self.program.index[:index]),
-                rows.write.row.eq(self.program.row),
+                Value.cast(rows.write.row).eq(Value.cast(self.program.row) & self._kept),
                 rows.write.enable.eq(1),
             ]
         m.d.comb += self.program.done.eq(read_done | write_done)

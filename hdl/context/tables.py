@@ -13,7 +13,7 @@ from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.regions import RegionKeyPorts
-from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
+from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_of_regions
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
 
 from .counter_bank import CounterBank
@@ -98,7 +98,14 @@ class Tables(wiring.Component):
         mrs = self._room(
             m,
             "mrs",
-            Table(row=MrRow, depth=config.mrs, index_width=16, reads=len(MR_READERS), owned=False),
+            Table(
+                row=MrRow,
+                depth=config.mrs,
+                index_width=16,
+                reads=len(MR_READERS),
+                owned=False,
+                kept=kept_of_regions(config),
+            ),
         )
         for number, reader in enumerate(MR_READERS):
             connect(m, flipped(getattr(self.mrs, reader)), getattr(mrs, f"read{number}"))

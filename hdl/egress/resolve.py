@@ -1,6 +1,6 @@
 """``TxHeader`` -> the row of its source address, the packet's lengths and the IPv4 header."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -70,7 +70,9 @@ class Resolve(wiring.Component):
         traffic_class3 = delayed(m, job.av.traffic_class, 3, name="traffic_class")
         hop_limit3 = delayed(m, job.av.hop_limit, 3, name="hop_limit")
         destination3 = delayed(m, job.av.dgid[96:], 3, name="destination")
-        ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
+        ipv6_3 = Const(0)
+        if self._config.ipv6:
+            ipv6_3 = row3.gid[:96] != int.from_bytes(mapped_gid(bytes(4))[:12], "little")
 
         # 4: the IPv4 header without its checksum.
         ipv4 = build(

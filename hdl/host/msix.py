@@ -8,6 +8,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
+from hdl.common.address import kept
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
@@ -41,6 +42,7 @@ class Msix(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig, function: int):
+        self._config = config
         self._width, self._vectors, self._function = config.width, config.vectors, function
         super().__init__(
             {
@@ -219,9 +221,9 @@ class Msix(wiring.Component):
                     m.d.comb += value.eq(part)
         with m.Switch(port.addr[:4]):
             with m.Case(words[0][0]):
-                m.d.comb += row.address[:32].eq(Cat(Const(0, 2), merged[2:]))
+                m.d.comb += row.address[:32].eq(kept(self._config, Cat(Const(0, 2), merged[2:])))
             with m.Case(words[1][0]):
-                m.d.comb += row.address[32:].eq(merged)
+                m.d.comb += row.address[32:].eq(kept(self._config, Cat(Const(0, 32), merged))[32:])
             with m.Case(words[2][0]):
                 m.d.comb += row.data.eq(merged)
             with m.Case(words[3][0]):

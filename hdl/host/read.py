@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import kept
 from hdl.common.count import PIECE
 from hdl.common.ram import Ram
 from hdl.common.skid import Skid
@@ -224,6 +225,7 @@ class ReadEngine(wiring.Component):
             m.d.comb += [
                 held.valid.eq(req.valid & ~self.hold),
                 held.payload.eq(req.payload),
+                held.payload.addr.eq(kept(config, req.payload.addr)),
                 req.ready.eq(held.ready & ~self.hold),
             ]
             if name not in self._direct:
@@ -277,7 +279,7 @@ class ReadEngine(wiring.Component):
         m.d.comb += [
             edge.i.payload.tag.eq(self._first_tag | head[:-1]),
             edge.i.payload.function.eq(function),
-            edge.i.payload.addr.eq(addr),
+            edge.i.payload.addr.eq(kept(config, addr)),
             edge.i.payload.length.eq(final - addr[:low] + 1),
         ]
         with m.If(issue):

@@ -329,5 +329,6 @@ class VirtioQueues(wiring.Component):
             for name in addresses:
                 field = getattr(changed.row, name.removeprefix("queue_"))
                 for half in range(2):
+                    low, high = 32 * half, min(32 * half + 32, self._config.address_bits)
                     with m.If(port.addr == COMMON(name) + 4 * half):
-                        m.d.comb += field[32 * half : 32 * half + 32].eq(merged)
+                        m.d.comb += field[low : max(low, high)].eq(merged)

@@ -8,6 +8,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import kept
 from hdl.common.shift import keep_count
 from hdl.config import NicConfig
 from hdl.ports.host import PlacedWriteClient, WriteClient, edge_write_beat
@@ -170,7 +171,7 @@ class WriteEngine(wiring.Component):
         m.d.comb += [
             out.stream_id.eq(beat.stream_id),
             out.function.eq(beat.function),
-            out.line.eq(beat.addr[lanes:]),
+            out.line.eq(kept(self._config, beat.addr)[lanes:]),
             out.data[low].eq(beat.data[low]),
             out.first.eq(beat.first),
             out.last.eq(beat.last),

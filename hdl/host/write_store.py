@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import kept
 from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.ports.host import edge_write_beat
@@ -124,7 +125,7 @@ class WriteStore(wiring.Component):
                 first.eq(get_end.data.last),
                 out.stream_id.eq(open_.data.stream_id),
                 out.function.eq(open_.data.function),
-                out.addr.eq(Cat(Const(0, lanes), place, open_.data.addr[low:])),
+                out.addr.eq(kept(self._config, Cat(Const(0, lanes), place, open_.data.addr[low:]))),
                 out.length.eq(open_.data.length),
                 out.first.eq(first),
                 out.last.eq(get_end.data.last),

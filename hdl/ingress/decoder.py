@@ -94,6 +94,7 @@ class Decoder(wiring.Component):
     """Decodes lengths and opcode as the beats pass and cuts the frame accordingly.
 
     Spec: RFC 791, RFC 8200, IBTA vol 1, 9.2 (pad count, extended headers by opcode).
+    Parameters: ``ipv6``: frames of IPv6 are no others.
     Members: ``i_valid``, ``i`` (see ``HeaderCollector``); ``o_valid``, ``o``: cut beats;
     ``plan_valid``, ``plan``; ``bounds`` (in the cycle of ``plan``).
     Latency: ``o`` 4 cycles, ``plan`` and ``bounds`` 6. Throughput: one beat per cycle, no stall.
@@ -104,8 +105,8 @@ class Decoder(wiring.Component):
     LATENCY = 4
     PLAN_LATENCY = 6
 
-    def __init__(self, *, width: int):
-        self._width = width
+    def __init__(self, *, width: int, ipv6: bool = True):
+        self._width, self._ipv6 = width, ipv6
         self._lane_bits = ceil_log2(width // 8)
         super().__init__(
             {
@@ -134,7 +135,7 @@ class Decoder(wiring.Component):
 
         # 1: facts of the headers. Each is used only for beats from its own position on.
         headers = self.i.headers
-        vlan, ipv6 = is_vlan(headers), is_ipv6(headers)
+        vlan, ipv6 = is_vlan(headers), self._is_ipv6(headers)
         total = self._choose(headers, _total_length)
         opcode = self._choose(headers, _bth("opcode"))
         pad = self._choose(headers, _bth("pad_count"))
@@ -238,8 +239,10 @@ class Decoder(wiring.Component):
         ]
         return m
 
-    @staticmethod
-    def _choose(headers: Value, places: _Places) -> Value:
+    def _is_ipv6(self, headers: Value) -> Value:
+        return is_ipv6(headers) if self._ipv6 else Const(0)
+
+    def _choose(self, headers: Value, places: _Places) -> Value:
         """A field out of the four places it can be in."""
         four = [
             get(headers, header, field, at=at)
@@ -248,7 +251,7 @@ class Decoder(wiring.Component):
             )
         ]
         vlan = is_vlan(headers)
-        return Mux(is_ipv6(headers), Mux(vlan, four[3], four[2]), Mux(vlan, four[1], four[0]))
+        return Mux(self._is_ipv6(headers), Mux(vlan, four[3], four[2]), Mux(vlan, four[1], four[0]))
 
     def _from_source(self, m: Module, number: Value, vlan: Value, ipv6: Value) -> Signal:
         """A one for each byte from the IP source address on."""

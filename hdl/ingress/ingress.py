@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import GRH_SIZE
+from hdl.common.address import folded
 from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
@@ -83,7 +84,7 @@ class Ingress(wiring.Component):
         width = self._config.width
         depth = self._config.receive_bytes // self._config.bytes_per_beat
         m.submodules.collector = collector = HeaderCollector(width=width)
-        m.submodules.decoder = decoder = Decoder(width=width)
+        m.submodules.decoder = decoder = Decoder(width=width, ipv6=self._config.ipv6)
         m.submodules.icrc = icrc = IcrcCheck(width=width)
         m.submodules.udp = udp = UdpSum(width=width)
         m.submodules.parser = parser = HeaderParser(
@@ -225,6 +226,8 @@ class Ingress(wiring.Component):
             self.header.valid.eq(buffer.header.valid),
             *expanded(self.header.payload, buffer.header.payload),
             buffer.header.ready.eq(self.header.ready),
+            # Behind this a peer's address is a few bits, where the card has few.
+            self.header.payload.va.eq(folded(self._config, buffer.header.payload.va)),
         ]
 
     def _replicate(self, m: Module, buffer):

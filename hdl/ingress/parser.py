@@ -74,6 +74,10 @@ class HeaderChecks(data.Struct):
     address: 1
 
 
+#: What a GID that is an IPv4 address begins with.
+_PREFIX = Const(int.from_bytes(mapped_gid(bytes(4)), "little"), 96)
+
+
 class HeaderParser(wiring.Component):
     """Parses all headers of a frame at once.
 
@@ -119,7 +123,8 @@ class HeaderParser(wiring.Component):
         headers = Cat(self.headers, Const(0, 8 * 128))
 
         # 1: the IP header and what follows it, each from the places where it can be.
-        vlan, v6 = is_vlan(headers), is_ipv6(headers)
+        vlan = is_vlan(headers)
+        v6 = is_ipv6(headers) if self._config.ipv6 else Const(0)
         ip = Signal(8 * IPV6.size, reset_less=True)
         l4 = Signal(8 * L4_BYTES, reset_less=True)
         kind1 = Signal(data.StructLayout({"vlan": 1, "ipv4": 1, "ipv6": 1}), reset_less=True)
@@ -161,6 +166,8 @@ class HeaderParser(wiring.Component):
             address.gids.eq(self.gids),
             address.gid.eq(gid),
         ]
+        if not self._config.ipv6:  # of such a GID the last bytes are the address
+            m.d.comb += [row.gid[:96].eq(_PREFIX) for row in address.gids]
 
         # 6: together.
         late = self.LATENCY - 1
@@ -282,8 +289,7 @@ class HeaderParser(wiring.Component):
 
     @staticmethod
     def _gid(ip: Value, field: str, v6: Value) -> Value:
-        prefix = Const(int.from_bytes(mapped_gid(bytes(4)), "little"), 96)
-        return Mux(v6, raw(ip, IPV6, field), Cat(prefix, raw(ip, IPV4, field)))
+        return Mux(v6, raw(ip, IPV6, field), Cat(_PREFIX, raw(ip, IPV4, field)))
 
     def _fields(self, m: Module, row, ip: Value, l4: Value, v6: Value) -> list:
         def bth(field: str) -> Value:

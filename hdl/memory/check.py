@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.address import folded
 from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
@@ -100,7 +101,7 @@ class Checker(wiring.Component):
         m.d.comb += [
             self.slot.eq(walk.slot),
             self.slot_enable.eq(walk.slot_enable),
-            walk.slot_data.eq(self.slot_data),
+            walk.slot_data.eq(Cat(folded(self._config, self.slot_data[:64]), self.slot_data[64:])),
         ]
 
         # Ask: a job at a time, by its walk or its key (whole range, then the bytes of this packet).
@@ -131,10 +132,13 @@ class Checker(wiring.Component):
                 request.eq(walk.request.payload),
             ]
         start, into = Signal(64), Signal(32)
+        bits = self._config.address_bits
+        total = wide_sum(m, start[:bits], into, block=11)
         m.d.comb += [
             start.eq(Mux(bytes_left, key.va, walk.request.p.va)),
             into.eq(walk.into & (~bytes_left).replicate(32)),
-            Cat(request.va, request.wrapped).eq(wide_sum(m, start, into, block=11)),
+            request.va.eq(total[:bits]),
+            request.wrapped.eq(Cat(total[bits:], start[bits:]).any()),
         ]
         with m.If(self.job.valid & self.job.ready & (job.source == CheckSource.KEY)):
             m.d.sync += [
@@ -145,7 +149,7 @@ class Checker(wiring.Component):
                 key.function.eq(job.function),
                 key.pd.eq(job.pd),
                 key.key.eq(job.key),
-                key.va.eq(job.va),
+                key.va.eq(folded(self._config, job.va)),
                 key.access.eq(self.key_access),
                 key.check_only.eq(job.length == 0),
                 key.qp.eq(job.qp),

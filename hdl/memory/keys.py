@@ -12,7 +12,7 @@ from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.rows import MrRow, MrType
 from hdl.ports.tables import TableRead
 
-from .types import ACCESS_REMOTE_ATOMIC, Region, TranslateRequest
+from .types import ACCESS_REMOTE_ATOMIC, Region, TranslateRequest, place_bits
 
 __all__ = ["KeyCheck"]
 
@@ -80,8 +80,9 @@ class KeyCheck(wiring.Component):
 
         # Register the row; meanwhile the request's end, in the lower half of the address space.
         row, inside, empty = Signal(MrRow, reset_less=True), Signal(), Signal()
+        bits = self._config.address_bits
         past = Signal(33, reset_less=True)
-        past_0 = wide_sum(m, asked[0].va[:32], asked[0].length)
+        past_0 = wide_sum(m, asked[0].va[: min(bits, 32)], asked[0].length)
         with m.If(ready[1]):
             m.d.sync += [
                 asked[1].eq(asked[0]),
@@ -92,19 +93,18 @@ class KeyCheck(wiring.Component):
             ]
 
         # Compare what needs no sum; distance from the region's start, and how far it may be.
-        allowed, distance = Signal(), Signal(65, reset_less=True)
-        furthest, wraps = Signal(65, reset_less=True), Signal()
+        reached = max(bits, 32)  # a request has a length of 32 bits
+        allowed, distance = Signal(), Signal(bits + 1, reset_less=True)
+        furthest, wraps = Signal(reached + 1, reset_less=True), Signal()
         start, table = Signal(48, reset_less=True), Signal(58, reset_less=True)
         page_size, two_level = Signal(2, reset_less=True), Signal(reset_less=True)
         paged, empty_2 = Signal(), Signal()
         pages_of = Signal(16, reset_less=True)  # the region whose page list it is
         kind = Value.cast(row.type)
         usable, number = self._window(asked[1], row)
-        m.d.comb += wraps.eq(
-            asked[1].wrapped | (asked[1].va[32:].all() & past[32] & (past[:32] != 0))
-        )
-        distance_1 = wide_difference(m, asked[1].va, row.va)
-        reach = Cat(row.length, kind[DMA_BIT].replicate(16))
+        m.d.comb += wraps.eq(self._wraps(asked[1], past))
+        distance_1 = wide_difference(m, asked[1].va[:bits], row.va[:bits])
+        reach = Cat(row.length[:bits], kind[DMA_BIT].replicate(reached))[:reached]
         furthest_1 = wide_difference(m, reach, asked[1].length)
         with m.If(ready[2]):
             m.d.sync += [
@@ -133,13 +133,13 @@ class KeyCheck(wiring.Component):
         # Verdict.
         ok, region, refused = Signal(), Signal(Region, reset_less=True), Signal()
         last, place, whole = asked[2], Signal(48), Signal()
-        within = at_most(distance[:64], furthest[:64])
+        within = at_most(Cat(distance[:bits], Const(0, reached - bits)), furthest[:reached])
         m.d.comb += [
             # A region may begin at any byte. An atomic's word is one of the bus, too: else it could
             # reach into another page than the one that its first byte is in.
             whole.eq(~(last.access[ATOMIC_BIT] & paged) | (place[:3] == 0)),
-            ok.eq(empty_2 | (allowed & distance[64] & furthest[64] & within & whole)),
-            place.eq(wide_sum(m, distance[:48], start)),  # ends below 2**48
+            ok.eq(empty_2 | (allowed & distance[bits] & furthest[reached] & within & whole)),
+            place.eq(wide_sum(m, distance[: min(48, bits)], start)[: place_bits(self._config)]),
         ]
         with m.If(ready[3]):
             m.d.sync += [
@@ -147,7 +147,7 @@ class KeyCheck(wiring.Component):
                 region.mr.eq(pages_of),
                 region.paged.eq(paged & ok & ~last.check_only & ~empty_2),
                 region.single.eq(~ok | last.check_only | empty_2),
-                region.addr.eq(Mux(paged, place, last.va)),
+                region.addr.eq(Mux(paged, place, last.va[:bits])),
                 region.table.eq(table),
                 region.page_size.eq(page_size),
                 region.two_level.eq(two_level),
@@ -173,6 +173,14 @@ class KeyCheck(wiring.Component):
         """The region's row: the key names a region of the function that asks."""
         owner = ordinal_of(self._config, request.function)
         return card_number(self._config, "mrs", owner, request.key[8:])
+
+    def _wraps(self, request, past) -> Value:
+        """Whether a request ends beyond the address space; ``past``: the sum of its length and the
+        lower half of its address."""
+        bits, low = self._config.address_bits, min(self._config.address_bits, 32)
+        upper = Cat(past[low], request.va[low : max(low, bits)])
+        ends = (upper.all() & (past[:low] != 0)) | Cat(Const(0, 1), past[low + 1 :]).any()
+        return request.wrapped | ends
 
     def _window(self, request, row) -> tuple[Value, Value]:
         """Whether such a key is for the one that asks, and the region that has its pages."""

@@ -13,7 +13,7 @@ from hdl.ports.tables import TableRead
 
 from .cache import PageCache
 from .keys import KeyCheck
-from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest
+from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest, place_bits
 
 __all__ = ["Translate"]
 
@@ -101,7 +101,9 @@ class Translate(wiring.Component):
             lookup.status.eq(region.status),
         ]
         end = wide_sum(m, keys.o.p.length, keys.o.p.addr[:PAGE_BITS])
-        next_page = wide_sum(m, page, Const(1))
+        # Nothing lies behind the last place or the last bus address.
+        pages = max(place_bits(self._config), self._config.address_bits) - PAGE_BITS
+        next_page = wide_sum(m, page[:pages], Const(1))[:pages]
         with m.If(keys.o.ready):
             m.d.sync += [
                 cutting.eq(keys.o.valid),

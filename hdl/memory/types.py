@@ -5,6 +5,7 @@ from amaranth.lib import data, enum
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import PAGE_SHIFTS, TABLE_PAGE_ENTRIES
+from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Lookup",
     "entry_number",
     "line_number",
+    "place_bits",
     "PAGE_BITS",
     "PayloadPacket",
     "TABLE_PAGE_LINE_BITS",
@@ -42,6 +44,11 @@ PAGE_BITS = 12
 LINE_BITS = 48 - PAGE_BITS - 3
 #: log2 of the lines in a page of the second level of a page list.
 TABLE_PAGE_LINE_BITS = ceil_log2(TABLE_PAGE_ENTRIES) - 3
+
+
+def place_bits(config: NicConfig) -> int:
+    """Bits of a place in a region with pages, counted from the first page of ``MrRow.block``."""
+    return 48 if config.page_sizes else min(48, config.address_bits + 1)
 
 
 class TranslateRequest(data.Struct):

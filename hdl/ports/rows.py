@@ -19,6 +19,8 @@ Indices: QP 14 bits (pair index), CQ 14, MR 16, virtqueue 16, PD 16, function 8.
 
 from amaranth.lib import data, enum
 
+from hdl.config import NicConfig
+
 from .headers import AddressVector
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Outstanding",
     "MrType",
     "MrRow",
+    "kept_of_regions",
     "CqRow",
     "QueueRow",
 ]
@@ -259,6 +262,22 @@ class MrRow(data.Struct):
     qp: 14  # BOUND_2: the QP that has bound it
     page_size: 2  # number of its pages' size in ``PAGE_SHIFTS`` (hdl/abi/virtio_rdma.py)
     two_level: 1  # the list at ``block`` names pages of the page list
+
+
+def kept_of_regions(config: NicConfig) -> int:
+    """Bits of ``MrRow`` that a card may need."""
+    address = config.address_bits
+    bits = {"va": address, "length": address, "block": address - 6}
+    if not config.page_sizes:
+        bits |= {"page_size": 0, "start": address}
+    if not config.two_level:
+        bits |= {"two_level": 0}
+    if not config.windows:
+        bits |= {"bind": 0, "parent": 0, "qp": 0}
+    return sum(
+        ((1 << min(bits.get(name, field.width), field.width)) - 1) << field.offset
+        for name, field in data.Layout.cast(MrRow)
+    )
 
 
 class CqRow(data.Struct):

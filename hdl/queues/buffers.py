@@ -20,6 +20,7 @@ from .buffer_rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, 
 from .descriptor import ShortDescriptors
 from .flow import ReadFlow
 from .heads import RingHeads
+from .plain import OddElements, PlainHeads
 from .types import INDEX_OFFSET, ChainJob, Table
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
@@ -88,18 +89,23 @@ class CqBuffers(wiring.Component):
         m.submodules.polls = polls = ReadFlow(
             config=config, size=INDEX_BYTES, reads=READS, bypass=False
         )
-        m.submodules.heads = heads = RingHeads(
-            config=config, lines=min(LINES, 1 << bits), depth=READS
-        )
-        m.submodules.descriptors = descriptors = ShortDescriptors(
-            config=config,
-            least=CQE.size,
-            most=MAX_CHAIN,
-            depth=READS,
-            writable=True,
-            guesses=False,
-            bypass=False,
-        )
+        if config.wqes_ahead > 1:
+            m.submodules.heads = heads = RingHeads(
+                config=config, lines=min(LINES, 1 << bits), depth=READS
+            )
+            m.submodules.descriptors = descriptors = ShortDescriptors(
+                config=config,
+                least=CQE.size,
+                most=MAX_CHAIN,
+                depth=READS,
+                writable=True,
+                guesses=False,
+                bypass=False,
+            )
+            connect(m, descriptors.read_client, flipped(self.read_client2))
+        else:
+            m.submodules.heads = heads = PlainHeads(config=config)
+            m.submodules.descriptors = descriptors = OddElements()
         m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=WAITING)
         m.submodules.checks = checks = StreamFifo(shape=Check, depth=WAITING)
         # Beside those, in block RAM, whose output is late.
@@ -120,7 +126,6 @@ class CqBuffers(wiring.Component):
         m.submodules.errors = errors = Ram(shape=1, depth=config.cqs, reads=3)
         connect(m, polls.read_client, flipped(self.read_client0))
         connect(m, heads.read_client, flipped(self.read_client1))
-        connect(m, descriptors.read_client, flipped(self.read_client2))
         connect(m, heads.o, descriptors.i)
         # Descriptor tables, beside the heads: room for as many as wait.
         m.submodules.tables = tables = StreamFifo(shape=Table, depth=BLOCK)

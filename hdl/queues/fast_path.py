@@ -14,10 +14,11 @@ from hdl.ports.jobs import WQE_LINE_BITS
 from .decode import RECV_BYTES, SEND_BYTES, Slot
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
+from .plain import PlainPath
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes
 from .types import FastPathJob, Table, Verdict, WqeJob
 
-__all__ = ["FastPath"]
+__all__ = ["FastPath", "wqe_path"]
 
 #: Most queues whose ring entries are at hand.
 LINES = 64
@@ -119,3 +120,10 @@ class FastPath(wiring.Component):
             self.slot_valid.eq(wqes.slot_valid),
         ]
         return m
+
+
+def wqe_path(*, config: NicConfig, depth: int, receive: bool = False) -> FastPath | PlainPath:
+    """Return the FastPath of a card, or what stands in its place where WQEs are read one by one."""
+    if config.wqes_ahead == 1:
+        return PlainPath(config=config, receive=receive)
+    return FastPath(config=config, depth=depth, receive=receive)

@@ -59,8 +59,8 @@ class RecvFetch(wiring.Component):
     Reset: no line is valid; ``qps`` or ``recv_lines`` cycles without a request taken.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int = 32):
-        self._config, self._depth = config, depth
+    def __init__(self, *, config: NicConfig):
+        self._config, self._depth = config, max(1, config.wqes_ahead // 2)
         super().__init__(
             {
                 "req": In(stream.Signature(RecvRequest)),
@@ -95,7 +95,9 @@ class RecvFetch(wiring.Component):
         m.submodules.answers = answers = RecvAnswers(config=config)
         m.submodules.reclaim = reclaim = RecvReclaim(config=config)
         m.submodules.sinks = sinks = RecvSinks(config=config)
-        m.submodules.share = share = ReadShare(width=config.width, clients=3, depth=4 * self._depth)
+        m.submodules.share = share = ReadShare(
+            width=config.width, clients=3, depth=max(8, 4 * self._depth)
+        )
         for one, other in (
             (share.read_client, flipped(self.read_client)),
             (answers.read_client, share.client0),

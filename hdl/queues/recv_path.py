@@ -11,7 +11,7 @@ from hdl.ports.host import ReadClient
 from hdl.ports.jobs import WQE_LINE_BITS, FetchStatus, QueueErrorCause, RecvWqe, WqeRead
 from hdl.ports.tables import TableRead
 
-from .fast_path import FastPath
+from .fast_path import wqe_path
 from .read import ReadShare
 from .slow_path import SlowPath, WqeFound
 from .types import FastPathJob, WqeJob
@@ -92,8 +92,10 @@ class RecvPath(wiring.Component):
         m = Module()
         config = self._config
         bits = ceil_log2(config.recv_lines)
-        m.submodules.fast = fast = FastPath(config=config, depth=self._depth, receive=True)
-        m.submodules.share = share = ReadShare(width=config.width, clients=5, depth=4 * self._depth)
+        m.submodules.fast = fast = wqe_path(config=config, depth=self._depth, receive=True)
+        m.submodules.share = share = ReadShare(
+            width=config.width, clients=5, depth=max(8, 4 * self._depth)
+        )
         # A line that is read is not written: ``line_use`` of RecvFetch.
         depth = SLOTS * config.recv_lines
         m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)

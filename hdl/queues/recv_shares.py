@@ -67,6 +67,9 @@ class LineGrants(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        if self._config.wqes_ahead == 1:  # nothing is fetched ahead
+            m.d.comb += self.wait.ready.eq(1)
+            return m
         total = self._config.recv_lines
         queue_lines = total - sinks_of(total)
         # Left over for sources whose WQEs were late, and of it for requests.

@@ -25,7 +25,7 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
 from .decode import Slot
-from .fast_path import FastPath
+from .fast_path import wqe_path
 from .lines import FreeLines, GivenLines
 from .polls import Polls
 from .read import ReadShare
@@ -61,7 +61,7 @@ class SendFetch(wiring.Component):
     ``event_idx``, ``indirect``, ``in_order``: negotiated features. ``reported``: the READs among
     the WQEs of the fast path, as far as they are taken; a queue reset forgets them.
     A request whose ``known`` says that something is there goes through FastPath, which holds up to
-    ``depth`` in each of its stages; chains that are not for it go on through a SlowPath, one
+    ``wqes_ahead`` in each of its stages; chains that are not for it go on through a SlowPath, one
     after the other. Their answers come in request order. Any other request is answered EMPTY with
     the avail index as just read (Polls), ahead of the answers to earlier requests if it is found
     earlier.
@@ -73,10 +73,8 @@ class SendFetch(wiring.Component):
     Reset: all lines free; contents of lines kept.
     """
 
-    def __init__(self, *, config: NicConfig, depth: int = 64):
-        if depth < 2 or depth & (depth - 1):
-            raise ValueError(f"Depth must be a power of two, at least 2, not {depth!r}")
-        self._config, self._depth = config, depth
+    def __init__(self, *, config: NicConfig):
+        self._config, self._depth = config, config.wqes_ahead
         super().__init__(
             {
                 "req": In(stream.Signature(FetchRequest)),
@@ -103,10 +101,12 @@ class SendFetch(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.lines = lines = FreeLines(lines=config.send_lines)
-        m.submodules.fast = fast = FastPath(config=config, depth=self._depth)
+        m.submodules.fast = fast = wqe_path(config=config, depth=self._depth)
         m.submodules.polls = polls = Polls(config=config)
         m.submodules.slow = slow = SlowPath(config=config)
-        m.submodules.share = share = ReadShare(width=config.width, clients=6, depth=4 * self._depth)
+        m.submodules.share = share = ReadShare(
+            width=config.width, clients=6, depth=max(8, 4 * self._depth)
+        )
         # A line is read when its WQE has been given out, and not written until it is released.
         depth = SLOTS * config.send_lines
         m.submodules.slots = Ram(shape=128, depth=depth, forward=False)

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.abi.enums import SendFlags
 from hdl.abi.virtio_rdma import POST_RECV, POST_SEND, SGE
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import BLOCK_ROWS
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_SLOT
@@ -156,8 +157,8 @@ class ShortWqes(wiring.Component):
         m.submodules.flow = flow = ReadFlow(
             config=self._config,
             size=self._size,
-            # More than are in flight, so that it is a block RAM.
-            reads=max(self._depth, 64),
+            # If few, more than are in flight, so that it is a block RAM.
+            reads=max(self._depth, BLOCK_ROWS * self._config.bytes_per_beat // self._size),
             offsets=False,
             bypass=False,
         )

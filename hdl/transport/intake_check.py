@@ -33,6 +33,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
         & (header.pkey[15] | cfg.pkey[15])
     )
     general = (cfg.type == QpType.GSI) if config.ud else 0
+    same = 0 if config.ipv6 else 96  # bits that all IPv4 addresses have alike in a GID
     with m.If((cfg.qpn != header.dest_qp) | (number_in(config, "qps", work.qp) == 0)):
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):
@@ -42,7 +43,8 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
     with m.Elif(~ready | stopped):
         m.d.comb += cause.qp_state.eq(1)
     with m.Elif(
-        ~datagram & ((header.src_gid != cfg.av.dgid) | (header.gid_index != cfg.av.sgid_index))
+        ~datagram
+        & ((header.src_gid[same:] != cfg.av.dgid[same:]) | (header.gid_index != cfg.av.sgid_index))
     ):
         m.d.comb += cause.address_mismatch.eq(1)
     with m.Elif(~Mux(general, header.pkey_hit, own)):

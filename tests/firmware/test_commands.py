@@ -1,5 +1,7 @@
 """Control commands: what each does, and every refusal, which changes nothing."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +109,15 @@ def test_gids():
 def test_add_gid_refused(change, reason):
     good = dict(gid=b"\1" * 16, gid_type=2, index=1, port_num=1)
     assert reason in Bench().err(C.ADD_GID, **good | change)
+
+
+def test_a_card_without_ipv6_has_ipv4_addresses_alone():
+    bench = Bench(config=replace(CONFIG, ipv6=False))
+    add = dict(gid_type=2, index=1, port_num=1)
+    ipv4 = bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1])
+    bench.ok(C.ADD_GID, gid=ipv4, **add)
+    assert "no IPv6" in bench.err(C.ADD_GID, gid=b"\xfe\x80" + bytes(13) + b"\1", **add)
+    assert "no IPv6" in bench.err(C.ADD_GID, gid=bytes(9) + b"\1" + ipv4[10:], **add)
 
 
 @pytest.mark.parametrize("change", [{"index": 4}, {"port": 0}, {"port": 2}])
@@ -243,6 +254,19 @@ def test_regions_at_the_edge():
     bench.ok(C.REG_USER_MR, **region(virt_addr=(1 << 64) - 10000))
     bench.ok(C.REG_USER_MR, **region(start=0x10FFF, length=8193))
     bench.ok(C.REG_USER_MR, **region(start=0, length=MAX_MR_SIZE, npages=0xFFFFFFFF))
+
+
+@pytest.mark.parametrize(("field", "size"), [("virt_addr", 10000), ("pages", 24)])
+def test_regions_end_where_the_addresses_of_the_card_do(field, size):
+    bits = 24
+    bench = Bench(config=replace(CONFIG, address_bits=bits))
+    bench.ok(C.CREATE_PD)
+    low = {"virt_addr": 0x123}
+    bench.ok(C.REG_USER_MR, **region(**low | {field: (1 << bits) - size}))
+    for beyond in ((1 << bits) - size + 8, 1 << bits, 1 << 40):
+        assert "wraps" in bench.err(C.REG_USER_MR, **region(**low | {field: beyond}))
+    limits = device_limits(replace(CONFIG, address_bits=bits))
+    assert limits["max_mr_size"] == (1 << bits) - 1
 
 
 def test_more_region_refusals():

@@ -73,3 +73,41 @@ def test_groups_of_frames_that_follow_each_other():
             await ctx.tick()
 
     simulate(dut, bench)
+
+
+def test_a_card_without_ipv6_takes_ipv4_alone():
+    """A frame of IPv6 has an unknown EtherType, whatever else is in it; the others are found."""
+    rng = random.Random(3)
+    config = NicConfig(width=WIDTH, gids=4, ipv6=False, ud=False)
+    dut = HeaderParser(bits=header_beats(WIDTH) * WIDTH, config=config)
+    frames = []
+    for _ in range(60):
+        source, gid = rng.choice([(GIDS[1], GIDS[0]), (GIDS[3], GIDS[2])])
+        tag = rng.choice([{}, {"vlan": 5}])
+        fields = {"dst_mac": MAC, "dst_gid": gid, "src_gid": source, "dest_qp": 5}
+        frames.append((gid, source, pk.build(0x04, payload=bytes(8), **fields, **tag)))
+    assert {gid for gid, _, _ in frames} == {GIDS[0], GIDS[2]}
+
+    async def bench(ctx):
+        for n, gid in enumerate(GIDS):
+            ctx.set(dut.gids[n].gid, int.from_bytes(gid, "little"))
+            ctx.set(dut.gids[n].valid, 1)
+        ctx.set(dut.mac_address, int.from_bytes(MAC, "little"))
+        late, after = HeaderParser.LATENCY, HeaderParser.LATENCY - HeaderParser.ROW_LATENCY
+        sources = []
+        for n in range(len(frames) + late):
+            if n < len(frames):
+                octets = frames[n][2][: header_beats(WIDTH) * WIDTH // 8]
+                ctx.set(dut.headers, int.from_bytes(octets, "little"))
+                ctx.set(dut.frame_length, len(frames[n][2]))
+            sources.append(ctx.get(dut.o.src_gid))
+            if n >= late:
+                gid, source, _ = frames[n - late]
+                ipv4 = gid == GIDS[0]
+                assert ctx.get(dut.checks.ethertype) == (not ipv4)
+                if ipv4:
+                    assert not ctx.get(dut.checks.address) and ctx.get(dut.gid_index) == 0
+                    assert sources[n - after] == int.from_bytes(source, "little")
+            await ctx.tick()
+
+    simulate(dut, bench)

@@ -12,18 +12,20 @@ FUNCTION, PD = 1, 7
 class World:
     """A card's regions: several with pages, one of all the bus, and some to be refused."""
 
-    def __init__(self, seed: int, mrs: int):
+    def __init__(self, seed: int, mrs: int, bits: int = 64):
         self.rng = rng = random.Random(seed)
-        self.memory = Memory(seed + 1)
+        self.memory = Memory(seed + 1, bits)
+        self.end = 1 << bits
         self.model = model = Model(self.memory, mrs)
         own = {"function": FUNCTION, "pd": PD, "access": 15}
         indices = rng.sample(range(mrs), 14)
         sizes = (1, 100, PAGE, 3 * PAGE, 70_000, 40 * PAGE)
         self.good = [model.add_pages(rng, i, size, **own) for i, size in zip(indices, sizes)]
-        self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=(1 << 64) - 8 * PAGE, **own))
+        self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=self.end - 8 * PAGE, **own))
         self.good.append(model.add_dma(rng, indices[7], **own))
         two = own | {"levels": 2}
-        self.good += [model.add_pages(rng, indices[n], n * 50 * PAGE, **two) for n in (12, 13)]
+        if bits == 64:  # in a smaller memory their many pages would lie in each other's lists
+            self.good += [model.add_pages(rng, indices[n], n * 50 * PAGE, **two) for n in (12, 13)]
         flat = [region for region in self.good if region.levels == 1]
         self.large = [region for region in flat if region.length >= 3 * PAGE]
         self.refused = [
@@ -31,7 +33,7 @@ class World:
             model.add_pages(rng, indices[9], 9 * PAGE, **own | {"function": FUNCTION + 1}),
             model.add_pages(rng, indices[10], 9 * PAGE, **own | {"access": 0}),
             # runs over the end of the address space: only what lies before it may be used
-            model.add_pages(rng, indices[11], 9 * PAGE, va=(1 << 64) - 3000, **own),
+            model.add_pages(rng, indices[11], 9 * PAGE, va=self.end - 3000, **own),
         ]
 
     def windows(self, access: int) -> list[Region]:
@@ -49,11 +51,12 @@ class World:
         """Return an address from which ``length`` bytes lie in the region."""
         rng = self.rng
         if region.type == 1:
-            page = rng.choice([rng.getrandbits(52), (1 << 52) - 3])
-            return min(page * PAGE + rng.randrange(PAGE), (1 << 64) - 1 - length)
+            pages = self.end // PAGE
+            page = rng.choice([rng.randrange(pages), pages - 3])
+            return min(page * PAGE + rng.randrange(PAGE), self.end - 1 - length)
         room = region.length - length
         start = region.va + rng.choice([0, room, rng.randint(0, room), rng.randint(0, room)])
-        return start & (1 << 64) - 1  # nothing may lie at the very end
+        return start & self.end - 1  # nothing may lie at the very end
 
     def sge(self, length: int) -> tuple[int, int, int]:
         """Return a good SGE of that length."""
@@ -79,14 +82,14 @@ class World:
         if kind == 1:
             return addr, length, key + (self.model.mrs << 8)  # beyond the table
         if kind == 2:
-            return region.va - 1 & (1 << 64) - 1, length, key
+            return region.va - 1 & self.end - 1, length, key
         if kind == 3:
-            return region.va + region.length - length + 1 & (1 << 64) - 1, length, key
+            return region.va + region.length - length + 1 & self.end - 1, length, key
         if kind == 4:
-            return (1 << 64) - 1, length, key  # wraps round
+            return self.end - 1, length, key  # wraps round
         if kind == 5:
             used = {one.index for one in self.model.regions.values()}
             free = next(n for n in range(self.model.mrs) if n not in used)
             return addr, length, free << 8 | key & 0xFF
         region = rng.choice(self.refused)
-        return region.va + rng.randrange(PAGE) & (1 << 64) - 1, length, region.key
+        return region.va + rng.randrange(PAGE) & self.end - 1, length, region.key

@@ -14,10 +14,10 @@ BOUND_1, BOUND_2 = 10, 14
 
 
 class Memory:
-    """64 bits of bus address; pages appear with random contents when first touched."""
+    """``bits`` of bus address; pages appear with random contents when first touched."""
 
-    def __init__(self, seed: int):
-        self._random = random.Random(seed)
+    def __init__(self, seed: int, bits: int = 64):
+        self._random, self.bits = random.Random(seed), bits
         self.pages: dict[int, bytearray] = {}
         self.bad: set[int] = set()  # page numbers whose reads fail
 
@@ -44,7 +44,7 @@ class Memory:
 
     def fresh(self) -> int:
         """Return a page number not in use."""
-        while (number := self._random.getrandbits(52)) in self.pages:
+        while (number := self._random.getrandbits(self.bits - 12)) in self.pages:
             pass
         self.page(number)
         return number
@@ -132,7 +132,7 @@ class Model:
             index=index,
             tag=rng.randrange(256),
             type=PAGES,
-            va=fields.pop("va", rng.getrandbits(40)),
+            va=fields.pop("va", rng.getrandbits(min(40, self.memory.bits - 1))),
             length=length,
             first_offset=offset,
             table=table,
@@ -153,7 +153,12 @@ class Model:
     def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
         """Register all of the bus."""
         region = Region(
-            index=index, tag=rng.randrange(256), type=DMA, va=0, length=(1 << 64) - 1, **fields
+            index=index,
+            tag=rng.randrange(256),
+            type=DMA,
+            va=0,
+            length=(1 << self.memory.bits) - 1,
+            **fields,
         )
         self.regions[index] = region
         return region
@@ -198,7 +203,7 @@ class Model:
             and region.pd == pd
             and access & ~region.access == 0
             and region.va <= va
-            and va + length <= min(region.va + region.length, 1 << 64)
+            and va + length <= min(region.va + region.length, 1 << self.memory.bits)
             and (region.type == DMA or not access & REMOTE_ATOMIC or region.aligned(va))
         )
 

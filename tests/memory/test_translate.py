@@ -27,7 +27,7 @@ class Bench:
         sizes = {"width": 64, "mrs": mrs, "translation_lines": lines, "gather_bytes": 8192}
         self.config = NicConfig(**sizes, **config)
         self.dut = Translate(config=self.config)
-        self.world = World(seed, mrs)
+        self.world = World(seed, mrs, self.config.address_bits)
         self.rng, self.stall = random.Random(seed), stall
         self.requests: deque[dict] = deque()
         self.wanted: list[list] = []
@@ -145,6 +145,19 @@ def test_random_requests(stall):
     for _ in range(300):
         addr, length, key = world.sge(rng.choice([0, 1, 8, 4096, 4097, 9000]))
         if rng.random() < 0.15:
+            addr, length, key = world.spoil(addr, max(length, 1), key)
+        bench.ask(key, addr, length, remote=rng.randrange(2), check_only=rng.random() < 0.1)
+    bench.simulate(bench.run)
+
+
+@pytest.mark.parametrize("bits", [24, 32, 33, 48])
+def test_few_address_bits(bits):
+    """Regions up to the last address of a card that keeps few bits, and accesses beyond it."""
+    bench = Bench(seed=bits, address_bits=bits, page_sizes=False, two_level=False)
+    world, rng = bench.world, bench.rng
+    for _ in range(300):
+        addr, length, key = world.sge(rng.choice([0, 1, 8, 4096, 4097, 9000]))
+        if rng.random() < 0.3:
             addr, length, key = world.spoil(addr, max(length, 1), key)
         bench.ask(key, addr, length, remote=rng.randrange(2), check_only=rng.random() < 0.1)
     bench.simulate(bench.run)

@@ -14,10 +14,11 @@ from hdl.queues.send import SendFetch
 FUNCTION = FUNCTION_RDMA
 
 
-def small_config(width: int) -> NicConfig:
-    """Few queues and lines, full-size WQEs."""
+def small_config(width: int, ahead: int = 64) -> NicConfig:
+    """Few queues and lines, full-size WQEs; ``ahead`` of them are read at a time."""
     few = {"qps": 4, "cqs": 4, "mrs": 2, "gids": 1, "vectors": 8}
-    return NicConfig(width=width, send_lines=4, recv_lines=32, read_sinks=32, **few)
+    few |= {"send_lines": 4, "recv_lines": 32, "read_sinks": 32}
+    return NicConfig(width=width, wqes_ahead=ahead, **few)
 
 
 def wide_config(width: int) -> NicConfig:
@@ -80,8 +81,8 @@ class ControlTop(wiring.Component):
 class QueuesTop(wiring.Component):
     """Members ``send``, ``recv``, ``completion``, ``control``: those of the engines."""
 
-    def __init__(self, *, width: int):
-        config = small_config(width)
+    def __init__(self, *, width: int, ahead: int = 64):
+        config = small_config(width, ahead)
         self._engines = {
             "send": SendFetch(config=config),
             "recv": RecvFetch(config=config),

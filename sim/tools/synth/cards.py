@@ -58,7 +58,7 @@ CARDS = {
             "boards.ecpix5.card",
             "ecp5",
             ECP5,
-            "The whole design does not fit the device yet. nextpnr's figure counts where there is "
+            "The whole design has not been placed yet. nextpnr's figure counts where there is "
             "one: 59.6 MHz for the core of a larger configuration, placed and routed on the "
             "slower device without 5G (docs/synthesis.md). "
             "Bridge and MAC are not in it.",

@@ -1,0 +1,172 @@
+"""WQEs one after the other: their heads are found, and the slow path does the rest."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hdl.abi.virtio_pci import AVAIL_ELEMENT
+from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
+from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
+from hdl.ports.jobs import WQE_LINE_BITS
+
+from .decode import Slot
+from .read import BlockReader
+from .types import RING_OFFSET, Element, FastPathJob, HeadFound, Table, Verdict, WqeJob
+
+__all__ = ["OddElements", "PlainHeads", "PlainPath"]
+
+
+class PlainHeads(wiring.Component):
+    """RingHeads that keeps nothing: each job is a host read, one after the other.
+
+    Members: ``i``, ``o``, ``flush``, ``read_client`` as in RingHeads.
+    Latency: a host read and 5 cycles. Throughput: one job at a time.
+    Errors: ``failed`` in HeadFound: host memory did not answer; the head is not checked here.
+    Reset: idle.
+    """
+
+    def __init__(self, *, config: NicConfig):
+        self._width = config.width
+        super().__init__(
+            {
+                "i": In(stream.Signature(FastPathJob)),
+                "o": Out(stream.Signature(HeadFound)),
+                "flush": In(1),
+                "read_client": Out(ReadClient(config.width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.reader = reader = BlockReader(width=self._width, size=8)
+        connect(m, reader.read_client, flipped(self.read_client))
+        job = Signal(FastPathJob, reset_less=True)
+        entry, addr = Signal(OFFSET_BITS, reset_less=True), Signal(64, reset_less=True)
+        carry, asks = Signal(), reader.i.payload
+        m.d.comb += [
+            asks.function.eq(job.request.function),
+            asks.addr.eq(addr),
+            asks.length.eq(AVAIL_ELEMENT.size),
+            self.o.payload.head.eq(reader.o.payload.data),
+            self.o.payload.failed.eq(reader.o.payload.error),
+        ]
+        with m.FSM(name="heads"):
+            # IDLE: takes a job; ends with it.
+            with m.State("IDLE"):
+                m.d.comb += self.i.ready.eq(1)
+                m.d.sync += job.eq(self.i.payload)
+                with m.If(self.i.valid):
+                    m.next = "PLACE"
+            # PLACE: works out where the entry is in the ring; one cycle.
+            with m.State("PLACE"):
+                place = job.request.position & mask(job.size_log2)
+                m.d.sync += entry.eq(RING_OFFSET + AVAIL_ELEMENT.size * place)
+                m.next = "LOW"
+            # LOW: adds that to the ring's address; one cycle.
+            with m.State("LOW"):
+                add_low(m, addr, carry, job.driver, entry)
+                m.next = "HIGH"
+            # HIGH: adds the carry; one cycle.
+            with m.State("HIGH"):
+                add_high(m, addr, carry)
+                m.next = "READ"
+            # READ: asks for the entry; ends when that is taken.
+            with m.State("READ"):
+                m.d.comb += reader.i.valid.eq(1)
+                with m.If(reader.i.ready):
+                    m.next = "GIVE"
+            # GIVE: gives the head when it has come; ends when it is taken.
+            with m.State("GIVE"):
+                m.d.comb += [self.o.valid.eq(reader.o.valid), reader.o.ready.eq(self.o.ready)]
+                with m.If(self.o.valid & self.o.ready):
+                    m.next = "IDLE"
+        return m
+
+
+class OddElements(wiring.Component):
+    """ShortDescriptors that reads none: every chain is ``odd``, for who walks chains.
+
+    Members: ``i``, ``table``, ``o`` as in ShortDescriptors. Latency: none. Errors: ``failed`` as it
+    comes. Reset: nothing is held.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "i": In(stream.Signature(HeadFound)),
+                "table": In(stream.Signature(Table)),
+                "o": Out(stream.Signature(Element)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        element, gone = self.o.payload, Signal()
+        m.d.comb += [
+            self.o.valid.eq(self.i.valid & self.table.valid),
+            gone.eq(self.o.valid & self.o.ready),
+            self.i.ready.eq(gone),
+            self.table.ready.eq(gone),
+            element.head.eq(self.i.payload.head),
+            element.failed.eq(self.i.payload.failed),
+            element.table.eq(self.table.payload),
+            element.odd.eq(1),
+        ]
+        return m
+
+
+class PlainPath(wiring.Component):
+    """FastPath that leaves everything but the head to the slow path.
+
+    Parameters and members as in FastPath, of which ``slot_valid`` is never set and two read clients
+    ask nothing. Latency: a host read and 5 cycles. Throughput: one job at a time.
+    Errors: a ring that could not be read: ``failed``. Reset: empty; nothing may be in flight.
+    """
+
+    def __init__(self, *, config: NicConfig, receive: bool = False):
+        self._config, self._receive = config, receive
+        read = Out(ReadClient(config.width))
+        members = {
+            "i": In(stream.Signature(FastPathJob)),
+            "job": Out(WqeJob),
+            "slot": Out(Slot),
+            "slot_line": Out(WQE_LINE_BITS),
+            "slot_valid": Out(1),
+            "o": Out(stream.Signature(Verdict)),
+            "flush": In(1),
+            "read_client0": read,
+            "read_client1": read,
+            "read_client2": read,
+        }
+        send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
+        super().__init__(members | ({} if receive else send_only))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.heads = heads = PlainHeads(config=self._config)
+        connect(m, flipped(self.i), heads.i)
+        connect(m, heads.read_client, flipped(self.read_client0))
+        found, verdict, job = heads.o.payload, self.o.payload, Signal(WqeJob, reset_less=True)
+        m.d.comb += [
+            self.job.eq(job),
+            heads.o.ready.eq(self.o.valid & self.o.ready),
+            verdict.head.eq(found.head),
+            verdict.failed.eq(found.failed),
+            verdict.odd.eq(1),
+        ]
+        # The next one is taken when the head of the one before has gone.
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                job[name].eq(self.i.payload[name])
+                for name in ("request", "line", "size_log2", "desc")
+            ]
+        if self._receive:
+            m.d.comb += [self.o.valid.eq(heads.o.valid), verdict.line.eq(job.line)]
+        else:
+            m.d.comb += [
+                self.o.valid.eq(heads.o.valid & (self.line.valid | found.failed)),
+                self.line.ready.eq(self.o.valid & self.o.ready & ~found.failed),
+                verdict.line.eq(self.line.payload),
+            ]
+        return m
