@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
-from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES
+from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
 from hdl.csr.map import TABLES, CsrMap, row_map
@@ -116,6 +116,16 @@ class Registers:
             wanted = getattr(self.config, field)
             if found != wanted:
                 raise HardwareError(f"core.{_CONFIG}{field} is {found}, not {wanted}")
+
+    async def version(self) -> str:
+        """The version of the card's gateware."""
+        found = await self._fields("core.version")
+        return ".".join(str(found[name]) for name in reversed(VERSION_BITS))
+
+    @property
+    def commit(self) -> str:
+        """The commit that the card is generated from: 8 hexadecimal digits, or nothing."""
+        return f"{self.config.commit:08x}" if self.config.commit else ""
 
     def forget(self) -> None:
         """Assumes nothing of the windows any more: another one has used them."""

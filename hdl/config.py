@@ -4,8 +4,10 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 
-__all__ = ["SWITCHES", "CardFeature", "NicConfig"]
+__all__ = ["SWITCHES", "VERSION", "CardFeature", "NicConfig"]
 
+#: Version of the gateware and of all that comes with it: the package, the firmware.
+VERSION = "0.1.0"
 WIDTHS = (64, 128, 256, 512)
 MTUS = (256, 512, 1024, 2048, 4096)
 
@@ -64,6 +66,7 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "gather_bytes": (8192, 262144, True),
     "receive_bytes": (16384, 1048576, True),
     "quantum": (1, 256, False),
+    "commit": (0, (1 << 32) - 1, False),
 }
 
 
@@ -95,6 +98,8 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
+        commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
+            Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
             loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
             and costs nothing for it.
@@ -126,6 +131,7 @@ class NicConfig:
     gather_bytes: int = 65536
     receive_bytes: int = 262144
     quantum: int = 16
+    commit: int = 0
     uc: bool = True
     ud: bool = True
     atomics: bool = True

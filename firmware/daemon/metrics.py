@@ -120,6 +120,8 @@ class Metrics:
             text.add(f"{name}_total", "counter", COUNTER_TEXTS[name], ({}, total))
         up = await self._registers.link_up()
         text.add("link_up", "gauge", "1 while the port has a link", ({}, int(up)))
+        build = {"version": await self._registers.version(), "commit": self._registers.commit}
+        text.add("build_info", "gauge", "1; what the card is generated from", (build, 1))
         states = [
             ({"function": str(one.number)}, await self._registers.function_state(one.number))
             for one in firmware.functions

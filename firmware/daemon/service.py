@@ -19,6 +19,7 @@ from firmware.journal import Journal
 from firmware.registers import SPACE, Registers, read_config
 from firmware.service import Firmware, GuestFunction
 from firmware.takeover import JournalKeeper, check_unused
+from hdl.config import VERSION
 
 __all__ = ["Daemon", "SettingError"]
 
@@ -91,6 +92,9 @@ class Daemon:
             "info",
             "started",
             bar=chosen.bar,
+            version=VERSION,
+            card_version=await self._registers.version(),
+            card_commit=self._registers.commit,
             mac=chosen.mac.hex(":"),
             functions=len(self._firmware.functions),
             interrupts=self._interrupts.given,
@@ -160,7 +164,10 @@ async def serve(settings: Settings) -> None:
         await daemon.run()
 
 
-async def examine(settings: Settings) -> dict[str, int]:
-    """The configuration of the card; nothing is changed. Raises HardwareError."""
+async def examine(settings: Settings) -> dict[str, int | str]:
+    """Version, commit and configuration of the card; nothing is changed. Raises HardwareError."""
     async with _opened(settings) as bar:
-        return dataclasses.asdict(await read_config(bar))
+        config = await read_config(bar)
+        registers = Registers(bar, config)
+        facts = {"version": await registers.version(), "commit": registers.commit}
+        return dataclasses.asdict(config) | facts

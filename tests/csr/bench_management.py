@@ -8,6 +8,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
+from hdl.config import VERSION
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, PAGES, TABLES, row_bits
 from hdl.csr.describe import Access
 from hdl.csr.map import CsrMap, row_map
@@ -140,8 +141,11 @@ async def every_block_can_be_discovered(dut):
         assert await bus.access(page << 12) == NOTHING
         assert await bus.access(page << 12, 5) == NOTHING
     assert await bus.read("core.magic") == MAGIC
-    for field in ("width", "clock_hz", "qps", "queue_size", "max_inline", "quantum"):
+    for field in ("width", "clock_hz", "qps", "queue_size", "max_inline", "quantum", "commit"):
         assert await bus.read(f"core.config_{field}") == getattr(CONFIG, field)
+    major, minor, patch = (int(part) for part in VERSION.split("."))
+    version = {"major": major, "minor": minor, "patch": patch}
+    assert await bus.fields("core.version") == version
     for table, info in TABLES.items():
         assert await bus.read(f"{table}.entries") == info.entries(CONFIG)
         assert await bus.fields(f"{table}.geometry") == {

@@ -19,6 +19,7 @@ from firmware.daemon.bars import ANSWER, BAR_BYTES, REQUEST
 from firmware.daemon.notify import ServiceManager
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand as C
+from hdl.config import VERSION
 from hdl.csr.map import CsrMap
 from sim.rtl.env import REPO
 from tests.firmware.test_registers import CONFIG, FakeBus
@@ -104,6 +105,8 @@ def test_serves_until_a_signal(card, number):
         started = daemon.line()
         assert started["event"] == "started" and started["level"] == "info"
         assert started["mac"] == "02:00:00:00:00:01" and not started["taken_over"]
+        assert started["version"] == started["card_version"] == VERSION
+        assert started["card_commit"] == ""
         assert card.ask(C.CREATE_PD).pdn == 0
         assert card.ask(C.DESTROY_PD, pdn=7) is None
         refused = daemon.line()
@@ -200,6 +203,9 @@ def test_check_changes_nothing(tmp_path):
     for name in ("magic", "map_version", *(one for one in csr.names("core") if "config_" in one)):
         value = csr.field(f"core.{name}", "value").reset
         struct.pack_into("<I", image, csr.address(f"core.{name}"), value)
+    version = csr.encode("core.version", major=4, minor=5, patch=678)
+    struct.pack_into("<I", image, csr.address("core.version"), version)
+    struct.pack_into("<I", image, csr.address("core.config_commit"), 0xABC0123)
     path.write_bytes(image)
     with Daemon("--bar", path, "--check") as daemon:
         daemon.process.wait(START_S)
@@ -212,6 +218,7 @@ def test_check_changes_nothing(tmp_path):
     )
     found = json.loads(done.stdout)
     assert (found["qps"], found["mrs"], found["srq"]) == (16, 32, True)
+    assert (found["version"], found["commit"]) == ("4.5.678", "0abc0123")
     assert path.read_bytes() == image
 
 
@@ -219,7 +226,7 @@ def test_check_changes_nothing(tmp_path):
     ("place", "value", "why"),
     [
         ("core.magic", 0xFFFFFFFF, "core.magic is 0xffffffff, not 0x524f4349 (nothing answers"),
-        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000001"),
+        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000002"),
         ("core.config_qps", 5, "configuration cannot be: qps must be a power of two, not 5"),
     ],
 )

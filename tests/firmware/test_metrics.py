@@ -5,6 +5,7 @@ import http.client
 import re
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from firmware.daemon.metrics import Exporter, Metrics, Place
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.enums import ControlCommand as C
+from hdl.config import VERSION
 from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, PORT_COUNTERS
 from tests.firmware.test_daemon import MAC, START_S, Card, Daemon
 from tests.firmware.test_registers import CONFIG, FakeBus
@@ -47,8 +49,9 @@ def parse(text):
 
 
 def made(bus):
-    registers = Registers(bus, CONFIG)
-    return Metrics(registers, Firmware(registers, CONFIG))
+    config = replace(CONFIG, commit=0xC0FFE)
+    registers = Registers(bus, config)
+    return Metrics(registers, Firmware(registers, config))
 
 
 def set_counter(bus, name, value):
@@ -75,6 +78,7 @@ def test_every_counter_with_its_help():
     assert found.pop("rocinante_rx_bytes_total")[2] == {(): 3 * 2**32 + 77}
     assert found.pop("rocinante_tx_bytes_total")[2] == {(): 5 * 2**32 + 77}
     assert set(found) == {
+        "rocinante_build_info",
         "rocinante_link_up",
         "rocinante_objects",
         "rocinante_function_resets_total",
@@ -83,6 +87,8 @@ def test_every_counter_with_its_help():
     }
     assert {kind for _, kind, _ in found.values()} == {"gauge", "counter"}
     assert found["rocinante_objects"][2][("function", "1"), ("kind", "qps")] == 0
+    build = (("version", VERSION), ("commit", "000c0ffe"))
+    assert found["rocinante_build_info"][2] == {build: 1}
     assert set(COUNTER_TEXTS) == {*PORT_COUNTERS, *COUNTERS, "rx_bytes", "tx_bytes"}
     assert all(COUNTER_TEXTS.values())
 
