@@ -142,6 +142,9 @@ class Nic(wiring.Component):
             border.groups.eq(tables.any_group),
             self.intx.eq(host_side.intx),
         ]
+        if config.trace_frames:
+            connect(m, tables.trace, border.trace)
+            m.d.comb += border.verdict.eq(ingress.verdict)
         connect_counters(
             m,
             tables,

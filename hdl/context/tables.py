@@ -15,6 +15,7 @@ from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
+from hdl.ports.trace import TracePort
 
 from .counter_bank import CounterBank
 from .gid import GidTable
@@ -22,6 +23,7 @@ from .groups import GroupTable
 from .mirror import ProgramMirror
 from .region_keys import RegionKeys
 from .table import Table
+from .watch import connect_trace
 
 __all__ = ["NAMES", "Tables"]
 
@@ -49,8 +51,9 @@ class Tables(wiring.Component):
     ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
-    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears the
-    tables, not the registers; ``ready`` Out: all tables here are cleared.
+    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace`` Out, if there is
+    one. ``room_reset`` In clears the tables, not the registers; ``ready`` Out: all tables here are
+    cleared.
     Reset: rows are cleared one a cycle.
     """
 
@@ -86,6 +89,7 @@ class Tables(wiring.Component):
                 "room_reset": In(1),
                 "ready": Out(1),
             }
+            | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
         )
 
     def elaborate(self, platform):
@@ -205,6 +209,8 @@ class Tables(wiring.Component):
         ]
         for n in range(self._config.functions):
             self._function(m, core, n)
+        if self._config.trace_frames:
+            connect_trace(m, management.trace, self.trace)
 
     def _function(self, m, core, n: int) -> None:
         """State of a guest function, and the end of its reset."""

@@ -21,6 +21,7 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+from .diagnostics import trace
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
@@ -126,6 +127,7 @@ PAGES: dict[str, int] = {
     "command": 0x03,
     "counters": 0x04,
     "debug": 0x05,
+    "trace": 0x06,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
@@ -423,7 +425,11 @@ def all_blocks(
     counter_names: tuple[str, ...] = COUNTERS,
     debug_names: tuple[str, ...] = DEBUG,
 ) -> dict[str, Block]:
-    """Every block of the management function by name; ``PAGES`` says where each one is."""
+    """Every block of the management function by name; ``PAGES`` says where each one is.
+
+    A block that the configuration leaves out has no page.
+    """
+    watched = {"trace": trace(config)} if config.trace_frames else {}
     return {
         "core": core(config),
         "port": port(port_counters),
@@ -431,4 +437,5 @@ def all_blocks(
         "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),
+        **watched,
     } | {name: table_window(name, config) for name in TABLES}

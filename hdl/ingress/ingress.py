@@ -12,9 +12,11 @@ from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
+from hdl.csr.counter_names import DROP_REASONS
 from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
 from hdl.ports.packet import packet_stream
 from hdl.ports.tables import TableRead
+from hdl.ports.trace import Verdict
 
 from .buffer import ReceiveBuffer
 from .checks import IcrcCheck, UdpSum
@@ -52,7 +54,8 @@ class Ingress(wiring.Component):
     dropped, but for those to ``groups``; ``group_rows``: reads who their members are;
     ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
     ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
-    do not wait for each other, but between the copies of a datagram to a group); ``counters``.
+    do not wait for each other, but between the copies of a datagram to a group); ``counters``;
+    ``verdict``: what has been decided about each frame, in order, for a trace.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
@@ -76,6 +79,7 @@ class Ingress(wiring.Component):
                 "payload": Out(packet_stream(width)),
                 "counters": Out(IngressCounters),
             }
+            | ({"verdict": Out(Verdict)} if config.trace_frames else {})
         )
 
     def elaborate(self, platform):
@@ -308,6 +312,11 @@ class Ingress(wiring.Component):
         ended, delivered = Signal(), Signal()
         size = Signal(17, reset_less=True)
         hit = Signal(len(Cause), reset_less=True)
+        if self._config.trace_frames:
+            m.d.comb += self.verdict.valid.eq(ended)
+            for cause in Cause:
+                reason = DROP_REASONS.index(f"rx_drops_{cause.name.lower()}")
+                m.d.comb += self.verdict.reasons[reason].eq(hit[cause.value])
         m.d.sync += [ended.eq(ends), delivered.eq(ends & good), size.eq(end)]
         m.d.sync += hit.eq(causes | full << Cause.BUFFER.value)
         counters = self.counters

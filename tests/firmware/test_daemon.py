@@ -33,8 +33,8 @@ class Card(FakeBus):
 
     ``deaf``: the firmware gets no more answers."""
 
-    def __init__(self, path):
-        super().__init__()
+    def __init__(self, path, config=CONFIG):
+        super().__init__(config)
         self.path, self.deaf = path, False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))

@@ -11,7 +11,7 @@ def test_ingress(width):
     bench(
         Rtl(
             "hdl.ingress.ingress:Ingress",
-            {"config": NicConfig(width=width, gids=4, receive_bytes=16384)},
+            {"config": NicConfig(width=width, gids=4, receive_bytes=16384, trace_frames=2)},
             f"ingress_{width}",
         ),
         test_module="tests.ingress.bench_ingress",

@@ -1,0 +1,33 @@
+"""What watches a running card, to its registers."""
+
+from amaranth.hdl import Module
+
+__all__ = ["connect_trace"]
+
+
+def connect_trace(m: Module, block, port) -> None:
+    """The registers of the block ``trace`` (``hdl/csr/diagnostics.py``) and the trace's port."""
+    m.d.comb += [
+        port.start.eq(block.control_start),
+        port.stop.eq(block.control_stop),
+        port.snap.eq(block.snap),
+        port.stop_reasons.eq(block.stop_reasons),
+        block.status_running.eq(port.running),
+        block.status_dropped.eq(port.dropped),
+        block.sent_next.eq(port.sent_next),
+        block.sent_full.eq(port.sent_full),
+        block.received_next.eq(port.received_next),
+        block.received_full.eq(port.received_full),
+        block.now_low.eq(port.now[:32]),
+        block.now_high.eq(port.now[32:]),
+        port.received.eq(block.select_received),
+        port.frame.eq(block.select_frame),
+        block.time_low.eq(port.facts.time[:32]),
+        block.time_high.eq(port.facts.time[32:]),
+        block.facts_length.eq(port.facts.length),
+        block.facts_reason.eq(port.facts.reason),
+        block.facts_error.eq(port.facts.error),
+        port.read.eq(block.data.enable),
+        port.word.eq(block.data.index),
+        block.data.read_data.eq(port.data),
+    ]

@@ -1,0 +1,72 @@
+"""The register blocks by which a running card is watched; they are there with their switches."""
+
+from __future__ import annotations
+
+from hdl.config import TRACE_BYTES, NicConfig
+
+from .counter_names import DROP_REASONS
+from .describe import Access, Block, Register, Window, pulse, ro, rw
+
+__all__ = ["TRACE", "trace"]
+
+#: Block number, as in the ``id`` register.
+TRACE = 8
+
+
+def trace(config: NicConfig) -> Block:
+    """The headers of the last frames of each direction."""
+    index = (config.trace_frames - 1).bit_length()
+    ring = (
+        ro("next", index, "slot of the next frame"),
+        ro("full", 1, "all slots have been used; the oldest frame is behind `next`"),
+    )
+    return Block(
+        "trace",
+        TRACE,
+        (
+            Register(
+                "control",
+                (
+                    pulse("start", 1, "empties both rings; frames that begin are recorded"),
+                    pulse("stop", 1, "frames that begin are not recorded any more"),
+                ),
+            ),
+            Register(
+                "snap",
+                (rw("value", 8, "bytes of a frame that are stored at least", reset=TRACE_BYTES),),
+            ),
+            Register(
+                "stop_reasons",
+                (rw("value", len(DROP_REASONS), "as `facts.reason`: bit 0 is reason 1"),),
+                "a received frame that is dropped for one of these reasons stops the trace",
+            ),
+            Register(
+                "status",
+                (
+                    ro("running", 1, "frames that begin are recorded"),
+                    ro("dropped", 1, "one of `stop_reasons` has stopped it"),
+                ),
+            ),
+            Register("sent", ring, "ring of the frames that the card has sent"),
+            Register("received", ring, "ring of the frames that have come"),
+            Register("now_low", (ro("value", 32, "cycles of the core's clock"),)),
+            Register("now_high", (ro("value", 16, "and their upper bits"),)),
+            Register(
+                "select",
+                (rw("frame", index, "slot"), rw("received", 1, "of the frames that have come")),
+                "the frame that is read below",
+            ),
+            Register("time_low", (ro("value", 32, "when its first beat has passed, in cycles"),)),
+            Register("time_high", (ro("value", 16, "and the upper bits"),)),
+            Register(
+                "facts",
+                (
+                    ro("length", 16, "bytes without FCS"),
+                    ro("reason", 5, "0: not dropped; n: by the n-th counter that is a drop"),
+                    ro("error", 1, "the frame was marked as bad"),
+                ),
+            ),
+            Window("data", TRACE_BYTES // 4, Access.RO, "its first bytes, little-endian", slow=1),
+        ),
+        "headers of the last frames",
+    )
