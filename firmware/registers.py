@@ -12,6 +12,7 @@ from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
+from hdl.csr.diagnostics import LATENCY_BUCKETS
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -241,6 +242,16 @@ class Registers:
     async def counter(self, name: str) -> int:
         """One of them."""
         return await self._read(f"{'port' if name in PORT_COUNTERS else 'counters'}.{name}")
+
+    async def histogram(self, name: str) -> tuple[list[int], int]:
+        """Counts and sum of the latencies ``name``, send or receive; both wrap."""
+        path = f"latency.{name}"
+        words = range(LATENCY_BUCKETS)
+        counts = [await self._read(f"{path}_counts", word) for word in words]
+        while True:
+            high, low = await self._read(f"{path}_sum_high"), await self._read(f"{path}_sum_low")
+            if await self._read(f"{path}_sum_high") == high:
+                return counts, high << 32 | low
 
     # Tables -------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class CardFeature(Enum):
     TWO_LEVEL = "two_level"  # page lists of two levels
     MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
+    LATENCY = "latency"  # histograms of how long messages take inside the card
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -106,8 +107,8 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
-            and costs nothing for it.
+            loopback, latency: switches of ``CardFeature``. A card without a feature refuses what
+            needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -150,6 +151,7 @@ class NicConfig:
     two_level: bool = True
     mcast: bool = True
     loopback: bool = True
+    latency: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -4,7 +4,7 @@ The boxes are the host side, the queues, the transport, the memory box and the t
 between them is in ``hdl/ports/boxes.py``; who waits for whom is in docs/architecture.md.
 """
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module, ResetInserter, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,9 +15,11 @@ from hdl.egress.egress import Egress
 from hdl.host.host_side import HostSide
 from hdl.ingress.ingress import Ingress
 from hdl.mac.border import MacBorder
+from hdl.mac.latency import Latency
 from hdl.memory.memory import Memory
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
+from hdl.ports.latency import packet_key
 from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues
 from hdl.transport.receive_types import ReceiveFlags
@@ -27,6 +29,11 @@ __all__ = ["BOXES", "Nic"]
 
 #: The boxes by the name they have below the top.
 BOXES = ("host_side", "queues", "transport", "memory", "tables")
+
+
+def passes(stream) -> Value:
+    """Whether something passes on a stream in this cycle."""
+    return stream.valid & stream.ready
 
 
 class Nic(wiring.Component):
@@ -145,6 +152,11 @@ class Nic(wiring.Component):
         if config.trace_frames:
             connect(m, tables.trace, border.trace)
             m.d.comb += border.verdict.eq(ingress.verdict)
+        if config.latency:
+            m.submodules.latency = latency = Latency(before=Ingress.KEPT_LATENCY)
+            connect(m, tables.latency, latency.port)
+            m.d.comb += latency.core_reset.eq(host_side.room_reset)
+            self._watch(m, latency, queues, transport, memory, ingress, egress)
         connect_counters(
             m,
             tables,
@@ -154,3 +166,20 @@ class Nic(wiring.Component):
             boxes=(transport, memory, queues),
         )
         return m
+
+    def _watch(self, m, latency, queues, transport, memory, ingress, egress) -> None:
+        """What passes between the boxes, to the measurement of latencies."""
+        doorbell, job, header = queues.doorbell_send, transport.tx.job, memory.header
+        send, payload = latency.send, ingress.payload
+        m.d.comb += [
+            send.doorbell.eq(passes(doorbell)),
+            send.doorbell_qp.eq(doorbell.p.qp),
+            send.job.eq(passes(job) & job.p.request),
+            send.job_qp.eq(job.p.qp),
+            send.job_key.eq(packet_key(job.p.header)),
+            send.header.eq(passes(header)),
+            send.header_key.eq(packet_key(header.p)),
+            send.frame.eq(passes(egress.o) & egress.o.p.first),
+            latency.receive.eq(ingress.steps),
+            latency.taken.eq(passes(payload) & payload.p.last),
+        ]

@@ -121,6 +121,7 @@ REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",
 GUARDS = ("tests/mac/test_guards.py",)
 LOOPBACK = "tests/mac/test_loopback.py::"
 TRACE = "tests/mac/test_trace.py::"
+LATENCY = "tests/mac/test_latency.py::"
 CMAC = ("tests/mac/test_cmac.py",)
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
@@ -201,6 +202,19 @@ FAULTS = (
         what="the trace does not learn that the card has dropped a frame that the MAC has marked",
         force=Force("hdl.ingress.ingress:Ingress", "verdict.reasons", masked(~1)),
         tests=INGRESS,
+    ),
+    # Latencies.
+    Fault(
+        name="latency-of-another-packet",
+        what="from doorbell to wire, the frames in front of the packet are not waited for",
+        force=Force("hdl.mac.latency:SendProbe", "left", stuck(1)),
+        tests=(f"{LATENCY}test_from_doorbell_to_wire",),
+    ),
+    Fault(
+        name="latency-of-the-packet-in-front",
+        what="from wire to host, the packets in front are not waited for",
+        force=Force("hdl.mac.latency:ReceiveProbe", "ahead", stuck(1)),
+        tests=(f"{LATENCY}test_from_wire_to_host",),
     ),
     # Multicast groups.
     Fault(

@@ -12,6 +12,7 @@ from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
+from hdl.ports.latency import LatencyPort
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
@@ -23,7 +24,7 @@ from .groups import GroupTable
 from .mirror import ProgramMirror
 from .region_keys import RegionKeys
 from .table import Table
-from .watch import connect_trace
+from .watch import connect_latency, connect_trace
 
 __all__ = ["NAMES", "Tables"]
 
@@ -51,9 +52,9 @@ class Tables(wiring.Component):
     ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
-    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace`` Out, if there is
-    one. ``room_reset`` In clears the tables, not the registers; ``ready`` Out: all tables here are
-    cleared.
+    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
+    Out, if there are such. ``room_reset`` In clears the tables, not the registers; ``ready`` Out:
+    all tables here are cleared.
     Reset: rows are cleared one a cycle.
     """
 
@@ -90,6 +91,7 @@ class Tables(wiring.Component):
                 "ready": Out(1),
             }
             | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
+            | ({"latency": Out(LatencyPort())} if config.latency else {})
         )
 
     def elaborate(self, platform):
@@ -211,6 +213,8 @@ class Tables(wiring.Component):
             self._function(m, core, n)
         if self._config.trace_frames:
             connect_trace(m, management.trace, self.trace)
+        if self._config.latency:
+            connect_latency(m, management.latency, self.latency)
 
     def _function(self, m, core, n: int) -> None:
         """State of a guest function, and the end of its reset."""

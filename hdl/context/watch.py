@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module
 
-__all__ = ["connect_trace"]
+__all__ = ["connect_latency", "connect_trace"]
 
 
 def connect_trace(m: Module, block, port) -> None:
@@ -31,3 +31,16 @@ def connect_trace(m: Module, block, port) -> None:
         port.word.eq(block.data.index),
         block.data.read_data.eq(port.data),
     ]
+
+
+def connect_latency(m: Module, block, port) -> None:
+    """The registers of the block ``latency`` and the histograms."""
+    for name in ("send", "receive"):
+        histogram, window = getattr(port, name), getattr(block, f"{name}_counts")
+        m.d.comb += [
+            histogram.counts.enable.eq(window.enable),
+            histogram.counts.index.eq(window.index),
+            window.read_data.eq(histogram.counts.row),
+            getattr(block, f"{name}_sum_low").eq(histogram.sum[:32]),
+            getattr(block, f"{name}_sum_high").eq(histogram.sum[32:]),
+        ]

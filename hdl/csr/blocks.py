@@ -21,7 +21,7 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
-from .diagnostics import trace
+from .diagnostics import watching
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
@@ -128,6 +128,7 @@ PAGES: dict[str, int] = {
     "counters": 0x04,
     "debug": 0x05,
     "trace": 0x06,
+    "latency": 0x07,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
@@ -429,7 +430,6 @@ def all_blocks(
 
     A block that the configuration leaves out has no page.
     """
-    watched = {"trace": trace(config)} if config.trace_frames else {}
     return {
         "core": core(config),
         "port": port(port_counters),
@@ -437,5 +437,5 @@ def all_blocks(
         "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),
-        **watched,
+        **watching(config),
     } | {name: table_window(name, config) for name in TABLES}

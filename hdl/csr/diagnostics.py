@@ -7,10 +7,12 @@ from hdl.config import TRACE_BYTES, NicConfig
 from .counter_names import DROP_REASONS
 from .describe import Access, Block, Register, Window, pulse, ro, rw
 
-__all__ = ["TRACE", "trace"]
+__all__ = ["LATENCY", "LATENCY_BUCKETS", "TRACE", "latency", "trace", "watching"]
 
-#: Block number, as in the ``id`` register.
-TRACE = 8
+#: Block numbers, as in the ``id`` register.
+TRACE, LATENCY = 8, 9
+#: Counts of a histogram: number n is of 2**(n - 1) cycles up to below 2**n, number 0 of none.
+LATENCY_BUCKETS = 23
 
 
 def trace(config: NicConfig) -> Block:
@@ -70,3 +72,32 @@ def trace(config: NicConfig) -> Block:
         ),
         "headers of the last frames",
     )
+
+
+def latency() -> Block:
+    """The histograms of latencies."""
+
+    def histogram(name: str, what: str) -> tuple[Register | Window, ...]:
+        return (
+            Register(f"{name}_sum_low", (ro("value", 32),), f"{what}: sum of all samples, cycles"),
+            Register(f"{name}_sum_high", (ro("value", 16),), "and its upper bits"),
+            Window(
+                f"{name}_counts",
+                LATENCY_BUCKETS,
+                Access.RO,
+                f"{what}: word n counts samples below 2**n cycles that no word before has",
+            ),
+        )
+
+    return Block(
+        "latency",
+        LATENCY,
+        (*histogram("send", "from doorbell to wire"), *histogram("receive", "from wire to host")),
+        "histograms of latencies",
+    )
+
+
+def watching(config: NicConfig) -> dict[str, Block]:
+    """The blocks that a card of this configuration has, by name."""
+    found = {"trace": trace(config)} if config.trace_frames else {}
+    return found | ({"latency": latency()} if config.latency else {})

@@ -17,6 +17,7 @@ CONFIG = NicConfig(
     gids=3,
     commit=0xFEDC_BA98,
     trace_frames=16,
+    latency=True,
 )
 NAMES = {
     "port_counters": ("rx_packets", "drops"),

@@ -10,6 +10,7 @@ import cocotb
 
 from firmware.daemon.trace import capture
 from firmware.tracer import Tracer
+from hdl.abi.enums import WrOpcode
 from sim.bench.system import System
 from sim.wire import packets as pk
 from sim.wire.pcap import read_capture
@@ -113,3 +114,26 @@ async def a_drop_ends_it(dut):
     assert "rx_drops_icrc" in reasons
     await one.start()
     assert await one.running() and not await one.dropped() and await one.frames() == []
+
+
+@cocotb.test()
+async def latencies(dut):
+    """Messages that follow one another on idle cards are measured one by one."""
+    system, pair = await up(dut)
+    a, b = system.nodes
+    before = [await node.registers.histogram(name) for node, name in ((a, "send"), (b, "receive"))]
+    count = 12
+    for n in range(count):
+        await pair.post(WrOpcode.RDMA_WRITE, 0, 1 + 8 * n)
+        await pair.good()
+        await system.testbench.cycles(500)
+    after = [await node.registers.histogram(name) for node, name in ((a, "send"), (b, "receive"))]
+    for (old, old_sum), (new, new_sum) in zip(before, after, strict=True):
+        counts = [now - then for then, now in zip(old, new, strict=True)]
+        cycles = new_sum - old_sum
+        assert sum(counts) == count
+        assert sum(one << n - 1 for n, one in enumerate(counts) if one) <= cycles
+        assert cycles < sum(one << n for n, one in enumerate(counts) if one)
+        assert 20 * count < cycles < 2000 * count, cycles
+    # What only passes the other way is not measured.
+    assert sum((await b.registers.histogram("send"))[0]) == 0

@@ -32,6 +32,7 @@ CONFIG = NicConfig(
     read_sinks=128,
     translation_lines=64,
     trace_frames=64,
+    latency=True,
 )
 
 
