@@ -12,7 +12,7 @@ from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
-from hdl.csr.diagnostics import LATENCY_BUCKETS
+from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -242,6 +242,17 @@ class Registers:
     async def counter(self, name: str) -> int:
         """One of them."""
         return await self._read(f"{'port' if name in PORT_COUNTERS else 'counters'}.{name}")
+
+    async def parity_errors(self) -> tuple[int, list[str], bool]:
+        """Rows that were read with a wrong bit, the tables in which such rows were, and whether the
+        card stands still for that."""
+        errors, tables = await self._read("parity.errors"), await self._read("parity.tables")
+        names = [name for n, name in enumerate(PARITY_TABLES) if tables >> n & 1]
+        return errors, names, await self.broken()
+
+    async def broken(self) -> bool:
+        """Whether the card stands still, as a row of a table had a wrong bit."""
+        return bool((await self._fields("parity.status"))["broken"])
 
     async def histogram(self, name: str) -> tuple[list[int], int]:
         """Counts and sum of the latencies ``name``, send or receive; both wrap."""

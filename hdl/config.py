@@ -36,6 +36,7 @@ class CardFeature(Enum):
     MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
     LATENCY = "latency"  # histograms of how long messages take inside the card
+    PARITY = "parity"  # rows of queue pairs and regions are checked when they are read
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -107,8 +108,8 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, latency: switches of ``CardFeature``. A card without a feature refuses what
-            needs it and costs nothing for it.
+            loopback, latency, parity: switches of ``CardFeature``. A card without a feature
+            refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -152,6 +153,7 @@ class NicConfig:
     mcast: bool = True
     loopback: bool = True
     latency: bool = False
+    parity: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()

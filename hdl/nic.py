@@ -107,7 +107,10 @@ class Nic(wiring.Component):
         connect(m, egress.o, border.sent)
         connect(m, border.mac_tx, flipped(self.mac_tx))
 
-        # Tables and the firmware's registers.
+        # Tables and the firmware's registers. A card that has broken keeps its rows.
+        rows_reset = host_side.room_reset
+        if config.parity:
+            rows_reset = rows_reset & ~host_side.halted
         connect(m, transport.tables, tables.qps)
         connect(m, memory.tables, tables.mrs)
         connect(m, transport.region_keys, tables.region_keys)
@@ -141,7 +144,7 @@ class Nic(wiring.Component):
             transport.sent.eq(egress.sent),
             transport.spoiled.eq(egress.spoiled),
             tables.link_up.eq(self.link_up),
-            tables.room_reset.eq(host_side.room_reset),
+            tables.room_reset.eq(rows_reset),
             host_side.tables_ready.eq(tables.ready & transport.ready),
             border.core_reset.eq(host_side.room_reset),
             border.mac_address.eq(tables.mac_address),
@@ -149,6 +152,8 @@ class Nic(wiring.Component):
             border.groups.eq(tables.any_group),
             self.intx.eq(host_side.intx),
         ]
+        if config.parity:
+            m.d.comb += [host_side.broken.eq(tables.broken), tables.halted.eq(host_side.halted)]
         if config.trace_frames:
             connect(m, tables.trace, border.trace)
             m.d.comb += border.verdict.eq(ingress.verdict)

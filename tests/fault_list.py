@@ -122,6 +122,7 @@ GUARDS = ("tests/mac/test_guards.py",)
 LOOPBACK = "tests/mac/test_loopback.py::"
 TRACE = "tests/mac/test_trace.py::"
 LATENCY = "tests/mac/test_latency.py::"
+PARITY = ("tests/context/test_parity.py",)
 CMAC = ("tests/mac/test_cmac.py",)
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
@@ -215,6 +216,19 @@ FAULTS = (
         what="from wire to host, the packets in front are not waited for",
         force=Force("hdl.mac.latency:ReceiveProbe", "ahead", stuck(1)),
         tests=(f"{LATENCY}test_from_wire_to_host",),
+    ),
+    # Parity of the tables' rows.
+    Fault(
+        name="wrong-bit-unseen",
+        what="a row with a wrong bit is used",
+        force=Force("hdl.context.parity:RowParity", "bad", stuck(0)),
+        tests=PARITY,
+    ),
+    Fault(
+        name="broken-card-runs-on",
+        what="a card that has broken starts its rooms again by itself",
+        force=Force("hdl.host.reset:ResetSequence", "request", stuck(1)),
+        tests=("tests/host/test_reset.py",),
     ),
     # Multicast groups.
     Fault(

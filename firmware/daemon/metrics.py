@@ -18,6 +18,7 @@ from firmware.daemon.logs import log
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, HIGH, LOW, PORT_COUNTERS
+from hdl.csr.diagnostics import PARITY_TABLES
 
 __all__ = ["FILE_PREFIX", "Exporter", "Metrics", "Place"]
 
@@ -161,6 +162,12 @@ class Metrics:
         text.add("link_up", "gauge", "1 while the port has a link", ({}, int(up)))
         build = {"version": await self._registers.version(), "commit": self._registers.commit}
         text.add("build_info", "gauge", "1; what the card is generated from", (build, 1))
+        if self._registers.config.parity:
+            errors, tables, broken = await self._registers.parity_errors()
+            text.add("parity_errors", "gauge", "rows read with a wrong bit", ({}, errors))
+            text.add("broken", "gauge", "1 while the card stands still for that", ({}, int(broken)))
+            wrong = [({"table": name}, int(name in tables)) for name in PARITY_TABLES]
+            text.add("parity_table", "gauge", "1: a row of the table had a wrong bit", *wrong)
         states = [
             ({"function": str(one.number)}, await self._registers.function_state(one.number))
             for one in firmware.functions

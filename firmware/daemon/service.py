@@ -43,7 +43,7 @@ class Daemon:
         self._turn = asyncio.Lock()
         self._interrupts = Interrupts(bar.device)
         self._manager = ServiceManager(dict(os.environ))
-        self._stopping = False
+        self._stopping, self._broken = False, False
 
     def stop(self) -> None:
         """End when the request that is being served is answered."""
@@ -127,9 +127,21 @@ class Daemon:
         except ValueError as error:
             raise SettingError(f"{option}: {error}") from None
 
+    async def _look_for_break(self) -> None:
+        """Say once that the card stands still, and that it runs again."""
+        broken = await self._registers.broken()
+        if broken and not self._broken:
+            _, tables, _ = await self._registers.parity_errors()
+            log("error", "the card stands still: a row had a wrong bit", tables=tables)
+        elif self._broken and not broken:
+            log("info", "the card runs again")
+        self._broken = broken
+
     async def _step(self) -> bool:
         """One step of the firmware; whether there was something to do."""
         firmware = self._firmware
+        if self._registers.config.parity:
+            await self._look_for_break()
         served = firmware.served
         if not await firmware.step():
             return False

@@ -24,7 +24,7 @@ from .groups import GroupTable
 from .mirror import ProgramMirror
 from .region_keys import RegionKeys
 from .table import Table
-from .watch import connect_latency, connect_trace
+from .watch import connect_latency, connect_parity, connect_trace
 
 __all__ = ["NAMES", "Tables"]
 
@@ -54,7 +54,8 @@ class Tables(wiring.Component):
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
     ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
     Out, if there are such. ``room_reset`` In clears the tables, not the registers; ``ready`` Out:
-    all tables here are cleared.
+    all tables here are cleared. ``broken`` Out: a row with a wrong bit has been read, if that is
+    looked for; ``halted`` In: the rooms stand still for that.
     Reset: rows are cleared one a cycle.
     """
 
@@ -92,6 +93,7 @@ class Tables(wiring.Component):
             }
             | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
             | ({"latency": Out(LatencyPort())} if config.latency else {})
+            | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
         )
 
     def elaborate(self, platform):
@@ -99,13 +101,22 @@ class Tables(wiring.Component):
         config = self._config
         m.submodules.management = management = Management(config=config)
         self._ready: list[Signal] = []
+        self._checked: dict[str, Table] = {}
         programs = self._qp_tables(m)
 
         mrs = self._room(
             m,
             "mrs",
-            Table(row=MrRow, depth=config.mrs, index_width=16, reads=len(MR_READERS), owned=False),
+            Table(
+                row=MrRow,
+                depth=config.mrs,
+                index_width=16,
+                reads=len(MR_READERS),
+                owned=False,
+                parity=config.parity,
+            ),
         )
+        self._checked["mrs"] = mrs
         for number, reader in enumerate(MR_READERS):
             connect(m, flipped(getattr(self.mrs, reader)), getattr(mrs, f"read{number}"))
         gids = self._room(m, "gids", GidTable(config=config))
@@ -163,8 +174,10 @@ class Tables(wiring.Component):
                     index_width=table.index,
                     reads=len(table.readers),
                     owned=table.owned,
+                    parity=self._config.parity,
                 ),
             )
+            self._checked[name] = made
             for number, reader in enumerate(table.readers):
                 port = getattr(self.qps, f"{name}_{reader}")
                 connect(m, flipped(port), getattr(made, f"read{number}"))
@@ -215,6 +228,8 @@ class Tables(wiring.Component):
             connect_trace(m, management.trace, self.trace)
         if self._config.latency:
             connect_latency(m, management.latency, self.latency)
+        if self._config.parity:
+            connect_parity(m, management.parity, self._checked, self)
 
     def _function(self, m, core, n: int) -> None:
         """State of a guest function, and the end of its reset."""

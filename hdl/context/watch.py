@@ -1,8 +1,10 @@
 """What watches a running card, to its registers."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 
-__all__ = ["connect_latency", "connect_trace"]
+from hdl.csr.diagnostics import PARITY_TABLES
+
+__all__ = ["connect_latency", "connect_parity", "connect_trace"]
 
 
 def connect_trace(m: Module, block, port) -> None:
@@ -44,3 +46,18 @@ def connect_latency(m: Module, block, port) -> None:
             getattr(block, f"{name}_sum_low").eq(histogram.sum[:32]),
             getattr(block, f"{name}_sum_high").eq(histogram.sum[32:]),
         ]
+
+
+def connect_parity(m: Module, block, tables: dict, box) -> None:
+    """The registers of the block ``parity``, the tables by name, and the box: its ``broken`` says
+    that there was a wrong row, and ``halted`` that the rooms stand still."""
+    bad = Cat(tables[name].bad for name in PARITY_TABLES)
+    errors = block.errors
+    m.d.comb += [
+        block.tables.eq(bad),
+        block.status_broken.eq(box.halted),
+        box.broken.eq(bad.any()),
+        *(tables[name].spoil.eq(block.control_spoil) for name in PARITY_TABLES),
+    ]
+    with m.If(bad.any() & ~box.halted & ~errors.all()):
+        m.d.sync += errors.eq(errors + 1)

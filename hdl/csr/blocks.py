@@ -129,6 +129,7 @@ PAGES: dict[str, int] = {
     "debug": 0x05,
     "trace": 0x06,
     "latency": 0x07,
+    "parity": 0x08,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 

@@ -5,14 +5,36 @@ from __future__ import annotations
 from hdl.config import TRACE_BYTES, NicConfig
 
 from .counter_names import DROP_REASONS
-from .describe import Access, Block, Register, Window, pulse, ro, rw
+from .describe import Access, Block, Register, Window, pulse, ro, rw, w1c
 
-__all__ = ["LATENCY", "LATENCY_BUCKETS", "TRACE", "latency", "trace", "watching"]
+__all__ = [
+    "LATENCY",
+    "LATENCY_BUCKETS",
+    "PARITY",
+    "PARITY_TABLES",
+    "TRACE",
+    "latency",
+    "parity",
+    "trace",
+    "watching",
+]
 
 #: Block numbers, as in the ``id`` register.
-TRACE, LATENCY = 8, 9
+TRACE, LATENCY, PARITY = 8, 9, 10
 #: Counts of a histogram: number n is of 2**(n - 1) cycles up to below 2**n, number 0 of none.
 LATENCY_BUCKETS = 23
+#: Tables whose rows have parity, in the order of the bits of `parity.tables`.
+PARITY_TABLES = (
+    "qp_cfg",
+    "qp_fetch",
+    "qp_tx",
+    "qp_ack",
+    "qp_rx",
+    "qp_rx_ahead",
+    "qp_reply",
+    "resources",
+    "mrs",
+)
 
 
 def trace(config: NicConfig) -> Block:
@@ -97,7 +119,33 @@ def latency() -> Block:
     )
 
 
+def parity() -> Block:
+    """What has been found wrong in the tables."""
+    return Block(
+        "parity",
+        PARITY,
+        (
+            Register(
+                "errors",
+                (ro("value", 16, "reads of rows with a wrong bit, until the card stood still"),),
+            ),
+            Register(
+                "tables",
+                (w1c("value", len(PARITY_TABLES), ", ".join(PARITY_TABLES)),),
+                "tables in which there was such a row",
+            ),
+            Register("status", (ro("broken", 1, "the rooms stand still until a device reset"),)),
+            Register(
+                "control",
+                (rw("spoil", 1, "rows that the firmware commits get a wrong bit 0, for a test"),),
+            ),
+        ),
+        "wrong bits in the tables",
+    )
+
+
 def watching(config: NicConfig) -> dict[str, Block]:
     """The blocks that a card of this configuration has, by name."""
     found = {"trace": trace(config)} if config.trace_frames else {}
-    return found | ({"latency": latency()} if config.latency else {})
+    found |= {"latency": latency()} if config.latency else {}
+    return found | ({"parity": parity()} if config.parity else {})

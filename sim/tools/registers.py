@@ -17,7 +17,7 @@ __all__ = ["compile_rdl", "described", "registers", "write_header", "write_html"
 
 def described(width: int = 512) -> NicConfig:
     """The configuration whose registers are shown: the default one, with all blocks."""
-    return NicConfig(width=width, trace_frames=256, latency=True)
+    return NicConfig(width=width, trace_frames=256, latency=True, parity=True)
 
 
 def write_rdl(path: Path, config: NicConfig | None = None) -> None:

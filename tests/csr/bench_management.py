@@ -121,7 +121,7 @@ def inputs() -> list[str]:
     names += [f"{table}__program__read_row" for table in TABLES]
     names += ["mailbox__pending", "mailbox__request__enable", "mailbox__response__enable"]
     blocks = CsrMap(CONFIG, **NAMES).blocks
-    watching = ("trace", "latency")
+    watching = ("trace", "latency", "parity")
     names += [
         f"{one}__{window.name}__read_data" for one in watching for window in blocks[one].windows
     ]

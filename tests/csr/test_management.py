@@ -18,6 +18,7 @@ CONFIG = NicConfig(
     commit=0xFEDC_BA98,
     trace_frames=16,
     latency=True,
+    parity=True,
 )
 NAMES = {
     "port_counters": ("rx_packets", "drops"),

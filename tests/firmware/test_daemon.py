@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,20 @@ def test_serves_until_a_signal(card, number):
     assert card.values["port.mac_low.value"] == 2
     assert card.values["port.control.enable"] == 1
     assert card.values["port.control.lossless"] == 0
+
+
+def test_a_card_that_has_broken(tmp_path):
+    """Said once, as is its end."""
+    card = Card(tmp_path / "bar", replace(CONFIG, parity=True))
+    with Daemon("--bar", f"unix:{card.path}", *MAC) as daemon:
+        assert daemon.line()["event"] == "started"
+        card.values["parity.tables.value"] = 1 << 2
+        card.values["parity.status.broken"] = 1
+        broken = daemon.line()
+        assert (broken["level"], broken["tables"]) == ("error", ["qp_tx"])
+        time.sleep(0.05)
+        card.values["parity.status.broken"] = 0
+        assert daemon.line()["event"] == "the card runs again"
 
 
 def test_journal(card, tmp_path):

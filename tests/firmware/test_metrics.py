@@ -152,6 +152,23 @@ def test_histograms():
     assert sum(value for key, value in receive.items() if key[-1] == ("", "_bucket")) == 5
 
 
+def test_parity():
+    config = replace(CONFIG, parity=True)
+    bus = FakeBus(config)
+    registers = Registers(bus, config)
+    one = Metrics(registers, Firmware(registers, config))
+    found = read(one)
+    assert found["rocinante_broken"][2] == found["rocinante_parity_errors"][2] == {(): 0}
+    bus.values |= {"parity.errors.value": 3, "parity.tables.value": 1 << 1 | 1 << 8}
+    bus.values["parity.status.broken"] = 1
+    found = read(one)
+    assert found["rocinante_broken"][2] == {(): 1} and found["rocinante_parity_errors"][2] == {
+        (): 3
+    }
+    wrong = {labels[0][1] for labels, value in found["rocinante_parity_table"][2].items() if value}
+    assert wrong == {"qp_fetch", "mrs"}
+
+
 def test_halves_belong_together():
     """The low half wraps between the reads of both."""
     bus = FakeBus()

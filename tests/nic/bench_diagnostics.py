@@ -7,10 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import cocotb
+import numpy as np
 
 from firmware.daemon.trace import capture
 from firmware.tracer import Tracer
 from hdl.abi.enums import WrOpcode
+from hdl.abi.virtio_pci import Status
+from hdl.config import FUNCTION_RDMA
+from hdl.ports.jobs import QueueErrorCause
 from sim.bench.system import System
 from sim.wire import packets as pk
 from sim.wire.pcap import read_capture
@@ -137,3 +141,55 @@ async def latencies(dut):
         assert 20 * count < cycles < 2000 * count, cycles
     # What only passes the other way is not measured.
     assert sum((await b.registers.histogram("send"))[0]) == 0
+
+
+async def spoil(node, table: str) -> None:
+    """Store each row of ``table`` that is in use again, with a wrong bit."""
+    node.rest_firmware(True)
+    await node.testbench.cycles(500)
+    registers = node.registers
+    control = registers._map.address("parity.control")
+    used = "type" if table == "mr" else "state"
+    where = table if table == "mr" else "qp_cfg"
+    count = CONFIG.mrs if table == "mr" else CONFIG.qps
+    rows = [n for n in range(count) if (await registers.read_fields(where, n, used))[used]]
+    assert rows
+    for n in rows:
+        row = await registers.read_row(table, n)
+        await registers.bus.write(control, 1)
+        await registers.write_row(table, n, row)
+        await registers._settle(table)
+        await registers.bus.write(control, 0)
+
+
+@cocotb.test()
+@cocotb.parametrize(where=["0 qp_tx", "0 mr", "1 qp_rx", "1 mr"])
+async def a_wrong_bit(dut, where):
+    """The card that reads it stands still and says so; nothing comes of it, at either end."""
+    side, table = int(where[0]), where[2:]
+    system, pair = await up(dut)
+    await pair.exchange(random.Random(4))
+    await system.testbench.cycles(3000)
+    node = system.nodes[side]
+    assert await node.registers.parity_errors() == (0, [], False)
+    await spoil(node, table)  # which is seen at once if somebody reads the row all the time
+    memory = [mr.read(mr.length) for mr in pair.mrs]
+    watching = tracer(system.nodes[1 - side])
+    await watching.start()
+    await pair.post(WrOpcode.RDMA_WRITE, 64, 3000)
+    await system.testbench.cycles(20_000)
+    errors, tables, broken = await node.registers.parity_errors()
+    assert 0 < errors < 50 and broken and set(tables) <= {table, f"{table}s", f"{table}_ahead"}, (
+        tables
+    )
+    for n in range(CONFIG.functions):
+        state = await node.registers.needs_reset(FUNCTION_RDMA + n)
+        assert state["active"] and state["cause"] == QueueErrorCause.PARITY.value, state
+    assert await node.context.device.status() & Status.DEVICE_NEEDS_RESET
+    await watching.stop()
+    assert not [one for one in await watching.frames() if one.received], "something has left"
+    assert all(
+        np.array_equal(mr.read(mr.length), old) for mr, old in zip(pair.mrs, memory, strict=True)
+    )
+    other = system.nodes[1 - side].registers
+    assert await other.parity_errors() == (0, [], False)

@@ -33,6 +33,7 @@ CONFIG = NicConfig(
     translation_lines=64,
     trace_frames=64,
     latency=True,
+    parity=True,
 )
 
 
