@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from firmware.device import FunctionState, HardwareError, Posted, Request, Row
 from firmware.requests import HEAD_WORDS, needed_words
 from hdl.config import FUNCTION_RDMA, SWITCHES, NicConfig
-from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES
+from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, MAP_VERSION, PAGES, VERSION_BITS
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS, QP_COUNTER_SLOTS, QP_COUNTERS
 from hdl.csr.describe import BLOCK_BYTES
+from hdl.csr.diagnostics import LATENCY_BUCKETS, PARITY_TABLES
 from hdl.csr.map import TABLES, CsrMap, row_map
 
 #: Reads of a busy register before the hardware counts as dead.
@@ -116,6 +117,16 @@ class Registers:
             wanted = getattr(self.config, field)
             if found != wanted:
                 raise HardwareError(f"core.{_CONFIG}{field} is {found}, not {wanted}")
+
+    async def version(self) -> str:
+        """The version of the card's gateware."""
+        found = await self._fields("core.version")
+        return ".".join(str(found[name]) for name in reversed(VERSION_BITS))
+
+    @property
+    def commit(self) -> str:
+        """The commit that the card is generated from: 8 hexadecimal digits, or nothing."""
+        return f"{self.config.commit:08x}" if self.config.commit else ""
 
     def forget(self) -> None:
         """Assumes nothing of the windows any more: another one has used them."""
@@ -231,6 +242,27 @@ class Registers:
     async def counter(self, name: str) -> int:
         """One of them."""
         return await self._read(f"{'port' if name in PORT_COUNTERS else 'counters'}.{name}")
+
+    async def parity_errors(self) -> tuple[int, list[str], bool]:
+        """Rows that were read with a wrong bit, the tables in which such rows were, and whether the
+        card stands still for that."""
+        errors, tables = await self._read("parity.errors"), await self._read("parity.tables")
+        names = [name for n, name in enumerate(PARITY_TABLES) if tables >> n & 1]
+        return errors, names, await self.broken()
+
+    async def broken(self) -> bool:
+        """Whether the card stands still, as a row of a table had a wrong bit."""
+        return bool((await self._fields("parity.status"))["broken"])
+
+    async def histogram(self, name: str) -> tuple[list[int], int]:
+        """Counts and sum of the latencies ``name``, send or receive; both wrap."""
+        path = f"latency.{name}"
+        words = range(LATENCY_BUCKETS)
+        counts = [await self._read(f"{path}_counts", word) for word in words]
+        while True:
+            high, low = await self._read(f"{path}_sum_high"), await self._read(f"{path}_sum_low")
+            if await self._read(f"{path}_sum_high") == high:
+                return counts, high << 32 | low
 
     # Tables -------------------------------------------------------------------------------------
 

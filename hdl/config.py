@@ -4,11 +4,15 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 
-__all__ = ["SWITCHES", "CardFeature", "NicConfig"]
+__all__ = ["SWITCHES", "TRACE_BYTES", "VERSION", "CardFeature", "NicConfig"]
 
+#: Version of the gateware and of all that comes with it: the package, the firmware.
+VERSION = "0.1.0"
 WIDTHS = (64, 128, 256, 512)
 MTUS = (256, 512, 1024, 2048, 4096)
 
+#: Bytes of a frame that the trace holds: all headers of each packet.
+TRACE_BYTES = 128
 #: PCI function numbers on one card: the network function, and the first RDMA function. Behind the
 #: last of these is the management function, which is out of a guest's reach.
 FUNCTION_NET = 0
@@ -32,6 +36,8 @@ class CardFeature(Enum):
     MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
     IPV6 = "ipv6"  # GIDs that are no IPv4 addresses, and their packets
+    LATENCY = "latency"  # histograms of how long messages take inside the card
+    PARITY = "parity"  # rows of queue pairs and regions are checked when they are read
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -67,6 +73,8 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "gather_bytes": (8192, 262144, True),
     "receive_bytes": (8192, 1048576, True),
     "quantum": (1, 256, False),
+    "trace_frames": (0, 4096, True),
+    "commit": (0, (1 << 32) - 1, False),
 }
 
 
@@ -102,9 +110,13 @@ class NicConfig:
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
+        trace_frames: frames of each direction whose first ``TRACE_BYTES`` the trace holds; 0: there
+            is none.
+        commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
+            Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6: switches of ``CardFeature``. A card without a feature refuses what needs
-            it and costs nothing for it.
+            loopback, ipv6, latency, parity: switches of ``CardFeature``. A card without a feature
+            refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -135,6 +147,8 @@ class NicConfig:
     gather_bytes: int = 65536
     receive_bytes: int = 262144
     quantum: int = 16
+    trace_frames: int = 0
+    commit: int = 0
     uc: bool = True
     ud: bool = True
     atomics: bool = True
@@ -148,6 +162,8 @@ class NicConfig:
     mcast: bool = True
     loopback: bool = True
     ipv6: bool = True
+    latency: bool = False
+    parity: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -161,6 +177,8 @@ class NicConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value!r}")
             if power and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, not {value!r}")
+        if self.trace_frames == 1:
+            raise ValueError("trace_frames must be 0 or at least 2, not 1")
         if self.gather_bytes < 2 * self.mtu:
             raise ValueError(
                 f"gather_bytes must hold two packets of mtu {self.mtu}, not {self.gather_bytes!r}"

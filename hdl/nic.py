@@ -4,7 +4,7 @@ The boxes are the host side, the queues, the transport, the memory box and the t
 between them is in ``hdl/ports/boxes.py``; who waits for whom is in docs/architecture.md.
 """
 
-from amaranth.hdl import Module, ResetInserter
+from amaranth.hdl import Module, ResetInserter, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,9 +15,11 @@ from hdl.egress.egress import Egress
 from hdl.host.host_side import HostSide
 from hdl.ingress.ingress import Ingress
 from hdl.mac.border import MacBorder
+from hdl.mac.latency import Latency
 from hdl.memory.memory import Memory
 from hdl.ports.boxes import ENGINES
 from hdl.ports.host import HostPort
+from hdl.ports.latency import packet_key
 from hdl.ports.packet import packet_stream
 from hdl.queues.queues import Queues
 from hdl.transport.receive_types import ReceiveFlags
@@ -27,6 +29,11 @@ __all__ = ["BOXES", "Nic"]
 
 #: The boxes by the name they have below the top.
 BOXES = ("host_side", "queues", "transport", "memory", "tables")
+
+
+def passes(stream) -> Value:
+    """Whether something passes on a stream in this cycle."""
+    return stream.valid & stream.ready
 
 
 class Nic(wiring.Component):
@@ -100,7 +107,10 @@ class Nic(wiring.Component):
         connect(m, egress.o, border.sent)
         connect(m, border.mac_tx, flipped(self.mac_tx))
 
-        # Tables and the firmware's registers.
+        # Tables and the firmware's registers. A card that has broken keeps its rows.
+        rows_reset = host_side.room_reset
+        if config.parity:
+            rows_reset = rows_reset & ~host_side.halted
         connect(m, transport.tables, tables.qps)
         connect(m, memory.tables, tables.mrs)
         connect(m, transport.region_keys, tables.region_keys)
@@ -134,7 +144,7 @@ class Nic(wiring.Component):
             transport.sent.eq(egress.sent),
             transport.spoiled.eq(egress.spoiled),
             tables.link_up.eq(self.link_up),
-            tables.room_reset.eq(host_side.room_reset),
+            tables.room_reset.eq(rows_reset),
             host_side.tables_ready.eq(tables.ready & transport.ready),
             border.core_reset.eq(host_side.room_reset),
             border.mac_address.eq(tables.mac_address),
@@ -142,6 +152,16 @@ class Nic(wiring.Component):
             border.groups.eq(tables.any_group),
             self.intx.eq(host_side.intx),
         ]
+        if config.parity:
+            m.d.comb += [host_side.broken.eq(tables.broken), tables.halted.eq(host_side.halted)]
+        if config.trace_frames:
+            connect(m, tables.trace, border.trace)
+            m.d.comb += border.verdict.eq(ingress.verdict)
+        if config.latency:
+            m.submodules.latency = latency = Latency(before=Ingress.KEPT_LATENCY)
+            connect(m, tables.latency, latency.port)
+            m.d.comb += latency.core_reset.eq(host_side.room_reset)
+            self._watch(m, latency, queues, transport, memory, ingress, egress)
         connect_counters(
             m,
             tables,
@@ -151,3 +171,20 @@ class Nic(wiring.Component):
             boxes=(transport, memory, queues),
         )
         return m
+
+    def _watch(self, m, latency, queues, transport, memory, ingress, egress) -> None:
+        """What passes between the boxes, to the measurement of latencies."""
+        doorbell, job, header = queues.doorbell_send, transport.tx.job, memory.header
+        send, payload = latency.send, ingress.payload
+        m.d.comb += [
+            send.doorbell.eq(passes(doorbell)),
+            send.doorbell_qp.eq(doorbell.p.qp),
+            send.job.eq(passes(job) & job.p.request),
+            send.job_qp.eq(job.p.qp),
+            send.job_key.eq(packet_key(job.p.header)),
+            send.header.eq(passes(header)),
+            send.header_key.eq(packet_key(header.p)),
+            send.frame.eq(passes(egress.o) & egress.o.p.first),
+            latency.receive.eq(ingress.steps),
+            latency.taken.eq(passes(payload) & payload.p.last),
+        ]

@@ -120,6 +120,9 @@ PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
 GUARDS = ("tests/mac/test_guards.py",)
 LOOPBACK = "tests/mac/test_loopback.py::"
+TRACE = "tests/mac/test_trace.py::"
+LATENCY = "tests/mac/test_latency.py::"
+PARITY = ("tests/context/test_parity.py",)
 CMAC = ("tests/mac/test_cmac.py",)
 GMII = ("tests/mac/test_gmii.py",)
 RGMII = "tests/mac/test_rgmii.py::"
@@ -181,6 +184,51 @@ FAULTS = (
         what="what the wire brings while a frame turns round does not go into the card",
         force=Force("hdl.mac.loopback:Loopback", "waits", stuck(0)),
         tests=(f"{LOOPBACK}test_each_frame_goes_where_its_address_says[idle4-stall4]",),
+    ),
+    # The trace of frames.
+    Fault(
+        name="trace-slots-stay",
+        what="all frames that are traced go into the same slot",
+        force=Force("hdl.mac.recorder:FrameRecorder", "takes", stuck(0)),
+        tests=(f"{TRACE}test_a_frame_in_each_cycle[64]",),
+    ),
+    Fault(
+        name="trace-of-another-run",
+        what="frames that wait for their verdict at a start of the trace are in it",
+        force=Force("hdl.mac.trace:Trace", "era", stuck(0)),
+        tests=(f"{TRACE}test_start_in_mid_frame",),
+    ),
+    Fault(
+        name="trace-is-not-told",
+        what="the trace does not learn that the card has dropped a frame that the MAC has marked",
+        force=Force("hdl.ingress.ingress:Ingress", "verdict.reasons", masked(~1)),
+        tests=INGRESS,
+    ),
+    # Latencies.
+    Fault(
+        name="latency-of-another-packet",
+        what="from doorbell to wire, the frames in front of the packet are not waited for",
+        force=Force("hdl.mac.latency:SendProbe", "left", stuck(1)),
+        tests=(f"{LATENCY}test_from_doorbell_to_wire",),
+    ),
+    Fault(
+        name="latency-of-the-packet-in-front",
+        what="from wire to host, the packets in front are not waited for",
+        force=Force("hdl.mac.latency:ReceiveProbe", "ahead", stuck(1)),
+        tests=(f"{LATENCY}test_from_wire_to_host",),
+    ),
+    # Parity of the tables' rows.
+    Fault(
+        name="wrong-bit-unseen",
+        what="a row with a wrong bit is used",
+        force=Force("hdl.context.parity:RowParity", "bad", stuck(0)),
+        tests=PARITY,
+    ),
+    Fault(
+        name="broken-card-runs-on",
+        what="a card that has broken starts its rooms again by itself",
+        force=Force("hdl.host.reset:ResetSequence", "request", stuck(1)),
+        tests=("tests/host/test_reset.py",),
     ),
     # Multicast groups.
     Fault(

@@ -1,5 +1,7 @@
 """What is on the ECPIX-5 between the UART and the PHY: core, MAC, and the bridge as its host."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -64,14 +66,15 @@ FRAME_BYTES = 18 + 40 + 8 + 12 + 16 + CONFIG.mtu + 4
 class Ecpix5Card(wiring.Component):
     """The card without pins and PLL.
 
-    Parameters: ``divisor``: cycles of a bit of the UART. Members: ``rx`` In, ``tx`` Out: the UART;
-    ``to_phy`` Out, ``from_phy`` In: GMII, of ``mac_tx`` and ``mac_rx``.
+    Parameters: ``divisor``: cycles of a bit of the UART; ``commit``: see ``NicConfig``.
+    Members: ``rx`` In, ``tx`` Out: the UART; ``to_phy`` Out, ``from_phy`` In: GMII, of ``mac_tx``
+    and ``mac_rx``.
     The link counts as up: the PHY's registers are not read.
     Reset: of ``sync`` and ``mac_tx`` together; of ``mac_rx`` at any time.
     """
 
-    def __init__(self, *, divisor: int = CONFIG.clock_hz // BAUD):
-        self._divisor = divisor
+    def __init__(self, *, divisor: int = CONFIG.clock_hz // BAUD, commit: int = 0):
+        self._divisor, self._commit = divisor, commit
         super().__init__(
             {
                 "rx": In(1, init=1),
@@ -83,7 +86,7 @@ class Ecpix5Card(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.nic = nic = Nic(config=CONFIG)
+        m.submodules.nic = nic = Nic(config=replace(CONFIG, commit=self._commit))
         m.submodules.bridge = bridge = Bridge(size=MEMORY_BYTES, divisor=self._divisor)
         m.submodules.mac = mac = GigabitMac(width=CONFIG.width, frame_bytes=FRAME_BYTES)
         connect(m, nic.host, bridge.host)

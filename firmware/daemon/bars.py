@@ -59,11 +59,11 @@ class MappedBar:
 
     Each access is one load or store of 32 bits, in the order of the calls. A load waits for the
     card, which sends its answer behind all that was written to it before (PCIe, ordering rules).
-    ``device`` is the open file if it is a device, which may give interrupts. The file is locked:
-    one firmware serves a card. Errors: BarError.
+    ``device`` is the open file if it is a device, which may give interrupts. ``alone``: the file is
+    locked, as one firmware serves a card. Errors: BarError.
     """
 
-    def __init__(self, path: str, *, offset: int = 0, size: int = BAR_BYTES):
+    def __init__(self, path: str, *, offset: int = 0, size: int = BAR_BYTES, alone: bool = True):
         if offset < 0 or offset % WORD_BYTES:
             raise BarError(f"{path}: the offset must be a multiple of 4, not {offset:#x}")
         if size < WORD_BYTES or size % WORD_BYTES:
@@ -76,15 +76,16 @@ class MappedBar:
         except OSError as error:
             raise BarError(f"{path}: {error.strerror}") from None
         try:
-            self._map, self._words = self._mapped(offset)
+            self._map, self._words = self._mapped(offset, alone)
         except BaseException:
             os.close(self._file)
             raise
 
-    def _mapped(self, offset: int) -> tuple[mmap.mmap, memoryview]:
+    def _mapped(self, offset: int, alone: bool) -> tuple[mmap.mmap, memoryview]:
         path, size = self.path, self.size
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if alone:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BarError(f"{path}: another firmware serves this card") from None
         there = os.fstat(self._file)
@@ -169,8 +170,10 @@ class SocketBar:
         self._writer.close()
 
 
-async def open_bar(path: str, *, offset: int = 0, size: int | None = None) -> MappedBar | SocketBar:
-    """The BAR at ``path``, a file to map or ``unix:PATH``.
+async def open_bar(
+    path: str, *, offset: int = 0, size: int | None = None, alone: bool = True
+) -> MappedBar | SocketBar:
+    """The BAR at ``path``, a file to map or ``unix:PATH``. alone: see ``MappedBar``.
 
     size: default: what a regular file has behind ``offset``, at most ``BAR_BYTES``; of a device,
     whose size nobody tells, ``BAR_BYTES``. Errors: BarError.
@@ -187,4 +190,4 @@ async def open_bar(path: str, *, offset: int = 0, size: int | None = None) -> Ma
             raise BarError(f"{path}: {error.strerror}") from None
         if stat.S_ISREG(there.st_mode):
             size = min(size, (there.st_size - offset) // WORD_BYTES * WORD_BYTES)
-    return MappedBar(path, offset=offset, size=size)
+    return MappedBar(path, offset=offset, size=size, alone=alone)

@@ -18,6 +18,7 @@ from firmware.daemon.logs import log
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, HIGH, LOW, PORT_COUNTERS
+from hdl.csr.diagnostics import PARITY_TABLES
 
 __all__ = ["FILE_PREFIX", "Exporter", "Metrics", "Place"]
 
@@ -30,6 +31,12 @@ SAMPLE_S = 15.0
 _LONGEST, _PATIENCE_S = 8192, 5.0
 _PREFIX = "rocinante_"
 _WRAP = 1 << 32
+#: Histograms of latencies: name of the registers -> of the metric, and what it is.
+_LATENCIES = {
+    "send": ("doorbell_to_wire_seconds", "from a doorbell to the next packet of its QP"),
+    "receive": ("wire_to_host_seconds", "from a packet with payload to that on its way to memory"),
+}
+_SUM_WRAP = 1 << 48
 
 Labels = dict[str, str]
 
@@ -75,6 +82,19 @@ class _Text:
             pairs = ",".join(f'{key}="{_escaped(one, "quoted")}"' for key, one in labels.items())
             self._lines.append(f"{full}{{{pairs}}} {value}" if pairs else f"{full} {value}")
 
+    def histogram(self, name: str, text: str, counts: list[int], total: int, unit: float) -> None:
+        """A histogram: count n is of less than 2**n units, the last one of more too."""
+        full = _PREFIX + name
+        self._lines += [f"# HELP {full} {_escaped(text)}", f"# TYPE {full} histogram"]
+        for n in range(len(counts) - 1):
+            edge = f"{(2**n - 1) * unit:.9g}"  # whole units: at most this
+            self._lines.append(f'{full}_bucket{{le="{edge}"}} {sum(counts[: n + 1])}')
+        self._lines += [
+            f'{full}_bucket{{le="+Inf"}} {sum(counts)}',
+            f"{full}_sum {total * unit:.9g}",
+            f"{full}_count {sum(counts)}",
+        ]
+
     def __str__(self) -> str:
         return "\n".join([*self._lines, ""])
 
@@ -89,6 +109,8 @@ class Metrics:
         self._registers, self._firmware = registers, firmware
         self._totals: dict[str, int] = {}
         self._last: dict[str, int] = {}
+        self._histograms: dict[str, tuple[list[int], int]] = {}
+        self._last_histograms: dict[str, tuple[list[int], int]] = {}
         self.refused = 0
 
     async def read(self) -> None:
@@ -105,6 +127,20 @@ class Metrics:
                 self._totals[name] = self._totals.get(name, 0) + grown
                 self._last[name] = value
 
+        if self._registers.config.latency:
+            for name in _LATENCIES:
+                await self._read_histogram(name)
+
+    async def _read_histogram(self, name: str) -> None:
+        counts, total = await self._registers.histogram(name)
+        nothing = ([0] * len(counts), 0)
+        last_counts, last_total = self._last_histograms.get(name, nothing)
+        sums, whole = self._histograms.get(name, nothing)
+        grown = [(now - last) % _WRAP for now, last in zip(counts, last_counts, strict=True)]
+        sums = [old + new for old, new in zip(sums, grown, strict=True)]
+        self._histograms[name] = (sums, whole + (total - last_total) % _SUM_WRAP)
+        self._last_histograms[name] = (counts, total)
+
     async def _high(self, name: str, low: int) -> int:
         """The high half that belongs to ``low``, which may have wrapped meanwhile."""
         high = await self._registers.counter(name + HIGH)
@@ -118,8 +154,20 @@ class Metrics:
         text, firmware = _Text(), self._firmware
         for name, total in self._totals.items():
             text.add(f"{name}_total", "counter", COUNTER_TEXTS[name], ({}, total))
+        for name, (samples, whole) in self._histograms.items():
+            metric, what = _LATENCIES[name]
+            cycle = 1 / self._registers.config.clock_hz
+            text.histogram(metric, f"latency in the card, {what}", samples, whole, cycle)
         up = await self._registers.link_up()
         text.add("link_up", "gauge", "1 while the port has a link", ({}, int(up)))
+        build = {"version": await self._registers.version(), "commit": self._registers.commit}
+        text.add("build_info", "gauge", "1; what the card is generated from", (build, 1))
+        if self._registers.config.parity:
+            errors, tables, broken = await self._registers.parity_errors()
+            text.add("parity_errors", "gauge", "rows read with a wrong bit", ({}, errors))
+            text.add("broken", "gauge", "1 while the card stands still for that", ({}, int(broken)))
+            wrong = [({"table": name}, int(name in tables)) for name in PARITY_TABLES]
+            text.add("parity_table", "gauge", "1: a row of the table had a wrong bit", *wrong)
         states = [
             ({"function": str(one.number)}, await self._registers.function_state(one.number))
             for one in firmware.functions

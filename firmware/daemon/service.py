@@ -19,6 +19,7 @@ from firmware.journal import Journal
 from firmware.registers import SPACE, Registers, read_config
 from firmware.service import Firmware, GuestFunction
 from firmware.takeover import JournalKeeper, check_unused
+from hdl.config import VERSION
 
 __all__ = ["Daemon", "SettingError"]
 
@@ -42,7 +43,7 @@ class Daemon:
         self._turn = asyncio.Lock()
         self._interrupts = Interrupts(bar.device)
         self._manager = ServiceManager(dict(os.environ))
-        self._stopping = False
+        self._stopping, self._broken = False, False
 
     def stop(self) -> None:
         """End when the request that is being served is answered."""
@@ -91,6 +92,9 @@ class Daemon:
             "info",
             "started",
             bar=chosen.bar,
+            version=VERSION,
+            card_version=await self._registers.version(),
+            card_commit=self._registers.commit,
             mac=chosen.mac.hex(":"),
             functions=len(self._firmware.functions),
             interrupts=self._interrupts.given,
@@ -123,9 +127,21 @@ class Daemon:
         except ValueError as error:
             raise SettingError(f"{option}: {error}") from None
 
+    async def _look_for_break(self) -> None:
+        """Say once that the card stands still, and that it runs again."""
+        broken = await self._registers.broken()
+        if broken and not self._broken:
+            _, tables, _ = await self._registers.parity_errors()
+            log("error", "the card stands still: a row had a wrong bit", tables=tables)
+        elif self._broken and not broken:
+            log("info", "the card runs again")
+        self._broken = broken
+
     async def _step(self) -> bool:
         """One step of the firmware; whether there was something to do."""
         firmware = self._firmware
+        if self._registers.config.parity:
+            await self._look_for_break()
         served = firmware.served
         if not await firmware.step():
             return False
@@ -160,7 +176,10 @@ async def serve(settings: Settings) -> None:
         await daemon.run()
 
 
-async def examine(settings: Settings) -> dict[str, int]:
-    """The configuration of the card; nothing is changed. Raises HardwareError."""
+async def examine(settings: Settings) -> dict[str, int | str]:
+    """Version, commit and configuration of the card; nothing is changed. Raises HardwareError."""
     async with _opened(settings) as bar:
-        return dataclasses.asdict(await read_config(bar))
+        config = await read_config(bar)
+        registers = Registers(bar, config)
+        facts = {"version": await registers.version(), "commit": registers.commit}
+        return dataclasses.asdict(config) | facts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from firmware.daemon.metrics import Place
 
-__all__ = ["Settings", "TableEntry", "parser", "settings"]
+__all__ = ["Settings", "TableEntry", "add_bar", "number", "parser", "settings"]
 
 #: Default of --period: how often the firmware looks for work, s.
 PERIOD_S = 0.001
@@ -43,7 +43,8 @@ class Settings:
     check: bool
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
+    """The number of an option, decimal or with 0x."""
     try:
         return int(text, 0)
     except ValueError:
@@ -80,7 +81,24 @@ def _entry(text: str) -> TableEntry:
     found = re.fullmatch(r"(?:(\d+):)?(\d+)=(\w+)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"must be [FUNCTION:]INDEX=VALUE, not {text!r}")
-    return TableEntry(int(found[1] or 0), int(found[2]), _number(found[3]))
+    return TableEntry(int(found[1] or 0), int(found[2]), number(found[3]))
+
+
+def add_bar(group: argparse._ArgumentGroup) -> None:
+    """Add the options that say where a card is."""
+    group.add_argument(
+        "--bar",
+        required=True,
+        metavar="PATH",
+        help="a file to map (sysfs resource0 of the function, /dev/uioN), or unix:PATH: a socket "
+        "on which a simulation serves the registers",
+    )
+    group.add_argument(
+        "--offset", type=number, default=0, metavar="BYTES", help="where the BAR begins in PATH"
+    )
+    group.add_argument(
+        "--size", type=number, metavar="BYTES", help="of the BAR; default: the file's, or 1 MiB"
+    )
 
 
 def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
@@ -91,19 +109,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
         "function. Ends in good order with SIGTERM or SIGINT; queue pairs go on without it.",
     )
     bar = made.add_argument_group("card")
-    bar.add_argument(
-        "--bar",
-        required=True,
-        metavar="PATH",
-        help="a file to map (sysfs resource0 of the function, /dev/uioN), or unix:PATH: a socket "
-        "on which a simulation serves the registers",
-    )
-    bar.add_argument(
-        "--offset", type=_number, default=0, metavar="BYTES", help="where the BAR begins in PATH"
-    )
-    bar.add_argument(
-        "--size", type=_number, metavar="BYTES", help="of the BAR; default: the file's, or 1 MiB"
-    )
+    add_bar(bar)
     bar.add_argument(
         "--period",
         type=_period,

@@ -8,6 +8,8 @@ from amaranth.utils import ceil_log2
 from hdl.common.ram import Ram
 from hdl.ports.tables import TableProgram, TableRead, TableWrite
 
+from .parity import RowParity
+
 __all__ = ["Table"]
 
 
@@ -23,6 +25,8 @@ class Table(wiring.Component):
     before. Readers are told of the write in a later cycle, so they cannot see a difference. The
     owner uses no row that it reads in the cycle in which it writes it. After reset the rows are
     cleared, one in each cycle; ``ready`` says when this is done.
+    With ``parity``, ``bad`` Out: a row that was read has a wrong bit (``RowParity``). ``spoil`` In:
+    the firmware's writes store a wrong bit 0, so that it can be tried.
     """
 
     def __init__(
@@ -34,16 +38,20 @@ class Table(wiring.Component):
         reads: int = 1,
         owned: bool = True,
         kept: int = -1,
+        parity: bool = False,
     ):
         if depth > 1 << index_width:
             raise ValueError(f"Depth must fit {index_width} index bits, not {depth!r} rows")
         self._row, self._depth, self._reads, self._owned = row, depth, reads, owned
         self._kept = kept & ((1 << Shape.cast(row).width) - 1)
+        self._parity = parity
         members = {f"read{i}": In(TableRead(index_width, row)) for i in range(reads)}
         if owned:
             members["write"] = In(TableWrite(index_width, row))
         members["program"] = In(TableProgram(index_width, row))
         members["ready"] = Out(1)
+        if parity:
+            members |= {"bad": Out(1), "spoil": In(1)}
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -93,4 +101,29 @@ class Table(wiring.Component):
                 rows.write.enable.eq(1),
             ]
         m.d.comb += self.program.done.eq(read_done | write_done)
+        if self._parity:
+            self._check(m, rows, writing)
         return m
+
+    def _check(self, m: Module, rows: Ram, writing: Signal) -> None:
+        """The parity of each row that is written and read, and a wrong bit to try it."""
+        width, reads = Shape.cast(self._row).width, self._reads + 1
+        m.submodules.parity = parity = RowParity(width=width, depth=self._depth, reads=reads)
+        spoils = writing & self.spoil
+        row = Value.cast(rows.write.row)
+        m.d.comb += [
+            parity.write.index.eq(rows.write.index),
+            parity.write.enable.eq(rows.write.enable),
+            parity.write.row.eq(row ^ spoils),
+            parity.ready.eq(self.ready),
+            self.bad.eq(parity.bad),
+        ]
+        with m.If(spoils):
+            m.d.comb += row[0].eq(~Value.cast(self.program.row)[0])
+        for i in range(reads):
+            port = getattr(rows, f"read{i}")
+            m.d.comb += [
+                getattr(parity, f"enable{i}").eq(port.enable),
+                getattr(parity, f"index{i}").eq(port.index),
+                getattr(parity, f"row{i}").eq(port.row),
+            ]

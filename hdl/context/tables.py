@@ -12,9 +12,11 @@ from hdl.csr.mailbox import MailboxPort
 from hdl.csr.management import Management
 from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, QpTables
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
+from hdl.ports.latency import LatencyPort
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_of_regions
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
+from hdl.ports.trace import TracePort
 
 from .counter_bank import CounterBank
 from .gid import GidTable
@@ -22,6 +24,7 @@ from .groups import GroupTable
 from .mirror import ProgramMirror
 from .region_keys import RegionKeys
 from .table import Table
+from .watch import connect_latency, connect_parity, connect_trace
 
 __all__ = ["NAMES", "Tables"]
 
@@ -49,8 +52,10 @@ class Tables(wiring.Component):
     ``queue_command``, ``transport_command``, ``memory_command``: the firmware and the boxes.
     ``csr`` In: the register bus; ``counters`` In: the guest's reader of counters, whose ``values``
     In come from the rooms (``NAMES``). ``status0``.. In: the guest functions'. ``mac_address``,
-    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``room_reset`` In clears the
-    tables, not the registers; ``ready`` Out: all tables here are cleared.
+    ``lossless``, ``loopback`` Out, ``link_up`` In: the Ethernet port. ``trace``, ``latency``
+    Out, if there are such. ``room_reset`` In clears the tables, not the registers; ``ready`` Out:
+    all tables here are cleared. ``broken`` Out: a row with a wrong bit has been read, if that is
+    looked for; ``halted`` In: the rooms stand still for that.
     Reset: rows are cleared one a cycle.
     """
 
@@ -86,6 +91,9 @@ class Tables(wiring.Component):
                 "room_reset": In(1),
                 "ready": Out(1),
             }
+            | ({"trace": Out(TracePort(config.trace_frames))} if config.trace_frames else {})
+            | ({"latency": Out(LatencyPort())} if config.latency else {})
+            | ({"broken": Out(1), "halted": In(1)} if config.parity else {})
         )
 
     def elaborate(self, platform):
@@ -93,6 +101,7 @@ class Tables(wiring.Component):
         config = self._config
         m.submodules.management = management = Management(config=config)
         self._ready: list[Signal] = []
+        self._checked: dict[str, Table] = {}
         programs = self._qp_tables(m)
 
         mrs = self._room(
@@ -105,8 +114,10 @@ class Tables(wiring.Component):
                 reads=len(MR_READERS),
                 owned=False,
                 kept=kept_of_regions(config),
+                parity=config.parity,
             ),
         )
+        self._checked["mrs"] = mrs
         for number, reader in enumerate(MR_READERS):
             connect(m, flipped(getattr(self.mrs, reader)), getattr(mrs, f"read{number}"))
         gids = self._room(m, "gids", GidTable(config=config))
@@ -164,8 +175,10 @@ class Tables(wiring.Component):
                     index_width=table.index,
                     reads=len(table.readers),
                     owned=table.owned,
+                    parity=self._config.parity,
                 ),
             )
+            self._checked[name] = made
             for number, reader in enumerate(table.readers):
                 port = getattr(self.qps, f"{name}_{reader}")
                 connect(m, flipped(port), getattr(made, f"read{number}"))
@@ -212,6 +225,12 @@ class Tables(wiring.Component):
         ]
         for n in range(self._config.functions):
             self._function(m, core, n)
+        if self._config.trace_frames:
+            connect_trace(m, management.trace, self.trace)
+        if self._config.latency:
+            connect_latency(m, management.latency, self.latency)
+        if self._config.parity:
+            connect_parity(m, management.parity, self._checked, self)
 
     def _function(self, m, core, n: int) -> None:
         """State of a guest function, and the end of its reset."""

@@ -1,6 +1,9 @@
 """A register block from its description, and the small bus that reaches it."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, Signature
 from amaranth.utils import ceil_log2
@@ -36,7 +39,7 @@ class BlockBus(Signature):
 
 class WindowPort(Signature):
     """Seen from the block: an access to word ``index`` of a window. ``read_data`` is due in the
-    cycle after ``enable``."""
+    cycle after ``enable``, of a window that is ``slow`` as many cycles later."""
 
     def __init__(self, words: int):
         super().__init__(
@@ -107,10 +110,11 @@ class CsrBlock(wiring.Component):
         for register in self._block.registers:
             if not register.remote:
                 self._write(m, register)
-        if remote(self._block):
-            self._remote(m, value)
+        waits = [self._remote(m, value)] if remote(self._block) else []
         for window in self._block.windows:
-            self._window(m, window)
+            waits += self._window(m, window)
+        if waits:
+            m.d.comb += bus.wait.eq(reduce(or_, waits))
         return m
 
     def _read(self, register: Register):
@@ -154,17 +158,19 @@ class CsrBlock(wiring.Component):
                 fresh = getattr(self, register.member(field.name))
                 m.d.sync += held.eq((held & ~Mux(written, data, 0)) | fresh)
 
-    def _remote(self, m: Module, value: Signal) -> None:
-        """Ask for a remote register, and make the bus wait for it."""
+    def _remote(self, m: Module, value: Signal) -> Value:
+        """Ask for a remote register; returns whether the bus waits for it."""
         bus, port, places = self.bus, self.remote, remote(self._block)
-        m.d.comb += [port.index.eq(bus.index - places.start), bus.wait.eq(port.read)]
+        m.d.comb += port.index.eq(bus.index - places.start)
         with m.If(bus.enable & ~bus.write):
             inside = (bus.index >= places.start) & (bus.index < places.stop)
             m.d.sync += port.read.eq(inside)
         with m.Elif(port.done):
             m.d.sync += [port.read.eq(0), value.eq(port.read_row)]
+        return port.read
 
-    def _window(self, m: Module, window) -> None:
+    def _window(self, m: Module, window) -> list[Value]:
+        """An access to a window; returns what the bus waits for, if it does."""
         bus, port = self.bus, getattr(self, window.name)
         first = self._block.offset(window.name) // 4
         hit = Signal(name=f"{window.name}_hit")
@@ -180,3 +186,8 @@ class CsrBlock(wiring.Component):
             m.d.sync += was_hit.eq(hit)
         with m.If(was_hit):
             m.d.comb += bus.read_data.eq(port.read_data)
+        if not window.slow:
+            return []
+        slow = Signal(window.slow, name=f"{window.name}_slow")
+        m.d.sync += slow.eq(slow << 1 | port.enable)
+        return [slow.any()]

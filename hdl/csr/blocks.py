@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hdl.abi.virtio_rdma import EVENT, TYPE_FEATURES
-from hdl.config import NicConfig
+from hdl.config import VERSION, NicConfig
 
 from .counter_names import (
     COUNTER_TEXTS,
@@ -21,6 +21,7 @@ from .counter_names import (
     QP_COUNTER_SLOTS,
 )
 from .describe import Access, Block, Register, Window, const, pulse, ro, rw, w1c, words
+from .diagnostics import watching
 from .row_layouts import layout_class, row_layout_of
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "MANAGEMENT_VENDOR_ID",
     "PAGES",
     "TABLES",
+    "VERSION_BITS",
     "Kind",
     "TableInfo",
     "all_blocks",
@@ -49,9 +51,11 @@ MAGIC = 0x524F_4349
 MANAGEMENT_VENDOR_ID = 0x1234
 MANAGEMENT_DEVICE_ID = 0x524F
 #: Version of the register map as a whole.
-MAP_VERSION = 1
+MAP_VERSION = 2
 #: Words of the request and of the response in the mailbox (256 bytes).
 MAILBOX_WORDS = 64
+#: The fields of ``core.version``, bit 0 first, and their bits.
+VERSION_BITS = {"patch": 16, "minor": 8, "major": 8}
 
 
 class Kind:
@@ -123,6 +127,9 @@ PAGES: dict[str, int] = {
     "command": 0x03,
     "counters": 0x04,
     "debug": 0x05,
+    "trace": 0x06,
+    "latency": 0x07,
+    "parity": 0x08,
 } | {name: 0x10 + i for i, name in enumerate(TABLES)}
 
 
@@ -170,12 +177,18 @@ def core(config: NicConfig) -> Block:
         Register(f"config_{item.name}", (const("value", 32, getattr(config, item.name)),))
         for item in fields(config)
     )
+    version = dict(zip(reversed(VERSION_BITS), VERSION.split("."), strict=True))
     return Block(
         "core",
         Kind.CORE,
         (
             Register("magic", (const("value", 32, MAGIC, "ROCI"),)),
             Register("map_version", (const("value", 32, MAP_VERSION),)),
+            Register(
+                "version",
+                tuple(const(name, bits, int(version[name])) for name, bits in VERSION_BITS.items()),
+                "of the gateware",
+            ),
             *configuration,
             *(one for n in range(config.functions) for one in _function(n)),
             Register(
@@ -414,7 +427,10 @@ def all_blocks(
     counter_names: tuple[str, ...] = COUNTERS,
     debug_names: tuple[str, ...] = DEBUG,
 ) -> dict[str, Block]:
-    """Every block of the management function by name; ``PAGES`` says where each one is."""
+    """Every block of the management function by name; ``PAGES`` says where each one is.
+
+    A block that the configuration leaves out has no page.
+    """
     return {
         "core": core(config),
         "port": port(port_counters),
@@ -422,4 +438,5 @@ def all_blocks(
         "command": command(config),
         "counters": counters(counter_names),
         "debug": debug(debug_names),
+        **watching(config),
     } | {name: table_window(name, config) for name in TABLES}

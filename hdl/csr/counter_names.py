@@ -13,6 +13,7 @@ __all__ = [
     "HIGH",
     "LOW",
     "DEBUG",
+    "DROP_REASONS",
     "PORT_COUNTERS",
     "QP_COUNTERS",
     "QP_COUNTER_INDEX",
@@ -119,6 +120,8 @@ PORT_COUNTERS: tuple[str, ...] = tuple(_PORT)
 COUNTERS: tuple[str, ...] = tuple(_ROOMS)
 #: Counter -> what it counts; those of 64 bits also by the name of both halves together.
 COUNTER_TEXTS: dict[str, str] = _PORT | _ROOMS | {"rx_bytes": _RX_BYTES, "tx_bytes": _TX_BYTES}
+#: Why the ingress drops a frame: the names of the counters, in their order.
+DROP_REASONS: tuple[str, ...] = tuple(name for name in COUNTER_TEXTS if "rx_drops_" in name)
 #: Bits of a counter's number: those of the port first, then the others.
 COUNTER_INDEX = (len(PORT_COUNTERS + COUNTERS) - 1).bit_length()
 #: Of these, what each QP counts for itself: all that the receive side says of a known QP.

@@ -160,7 +160,8 @@ class Register:
 class Window:
     """``words`` consecutive words that the gateware serves itself, through a port (``WindowPort``).
 
-    Access.RO loses writes; Access.WO reads as what the gateware returns for it.
+    Access.RO loses writes; Access.WO reads as what the gateware returns for it. ``slow``: cycles
+    that a read takes beyond the usual one.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Window:
     access: Access
     description: str = ""
     offset: int = -1
+    slow: int = 0
 
 
 @dataclass(frozen=True)

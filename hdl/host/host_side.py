@@ -10,7 +10,7 @@ from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
 from hdl.ports.boxes import ENGINES, INTERRUPTING, FunctionStatus, MemoryHost, engine_port
 from hdl.ports.host import HostPort
-from hdl.ports.jobs import Doorbell, Interrupt, QueueError
+from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import CsrBus, TableProgram
 
@@ -34,7 +34,9 @@ class HostSide(wiring.Component):
     ``queue_rows`` In: the firmware's view of the virtqueues. ``counters``, ``qp_counters`` Out:
     what the guest's driver reads. ``status0``..: of each guest function, see ``FunctionStatus``.
     ``room_reset`` Out: a device reset of the only function holds the other boxes in reset;
-    ``tables_ready`` In: their tables are cleared.
+    ``tables_ready`` In: their tables are cleared. ``broken`` In, of a card with parity: a table has
+    had a wrong row; each function gets DEVICE_NEEDS_RESET, and ``halted`` Out: the rooms stand
+    still until the only function is reset. A card with more is to be loaded anew.
     Payload to send has a read engine of its own, with half of the tags: what a room waits for does
     not queue behind payload in bulk.
     Latency and throughput: see the parts. Reset: see ``ResetSequence``.
@@ -58,6 +60,7 @@ class HostSide(wiring.Component):
                 "room_reset": Out(1),
                 "tables_ready": In(1),
             }
+            | ({"broken": In(1), "halted": Out(1)} if config.parity else {})
         )
 
     def elaborate(self, platform):
@@ -171,6 +174,8 @@ class HostSide(wiring.Component):
         several = self._config.functions > 1
         resetting = [getattr(guests, f"status{n}").resetting for n in range(self._config.functions)]
         m.d.comb += self.control.resetting.eq(Cat(resetting))
+        if self._config.parity:
+            self._report(m, guests)
         for n in range(self._config.functions):
             status, own = getattr(self, f"status{n}"), getattr(guests, f"status{n}")
             for name, member in FunctionStatus().members.items():
@@ -179,12 +184,17 @@ class HostSide(wiring.Component):
             m.d.comb += own.mac.eq(status.mac)
             if several:
                 m.d.comb += own.reset_done.eq(status.reset_done)
-        if several:
+        if several and not self._config.parity:
             return
-        m.submodules.reset = reset = ResetSequence()
+        m.submodules.reset = reset = ResetSequence(breaks=self._config.parity)
+        if not several:
+            m.d.comb += [
+                reset.request.eq(guests.status0.reset_request),
+                guests.status0.reset_done.eq(reset.done),
+            ]
+        if self._config.parity:
+            m.d.comb += [reset.broken.eq(self.broken), self.halted.eq(reset.halted)]
         m.d.comb += [
-            reset.request.eq(guests.status0.reset_request),
-            guests.status0.reset_done.eq(reset.done),
             reset.reads_idle.eq(readers[0].idle & readers[1].idle),
             reset.writes_idle.eq(writer.idle),
             reset.tables_ready.eq(self.tables_ready),
@@ -193,3 +203,18 @@ class HostSide(wiring.Component):
             writer.abort.eq(reset.abort),
         ]
         m.d.comb += [one.hold.eq(reset.hold) for one in readers]
+
+    def _report(self, m, guests) -> None:
+        """DEVICE_NEEDS_RESET for one function after the other, in the name of its control queue."""
+        functions, low = self._config.functions, self._config.number_bits["queues"]
+        ordinal, reports = Signal(range(functions)), Signal()
+        with m.If(self.broken & ~self.halted):  # it stays while somebody reads the row
+            m.d.sync += [ordinal.eq(0), reports.eq(1)]
+        with m.Elif(reports):
+            m.d.sync += [ordinal.eq(ordinal + 1), reports.eq(ordinal != functions - 1)]
+        with m.If(reports):
+            m.d.comb += [
+                guests.queue_error.valid.eq(1),
+                guests.queue_error.payload.queue.eq(ordinal << low),
+                guests.queue_error.payload.cause.eq(QueueErrorCause.PARITY),
+            ]

@@ -16,11 +16,17 @@ class ResetSequence(wiring.Component):
     been handed to the host (``writes_idle``) the rooms run again; when ``tables_ready``, ``done``
     (one cycle). Spec: Virtio 1.2, 2.4 (status reads 0 once the reset is complete). Latency: the
     host's longest read, and a cycle for each row of the largest table. Reset: the rooms run.
+
+    Of a card that can break (``breaks``), ``broken`` In (one cycle) holds the rooms in reset too,
+    as soon, and until a request: ``halted`` Out says that, and their tables keep their rows. What
+    was promised to the host is still carried out, and interrupts leave.
     """
 
-    def __init__(self):
+    def __init__(self, *, breaks: bool = False):
+        self._breaks = breaks
         super().__init__(
-            {
+            ({"broken": In(1), "halted": Out(1)} if breaks else {})
+            | {
                 "request": In(1),
                 "done": Out(1),
                 "reads_idle": In(1),
@@ -42,6 +48,12 @@ class ResetSequence(wiring.Component):
                 with m.If(self.request):
                     m.d.sync += [self.room_reset.eq(1), self.hold.eq(1)]
                     m.next = "STOP"
+                if self._breaks:
+                    with m.Elif(self.broken):
+                        m.d.sync += [self.room_reset.eq(1), self.hold.eq(1), self.halted.eq(1)]
+                        m.next = "BREAK"
+            if self._breaks:
+                self._break(m)
             with m.State("STOP"):
                 with m.If(self.reads_idle & self.writes_idle):
                     m.d.sync += self.room_reset.eq(0)
@@ -57,3 +69,16 @@ class ResetSequence(wiring.Component):
                 with m.If(~self.request):
                     m.next = "RUN"
         return m
+
+    def _break(self, m: Module) -> None:
+        """The states in which the card is broken."""
+        with m.State("BREAK"):
+            # BREAK: the rooms stand still; ends when all that the host was promised is done.
+            with m.If(self.reads_idle & self.writes_idle):
+                m.d.sync += self.hold.eq(0)
+                m.next = "HALT"
+        with m.State("HALT"):
+            # HALT: the driver is told; ends when it resets the device.
+            with m.If(self.request):
+                m.d.sync += [self.hold.eq(1), self.halted.eq(0)]
+                m.next = "STOP"

@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.common.skid import Register, Skid, Stage
+from hdl.ports.latency import ReceiveSteps
 from hdl.ports.packet import packet_beat, packet_stream
 
 from .rows import KEPT
@@ -31,13 +32,20 @@ class ReceiveBuffer(wiring.Component):
     and is rolled back; ``room``: at least ``reserve`` more beats and packets fit. ``header``,
     ``payload`` Out: what was committed. ``again`` In, of a buffer with ``multicast``: for the
     payload of a row that is ``multicast``, 1: it is delivered, once more each time; 0: it is
-    released.
+    released. ``steps`` Out, of a buffer that is ``watched``: what happens to packets.
     Latency: 5 cycles to ``payload``, 3 to ``header``, or 2 with ``multicast``. Throughput: one beat
     per cycle each way, one packet per cycle. Errors: none of its own. Reset: empty.
     """
 
     def __init__(
-        self, *, width: int, depth: int, packets: int, reserve: int, multicast: bool = False
+        self,
+        *,
+        width: int,
+        depth: int,
+        packets: int,
+        reserve: int,
+        multicast: bool = False,
+        watched: bool = False,
     ):
         if depth < 2 * reserve or depth & (depth - 1):
             raise ValueError(
@@ -48,7 +56,7 @@ class ReceiveBuffer(wiring.Component):
                 f"Packets must be a power of two, at least {2 * reserve}, not {packets!r}"
             )
         self._width, self._depth, self._packets = width, depth, packets
-        self._reserve, self._multicast = reserve, multicast
+        self._reserve, self._multicast, self._watched = reserve, multicast, watched
         super().__init__(
             {
                 "write": In(1),
@@ -62,6 +70,7 @@ class ReceiveBuffer(wiring.Component):
                 "payload": Out(packet_stream(width)),
                 "again": In(stream.Signature(1)),
             }
+            | ({"steps": Out(ReceiveSteps)} if watched else {})
         )
 
     def elaborate(self, platform):
@@ -117,6 +126,8 @@ class ReceiveBuffer(wiring.Component):
         with m.If(kept):
             m.d.sync += committed.eq(after)
 
+        if self._watched:
+            m.d.comb += self.steps.kept.eq(lengths.i.valid)
         self._read(m, ram, length_out.o, start)
         return m
 
@@ -142,6 +153,11 @@ class ReceiveBuffer(wiring.Component):
             payload_out.i.p.last.eq(beat.last),
         ]
         wiring.connect(m, payload_out.o, wiring.flipped(self.payload))
+        if self._watched:
+            m.d.comb += [
+                self.steps.passed.eq(ask & last),
+                self.steps.freed.eq(packet.valid & packet.ready),
+            ]
         m.d.sync += asked.eq(ask | (asked & ~payload_out.i.ready))
         with m.If(ask):
             m.d.sync += [

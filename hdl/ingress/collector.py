@@ -43,6 +43,8 @@ class HeaderCollector(wiring.Component):
     per cycle, no stall. Reset: nothing in flight.
     """
 
+    LATENCY = 1
+
     def __init__(self, *, width: int):
         self._width = width
         super().__init__(

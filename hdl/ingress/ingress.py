@@ -13,9 +13,12 @@ from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.config import NicConfig
+from hdl.csr.counter_names import DROP_REASONS
 from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
+from hdl.ports.latency import ReceiveSteps
 from hdl.ports.packet import packet_stream
 from hdl.ports.tables import TableRead
+from hdl.ports.trace import Verdict
 
 from .buffer import ReceiveBuffer
 from .checks import IcrcCheck, UdpSum
@@ -53,13 +56,17 @@ class Ingress(wiring.Component):
     dropped, but for those to ``groups``; ``group_rows``: reads who their members are;
     ``lossless``: hold ``i`` back instead of dropping when the buffer fills; ``header``,
     ``payload``: one row per good packet, and its payload as a packet unless empty (the two streams
-    do not wait for each other, but between the copies of a datagram to a group); ``counters``.
+    do not wait for each other, but between the copies of a datagram to a group); ``counters``;
+    ``verdict``: what has been decided about each frame, in order, for a trace; ``steps``: what
+    happens to packets with payload, ``kept`` ``KEPT_LATENCY`` cycles after a frame's last beat.
     Latency: 16 cycles from a frame's last beat to its ``header``, 18 to its payload.
     Throughput: one beat per cycle, one packet per cycle, at every length. Without ``lossless``
     ``i`` is never held back.
     Errors: every packet not delivered is counted under one cause. Reset: empty, counters 0; a frame
     must start at its first beat (``RxGuard``).
     """
+
+    KEPT_LATENCY = HeaderCollector.LATENCY + DECISION
 
     def __init__(self, *, config: NicConfig):
         self._config = config
@@ -77,6 +84,8 @@ class Ingress(wiring.Component):
                 "payload": Out(packet_stream(width)),
                 "counters": Out(IngressCounters),
             }
+            | ({"verdict": Out(Verdict)} if config.trace_frames else {})
+            | ({"steps": Out(ReceiveSteps)} if config.latency else {})
         )
 
     def elaborate(self, platform):
@@ -97,7 +106,10 @@ class Ingress(wiring.Component):
             packets=self._config.receive_bytes // BYTES_A_PACKET,
             reserve=RESERVE,
             multicast=self._config.multicast,
+            watched=self._config.latency,
         )
+        if self._config.latency:
+            m.d.comb += self.steps.eq(buffer.steps)
 
         # The pipeline never stalls; only its input can be held back.
         # During a reset, beats are taken and lost.
@@ -311,6 +323,11 @@ class Ingress(wiring.Component):
         ended, delivered = Signal(), Signal()
         size = Signal(17, reset_less=True)
         hit = Signal(len(Cause), reset_less=True)
+        if self._config.trace_frames:
+            m.d.comb += self.verdict.valid.eq(ended)
+            for cause in Cause:
+                reason = DROP_REASONS.index(f"rx_drops_{cause.name.lower()}")
+                m.d.comb += self.verdict.reasons[reason].eq(hit[cause.value])
         m.d.sync += [ended.eq(ends), delivered.eq(ends & good), size.eq(end)]
         m.d.sync += hit.eq(causes | full << Cause.BUFFER.value)
         counters = self.counters

@@ -6,9 +6,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
 from hdl.ports.packet import packet_stream
+from hdl.ports.trace import TracePort, Verdict
 
 from .guards import RxGuard, TxGuard
 from .loopback import Loopback
+from .trace import Trace
 
 __all__ = ["LOOPBACK_COUNTERS", "MacBorder"]
 
@@ -23,7 +25,8 @@ class MacBorder(wiring.Component):
     ``mac_address``: of the card (raw bytes). ``loopback``: frames to that address turn round; a
     card without the switch ignores it. ``groups``: the card has members of multicast groups, so
     frames to groups turn round too, beside their way to the wire. ``core_reset``: a device reset
-    holds the core in reset. ``LOOPBACK_COUNTERS`` Out: frames that have turned round.
+    holds the core in reset. ``LOOPBACK_COUNTERS`` Out: frames that have turned round. Of a card
+    with a trace, ``verdict`` and ``trace`` In: see ``Trace``. What turns round is in it both ways.
     Latency: 1 cycle from ``sent``, 0 to ``received``. Throughput: one beat per cycle each way.
     Errors, reset: see ``TxGuard``, ``RxGuard``, ``Loopback``.
     """
@@ -43,6 +46,11 @@ class MacBorder(wiring.Component):
                 "core_reset": In(1),
             }
             | {name: Out(32) for name in LOOPBACK_COUNTERS}
+            | (
+                {"verdict": In(Verdict), "trace": In(TracePort(config.trace_frames))}
+                if config.trace_frames
+                else {}
+            )
         )
 
     def elaborate(self, platform):
@@ -53,6 +61,8 @@ class MacBorder(wiring.Component):
         connect(m, flipped(self.sent), tx_guard.i)
         connect(m, rx_guard.o, flipped(self.received))
         m.d.comb += tx_guard.source_reset.eq(self.core_reset)
+        if self._config.trace_frames:
+            self._trace(m, tx_guard.o)
         if not self._config.loopback:
             connect(m, tx_guard.o, flipped(self.mac_tx))
             connect(m, flipped(self.mac_rx), rx_guard.i)
@@ -73,3 +83,13 @@ class MacBorder(wiring.Component):
             self.loopback_drops.eq(loopback.drops),
         ]
         return m
+
+    def _trace(self, m: Module, sent) -> None:
+        """What the core sends and takes, as whole frames, to the trace."""
+        m.submodules.tracer = tracer = Trace(
+            width=self._config.width, frames=self._config.trace_frames
+        )
+        connect(m, flipped(self.trace), tracer.port)
+        for tap, passes in ((tracer.sent, sent), (tracer.received, self.received)):
+            m.d.comb += [tap.valid.eq(passes.valid & passes.ready), tap.beat.eq(passes.payload)]
+        m.d.comb += [tracer.verdict.eq(self.verdict), tracer.core_reset.eq(self.core_reset)]

@@ -430,6 +430,7 @@ class QueueErrorCause(enum.Enum, shape=4):
     HOST_READ = 7  # host memory did not answer
     DISABLED = 8  # queue not enabled
     ALIGNMENT = 9  # the driver enabled a queue with a misaligned ring
+    PARITY = 10  # a table's row has a wrong bit; it is about no queue
 
 
 class QueueError(data.Struct):

@@ -150,6 +150,7 @@ _COMMANDS = (
     ("bridge", "sim.tools.bridge.command", "Put a board behind a UART at any program's command."),
     ("board", "sim.tools.board.command", "Run a whole board in the simulation."),
     ("firmware", "sim.tools.firmware", "Serve the control queues of a card through its BAR."),
+    ("trace", "sim.tools.trace", "Record the headers of the frames of a running card."),
     ("package", "sim.tools.package", "Build the firmware's Debian package."),
     ("interop", "sim.tools.interop.command", "Let a Linux guest and the simulated NIC talk."),
     ("prove", "tests.proofs.catalogue", "Prove properties of small components."),

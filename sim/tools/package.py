@@ -27,7 +27,7 @@ _EPOCH = "1700000000"
 _FIND = """
 import json, sys
 sys.modules["amaranth"] = None  # whoever imports it ends here
-import firmware.daemon.command
+import firmware.daemon.command, firmware.daemon.trace
 names = [name for name in sys.modules if name.split(".")[0] in ("firmware", "hdl")]
 print(json.dumps([sys.modules[name].__file__ for name in names]))
 """
@@ -69,7 +69,8 @@ def _fill(root: Path, version: str) -> None:
     rows = library / FILE.relative_to(env.REPO)
     rows.write_text(described({info.row for info in TABLES.values() if info.row is not None}))
     rows.chmod(0o644)
-    _copy(_PARTS / NAME, root / "usr" / "bin" / NAME, mode=0o755)
+    for program in (NAME, "rocinante-trace"):
+        _copy(_PARTS / program, root / "usr" / "bin" / program, mode=0o755)
     _copy(_PARTS / _UNIT, root / "usr" / "lib" / "systemd" / "system" / _UNIT)
     documents = root / "usr" / "share" / "doc" / NAME
     _copy(env.REPO / "LICENSE", documents / "copyright")

@@ -12,7 +12,12 @@ from hdl.csr.rdl import TOP, system_rdl
 from sim.rtl import env
 from sim.tools import console
 
-__all__ = ["compile_rdl", "registers", "write_header", "write_html", "write_rdl"]
+__all__ = ["compile_rdl", "described", "registers", "write_header", "write_html", "write_rdl"]
+
+
+def described(width: int = 512) -> NicConfig:
+    """The configuration whose registers are shown: the default one, with all blocks."""
+    return NicConfig(width=width, trace_frames=256, latency=True, parity=True)
 
 
 def write_rdl(path: Path, config: NicConfig | None = None) -> None:
@@ -59,7 +64,7 @@ def write_html(root: Any, folder: Path, home: str | None = None) -> None:
 def registers(width: int, output: Path | None) -> None:
     """Write the register map as SystemRDL, as a C header and as HTML pages."""
     with console.stops():
-        config = NicConfig(width=width)
+        config = described(width)
     folder = output or env.build_root() / "registers"
     folder.mkdir(parents=True, exist_ok=True)
     rdl, header, pages = folder / f"{TOP}.rdl", folder / f"{TOP}.h", folder / "html"

@@ -16,7 +16,7 @@ import click
 
 from sim.rtl import env
 from sim.tools import console
-from sim.tools.registers import compile_rdl, write_html, write_rdl
+from sim.tools.registers import compile_rdl, described, write_html, write_rdl
 
 __all__ = ["build", "docs", "on_files", "on_page_markdown"]
 
@@ -41,7 +41,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, name, content=(env.REPO / name).read_text()))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        write_rdl(folder / "map.rdl")
+        write_rdl(folder / "map.rdl", described())
         write_html(compile_rdl(folder / "map.rdl"), folder / REGISTERS, home="../index.html")
         for path in sorted((folder / REGISTERS).rglob("*")):
             if path.is_file():

@@ -8,6 +8,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
+from hdl.config import VERSION
 from hdl.csr.blocks import MAGIC, MAILBOX_WORDS, PAGES, TABLES, row_bits
 from hdl.csr.describe import Access
 from hdl.csr.map import CsrMap, row_map
@@ -120,12 +121,16 @@ def inputs() -> list[str]:
     names += [f"{table}__program__read_row" for table in TABLES]
     names += ["mailbox__pending", "mailbox__request__enable", "mailbox__response__enable"]
     blocks = CsrMap(CONFIG, **NAMES).blocks
-    for block in ("core", "port", "counters", "debug"):
+    watching = ("trace", "latency", "parity")
+    names += [
+        f"{one}__{window.name}__read_data" for one in watching for window in blocks[one].windows
+    ]
+    for block in ("core", "port", "counters", "debug", *watching):
         for register in blocks[block].registers:
             names += [
                 f"{block}__{register.member(field.name)}"
                 for field in register.fields
-                if field.access is Access.RO and not register.remote
+                if field.access in (Access.RO, Access.W1C) and not register.remote
             ]
     return names
 
@@ -140,14 +145,42 @@ async def every_block_can_be_discovered(dut):
         assert await bus.access(page << 12) == NOTHING
         assert await bus.access(page << 12, 5) == NOTHING
     assert await bus.read("core.magic") == MAGIC
-    for field in ("width", "clock_hz", "qps", "queue_size", "max_inline", "quantum"):
+    for field in ("width", "clock_hz", "qps", "queue_size", "max_inline", "quantum", "commit"):
         assert await bus.read(f"core.config_{field}") == getattr(CONFIG, field)
+    major, minor, patch = (int(part) for part in VERSION.split("."))
+    version = {"major": major, "minor": minor, "patch": patch}
+    assert await bus.fields("core.version") == version
     for table, info in TABLES.items():
         assert await bus.read(f"{table}.entries") == info.entries(CONFIG)
         assert await bus.fields(f"{table}.geometry") == {
             "table": info.number,
             "row_bits": row_bits(table),
         }
+
+
+@cocotb.test()
+async def slow_window(dut):
+    """The bus waits a cycle more for a window that takes as long, and for no other register."""
+    bus = await begin(dut)
+
+    async def answer():
+        for _ in range(30):
+            await bus.tick()
+            if int(dut.trace__data__enable.value):
+                index = int(dut.trace__data__index.value)
+                await bus.tick()
+                dut.trace__data__read_data.value = 0xBAD
+                await bus.tick()
+                dut.trace__data__read_data.value = 0x1000 + index
+
+    for word in (0, 5, 31):
+        task = cocotb.start_soon(answer())
+        assert await bus.read("trace.data", word, patient=True) == 0x1000 + word
+        task.cancel()
+        dut.trace__data__read_data.value = 0
+    assert await bus.read("trace.snap") == 128
+    dut.trace__facts_length.value = 77
+    assert await bus.fields("trace.facts") == {"length": 77, "reason": 0, "error": 0}
 
 
 @cocotb.test()

@@ -9,7 +9,17 @@ from hdl.csr.map import row_map
 from hdl.csr.row_register import LANES, ROW_WORDS
 from sim.rtl.build import Rtl, bench
 
-CONFIG = NicConfig(width=64, qps=8, cqs=4, mrs=16, gids=3)
+CONFIG = NicConfig(
+    width=64,
+    qps=8,
+    cqs=4,
+    mrs=16,
+    gids=3,
+    commit=0xFEDC_BA98,
+    trace_frames=16,
+    latency=True,
+    parity=True,
+)
 NAMES = {
     "port_counters": ("rx_packets", "drops"),
     "counter_names": tuple(f"counter_{i}" for i in range(40)),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from firmware.daemon.bars import ANSWER, BAR_BYTES, REQUEST
 from firmware.daemon.notify import ServiceManager
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand as C
+from hdl.config import VERSION
 from hdl.csr.map import CsrMap
 from sim.rtl.env import REPO
 from tests.firmware.test_registers import CONFIG, FakeBus
@@ -32,8 +34,8 @@ class Card(FakeBus):
 
     ``deaf``: the firmware gets no more answers."""
 
-    def __init__(self, path):
-        super().__init__()
+    def __init__(self, path, config=CONFIG):
+        super().__init__(config)
         self.path, self.deaf = path, False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
@@ -104,6 +106,8 @@ def test_serves_until_a_signal(card, number):
         started = daemon.line()
         assert started["event"] == "started" and started["level"] == "info"
         assert started["mac"] == "02:00:00:00:00:01" and not started["taken_over"]
+        assert started["version"] == started["card_version"] == VERSION
+        assert started["card_commit"] == ""
         assert card.ask(C.CREATE_PD).pdn == 0
         assert card.ask(C.DESTROY_PD, pdn=7) is None
         refused = daemon.line()
@@ -114,6 +118,20 @@ def test_serves_until_a_signal(card, number):
     assert card.values["port.mac_low.value"] == 2
     assert card.values["port.control.enable"] == 1
     assert card.values["port.control.lossless"] == 0
+
+
+def test_a_card_that_has_broken(tmp_path):
+    """Said once, as is its end."""
+    card = Card(tmp_path / "bar", replace(CONFIG, parity=True))
+    with Daemon("--bar", f"unix:{card.path}", *MAC) as daemon:
+        assert daemon.line()["event"] == "started"
+        card.values["parity.tables.value"] = 1 << 2
+        card.values["parity.status.broken"] = 1
+        broken = daemon.line()
+        assert (broken["level"], broken["tables"]) == ("error", ["qp_tx"])
+        time.sleep(0.05)
+        card.values["parity.status.broken"] = 0
+        assert daemon.line()["event"] == "the card runs again"
 
 
 def test_journal(card, tmp_path):
@@ -200,6 +218,9 @@ def test_check_changes_nothing(tmp_path):
     for name in ("magic", "map_version", *(one for one in csr.names("core") if "config_" in one)):
         value = csr.field(f"core.{name}", "value").reset
         struct.pack_into("<I", image, csr.address(f"core.{name}"), value)
+    version = csr.encode("core.version", major=4, minor=5, patch=678)
+    struct.pack_into("<I", image, csr.address("core.version"), version)
+    struct.pack_into("<I", image, csr.address("core.config_commit"), 0xABC0123)
     path.write_bytes(image)
     with Daemon("--bar", path, "--check") as daemon:
         daemon.process.wait(START_S)
@@ -212,6 +233,7 @@ def test_check_changes_nothing(tmp_path):
     )
     found = json.loads(done.stdout)
     assert (found["qps"], found["mrs"], found["srq"]) == (16, 32, True)
+    assert (found["version"], found["commit"]) == ("4.5.678", "0abc0123")
     assert path.read_bytes() == image
 
 
@@ -219,7 +241,7 @@ def test_check_changes_nothing(tmp_path):
     ("place", "value", "why"),
     [
         ("core.magic", 0xFFFFFFFF, "core.magic is 0xffffffff, not 0x524f4349 (nothing answers"),
-        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000001"),
+        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000002"),
         ("core.config_qps", 5, "configuration cannot be: qps must be a power of two, not 5"),
     ],
 )

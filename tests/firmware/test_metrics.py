@@ -5,6 +5,7 @@ import http.client
 import re
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,9 @@ from firmware.daemon.metrics import Exporter, Metrics, Place
 from firmware.registers import Registers
 from firmware.service import Firmware
 from hdl.abi.enums import ControlCommand as C
+from hdl.config import VERSION
 from hdl.csr.counter_names import COUNTER_TEXTS, COUNTERS, PORT_COUNTERS
+from hdl.csr.diagnostics import LATENCY_BUCKETS
 from tests.firmware.test_daemon import MAC, START_S, Card, Daemon
 from tests.firmware.test_registers import CONFIG, FakeBus
 
@@ -33,12 +36,17 @@ def parse(text):
             assert current not in found
             found[current] = [what, None, {}]
         elif line.startswith("# TYPE "):
-            name, kind = re.fullmatch(rf"# TYPE ({NAME}) (counter|gauge)", line).groups()
+            kinds = "counter|gauge|histogram"
+            name, kind = re.fullmatch(rf"# TYPE ({NAME}) ({kinds})", line).groups()
             assert name == current and found[name][1:] == [None, {}]
             found[name][1] = kind
         else:
             name, labels, value = SAMPLE.fullmatch(line).groups()
             pairs = LABEL.findall(labels or "")
+            if found[current][1] == "histogram":
+                suffix = name.removeprefix(current)
+                assert suffix in ("_bucket", "_sum", "_count")
+                name, pairs = current, [*pairs, ("", suffix)]
             assert name == current and found[name][1]
             assert LABEL.sub("", labels or "") == ""
             assert tuple(pairs) not in found[name][2]
@@ -47,8 +55,9 @@ def parse(text):
 
 
 def made(bus):
-    registers = Registers(bus, CONFIG)
-    return Metrics(registers, Firmware(registers, CONFIG))
+    config = replace(CONFIG, commit=0xC0FFE)
+    registers = Registers(bus, config)
+    return Metrics(registers, Firmware(registers, config))
 
 
 def set_counter(bus, name, value):
@@ -75,6 +84,7 @@ def test_every_counter_with_its_help():
     assert found.pop("rocinante_rx_bytes_total")[2] == {(): 3 * 2**32 + 77}
     assert found.pop("rocinante_tx_bytes_total")[2] == {(): 5 * 2**32 + 77}
     assert set(found) == {
+        "rocinante_build_info",
         "rocinante_link_up",
         "rocinante_objects",
         "rocinante_function_resets_total",
@@ -83,6 +93,8 @@ def test_every_counter_with_its_help():
     }
     assert {kind for _, kind, _ in found.values()} == {"gauge", "counter"}
     assert found["rocinante_objects"][2][("function", "1"), ("kind", "qps")] == 0
+    build = (("version", VERSION), ("commit", "000c0ffe"))
+    assert found["rocinante_build_info"][2] == {build: 1}
     assert set(COUNTER_TEXTS) == {*PORT_COUNTERS, *COUNTERS, "rx_bytes", "tx_bytes"}
     assert all(COUNTER_TEXTS.values())
 
@@ -99,6 +111,62 @@ def test_counters_wrap_no_more():
     ):
         set_counter(bus, "out_of_buffer", value)
         assert read(one)[total][2] == {(): expected}
+
+
+def test_histograms():
+    """Cumulative, in seconds; counts and sums wrap no more."""
+    config = replace(CONFIG, latency=True)
+    bus = FakeBus(config)
+    registers = Registers(bus, config)
+    one = Metrics(registers, Firmware(registers, config))
+    words = {"send": [0] * LATENCY_BUCKETS, "receive": [0] * LATENCY_BUCKETS}
+    plain = bus.read
+
+    async def reading(addr):
+        name, item, word = bus.places[addr]
+        if name == "latency" and item.name.endswith("_counts"):
+            return words[item.name.removesuffix("_counts")][word]
+        return await plain(addr)
+
+    bus.read = reading
+    words["send"][0:4] = [1, 0, 2, 0xFFFFFFFF]
+    words["receive"][LATENCY_BUCKETS - 1] = 5
+    bus.values |= {"latency.send_sum_low.value": 0xFFFFFFFF, "latency.send_sum_high.value": 0xFFFF}
+    read(one)
+    words["send"][3] = 1
+    bus.values |= {"latency.send_sum_low.value": 1, "latency.send_sum_high.value": 0}
+    found = read(one)
+    _, kind, send = found["rocinante_doorbell_to_wire_seconds"]
+    cycle = 1 / config.clock_hz
+    assert kind == "histogram"
+    bucket = {float(key[0][1]): value for key, value in send.items() if key[-1] == ("", "_bucket")}
+    wanted = [1, 1, 3, 4 + (1 << 32)]
+    edges = sorted(bucket)
+    assert edges[:4] == pytest.approx([(2**n - 1) * cycle for n in range(4)])
+    assert [bucket[edge] for edge in edges[:4]] == wanted
+    assert bucket[float("inf")] == wanted[-1] == send[(("", "_count"),)]
+    assert len(bucket) == LATENCY_BUCKETS
+    assert send[(("", "_sum"),)] == pytest.approx(((1 << 48) + 1) * cycle)
+    _, _, receive = found["rocinante_wire_to_host_seconds"]
+    assert receive[(("le", "+Inf"), ("", "_bucket"))] == 5
+    assert sum(value for key, value in receive.items() if key[-1] == ("", "_bucket")) == 5
+
+
+def test_parity():
+    config = replace(CONFIG, parity=True)
+    bus = FakeBus(config)
+    registers = Registers(bus, config)
+    one = Metrics(registers, Firmware(registers, config))
+    found = read(one)
+    assert found["rocinante_broken"][2] == found["rocinante_parity_errors"][2] == {(): 0}
+    bus.values |= {"parity.errors.value": 3, "parity.tables.value": 1 << 1 | 1 << 8}
+    bus.values["parity.status.broken"] = 1
+    found = read(one)
+    assert found["rocinante_broken"][2] == {(): 1} and found["rocinante_parity_errors"][2] == {
+        (): 3
+    }
+    wrong = {labels[0][1] for labels, value in found["rocinante_parity_table"][2].items() if value}
+    assert wrong == {"qp_fetch", "mrs"}
 
 
 def test_halves_belong_together():

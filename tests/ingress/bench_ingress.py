@@ -11,11 +11,13 @@ from pathlib import Path
 import cocotb
 from amaranth.hdl import Shape
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from hdl.common.count import BYTES, COUNT
+from hdl.csr.counter_names import DROP_REASONS
 from hdl.ingress.counters import IngressCounters
 from hdl.ports.headers import GidRow, PkeyRow, RxHeader
+from hdl.ports.trace import Verdict
 from sim.bench.packet_stream import (
     Sink,
     Source,
@@ -79,6 +81,9 @@ class Bench:
         cocotb.start_soon(self.payload.run())
         cocotb.start_soon(self.header.run())
         cocotb.start_soon(self._count())
+        self.verdicts: list[str] = []
+        if hasattr(dut, "verdict"):
+            cocotb.start_soon(self._judge())
         await ClockCycles(dut.clk, 2)
 
     async def send(self, frames: list[bytes], *, errors=()) -> None:
@@ -108,6 +113,7 @@ class Bench:
         """The room was reset: what it had counted, and what had come out, is over."""
         self.taken = [len(self.header.words), len(self.payload.words)]
         self.seen, self.moved = Counter(), Counter()
+        self.verdicts = []
 
     def _look(self) -> None:
         now = Counter(unpack(IngressCounters, int(self.dut.counters.value)))
@@ -121,6 +127,17 @@ class Bench:
         while True:
             await ClockCycles(self.dut.clk, 500)
             self._look()
+
+    async def _judge(self) -> None:
+        """Collect what a trace is told of each frame: the counter of the drop, or nothing."""
+        while True:
+            await RisingEdge(self.dut.clk)
+            verdict = unpack(Verdict, int(self.dut.verdict.value))
+            if verdict["valid"]:
+                reasons = verdict["reasons"]
+                assert reasons & (reasons - 1) == 0, "two reasons"
+                name = DROP_REASONS[reasons.bit_length() - 1] if reasons else ""
+                self.verdicts.append(name.removeprefix("rx_drops_"))
 
     def received(self) -> list[tuple[dict[str, int], bytes]]:
         """(header fields, payload) of the packets since the last call."""
@@ -188,8 +205,10 @@ def golden() -> list[bytes]:
 async def judge(bench: Bench, frames: list[bytes], *, errors=()) -> Counter[str]:
     """Send frames; what is delivered and counted must be what the reference says."""
     want = [cause(f, MAC, GIDS, error=n in errors) for n, f in enumerate(frames)]
+    bench.verdicts = []
     await bench.send(frames, errors=errors)
     await bench.settle()
+    assert bench.verdicts == want
     good = [f for f, why in zip(frames, want, strict=True) if not why]
     counts = Counter(why or "packets" for why in want)
     counted = bench.counted()
@@ -434,7 +453,9 @@ async def full_buffer_drops(dut):
     assert counted["packets"] + counted["buffer"] == len(frames)
     assert counted["buffer"] > 20 + 30
     kept = {fields["psn"] for fields, _ in received}
-    check(received, [f for f in frames if pk.dissect(f).fields["psn"] in kept])
+    stays = [pk.dissect(f).fields["psn"] in kept for f in frames]
+    check(received, [f for f, stay in zip(frames, stays, strict=True) if stay])
+    assert bench.verdicts == ["" if stay else "buffer" for stay in stays]
     assert bench.source.stalls == 0
     # And then everything fits again.
     await judge(bench, golden()[:50])

@@ -9,7 +9,9 @@ from sim.rtl.build import Rtl, bench
 
 def small(width: int) -> Rtl:
     """The room with a small buffer, as both tests of whole packets share it."""
-    config = NicConfig(width=width, gids=4, groups=8, functions=2, receive_bytes=16384)
+    config = NicConfig(
+        width=width, gids=4, groups=8, functions=2, receive_bytes=16384, trace_frames=2
+    )
     return Rtl("hdl.ingress.ingress:Ingress", {"config": config}, f"ingress_{width}")
 
 

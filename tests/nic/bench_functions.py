@@ -17,6 +17,7 @@ from sim.guest.verbs import MR, RecvWR
 from tests.nic.bench_multicast import IPV4, IPV6, Member
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
+#: With two functions, and all that watches a running card.
 CONFIG = NicConfig(
     width=64,
     functions=2,
@@ -30,6 +31,9 @@ CONFIG = NicConfig(
     recv_lines=128,
     read_sinks=128,
     translation_lines=64,
+    trace_frames=64,
+    latency=True,
+    parity=True,
 )
 
 

@@ -171,4 +171,5 @@ def test_lint(width):
     most |= {"outstanding": 65536, "read_resources": 65536}
     if width != 64:
         most = {"fast_registration": width != 128}  # once without what may be left out
+        most |= {"trace_frames": 64, "latency": True, "parity": True}
     lint(Rtl("hdl.nic:Nic", {"config": NicConfig(width=width, **most)}, "nic"))

@@ -14,6 +14,8 @@ from sim.tools.core import wrapper
 from sim.tools.core.command import verilog
 from sim.tools.core.settings import CoreSettings, read_settings
 
+#: Stands for that of the checkout, which changes: a core is generated once for all commits.
+COMMIT = 0x5CA1AB1E
 SMALL = """
 width = {width}
 qps = 8
@@ -115,8 +117,10 @@ def test_wrapper():
 @pytest.mark.parametrize(
     "width", [64, *(pytest.param(width, marks=pytest.mark.slow) for width in (128, 256, 512))]
 )
-def test_core(tmp_path, width):
-    """Lint finds nothing; template and page have all ports; constraints name what is there."""
+def test_core(tmp_path, width, monkeypatch):
+    """Lint finds nothing; template and page have all ports; constraints name what is there. The
+    registers say the commit."""
+    monkeypatch.setattr("sim.tools.core.command.commit", lambda: COMMIT)
     file, out = said(tmp_path, SMALL.format(width=width)), tmp_path / "out"
     result = CliRunner().invoke(verilog, ["--config", str(file), "-o", str(out), "--name", "card"])
     assert result.exit_code == 0, result.output
@@ -135,6 +139,7 @@ def test_core(tmp_path, width):
     assert done.returncode == 0, f"lint finds: {done.stderr[-3000:]}"
 
     text = (out / "card.sv").read_text()
+    assert f"32'd{COMMIT}" in text or f"32'h{COMMIT:08x}" in text
     core = module_ports(text, "card_core")
     outer = {name.replace("__", "_") for name in core}
     page = (out / "ports.md").read_text()

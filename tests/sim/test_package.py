@@ -43,9 +43,9 @@ def root(deb, tmp_path_factory):
     return folder
 
 
-def isolated(root, *options):
-    """The program of the package, in a Python that has the standard library alone."""
-    return [sys.executable, "-I", "-S", root / "usr/bin/rocinante-firmware", *options]
+def isolated(root, *options, program="rocinante-firmware"):
+    """A program of the package, in a Python that has the standard library alone."""
+    return [sys.executable, "-I", "-S", root / "usr/bin" / program, *options]
 
 
 def test_control(deb):
@@ -72,11 +72,12 @@ def test_what_is_in_it(deb):
     assert not {"hdl/nic.py", "hdl/ports/rows.py"} & inside
     assert files - {f"{library}/{name}" for name in inside} == {
         "usr/bin/rocinante-firmware",
+        "usr/bin/rocinante-trace",
         "usr/lib/systemd/system/rocinante-firmware@.service",
         "usr/share/doc/rocinante-firmware/copyright",
         "usr/share/doc/rocinante-firmware/firmware_service.md",
     }
-    assert [line[:10] for line in listed if "usr/bin/r" in line] == ["-rwxr-xr-x"]
+    assert [line[:10] for line in listed if "usr/bin/r" in line] == ["-rwxr-xr-x"] * 2
 
 
 def test_the_same_sources_make_the_same_package(deb, tmp_path):
@@ -86,6 +87,9 @@ def test_the_same_sources_make_the_same_package(deb, tmp_path):
 def test_it_says_what_it_can(root):
     done = subprocess.run(isolated(root, "--help"), check=True, capture_output=True, text=True)
     assert done.stdout.startswith("usage: rocinante-firmware ")
+    command = isolated(root, "--help", program="rocinante-trace")
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: rocinante-trace ")
 
 
 def test_it_reads_a_card(root, tmp_path):

@@ -11,6 +11,7 @@ from sim.rtl.env import BuildError, build_root
 from sim.tools import console
 from sim.tools.build import ecpix5, quartus, vivado
 from sim.tools.build.vendor import write_board
+from sim.tools.checkout import commit
 
 __all__ = ["BOARDS", "build"]
 
@@ -49,9 +50,9 @@ def build(board: str, output: Path | None, complete: bool) -> None:
     try:
         with console.progress(f"Generating {board}") as show:
             if by_vendor:
-                paths = write_board(by_vendor, folder)
+                paths = write_board(by_vendor, folder, commit=commit())
             else:
-                paths = ecpix5.write_board(folder)
+                paths = ecpix5.write_board(folder, commit=commit())
             if complete:
                 ecpix5.netlist(folder, show)
                 paths.append(ecpix5.route(folder, show))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES
+from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES, Ecpix5Card
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
 from sim.rtl.env import REPO, BuildError
@@ -99,13 +99,16 @@ def script(text: str) -> str:
     return "".join(f"{step}\n" for step in steps)
 
 
-def write_board(folder: Path) -> list[Path]:
-    """Write all files of the board into ``folder``; returns their names."""
-    files = shell(Ecpix5Top())
+def write_board(folder: Path, *, commit: int = 0) -> list[Path]:
+    """Write all files of the board into ``folder``; returns their names.
+
+    commit: see ``NicConfig``.
+    """
+    files = shell(Ecpix5Top(Ecpix5Card(commit=commit)))
     manifest = {
         "board": NAME,
         "part": f"{Ecpix5Platform.device}-{Ecpix5Platform.speed}{Ecpix5Platform.package}",
-        "configuration": dataclasses.asdict(CONFIG),
+        "configuration": dataclasses.asdict(dataclasses.replace(CONFIG, commit=commit)),
         "clocks": {"sync": CONFIG.clock_hz, "mac_tx": MAC_HZ, "mac_txc": MAC_HZ, "mac_rx": MAC_HZ},
         "uart": BAUD,
         "memory": MEMORY_BYTES,

@@ -10,6 +10,7 @@ from boards.de10_agilex.platform import CONFIGURATION, De10AgilexPlatform
 from boards.de10_agilex.script import IPS
 from boards.quartus import Ip, assignments, clocks, part, project_script
 from hdl.common.constraints import clock_paths, sdc
+from hdl.config import NicConfig
 from hdl.pcie_nic import PTileNic
 from sim.rtl.verilog import Rtl, sources
 from sim.tools.build.vendor import VendorBoard
@@ -42,9 +43,9 @@ class QuartusBoard(VendorBoard):
         }
 
 
-def _de10_core() -> dict[str, str]:
+def _de10_core(config: NicConfig) -> dict[str, str]:
     """The core for P-Tile: it has one clock, so none of its paths needs a constraint."""
-    paths = sources(Rtl(PTileNic, de10.PARAMETERS, name="rocinante"))
+    paths = sources(Rtl(PTileNic, {**de10.PARAMETERS, "config": config}, name="rocinante"))
     return {"sv": "\n".join(path.read_text() for path in paths)}
 
 

@@ -28,7 +28,8 @@ _UNVERIFIED = (
 
 @dataclass(frozen=True, kw_only=True)
 class VendorBoard:
-    """``top``: a component without arguments; ``core``: Verilog (and constraints) of the core;
+    """``top``: a component without arguments; ``core``: Verilog (and constraints) of the core of a
+    configuration;
     ``clocks``: of each domain, Hz; ``properties``: of the design, in the constraints;
     ``resources``: what the part has; ``parts``: the pieces of the card that ``./rocinante synth``
     knows, whose figures may be recorded; ``facts``: more for the manifest; ``unverified``: beside
@@ -39,7 +40,7 @@ class VendorBoard:
     top: Callable[[], Any]
     config: NicConfig
     clocks: Mapping[str, int]
-    core: Callable[[], Mapping[str, str]]
+    core: Callable[[NicConfig], Mapping[str, str]]
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     resources: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: tuple[str, ...] = ()
@@ -79,12 +80,13 @@ def write_shell(board: VendorBoard) -> dict[str, str]:
     return {f"{board.name}.sv": top, **board.tool_files()}
 
 
-def write_board(board: VendorBoard, folder: Path) -> list[Path]:
+def write_board(board: VendorBoard, folder: Path, *, commit: int = 0) -> list[Path]:
     """Write all files of the board into ``folder``; returns their names.
 
-    Raises BuildError when the gateware does not elaborate.
+    commit: see ``NicConfig``. Raises BuildError when the gateware does not elaborate.
     """
-    files, core = write_shell(board), board.core()
+    config = dataclasses.replace(board.config, commit=commit)
+    files, core = write_shell(board), board.core(config)
     design = f"{board.name}.sv"
     for path in sources(Rtl(board.top, name=board.name))[1:]:  # written by hand
         if (text := path.read_text()) in core["sv"]:
@@ -94,7 +96,7 @@ def write_board(board: VendorBoard, folder: Path) -> list[Path]:
     manifest = {
         "board": board.name,
         "part": board.part,
-        "configuration": dataclasses.asdict(board.config),
+        "configuration": dataclasses.asdict(config),
         "clocks": board.clocks,
         **board.facts,
         "resources": board.use() if board.parts else None,

@@ -19,6 +19,7 @@ from boards.zcu106.blocks import IRQS
 from boards.zcu106.platform import Zcu106Platform
 from hdl.axi_nic import MAC_RX, MAC_TX
 from hdl.common.constraints import clock_paths, xdc
+from hdl.config import NicConfig
 from hdl.pcie_nic import PcieNic
 from sim.rtl.verilog import Rtl, sources
 from sim.tools.build.vendor import VendorBoard
@@ -53,10 +54,10 @@ class VivadoBoard(VendorBoard):
         }
 
 
-def _zcu106_core() -> dict[str, str]:
+def _zcu106_core(config: NicConfig) -> dict[str, str]:
     """The core with AXI on both sides, in its wrapper."""
     settings = CoreSettings(
-        config=zcu106.CONFIG,
+        config=config,
         mac_clock_hz=zcu106.MAC_HZ,
         interrupts=IRQS,
         interrupt_window=zcu106.WINDOW,
@@ -66,9 +67,9 @@ def _zcu106_core() -> dict[str, str]:
         return {kind: Path(temporary, f"rocinante.{kind}").read_text() for kind in ("sv", "xdc")}
 
 
-def _u55c_core() -> dict[str, str]:
+def _u55c_core(config: NicConfig) -> dict[str, str]:
     """The core for the PCIe block: it has one clock, so none of its paths needs a constraint."""
-    paths = sources(Rtl(PcieNic, u55c.PARAMETERS, name="rocinante"))
+    paths = sources(Rtl(PcieNic, {**u55c.PARAMETERS, "config": config}, name="rocinante"))
     return {"sv": "\n".join(path.read_text() for path in paths), "xdc": ""}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from hdl.common.constraints import clock_paths, sdc, xdc
 from sim.rtl.env import BuildError
 from sim.rtl.verilog import Rtl, module_ports, sources
 from sim.tools import console
+from sim.tools.checkout import commit
 from sim.tools.core import wrapper
 from sim.tools.core.settings import CoreSettings, read_settings
 
@@ -106,7 +108,10 @@ def verilog(file: Path, output: Path, name: str) -> None:
             raise ValueError(f"{file}: {error}") from None
     try:
         with console.progress(f"Generating the core at {settings.config.width} bits"):
-            paths = write_core(settings, output, name)
+            config = settings.config
+            if not config.commit:
+                config = dataclasses.replace(config, commit=commit())
+            paths = write_core(dataclasses.replace(settings, config=config), output, name)
     except BuildError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(map(str, paths)))
