@@ -31,6 +31,7 @@ class CardFeature(Enum):
     TWO_LEVEL = "two_level"  # page lists of two levels
     MCAST = "mcast"  # multicast groups of datagrams; they need UD
     LOOPBACK = "loopback"  # frames to the card itself do not leave it
+    PACKED = "packed"  # packed virtqueues, beside split ones
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -96,8 +97,8 @@ class NicConfig:
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback: switches of ``CardFeature``. A card without a feature refuses what needs it
-            and costs nothing for it.
+            loopback, packed: switches of ``CardFeature``. A card without a feature refuses what
+            needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -138,6 +139,7 @@ class NicConfig:
     two_level: bool = True
     mcast: bool = True
     loopback: bool = True
+    packed: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
