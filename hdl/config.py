@@ -38,6 +38,7 @@ class CardFeature(Enum):
     IPV6 = "ipv6"  # GIDs that are no IPv4 addresses, and their packets
     LATENCY = "latency"  # histograms of how long messages take inside the card
     PARITY = "parity"  # rows of queue pairs and regions are checked when they are read
+    PACKED = "packed"  # packed virtqueues, beside split ones
 
 
 #: Features that the hardware is written for. The switch of another one must be off.
@@ -115,8 +116,8 @@ class NicConfig:
         commit: first 32 bits of the hash of the commit that the card is generated from; 0: unknown.
             Only what is generated for a card has one, so that models of equal gateware are equal.
         uc, ud, atomics, fast_registration, srq, events, resize, mw, page_sizes, two_level, mcast,
-            loopback, ipv6, latency, parity: switches of ``CardFeature``. A card without a feature
-            refuses what needs it and costs nothing for it.
+            loopback, ipv6, latency, parity, packed: switches of ``CardFeature``. A card without a
+            feature refuses what needs it and costs nothing for it.
     """
 
     width: int = 512
@@ -164,6 +165,7 @@ class NicConfig:
     ipv6: bool = True
     latency: bool = False
     parity: bool = False
+    packed: bool = False
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -177,6 +179,8 @@ class NicConfig:
                 raise ValueError(f"{name} must be {low} to {high}, not {value!r}")
             if power and value & (value - 1):
                 raise ValueError(f"{name} must be a power of two, not {value!r}")
+        if self.packed and self.wqes_ahead == 1:
+            raise ValueError("packed must be False where wqes_ahead is 1, not True")
         if self.trace_frames == 1:
             raise ValueError("trace_frames must be 0 or at least 2, not 1")
         if self.gather_bytes < 2 * self.mtu:

@@ -109,6 +109,7 @@ FETCH = ("tests/queues/test_queues.py::test_engine[send-64]",)
 FETCH_MIXED = ("tests/queues/test_queues.py::test_engine[send_mixed-64]",)
 COMPLETION = ("tests/queues/test_queues.py::test_engine[completion-64]",)
 IN_ORDER = ("tests/queues/test_queues.py::test_engine[in_order-64]",)
+PACKED = ("tests/queues/test_queues.py::test_packed_rings[64]",)
 RECV = ("tests/queues/test_queues.py::test_engine[recv-64]",)
 RECV_AHEAD = ("tests/queues/test_queues.py::test_receive_ahead",)
 GIDS = ("tests/common/test_ram.py::test_gids_and_none_beyond_the_table",)
@@ -663,6 +664,24 @@ FAULTS = (
         force=Force("hdl.queues.heads:RingHeads", "flush", stuck(0)),
         tests=FETCH_MIXED,
     ),
+    Fault(
+        name="packed-reaches-too-far",
+        what="descriptors behind one that is not available count as available",
+        force=Force("hdl.queues.reach:Reach", "broken", stuck(0)),
+        tests=("tests/queues/test_packed.py::test_reach[64-0]",),
+    ),
+    Fault(
+        name="packed-buffer-misnamed",
+        what="a list of descriptors in a packed ring comes back under another id",
+        force=Force("hdl.queues.walker:Walker", "id", plus(1), having="id"),
+        tests=PACKED,
+    ),
+    Fault(
+        name="packed-interrupt-unwanted",
+        what="the driver's event suppression structure is not looked at",
+        force=Force("hdl.queues.used:UsedWriter", "suppressed", stuck(0), having="packed"),
+        tests=PACKED,
+    ),
     # Requests received.
     Fault(
         name="gap-accepted",
@@ -780,7 +799,7 @@ FAULTS = (
         file="hdl/queues/used.py",
         old="""\
                     beat.addr.eq(addr),
-                    beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
+                    beat.data.eq(element),
                     beat.keep.eq(0xFF),
                 ]
                 with m.If(self.write_client.beat.ready):
@@ -788,7 +807,7 @@ FAULTS = (
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(1),
+                    self.write_client.beat.valid.eq(has_index),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
@@ -806,7 +825,7 @@ FAULTS = (
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
                     beat.addr.eq(addr),
-                    beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
+                    beat.data.eq(element),
                     beat.keep.eq(0xFF),
                 ]
                 add_high(m, addr, carry)
@@ -825,13 +844,13 @@ FAULTS = (
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(1),
+                    self.write_client.beat.valid.eq(has_index),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(self.write_client.beat.ready):
+                with m.If(written):
                     with m.If(job.notify):
                         m.next = "SETTLE"
                     with m.Else():
@@ -849,13 +868,13 @@ FAULTS = (
                     m.next = "INDEX"
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(1),
+                    self.write_client.beat.valid.eq(has_index),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(self.write_client.beat.ready):
+                with m.If(written):
                     with m.If(job.notify & ~job.sure):
                         m.next = "SETTLE"
                     with m.Else():

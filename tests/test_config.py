@@ -102,3 +102,9 @@ def test_too_little_for_each():
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         NicConfig().width = 64
+
+
+def test_packed_rings_are_read_ahead():
+    assert not NicConfig().packed and NicConfig(packed=True).packed
+    with pytest.raises(ValueError, match="packed must be False where wqes_ahead is 1"):
+        NicConfig(packed=True, wqes_ahead=1)

@@ -30,6 +30,8 @@ NO_VECTOR = 0xFFFF
 
 MAX_QUEUE_SIZE = 32768
 DESC_ALIGN, AVAIL_ALIGN, USED_ALIGN = 16, 2, 4
+#: Of the event suppression structures of a packed virtqueue (2.8).
+EVENT_ALIGN = 4
 
 
 class Feature(IntEnum):
@@ -120,6 +122,21 @@ class DescFlags(IntFlag):
     NEXT = 1
     WRITE = 2
     INDIRECT = 4
+
+
+class PackedFlags(IntFlag):
+    """Flags of a descriptor in a packed ring that say whose it is (2.8.1), beside DescFlags."""
+
+    AVAIL = 1 << 7
+    USED = 1 << 15
+
+
+class EventFlags(IntEnum):
+    """Flags of an event suppression structure (2.8.14)."""
+
+    ENABLE = 0
+    DISABLE = 1
+    DESC = 2
 
 
 class AvailFlags(IntFlag):
@@ -253,6 +270,19 @@ NOTIFICATION = Struct("virtio_notification", le16("vqn"), le16("next", "next_off
 
 DESC = Struct("virtq_desc", le64("addr"), le32("len"), le16("flags", "DescFlags"), le16("next"))
 #: Start of both rings; the elements follow, then one le16 (used_event or avail_event).
+#: Of a packed virtqueue (2.8.13, 2.8.14).
+PACKED_DESC = Struct(
+    "pvirtq_desc",
+    le64("addr"),
+    le32("len"),
+    le16("id", "of the buffer"),
+    le16("flags", "DescFlags, PackedFlags"),
+)
+EVENT_SUPPRESS = Struct(
+    "pvirtq_event_suppress",
+    le16("desc", "bits 14:0 offset, bit 15 wrap counter"),
+    le16("flags", "bits 1:0 EventFlags"),
+)
 RING_HEADER = Struct("virtq_ring_header", le16("flags"), le16("idx"))
 AVAIL_ELEMENT = Struct("virtq_avail_elem", le16("id"))
 USED_ELEMENT = Struct("virtq_used_elem", le32("id"), le32("len"))

@@ -15,7 +15,7 @@ from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
 from .local import FunctionBus
-from .virtio import FEATURES, VirtioFunction
+from .virtio import VirtioFunction, told_features
 
 __all__ = ["GuestFunctions"]
 
@@ -43,7 +43,7 @@ class GuestFunctions(wiring.Component):
     a function that is not in reset; taken when it is done), ``counters`` and ``qp_counters`` Out;
     ``interrupt``, ``queue_error``, ``queue_read0``.. and ``control_read`` (rows of the virtqueues),
     ``program`` (the firmware's view of them) In; ``write`` Out: MSI-X messages. A bit for each
-    function: ``intx`` and the negotiated features (``FEATURES``) Out.
+    function: ``intx`` and the negotiated features (``told_features``) Out.
     Latency and throughput: those of ``VirtioFunction``; with several functions doorbells and
     messages take a cycle longer. Errors: see ``VirtioFunction``.
     Reset: power-on state; with several functions a device reset of one leaves the others alone.
@@ -56,7 +56,7 @@ class GuestFunctions(wiring.Component):
             {f"bus{n}": In(FunctionBus()) for n in count}
             | {f"status{n}": Out(FunctionStatus()) for n in count}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
-            | {name: Out(config.functions) for name in (*FEATURES, "intx")}
+            | {name: Out(config.functions) for name in (*told_features(config), "intx")}
             | {
                 "control_read": In(TableRead(16, QueueRow)),
                 "doorbell": Out(stream.Signature(Doorbell)),
@@ -89,7 +89,7 @@ class GuestFunctions(wiring.Component):
             for name, member in FunctionStatus().members.items():
                 mine, its = getattr(status, name), getattr(function, name)
                 m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
-        for name in (*FEATURES, "intx"):
+        for name in (*told_features(config), "intx"):
             m.d.comb += getattr(self, name).eq(Cat(getattr(one, name) for one in functions))
         for name in (*(f"queue_read{i}" for i in range(self._reads)), "control_read"):
             self._rows(m, name, functions)

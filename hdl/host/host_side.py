@@ -109,6 +109,8 @@ class HostSide(wiring.Component):
                 engine.indirect.eq(guests.indirect_desc),
                 engine.in_order.eq(guests.in_order),
             ]
+            if self._config.packed:
+                m.d.comb += engine.packed.eq(guests.packed)
         for number, name in enumerate(INTERRUPTING):
             connect(m, flipped(getattr(self, name).interrupt), getattr(interrupts, f"i{number}"))
 

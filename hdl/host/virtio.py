@@ -27,17 +27,21 @@ from .virtio_counters import CounterWindow, QpCounterWindow
 from .virtio_device_config import DeviceConfig
 from .virtio_queues import VirtioQueues
 
-__all__ = ["VirtioFunction"]
+__all__ = ["VirtioFunction", "told_features"]
 
 #: Doorbells that may wait for the router; fewer than the cycles of any reset, which empties them.
 DOORBELLS = 8
-#: Members named after the feature each one tells of.
-FEATURES = {
-    "event_idx": Feature.EVENT_IDX,
-    "in_order": Feature.IN_ORDER,
-    "indirect_desc": Feature.INDIRECT_DESC,
-    "notification_data": Feature.NOTIFICATION_DATA,
-}
+
+
+def told_features(config: NicConfig) -> dict[str, Feature]:
+    """Members named after the feature each one tells of."""
+    packed = {"packed": Feature.RING_PACKED} if config.packed else {}
+    return {
+        "event_idx": Feature.EVENT_IDX,
+        "in_order": Feature.IN_ORDER,
+        "indirect_desc": Feature.INDIRECT_DESC,
+        "notification_data": Feature.NOTIFICATION_DATA,
+    } | packed
 
 
 class VirtioFunction(wiring.Component):
@@ -54,8 +58,9 @@ class VirtioFunction(wiring.Component):
     of them; ``mac`` In (48, first wire byte in bits 7:0); ``counters`` and ``qp_counters`` Out, if
     any: words that the driver can read. Status, Out: ``driver_ok``, ``status``, ``resetting``,
     ``reset_count``, ``needs_reset`` with ``needs_reset_cause`` and ``needs_reset_queue``, and the
-    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data``, and
-    ``features``: the first of the device type's own (all 0 until FEATURES_OK).
+    negotiated features ``event_idx``, ``in_order``, ``indirect_desc``, ``notification_data``, of a
+    card with them ``packed`` rings, and ``features``: the first of the device type's own (all 0
+    until FEATURES_OK).
     Latency: a read is answered within 24 cycles (a flush of pending interrupts adds 1 per 32
     vectors), one of a counter as much later as its owner answers. Throughput: one access at a time,
     a doorbell in 3 cycles.
@@ -94,7 +99,7 @@ class VirtioFunction(wiring.Component):
                 "needs_reset_cause": Out(QueueErrorCause),
                 "needs_reset_queue": Out(16),
             }
-            | {name: Out(1) for name in FEATURES}
+            | {name: Out(1) for name in told_features(config)}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
             | ({"counters": Out(TableProgram(COUNTER_INDEX, 32))} if counters else {})
             | ({"qp_counters": Out(TableProgram(QP_COUNTER_INDEX, 32))} if counters else {})
@@ -148,7 +153,7 @@ class VirtioFunction(wiring.Component):
             msix.mask.eq(pci.msix_mask | ~pci.bus_master),
             msix.flush.eq(was_resetting & ~common.resetting),
         ]
-        for name, feature in FEATURES.items():
+        for name, feature in told_features(config).items():
             m.d.comb += getattr(self, name).eq(common.features[feature])
 
         isr = Signal(2)
@@ -182,6 +187,12 @@ class VirtioFunction(wiring.Component):
             accesses.window_length.eq(pci.window_length),
             accesses.isr.eq(isr),
         ]
+        if config.packed:
+            # What the next descriptor is says nothing without the size of the ring: it is read.
+            m.d.comb += [
+                accesses.notification_data.eq(self.notification_data & ~self.packed),
+                queues.packed.eq(self.packed),
+            ]
         self._interrupts(m, pci, common, msix, isr, accesses.isr_read)
         return m
 

@@ -50,6 +50,7 @@ def offered_features(config: NicConfig) -> int:
     """The feature word that the RDMA functions of a card offer."""
     extensions = [bit.mask for card, bit in _EXTENSIONS.items() if card in config.features]
     extensions += [bit.mask for bit in _COMMON_EXTENSIONS]
+    extensions += [Feature.RING_PACKED.mask] * config.packed
     return sum((feature.mask for feature in _OFFERED), sum(extensions))
 
 
@@ -65,10 +66,11 @@ class CommonConfig(wiring.Component):
     ``misaligned`` In with ``misaligned_queue``: the first sets DEVICE_NEEDS_RESET and is kept in
     ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` two cycles after ``start``.
-    Errors: FEATURES_OK is refused (reads back 0) without VERSION_1 or with a bit that was not
-    offered, DRIVER_OK is refused without FEATURES_OK; features cannot change after it; a driver
-    cannot clear status bits except by writing 0. During a reset the status reads
-    DEVICE_NEEDS_RESET alone, so never 0, and writes are lost.
+    Errors: FEATURES_OK is refused (reads back 0) without VERSION_1, with a bit that was not
+    offered, or with both packed rings and shared receive queues; DRIVER_OK is refused without
+    FEATURES_OK; features cannot change after it; a driver cannot clear status bits except by
+    writing 0. During a reset the status reads DEVICE_NEEDS_RESET alone, so never 0, and writes are
+    lost.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -227,6 +229,11 @@ class CommonConfig(wiring.Component):
         touched, value = written("device_status")
         others = offered_features(self._config) ^ ((1 << 64) - 1)
         acceptable = (driver_features & others) == 0
+        if self._config.packed and self._config.srq:
+            # The descriptor of a WQE that a message holds may be overwritten when another of the
+            # same shared queue comes back.
+            both = RdmaFeature.SRQ.mask | Feature.RING_PACKED.mask
+            acceptable &= (driver_features & both) != both
         has_version = driver_features[Feature.VERSION_1]
         grant_features, grant_driver = Signal(), Signal()
         m.d.comb += [

@@ -27,12 +27,13 @@ COMMON = abi.COMMON_CFG.offset
 class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
-    Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In, the
-    feature was negotiated; ``clear`` In, held until ``cleared`` (one cycle): every row back to its
-    reset value; ``clearing`` Out; ``misaligned`` Out, one cycle, with ``misaligned_queue``;
-    ``queue_reset`` Out, stream of queue numbers, each answered by ``queue_reset_done`` (one cycle)
-    when it is taken or later, before the next; ``program`` In (``TableProgram``): the firmware's
-    view, whose writes change ``fresh`` only; ``queue_read0``.. In (``TableRead``): copies for the
+    Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In, and
+    ``packed`` In of a card with packed rings: the feature was negotiated; ``clear`` In, held until
+    ``cleared`` (one cycle): every row back to its reset value; ``clearing`` Out; ``misaligned``
+    Out, one cycle, with ``misaligned_queue``; ``queue_reset`` Out, stream of queue numbers, each
+    answered by ``queue_reset_done`` (one cycle) when it is taken or later, before the next;
+    ``program`` In (``TableProgram``): the firmware's view, whose writes change ``fresh`` only;
+    ``queue_read0``.. In (``TableRead``): copies for the
     engines; ``control_read`` In (``TableRead``): the rows of control and event queue; at any other
     index the row that the firmware has read last.
     Latency: 6 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
@@ -66,6 +67,7 @@ class VirtioQueues(wiring.Component):
                 "control_read": In(TableRead(16, QueueRow)),
             }
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
+            | ({"packed": In(1)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -271,15 +273,19 @@ class VirtioQueues(wiring.Component):
             & (self.port.data[low : low + 16] == value)
         )
 
-    @staticmethod
-    def _misaligned(row):
-        """A ring of the queue does not start where the split ring demands (2.7)."""
+    def _misaligned(self, row):
+        """A ring of the queue does not start where its layout demands (2.7, 2.8)."""
         rings = (
             (abi.DESC_ALIGN, row.desc),
             (abi.AVAIL_ALIGN, row.driver),
             (abi.USED_ALIGN, row.device),
         )
-        return Cat(address[: align.bit_length() - 1] for align, address in rings).any()
+        misaligned = Cat(address[: align.bit_length() - 1] for align, address in rings).any()
+        if self._config.packed:
+            # The event suppression structures lie where the rings of a split queue do.
+            ends = range(abi.AVAIL_ALIGN.bit_length() - 1, abi.EVENT_ALIGN.bit_length() - 1)
+            misaligned |= self.packed & Cat(row.driver[bit] for bit in ends).any()
+        return misaligned
 
     def _registers(self, m: Module, old, changed, value) -> None:
         """``value`` becomes the word read, a cycle later; ``changed`` the row after a write."""

@@ -66,8 +66,9 @@ class EnginePort(Signature):
     """Between a virtqueue engine and the host side, seen from the engine.
 
     ``queue_read``: rows of the virtqueues. ``error``: broken rings. ``event_idx``, ``indirect``,
-    ``in_order``: negotiated features, a bit for each function. ``interrupt``: of an engine that has
-    ``interrupts``. ``resetting``: functions in a device reset, for the ``control`` engine.
+    ``in_order``, of a card with packed rings ``packed``: negotiated features, a bit for each
+    function. ``interrupt``: of an engine that has ``interrupts``. ``resetting``: functions in a
+    device reset, for the ``control`` engine.
     """
 
     def __init__(self, config: NicConfig, *, interrupts: bool = False, control: bool = False):
@@ -81,6 +82,8 @@ class EnginePort(Signature):
             "read_client": Out(ReadClient(width)),
             "write_client": Out(WriteClient(width)),
         }
+        if config.packed:
+            members["packed"] = negotiated
         if interrupts:
             members["interrupt"] = Out(stream.Signature(Interrupt))
         if control:

@@ -12,16 +12,16 @@ from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import Completion, QueueErrorCause
-from hdl.ports.numbers import completion_queue
+from hdl.ports.numbers import completion_queue, of_function, ordinal_in
 from hdl.ports.rows import CqRow, QueueRow
 from hdl.ports.tables import TableProgram, TableRead
 
 from .buffer_rows import Check, CheckVerdict, CompletionJob, Found, Kind, Ring, Waiting
 from .descriptor import ShortDescriptors
-from .flow import ReadFlow
 from .heads import RingHeads
 from .plain import OddElements, PlainHeads
-from .types import INDEX_OFFSET, ChainJob, Table
+from .reach import Reach, reach_flow, read_reach
+from .types import ChainJob, Table
 
 __all__ = ["CqBuffers", "MAX_CHAIN"]
 
@@ -33,22 +33,20 @@ LINES = 64
 WAITING, READS, FOUND = 64, 32, 16
 #: Places that make a block RAM of a FIFO.
 BLOCK = 256
-INDEX_BYTES = 2
 
 
 class CqBuffers(wiring.Component):
     """Finds the buffer for each completion's CQE; holds position, avail index and error of the CQs.
 
-    Spec: Virtio 1.2, 2.7.6; virtio-rdma VR-4.11.
+    Spec: Virtio 1.2, 2.7.6, 2.8; virtio-rdma VR-4.11.
     Members: ``i`` completions, ``o`` jobs in the same order; ``queue`` the WQE's of the job at
     ``o``, which is not as late; ``chain`` the chains of the jobs that
     will be ``odd``, in their order; ``queue_read`` the queues' rows; ``fault`` (a cycle): the chain
     of a CQ was broken; ``program`` the firmware's window (``armed`` of a row is not kept here;
     ``available`` becomes ``position``, whatever is written); ``flush`` (with nothing inside)
-    forgets entries read
-    ahead; ``hold``: take no completion; ``ready``; ``soon``: a job without a CQE comes within a few
-    cycles if none is here. ``read_client0`` avail indices,
-    ``read_client1`` ring entries, ``read_client2`` descriptors.
+    forgets entries read ahead; ``packed``: rings are; ``hold``: take no completion; ``ready``;
+    ``soon``: a job without a CQE comes within a few cycles if none is here. ``read_client0`` avail
+    indices, ``read_client1`` ring entries, ``read_client2`` descriptors.
     A completion passes three stages, each with up to 32 reads in flight: the avail index, if the
     last one read is used up; the ring entries (RingHeads); the descriptor (ShortDescriptors). In
     the first its position is taken. A completion whose CQ's index is being read waits there for
@@ -80,15 +78,14 @@ class CqBuffers(wiring.Component):
                 "read_client1": read,
                 "read_client2": read,
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
         m = Module()
         config = self._config
         bits = max(1, ceil_log2(config.cqs))
-        m.submodules.polls = polls = ReadFlow(
-            config=config, size=INDEX_BYTES, reads=READS, bypass=False
-        )
+        m.submodules.polls = polls = reach_flow(config, reads=READS, bypass=False)
         if config.wqes_ahead > 1:
             m.submodules.heads = heads = RingHeads(
                 config=config, lines=min(LINES, 1 << bits), depth=READS
@@ -138,6 +135,8 @@ class CqBuffers(wiring.Component):
             tables.i.payload.size_log2.eq(job.size_log2),
         ]
         m.d.comb += heads.flush.eq(self.flush)
+        if config.packed:
+            m.d.comb += [heads.packed.eq(self.packed), descriptors.packed.eq(self.packed)]
 
         clear = Signal(range(config.cqs))
         with m.If(~self.ready):
@@ -214,6 +213,10 @@ class CqBuffers(wiring.Component):
         checks, rings = checks
         kind, wait, check = kinds.i.payload, waiting.i.payload, checks.i.payload
         ring = rings.i.payload
+        packed = None
+        if self._config.packed:
+            packed = of_function(self._config, self.packed, completion.function)
+        reach = read_reach(self._config, cq_row, position, packed)
         m.d.comb += [
             wait.completion.eq(completion),
             kind.emit.eq(completion.emit),
@@ -231,9 +234,9 @@ class CqBuffers(wiring.Component):
             check.disabled.eq(~cq_row.enabled),
             check.size_log2.eq(cq_row.size_log2),
             polls.i.payload.function.eq(completion.function),
-            polls.i.payload.addr.eq(cq_row.driver),
-            polls.i.payload.offset.eq(INDEX_OFFSET),
-            polls.i.payload.length.eq(INDEX_BYTES),
+            polls.i.payload.addr.eq(reach[0]),
+            polls.i.payload.offset.eq(reach[1]),
+            polls.i.payload.length.eq(reach[2]),
             cq.eq(completion.cq),
         ]
         m.d.comb += wait.wqe_ring.driver.eq(wqe_row.driver)
@@ -268,6 +271,7 @@ class CqBuffers(wiring.Component):
                     self.queue_read.enable.eq(1),
                 ]
                 m.d.sync += [wqe_row.eq(queue), returns.eq(completion.ring & queue.enabled)]
+                self._returned_to(m, packed, wqe_row, queue)
                 m.next = "CQ"
                 with m.If(~completion.emit):
                     m.next = "PASS"
@@ -281,6 +285,7 @@ class CqBuffers(wiring.Component):
                     lookable.eq(queue.enabled & ~errors.read0.row),
                     beyond.eq(available.read0.row + ~position),
                 ]
+                self._returned_to(m, packed, cq_row, queue)
                 m.next = "GIVE"
             with m.State("GIVE"):
                 with m.If(polling):
@@ -299,6 +304,13 @@ class CqBuffers(wiring.Component):
             m.d.comb += passing.eq(self.i.valid & ~self.hold & ~self.i.payload.emit)
         return taken, passing
 
+    @staticmethod
+    def _returned_to(m: Module, packed, row, queue) -> None:
+        """Used buffers of a packed queue go back to its only ring."""
+        if packed is not None:
+            with m.If(packed):
+                m.d.sync += row.device.eq(queue.desc)
+
     def _check(self, m: Module, polls, checks, verdicts, heads, available, errors):
         """Says of each completion with a CQE whether it is lost; returns whether an avail index,
         and whether an error, is to be written."""
@@ -310,6 +322,10 @@ class CqBuffers(wiring.Component):
         answer, failed = Signal(16), Signal(reset_less=True)
         checked, wrong, done = Signal(), Signal(), Signal()
         error, none, beyond = Signal(), Signal(), Signal()
+        polls, reach = polls.o, None
+        if self._config.packed:
+            reach = self._reach(m, polls, checks)
+            polls = reach.o
         m.d.sync += [
             error.eq(errors.read1.row),
             none.eq(ahead == 0),
@@ -318,7 +334,7 @@ class CqBuffers(wiring.Component):
         m.d.comb += [
             errors.read1.index.eq(check.cq[:bits]),
             errors.read1.enable.eq(1),
-            answer.eq(Mux(check.poll, polls.o.payload.data, check.known)),
+            answer.eq(Mux(check.poll, polls.payload.data, check.known)),
             job.request.function.eq(ring.function),
             job.request.qp.eq(check.cq),
             job.request.queue.eq(completion_queue(self._config, check.cq)),
@@ -335,10 +351,14 @@ class CqBuffers(wiring.Component):
                 m.d.sync += [
                     index.eq(answer),
                     ahead.eq(answer - check.position),
-                    failed.eq(polls.o.payload.error),
+                    failed.eq(polls.payload.error),
                 ]
-                with m.If(checks.o.valid & (~check.poll | polls.o.valid)):
-                    m.d.comb += polls.o.ready.eq(check.poll)
+                if reach is not None:
+                    m.d.comb += reach.look.eq(checks.o.valid & check.poll)
+                    with m.If(check.poll & reach.packed):
+                        m.d.sync += [index.eq(check.position + answer), ahead.eq(answer)]
+                with m.If(checks.o.valid & (~check.poll | polls.valid)):
+                    m.d.comb += polls.ready.eq(check.poll)
                     m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.next = "DECIDE"
@@ -364,6 +384,21 @@ class CqBuffers(wiring.Component):
                     m.next = "LOOK"
         return checked, wrong
 
+    def _reach(self, m: Module, polls, checks) -> Reach:
+        """What was read for the next check tells, of packed CQs too."""
+        m.submodules.reach = reach = Reach(config=self._config)
+        check = checks.o.payload
+        packed = self.packed
+        if self._config.functions > 1:
+            packed = packed.bit_select(ordinal_in(self._config, "cqs", check.cq), 1)
+        connect(m, polls, reach.i)
+        m.d.comb += [
+            reach.packed.eq(packed),
+            reach.position.eq(check.position),
+            reach.size_log2.eq(check.size_log2),
+        ]
+        return reach
+
     def _give(self, m: Module, waiting, verdicts, descriptors, found, passing) -> None:
         """Buffers as they come, odd ones to the walker; and each completion with its own."""
         kinds, waiting = waiting
@@ -383,7 +418,7 @@ class CqBuffers(wiring.Component):
             self.chain.payload.function.eq(table.function),
             self.chain.payload.desc.eq(table.desc),
             self.chain.payload.size_log2.eq(table.size_log2),
-            self.chain.payload.head.eq(element.head),
+            self.chain.payload.head.eq(descriptors.place if self._config.packed else element.head),
             self.chain.payload.limit.eq(MAX_CHAIN),
             self.chain.payload.writable.eq(1),
         ]

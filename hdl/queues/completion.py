@@ -76,7 +76,7 @@ class CompletionEngine(wiring.Component):
     one burst, with one index. An element never goes before the CQE it is about, nor an index before
     its elements, nor the index of a CQ before that of the queue whose WQE its CQE tells of.
 
-    Spec: Virtio 1.2, 2.7.7, 2.7.8; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
+    Spec: Virtio 1.2, 2.7.7, 2.7.8, 2.8.6; virtio-rdma VR-3.34, VR-4.8 to VR-4.13.
     Members: ``i``; ``arm``; ``interrupt`` (given out behind the writes it is about); ``cq_error``
     one row per lost CQE; ``error`` broken rings; ``queue_read``; ``queue_reset`` taken when
     nothing is under way, sets the used index of the queue to 0 (not with ``keep_index``) and
@@ -116,6 +116,7 @@ class CompletionEngine(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -220,6 +221,10 @@ class CompletionEngine(wiring.Component):
             buffers.hold.eq(self.queue_reset.valid | ~tables.cleared),
             tables.hold.eq(buffers.fault),
         ]
+        if config.packed:
+            parts = (buffers, walker, m.submodules.runs, used)
+            m.d.comb += [part.packed.eq(self.packed) for part in parts]
+            m.d.comb += used.count.eq(1)
 
     def _write(self, m: Module, acts: _Acts) -> None:
         """One write client, a burst at a time. What stands in the register is not with the write

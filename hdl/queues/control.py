@@ -23,7 +23,7 @@ from hdl.ports.numbers import card_number, function_of, number_in, of_function, 
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead, TableWrite
 
-from .control_types import ControlChain, ControlJob, ControlQueue
+from .control_types import ControlChain, ControlJob, ControlQueue, serve_packed
 from .element import ElementReader
 from .read import ReadShare
 from .response import ResponseWriter
@@ -88,6 +88,7 @@ class ControlEngine(wiring.Component):
                 "write_client": Out(WriteClient(config.width)),
             }
             | ({"post": In(QueuePost())} if config.events else {})
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -111,6 +112,7 @@ class ControlEngine(wiring.Component):
             self.pending.eq(pending),
         ]
         events = Array(Signal(16, name=f"events{n}") for n in range(config.functions))
+        behind = m.submodules.walker.count if config.packed else 1  # positions of a chain
         with m.If(posting):
             ordinal = ordinal_in(config, "queues", post.queue)
             at = Mux(post.look, post.position, events[ordinal])
@@ -123,8 +125,10 @@ class ControlEngine(wiring.Component):
                 job.length.eq(EVENT.size),
             ]
             with m.If(m.submodules.used.done):
-                m.d.sync += events[ordinal].eq(at + 1)
+                m.d.sync += events[ordinal].eq(at + behind)
         self._drive(m, job, chain)
+        if config.packed:
+            serve_packed(m, config, self, job)
         self._split(m, chain)
         self._request_words(m, chain)
         with m.If(self.error.ready):
@@ -194,7 +198,7 @@ class ControlEngine(wiring.Component):
                     m.d.comb += post.done.eq(1)
                     m.d.sync += posting.eq(0)
                     m.next = "IDLE"
-            self._serve(m, (queue, job, post), chain, pending, turn)
+            self._serve(m, (queue, job, post, behind), chain, pending, turn)
         with m.If(self.doorbell.valid):
             m.d.sync += queues[ordinal_in(config, "queues", self.doorbell.payload.queue)].wake.eq(1)
         return m
@@ -238,7 +242,7 @@ class ControlEngine(wiring.Component):
         """Connects the parts to the host."""
         config, stream_id = self._config, self._stream_id
         m.submodules.ring = ring = AvailRing(config=config, stream_id=stream_id)
-        m.submodules.walker = walker = Walker(config=config)
+        m.submodules.walker = walker = Walker(config=config, chains=True)
         m.submodules.element = element = ElementReader(config=config, limit=MAILBOX_BYTES)
         m.submodules.writer = writer = ResponseWriter(
             config=config, limit=MAILBOX_BYTES, stream_id=stream_id
@@ -375,7 +379,7 @@ class ControlEngine(wiring.Component):
 
     def _serve(self, m: Module, work, chain, pending: Signal, turn: Signal) -> None:
         """From a chain to its return."""
-        queue, job, post = work
+        queue, job, post, behind = work
         walker, writer, used = m.submodules.walker, m.submodules.writer, m.submodules.used
         # WALK: starts the walk along the chain; ends when the walker takes it.
         with m.State("WALK"):
@@ -428,8 +432,8 @@ class ControlEngine(wiring.Component):
                 m.next = "POSTED"
             with m.Elif(used.done):
                 m.d.sync += [
-                    queue.used_index.eq(queue.used_index + 1),
-                    queue.position.eq(queue.position + 1),
+                    queue.used_index.eq(queue.used_index + behind),
+                    queue.position.eq(queue.position + behind),
                     queue.wake.eq(1),
                     turn.eq(self._after(turn)),
                 ]

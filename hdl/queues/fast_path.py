@@ -34,7 +34,8 @@ class FastPath(wiring.Component):
     long one takes: no heads are guessed, and read data pass FIFOs. They bring their lines.
     Members: ``i`` and, without ``receive``, ``in_order`` as in RingHeads; ``line``, ``slot``,
     ``slot_line``, ``slot_valid``, ``o`` as in ShortWqes; ``job`` (with ``o``): the verdict's;
-    ``flush``; ``read_client0`` ring, ``read_client1`` descriptors, ``read_client2`` elements.
+    ``flush``; ``packed``: rings are; ``read_client0`` ring, ``read_client1`` descriptors,
+    ``read_client2`` elements.
     Nobody waits for anything but host reads and, at the end, ``line`` and ``o``.
     Latency: two host reads (three without ring entries at hand and without a right guess) and 20
     cycles, 26 with ``receive``. Throughput: a job in 4 cycles, 14 at 64 bits; with ``depth`` jobs a
@@ -58,7 +59,8 @@ class FastPath(wiring.Component):
             "read_client2": read,
         }
         send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
-        super().__init__(members | ({} if receive else send_only))
+        packed = {"packed": In(config.functions)} if config.packed else {}
+        super().__init__(members | packed | ({} if receive else send_only))
 
     def elaborate(self, platform):
         m = Module()
@@ -80,6 +82,8 @@ class FastPath(wiring.Component):
         if not self._receive:
             connect(m, heads.guess, descriptors.guess)
             m.d.comb += heads.in_order.eq(self.in_order)
+        if config.packed:
+            m.d.comb += [heads.packed.eq(self.packed), descriptors.packed.eq(self.packed)]
 
         # What a stage does not need passes by it. A block RAM's output is late: it is registered.
         m.submodules.jobs = jobs = StreamFifo(shape=WqeJob, depth=JOBS)

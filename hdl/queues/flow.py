@@ -27,7 +27,8 @@ class ReadFlow(wiring.Component):
     Parameters: ``size``: most bytes of a read (a power of two); ``reads``: how many of that size
     have room at a time (a power of two); ``offsets``: requests have one, else it is taken for 0,
     which saves the cycle that adds it; ``bypass``: data that somebody waits for pass at once, else
-    in 2 cycles, which saves a multiplexer as wide as a beat.
+    in 2 cycles, which saves a multiplexer as wide as a beat; ``kept``: the bits of a beat that are
+    given, in this order, instead of its first ones.
     Members: ``i`` requests; ``o`` beats: who waits for some keeps ``ready`` until the ``last``.
     Latency: 2 cycles to the read client, 1 without ``offsets``; from its response to ``o`` none if
     somebody waits there (with ``bypass``), else 2.
@@ -44,6 +45,7 @@ class ReadFlow(wiring.Component):
         reads: int,
         offsets: bool = True,
         bypass: bool = True,
+        kept: tuple[int, ...] | None = None,
     ):
         for name, value in (("Size", size), ("Reads", reads)):
             if value < 2 or value & (value - 1):
@@ -51,7 +53,8 @@ class ReadFlow(wiring.Component):
         if size > 256:
             raise ValueError(f"Size must be at most 256 bytes, not {size!r}")
         self._lanes = config.width // 8
-        self._beat = flow_beat(min(config.width, 8 * size))
+        self._kept = kept
+        self._beat = flow_beat(len(kept) if kept else min(config.width, 8 * size))
         self._most = max(1, size // self._lanes)  # beats of a read
         self._depth, self._offsets, self._bypass = reads * self._most, offsets, bypass
         super().__init__(
@@ -92,15 +95,17 @@ class ReadFlow(wiring.Component):
             beats.o.ready.eq(self.o.ready),
         ]
         response, given = client.rsp.payload, self.o.payload
+        wanted = Cat(response.data[bit] for bit in self._kept) if self._kept else response.data
         if self._bypass:
             m.d.comb += [
-                getattr(beats.i.payload, name).eq(getattr(response, name))
-                for name in ("data", "last", "error")
+                beats.i.payload.data.eq(wanted),
+                beats.i.payload.last.eq(response.last),
+                beats.i.payload.error.eq(response.error),
             ]
             m.d.comb += given.eq(beats.o.payload)
         else:
             m.d.comb += [
-                beats.i.payload.eq(response.data),
+                beats.i.payload.eq(wanted),
                 ends.i.valid.eq(client.rsp.valid),
                 ends.i.payload.eq(Cat(response.last, response.error)),
                 ends.o.ready.eq(self.o.ready),

@@ -55,6 +55,8 @@ class RingHeads(wiring.Component):
     descriptor: a guess is as far from the last head of the line that was guessed wrong as its
     position is. A guess that finds no room is not made.
     ``o`` comes straight from a RAM and a few multiplexers, and is for a register.
+    In a ``packed`` ring, whose descriptors lie where the positions are, no entries are read: the
+    head is the position's place. (The buffer's id is in its descriptor.)
     Latency: 5 cycles for an entry at hand, else a host read and 2 cycles more, for this job and
     those behind it. Throughput: a job in 3 cycles; one that has a line read takes a cycle more for
     each four entries, which are written one after the other.
@@ -75,6 +77,7 @@ class RingHeads(wiring.Component):
                 "guess": Out(stream.Signature(FlowRead)),
                 "read_client": Out(ReadClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -83,6 +86,7 @@ class RingHeads(wiring.Component):
         # ``place``: of the entry in its line; with ``fill``, of the last one that is read for it.
         looked = data.StructLayout(
             {"slot": bits, "position": 16, "place": 4, "fill": 1, "guessed": 1, "guess": 16}
+            | ({"packed": 1} if self._config.packed else {})
         )
         m.submodules.tags = Ram(shape=_Tag, depth=self._lines)
         rows = BATCH // ROW * self._lines
@@ -129,6 +133,11 @@ class RingHeads(wiring.Component):
         base, guess = Signal(16, reset_less=True), Signal(16)
         fills = jobs.i.valid & jobs.i.payload.fill
         in_order = of_function(self._config, self.in_order, request.function)
+        packed, found_place = None, hit & (tag.queue == request.queue) & (offset < tag.count)
+        if self._config.packed:
+            packed = of_function(self._config, self.packed, request.function)
+            in_order, found_place = in_order & ~packed, found_place | packed
+            m.d.comb += jobs.i.payload.packed.eq(packed)
         m.d.sync += filling.eq(filling + fills - filled)
         m.d.comb += [
             index.eq(request.qp[:bits]),
@@ -168,7 +177,9 @@ class RingHeads(wiring.Component):
             # TAG: works out where its entry would be in the line, and in the ring; one cycle.
             with m.State("TAG"):
                 m.d.sync += [
-                    base.eq(bases.read0.row),
+                    base.eq(
+                        Mux(packed, 0, bases.read0.row) if packed is not None else bases.read0.row
+                    ),
                     tag.eq(tags.read0.row),
                     offset.eq(request.position - tags.read0.row.first),
                     entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
@@ -183,7 +194,7 @@ class RingHeads(wiring.Component):
                 m.d.comb += guessing.eq(filling != 0)
                 m.d.sync += count.eq(Mux(ahead < to_end, ahead, to_end))
                 m.d.comb += jobs.i.payload.place.eq(offset)
-                with m.If(hit & (tag.queue == request.queue) & (offset < tag.count)):
+                with m.If(found_place):
                     m.d.comb += jobs.i.valid.eq(1)
                     m.next = "IDLE"
                 with m.Else():
@@ -238,6 +249,9 @@ class RingHeads(wiring.Component):
         with m.Else():
             entry = lines.read0.row.word_select(chosen.place[: ceil_log2(ROW)], ENTRY_BITS)
             m.d.comb += [found.head.eq(entry), found.failed.eq(errors.read0.row)]
+        if self._config.packed:
+            with m.If(chosen.packed):
+                m.d.comb += [found.head.eq(chosen.guess), found.failed.eq(0)]
         given = Signal()
         with m.FSM(name="pick"):
             # IDLE: reads the entry of the oldest job from its line; ends when there is one.

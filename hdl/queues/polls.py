@@ -1,6 +1,6 @@
 """How far queues reach: the avail indices of several queues at a time."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -13,12 +13,12 @@ from hdl.ports.numbers import of_function
 from hdl.ports.rows import QueueRow
 
 from .flow import ReadFlow
+from .packed import asked_event, available, flags_offset, wrap_counter
+from .reach import INDEX_BYTES, Reach, reach_flow, read_reach
 from .read import ReadShare
 from .types import INDEX_OFFSET, avail_event
 
 __all__ = ["Polls", "PollJob", "PollAnswer"]
-
-INDEX_BYTES = 2
 
 
 class PollJob(data.Struct):
@@ -36,31 +36,30 @@ class PollAnswer(data.Struct):
     cause: QueueErrorCause
 
 
-class _Found(data.Struct):
+def _found(config: NicConfig) -> data.StructLayout:
     """A position and the index read; with ``again`` it is read once more, and that one counts.
-    ``plain``: only the index was asked for."""
-
-    qp: 14
-    queue: 16
-    position: 16
-    size_log2: 4
-    plain: 1
-    available: 16
-    cause: QueueErrorCause
-    again: 1
+    ``plain``: only the index was asked for. ``packed``: of a packed ring; ``wrap``: the wrap
+    counter there."""
+    return data.StructLayout(
+        {"qp": 14, "queue": 16, "position": 16, "size_log2": 4, "plain": 1, "available": 16}
+        | {"cause": QueueErrorCause, "again": 1}
+        | ({"packed": 1, "wrap": 1} if config.packed else {})
+    )
 
 
 class Polls(wiring.Component):
     """Reads avail indices, those of up to ``count`` queues at a time, one behind the other.
 
-    Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression).
+    Of a packed queue it reads the flags of a batch of descriptors (``FlagsBatch``), and the index
+    is the position behind those that are available.
+    Spec: Virtio 1.2, 2.7.6 (available ring), 2.7.10 (notification suppression); 2.8.1, 2.8.14.
     Parameters: ``count``: a power of two; ``notify``: without it ``avail_event`` is never written.
     Members: ``i`` jobs; ``o`` one answer per job, in order: EMPTY with the index as ``available``,
     or QUEUE_ERROR, then ``available`` is the position. With EVENT_IDX (``event_idx``)
     ``avail_event`` is written before an answer that says that nothing is there, and the index is
     read once more behind that, so that the driver's next buffer brings a notification. The write
     has been accepted when that read is asked for; the host port keeps their order. A queue that is
-    not enabled is EMPTY at the position, without an access.
+    not enabled is EMPTY at the position, without an access. ``packed``: rings are.
     Latency: a host read and 8 cycles, with ``avail_event`` two. Throughput: a job in 3 cycles, with
     ``avail_event`` in 5. Errors: AVAIL_INDEX (index more than the queue's size ahead of the
     position), HOST_READ.
@@ -80,28 +79,32 @@ class Polls(wiring.Component):
                 "event_idx": In(config.functions),
                 "write_client": Out(WriteClient(config.width)),
             }
+        if config.packed:
+            members["packed"] = In(config.functions)
         super().__init__(members)
 
     def elaborate(self, platform):
         m = Module()
         config = self._config
         asked = data.StructLayout(
-            {"function": 8, "found": _Found, "enabled": 1}
-            | ({"driver": 64, "device": 64} if self._notify else {})
+            {"function": 8, "found": _found(config), "enabled": 1}
+            | ({"ring": 64, "device": 64} if self._notify else {})
         )
         m.submodules.jobs = jobs = StreamFifo(shape=asked, depth=self._count)
-        m.submodules.flow = flow = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
+        m.submodules.flow = flow = reach_flow(config, reads=self._count)
 
         # Ask.
         request, row, entry = self.i.payload.request, self.i.payload.row, jobs.i.payload
+        packed = of_function(config, self.packed, request.function) if config.packed else None
+        ring, offset, length = read_reach(config, row, request.position, packed)
         m.d.comb += [
             self.i.ready.eq(jobs.i.ready & flow.i.ready),
             jobs.i.valid.eq(self.i.valid & flow.i.ready),
             flow.i.valid.eq(self.i.valid & row.enabled & jobs.i.ready),
             flow.i.payload.function.eq(request.function),
-            flow.i.payload.addr.eq(row.driver),
-            flow.i.payload.offset.eq(INDEX_OFFSET),
-            flow.i.payload.length.eq(INDEX_BYTES),
+            flow.i.payload.addr.eq(ring),
+            flow.i.payload.offset.eq(offset),
+            flow.i.payload.length.eq(length),
             entry.function.eq(request.function),
             entry.enabled.eq(row.enabled),
             entry.found.qp.eq(request.qp),
@@ -111,13 +114,29 @@ class Polls(wiring.Component):
             entry.found.plain.eq(request.known == request.position),
         ]
         if self._notify:
-            m.d.comb += [entry.driver.eq(row.driver), entry.device.eq(row.device)]
+            m.d.comb += [entry.ring.eq(ring), entry.device.eq(row.device)]
+        if config.packed:
+            m.d.comb += [
+                entry.found.packed.eq(packed),
+                entry.found.wrap.eq(wrap_counter(request.position, row.size_log2)),
+            ]
 
         # Look at the index, the first of two or the only one.
-        job, found = jobs.o.payload, Signal(_Found)
+        job, found = jobs.o.payload, Signal(_found(config))
         give, given = Signal(), Signal()  # ``found`` is to go on; it does
         look = Signal()
-        empty = self._judge(m, "", look, flow.o.payload, job.found, found)
+        answers = flow.o
+        if config.packed:
+            m.submodules.reach = reach = Reach(config=config)
+            connect(m, flow.o, reach.i)
+            answers = reach.o
+            m.d.comb += [
+                reach.look.eq(look & jobs.o.valid & job.enabled),
+                reach.packed.eq(job.found.packed),
+                reach.position.eq(job.found.position),
+                reach.size_log2.eq(job.found.size_log2),
+            ]
+        empty = self._judge(m, "", look, answers.payload, job.found, found)
         with m.If(~job.enabled):
             m.d.comb += [
                 found.available.eq(job.found.position),
@@ -129,13 +148,14 @@ class Polls(wiring.Component):
             event_offset = Signal(OFFSET_BITS, reset_less=True)
             beat = self.write_client.beat
             again, room = self._second(m, flow, job, found, give, given)
-            m.d.sync += event_offset.eq(avail_event(job.found.size_log2))
+            event_at, event, event_bytes = self._event(job.found)
+            m.d.sync += event_offset.eq(event_at)
             m.d.comb += [
                 beat.payload.stream_id.eq(STREAM_DATA),
                 beat.payload.function.eq(job.function),
                 beat.payload.addr.eq(addr),
-                beat.payload.data.eq(job.found.position),
-                beat.payload.keep.eq((1 << INDEX_BYTES) - 1),
+                beat.payload.data.eq(event),
+                beat.payload.keep.eq(event_bytes),
                 beat.payload.first.eq(1),
                 beat.payload.last.eq(1),
             ]
@@ -145,8 +165,8 @@ class Polls(wiring.Component):
             self._answer(m, found)
         with m.FSM(name="look"):
             with m.State("LOOK"):
-                m.d.comb += [look.eq(1), flow.o.ready.eq(jobs.o.valid & job.enabled)]
-                with m.If(jobs.o.valid & (flow.o.valid | ~job.enabled)):
+                m.d.comb += [look.eq(1), answers.ready.eq(jobs.o.valid & job.enabled)]
+                with m.If(jobs.o.valid & (answers.valid | ~job.enabled)):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += give.eq(1)
@@ -176,7 +196,7 @@ class Polls(wiring.Component):
         """Answers, behind the second read of those that have one; returns who is asked for it, and
         whether there is room for who waits."""
         config = self._config
-        m.submodules.founds = founds = StreamFifo(shape=_Found, depth=self._count)
+        m.submodules.founds = founds = StreamFifo(shape=_found(config), depth=self._count)
         m.submodules.second = second = ReadFlow(config=config, size=INDEX_BYTES, reads=self._count)
         m.submodules.share = share = ReadShare(
             width=config.width, clients=2, depth=max(8, 2 * self._count), register=False
@@ -184,15 +204,22 @@ class Polls(wiring.Component):
         connect(m, flow.read_client, share.client0)
         connect(m, second.read_client, share.client1)
         connect(m, share.read_client, flipped(self.read_client))
-        first, answer = founds.o.payload, Signal(_Found)
+        first, answer = founds.o.payload, Signal(_found(config))
         read = Signal()
+        offset, one = Const(INDEX_OFFSET, OFFSET_BITS), None
+        if config.packed:
+            # The first descriptor's flags alone.
+            flags_at = flags_offset(job.found.position, job.found.size_log2)
+            offset = Signal(OFFSET_BITS, reset_less=True)
+            m.d.sync += offset.eq(Mux(job.found.packed, flags_at, INDEX_OFFSET))
+            one = available(second.o.payload.data, first.wrap)
         m.d.comb += [
             founds.i.valid.eq(give),
             founds.i.payload.eq(found),
             given.eq(give & founds.i.ready),
             second.i.payload.function.eq(job.function),
-            second.i.payload.addr.eq(job.driver),
-            second.i.payload.offset.eq(INDEX_OFFSET),
+            second.i.payload.addr.eq(job.ring),
+            second.i.payload.offset.eq(offset),
             second.i.payload.length.eq(INDEX_BYTES),
             second.o.ready.eq(founds.o.valid & first.again & ~read),
             self.o.valid.eq(founds.o.valid & (~first.again | read)),
@@ -202,16 +229,28 @@ class Polls(wiring.Component):
             m.d.sync += read.eq(second.o.valid & second.o.ready)
         with m.Elif(self.o.ready):
             m.d.sync += read.eq(0)
-        self._judge(m, "again", ~read, second.o.payload, first, answer)
+        self._judge(m, "again", ~read, second.o.payload, first, answer, one)
         with m.If(~first.again):
             m.d.comb += answer.eq(first)
         self._answer(m, answer)
         return second.i, founds.i.ready
 
-    @staticmethod
-    def _judge(m: Module, name: str, load, beat, asked, found):
+    def _event(self, found):
+        """What asks for a notification, and where: offset, bytes, which of them are written."""
+        at, event, written = avail_event(found.size_log2), found.position, Const(0b11, 2)
+        if not self._config.packed:
+            return at, event, written
+        structure = asked_event(found.position, found.size_log2)
+        return (
+            Mux(found.packed, 0, at),
+            Mux(found.packed, structure, event),
+            Cat(written, found.packed, found.packed),
+        )
+
+    def _judge(self, m: Module, name: str, load, beat, asked, found, there=None):
         """``found``: what was ``asked``, with the index of the last beat with ``load``,
-        or with what is wrong with it. Returns whether nothing is there."""
+        or with what is wrong with it. ``there``: how many are available in a packed ring, if the
+        beat does not say so. Returns whether nothing is there."""
         index = Signal(16, reset_less=True, name=f"index{name}")
         ahead = Signal(16, reset_less=True, name=f"ahead{name}")
         failed = Signal(reset_less=True, name=f"failed{name}")
@@ -221,6 +260,10 @@ class Polls(wiring.Component):
                 ahead.eq(beat.data - asked.position),
                 failed.eq(beat.error),
             ]
+            if self._config.packed:
+                count = beat.data if there is None else there
+                with m.If(asked.packed):
+                    m.d.sync += [index.eq(asked.position + count), ahead.eq(count)]
         m.d.comb += [found.eq(asked), found.available.eq(index)]
         with m.If(failed | (ahead > (1 << asked.size_log2))):
             m.d.comb += [

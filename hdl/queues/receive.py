@@ -83,6 +83,7 @@ class RecvFetch(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -149,6 +150,8 @@ class RecvFetch(wiring.Component):
             prefetch.epoch.eq(reclaim.epoch),
             prefetch.stop.eq(reclaim.stop),
         ]
+        if config.packed:
+            m.d.comb += [part.packed.eq(self.packed) for part in (path, answers, prefetch)]
         return m
 
     def _requests(self, m: Module, answers, sinks, reclaim) -> None:

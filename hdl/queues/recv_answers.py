@@ -19,7 +19,7 @@ from hdl.ports.tables import TableRead
 from .index import AvailIndex
 from .read import BlockReader
 from .recv_match import RecvMatch, RecvWork
-from .recv_path import Arrival, HeldWqe, Tag
+from .recv_path import Arrival, HeldWqe, Tag, answer_packed
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
 from .recv_sources import SourceAccess, has_queue, queue_of
@@ -98,6 +98,7 @@ class RecvAnswers(wiring.Component):
             | {name: Out(1) for name in ("waits", "ask", "release", "at_work")}
             | {name: Out(line) for name in ("wanted", "released")}
             | {name: In(1) for name in ("busy", "good_line", "wanted_done", "room")}
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -140,6 +141,8 @@ class RecvAnswers(wiring.Component):
             meter.share.eq(source.share),
             self.tag.index.eq(source.head),
         ]
+        if self._config.packed:
+            answer_packed(m, self._config, self, work, index)
         with m.If(self.arrived_valid & self.waits & (self.arrived.line == self.wanted)):
             m.d.sync += work.fault.eq(self.arrived)
             m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)

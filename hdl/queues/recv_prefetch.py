@@ -101,6 +101,7 @@ class RecvPrefetch(wiring.Component):
                 "quiet": Out(1),
                 "read_client": Out(ReadClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -113,6 +114,8 @@ class RecvPrefetch(wiring.Component):
         connect(m, flipped(self.more), answered.i)
         connect(m, answered.o, ahead.answered)
         connect(m, ahead.read_client, flipped(self.read_client))
+        if self._config.packed:
+            m.d.comb += ahead.packed.eq(self.packed)
         turn = Signal(_Turn)
         source, item = turn.source, turn.item
         m.d.comb += [

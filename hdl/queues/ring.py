@@ -9,8 +9,10 @@ from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import FetchStatus, QueueErrorCause
+from hdl.ports.numbers import of_function
 
 from .index import AvailIndex
+from .reach import reach_base
 from .read import BlockReader
 from .types import RING_OFFSET, RingJob, RingResult
 
@@ -25,7 +27,7 @@ class AvailRing(wiring.Component):
     negotiated.
     The index is read only when ``known`` does not say that something is there (nor does it when it
     is more than the queue's size ahead). With EVENT_IDX ``avail_event`` is written before EMPTY
-    (see AvailIndex).
+    (see AvailIndex). In a ``packed`` ring the head is the position's place, and no entry is read.
     Latency: a host read for the index and one for the entry, each with 9 cycles more.
     Errors: AVAIL_INDEX (index more than the queue's size ahead), DESC_INDEX (head beyond the
     queue), HOST_READ. A queue that is not enabled is EMPTY.
@@ -41,6 +43,7 @@ class AvailRing(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -59,11 +62,15 @@ class AvailRing(wiring.Component):
         addr, carry = Signal(64, reset_less=True), Signal()
         entry_offset = Signal(OFFSET_BITS, reset_less=True)
         head = Signal(16, reset_less=True)
+        packed = None
+        if self._config.packed:
+            packed = of_function(self._config, self.packed, job.function)
+            m.d.comb += index.packed.eq(self.packed)
         m.d.comb += [
             self.o.payload.eq(result),
             index.event_idx.eq(self.event_idx),
             index.i.payload.function.eq(job.function),
-            index.i.payload.driver.eq(row.driver),
+            index.i.payload.driver.eq(reach_base(row, packed)),
             index.i.payload.device.eq(row.device),
             index.i.payload.size_log2.eq(row.size_log2),
             index.i.payload.position.eq(job.position),
@@ -101,6 +108,8 @@ class AvailRing(wiring.Component):
                     entry_offset.eq(RING_OFFSET + AVAIL_ELEMENT.size * place),
                     ahead.eq(job.known - job.position),
                 ]
+                if packed is not None:
+                    m.d.sync += result.head.eq(place)
                 m.next = "WEIGH"
             with m.State("WEIGH"):
                 m.d.sync += there.eq((ahead != 0) & (ahead <= (1 << row.size_log2)))
@@ -112,6 +121,9 @@ class AvailRing(wiring.Component):
                     answer(FetchStatus.EMPTY)
                 with m.Elif(~there):
                     m.next = "INDEX"
+                if packed is not None:
+                    with m.Elif(packed):
+                        answer(FetchStatus.OK)
             with m.State("INDEX"):
                 add_high(m, addr, carry)
                 m.d.comb += index.i.valid.eq(1)
@@ -126,7 +138,8 @@ class AvailRing(wiring.Component):
                         result.cause.eq(index.o.payload.cause),
                     ]
                     m.next = "ANSWER"
-                    with m.If(index.o.payload.status == FetchStatus.OK):
+                    wanted = index.o.payload.status == FetchStatus.OK
+                    with m.If(wanted if packed is None else wanted & ~packed):
                         m.next = "ENTRY"
             with m.State("ADDRESS"):
                 add_high(m, addr, carry)

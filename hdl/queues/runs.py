@@ -1,15 +1,17 @@
 """Used elements of one queue in a row, written together."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.abi.virtio_pci import USED_ELEMENT
+from hdl.abi.virtio_pci import PACKED_DESC, USED_ELEMENT
 from hdl.abi.virtio_rdma import CQE
 from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
+from hdl.ports.numbers import of_function
 
+from .packed import used_flags
 from .types import INDEX_OFFSET, UsedRing, used_element
 
 __all__ = ["UsedRuns", "UsedReturn"]
@@ -50,7 +52,8 @@ class UsedRuns(wiring.Component):
     """Collects used elements, up to 8 in a row of one send or receive queue and of one CQ, and
     writes them with one burst and one used index.
 
-    Spec: Virtio 1.2, 2.7.8 (used ring).
+    In a ``packed`` ring the elements are used descriptors, twice as long, and there is no index.
+    Spec: Virtio 1.2, 2.7.8 (used ring), 2.8.6 (used descriptors).
     Members: ``i`` elements; ``flush``: nothing more waits (write what is at hand); ``pending``:
     something is at hand; ``busy``: a burst may be under way.
     A run is written when the next element of its kind is not its continuation, or does not fit, or
@@ -62,7 +65,7 @@ class UsedRuns(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._width = config.width
+        self._config, self._width = config, config.width
         super().__init__(
             {
                 "i": In(stream.Signature(UsedReturn)),
@@ -71,6 +74,7 @@ class UsedRuns(wiring.Component):
                 "busy": Out(1),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -94,22 +98,23 @@ class UsedRuns(wiring.Component):
             ]
 
         current, last_run = Signal(), Signal()  # the run that is written, and the last to be
-        at = Signal(range(max(2, MOST // per_beat)))
+        beats = MOST * (2 if self._config.packed else 1) // per_beat
+        at = Signal(range(max(2, beats)))
         run = Signal(_Run)
         beat = self.write_client.beat.payload
-        elements = Signal(MOST * ELEMENT_BITS)
-        length = Signal(32)
         given = Signal(range(MOST + per_beat + 1))  # elements with this beat
         accepted = Signal()
         m.d.comb += [
             run.eq(Array(runs)[current]),
-            length.eq(Mux(current, CQE.size, 0)),
-            elements.eq(Cat(Cat(run.heads[k], Const(0, 16), length) for k in range(MOST))),
-            given.eq((at + 1) * per_beat),
             accepted.eq(self.write_client.beat.valid & self.write_client.beat.ready),
             beat.stream_id.eq(STREAM_DATA),
             beat.function.eq(run.function),
         ]
+        shown, keep = self._elements(m, run, current, at, given)
+        has_index, done = 1, accepted
+        if self._config.packed:
+            has_index = ~of_function(self._config, self.packed, run.function)
+            done = accepted | ~has_index
         with m.FSM(name="state") as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("COLLECT"))
             with m.State("COLLECT"):
@@ -126,10 +131,8 @@ class UsedRuns(wiring.Component):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
                     beat.addr.eq(run.addr),
-                    beat.data.eq(elements.word_select(at, self._width)),
-                    beat.keep.eq(
-                        Cat((at * per_beat + k < run.count).replicate(8) for k in range(per_beat))
-                    ),
+                    beat.data.eq(shown),
+                    beat.keep.eq(keep),
                     beat.first.eq(at == 0),
                     beat.last.eq(given >= run.count),
                 ]
@@ -139,7 +142,7 @@ class UsedRuns(wiring.Component):
                         m.next = "INDEX"
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(1),
+                    self.write_client.beat.valid.eq(has_index),
                     beat.addr.eq(run.device),
                     beat.data.eq(run.index),
                     beat.keep.eq(0b11),
@@ -147,7 +150,7 @@ class UsedRuns(wiring.Component):
                     beat.last.eq(1),
                 ]
                 m.d.sync += at.eq(0)
-                with m.If(accepted):
+                with m.If(done):
                     m.d.sync += current.eq(1)
                     m.next = "COLLECT"
                     with m.If(last_run & ~current):
@@ -163,7 +166,7 @@ class UsedRuns(wiring.Component):
             ]
             with m.If(young[kind]):
                 m.d.sync += row.index.eq(row.index + 1)
-                add_low(m, row.addr, carry, row.device, used_element(row.slot))
+                add_low(m, row.addr, carry, row.device, self._place(row))
                 add_low(m, row.device, index_carry, row.device, Const(INDEX_OFFSET, OFFSET_BITS))
             with m.Else():
                 add_high(m, row.addr, carry)
@@ -183,6 +186,46 @@ class UsedRuns(wiring.Component):
                         row.device.eq(job.ring.device),
                         young[kind].eq(1),
                     ]
-            with m.If(fsm.ongoing("INDEX") & accepted & (current == kind)):
+            with m.If(fsm.ongoing("INDEX") & done & (current == kind)):
                 m.d.sync += row.count.eq(0)
         return m
+
+    def _elements(self, m: Module, run, of_cq, at, given) -> tuple[Value, Value]:
+        """Beat ``at`` of a run, and its bytes; ``given``: elements up to its end."""
+        per_beat = self._width // ELEMENT_BITS
+        elements, length = Signal(MOST * ELEMENT_BITS), Signal(32)
+        m.d.comb += [
+            length.eq(Mux(of_cq, CQE.size, 0)),
+            elements.eq(Cat(Cat(run.heads[k], Const(0, 16), length) for k in range(MOST))),
+            given.eq((at + 1) * per_beat),
+        ]
+        shown = elements.word_select(at, self._width)
+        keep = Cat((at * per_beat + k < run.count).replicate(8) for k in range(per_beat))
+        if not self._config.packed:
+            return shown, keep
+        packed = of_function(self._config, self.packed, run.function)
+        descriptors, bytes_of, count = self._used_descriptors(run, of_cq, length, at)
+        with m.If(packed):
+            m.d.comb += given.eq(count)
+        return Mux(packed, descriptors, shown), Mux(packed, bytes_of, keep)
+
+    def _place(self, run) -> Value:
+        """Offset of a run's first element."""
+        if not self._config.packed:
+            return used_element(run.slot)
+        packed = of_function(self._config, self.packed, run.function)
+        return Mux(packed, Cat(Const(0, 4), run.slot)[:OFFSET_BITS], used_element(run.slot))
+
+    def _used_descriptors(self, run, of_cq, length, at) -> tuple[Value, Value, Value]:
+        """Beat ``at`` of a run in a packed ring: its data, its bytes, descriptors up to its end.
+        The wrap counter is that of the last one: a run ends where the ring does."""
+        flags = used_flags(of_cq, (run.index - 1)[:16], run.size_log2)
+        addr = Const(0, 8 * PACKED_DESC.offset("len"))
+        whole = Cat(Cat(addr, length, run.heads[k], flags) for k in range(MOST))
+        shown = whole.word_select(at, self._width)
+        per_beat = self._width // (8 * PACKED_DESC.size)
+        if not per_beat:
+            return shown, Const(-1, self._width // 8), (at + 1) >> 1
+        there = (at * per_beat + k < run.count for k in range(per_beat))
+        keep = Cat(one.replicate(PACKED_DESC.size) for one in there)
+        return shown, keep, (at + 1) * per_beat

@@ -21,12 +21,14 @@ from hdl.ports.jobs import (
     SinksReported,
     WqeRead,
 )
+from hdl.ports.numbers import of_function
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import TableRead
 
 from .decode import Slot
 from .fast_path import wqe_path
 from .lines import FreeLines, GivenLines
+from .packed import place_of
 from .polls import Polls
 from .read import ReadShare
 from .slow_path import SlowPath
@@ -95,6 +97,7 @@ class SendFetch(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -120,6 +123,8 @@ class SendFetch(wiring.Component):
             polls.event_idx.eq(self.event_idx),
             fast.in_order.eq(self.in_order),
         ]
+        if config.packed:
+            m.d.comb += [part.packed.eq(self.packed) for part in (fast, polls, slow)]
         for k in range(3):
             connect(m, getattr(fast, f"read_client{k}"), getattr(share, f"client{1 + k}"))
         connect(m, slow.read_client0, share.client4)
@@ -180,6 +185,9 @@ class SendFetch(wiring.Component):
             slow.i.payload.size_log2.eq(job.size_log2),
             slow.i.payload.head.eq(verdict.head),
         ]
+        if self._config.packed:
+            with m.If(of_function(self._config, self.packed, job.request.function)):
+                m.d.comb += slow.i.payload.head.eq(place_of(job))
         m.d.comb += [
             given.given.eq(answers.i.valid & answers.i.ready & ~verdict.failed),
             given.line.eq(verdict.line),

@@ -45,7 +45,8 @@ class SlowPath(wiring.Component):
     """Fetches and decodes one WQE at a time, whatever its chain is made of.
 
     Members: ``i`` jobs; ``slot`` the slots of the WQE's line; ``o`` the answer, after the last
-    slot has been taken; ``indirect``; ``read_client0`` descriptors, ``read_client1`` buffers.
+    slot has been taken; ``indirect``; ``packed``, and with ``o`` the buffer's ``id``;
+    ``read_client0`` descriptors, ``read_client1`` buffers.
     Latency: host reads for descriptors and bytes, one after the other, plus about 20 cycles and one
     cycle per eight bytes. Errors: of Walker, ElementReader and WqeDecode.
     """
@@ -62,6 +63,7 @@ class SlowPath(wiring.Component):
                 "read_client0": read,
                 "read_client1": read,
             }
+            | ({"packed": In(config.functions), "id": Out(16)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -101,6 +103,8 @@ class SlowPath(wiring.Component):
             answer.wqe.eq(decode.o.payload.wqe),
             answer.destination.eq(decode.o.payload.destination),
         ]
+        if self._config.packed:
+            m.d.comb += [walker.packed.eq(self.packed), self.id.eq(walker.id)]
         with m.If(cause != QueueErrorCause.NONE):
             m.d.comb += answer.status.eq(FetchStatus.QUEUE_ERROR)
         with m.Else():

@@ -1,16 +1,18 @@
 """The used ring of a split virtqueue: a buffer goes back, and the driver is notified."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi.virtio_pci import AvailFlags
+from hdl.abi.layout import amaranth_layout
+from hdl.abi.virtio_pci import EVENT_SUPPRESS, PACKED_DESC, AvailFlags, EventFlags
 from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, ReadClient, WriteClient
 from hdl.ports.jobs import Interrupt
 from hdl.ports.numbers import of_function
 
+from .packed import event_position, two_laps, used_flags
 from .read import BlockReader
 from .types import INDEX_OFFSET, UsedRing, used_element, used_event
 
@@ -35,12 +37,14 @@ class UsedJob(data.Struct):
 class UsedWriter(wiring.Component):
     """Writes a used element, then the used index, then raises the interrupt.
 
-    Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression).
+    In a ``packed`` ring the element is a used descriptor, and there is no index. ``count``: how
+    many descriptors of the ring the chain has, valid with the job and until it is done.
+    Spec: Virtio 1.2, 2.7.8 (used ring), 2.7.7 (interrupt suppression); 2.8.6, 2.8.14.
     Members: ``i`` jobs; ``done`` (a cycle) with ``raised``, 1 when the interrupt was given out;
     ``interrupt``; ``accepted``: no beat given to the ``write_client`` waits in front of the write
     engine; ``event_idx``: used_event decides instead of NO_INTERRUPT.
     Latency: 5 cycles, two of them for addresses; with ``notify`` one more, and a host read (the
-    flag or used_event) unless ``sure``. One job at a time.
+    flag or used_event, of a packed ring the driver's structure) unless ``sure``. One job at a time.
     Errors: a failed read counts as not suppressed: a superfluous interrupt does no harm.
     """
 
@@ -57,6 +61,7 @@ class UsedWriter(wiring.Component):
                 "read_client": Out(ReadClient(config.width)),
                 "write_client": Out(WriteClient(config.width)),
             }
+            | ({"packed": In(config.functions), "count": In(16)} if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -78,7 +83,7 @@ class UsedWriter(wiring.Component):
             beat.last.eq(1),
             reader.i.payload.function.eq(job.function),
             reader.i.payload.addr.eq(addr),
-            reader.i.payload.length.eq(2),
+            reader.i.payload.length.eq(EVENT_SUPPRESS.size if self._config.packed else 2),
             self.interrupt.payload.function.eq(job.function),
             self.interrupt.payload.vector.eq(ring.vector),
         ]
@@ -91,6 +96,20 @@ class UsedWriter(wiring.Component):
             m.d.comb += quiet.eq(current != job.index)
         with m.Else():
             m.d.comb += quiet.eq((current & AvailFlags.NO_INTERRUPT) != 0)
+        element, element_at = Cat(job.head, Const(0, 16), job.length), used_element(slot)
+        event_at = Mux(event_idx, used_event(ring.size_log2), 0)
+        # A split ring has an index, and it is known at once what the driver wants.
+        has_index, written = 1, self.write_client.beat.ready
+        known, told = 1, reader.o.valid
+        if self._config.packed:
+            packed = of_function(self._config, self.packed, job.function)
+            known = ~packed | self._suppress(m, reader, job, packed, quiet)
+            flags = used_flags(job.length != 0, job.index, ring.size_log2)
+            element = Mux(packed, Cat(job.length, job.head, flags), element)
+            place = Cat(Const(PACKED_DESC.offset("len"), 4), slot)[:OFFSET_BITS]
+            element_at = Mux(packed, place, element_at)
+            event_at, told = Mux(packed, 0, event_at), told & known
+            has_index, written = ~packed, written | packed
 
         with m.FSM(name="state"):
             with m.State("IDLE"):
@@ -102,8 +121,8 @@ class UsedWriter(wiring.Component):
                 with m.If(self.i.valid):
                     m.next = "PLACE"
             with m.State("PLACE"):
-                m.d.sync += event.eq(Mux(event_idx, used_event(ring.size_log2), 0))
-                add_low(m, addr, carry, ring.device, used_element(slot))
+                m.d.sync += event.eq(event_at)
+                add_low(m, addr, carry, ring.device, element_at)
                 add_low(m, index_addr, index_carry, ring.device, Const(INDEX_OFFSET, OFFSET_BITS))
                 m.next = "ADDRESS"
             with m.State("ADDRESS"):
@@ -114,7 +133,7 @@ class UsedWriter(wiring.Component):
                 m.d.comb += [
                     self.write_client.beat.valid.eq(1),
                     beat.addr.eq(addr),
-                    beat.data.eq(Cat(job.head, Const(0, 16), job.length)),
+                    beat.data.eq(element),
                     beat.keep.eq(0xFF),
                 ]
                 with m.If(self.write_client.beat.ready):
@@ -122,13 +141,13 @@ class UsedWriter(wiring.Component):
                     add_low(m, addr, carry, ring.driver, event)
             with m.State("INDEX"):
                 m.d.comb += [
-                    self.write_client.beat.valid.eq(1),
+                    self.write_client.beat.valid.eq(has_index),
                     beat.addr.eq(index_addr),
                     beat.data.eq((job.index + 1)[:16]),
                     beat.keep.eq(0b11),
                 ]
                 add_high(m, addr, carry)
-                with m.If(self.write_client.beat.ready):
+                with m.If(written):
                     with m.If(job.notify):
                         m.next = "SETTLE"
                     with m.Else():
@@ -144,8 +163,8 @@ class UsedWriter(wiring.Component):
                 with m.If(reader.i.ready):
                     m.next = "DECIDE"
             with m.State("DECIDE"):
-                m.d.comb += reader.o.ready.eq(1)
-                with m.If(reader.o.valid):
+                m.d.comb += reader.o.ready.eq(known)
+                with m.If(told):
                     with m.If(quiet & ~reader.o.payload.error):
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
@@ -157,3 +176,22 @@ class UsedWriter(wiring.Component):
                     m.d.comb += [self.done.eq(1), self.raised.eq(1)]
                     m.next = "IDLE"
         return m
+
+    def _suppress(self, m: Module, reader, job, packed, quiet) -> Value:
+        """Whether the driver of a packed ring wants no interrupt. Returns whether that is known:
+        three cycles after its structure has come."""
+        event = data.View(amaranth_layout(EVENT_SUPPRESS), reader.o.payload.data[:32])
+        named, distance = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        wanted, suppressed, steps = event.flags[:2], Signal(reset_less=True), Signal(3)
+        m.d.sync += [
+            named.eq(event_position(event.desc, job.ring.size_log2)),
+            distance.eq((named - job.index)[:16] & two_laps(job.ring.size_log2)),
+            suppressed.eq(
+                (wanted == EventFlags.DISABLE)
+                | ((wanted == EventFlags.DESC) & (distance >= self.count))
+            ),
+            steps.eq(Mux(reader.o.valid & ~reader.o.ready, Cat(Const(1, 1), steps[:2]), 0)),
+        ]
+        with m.If(packed):
+            m.d.comb += quiet.eq(suppressed)
+        return steps[2]

@@ -1,12 +1,12 @@
 """Descriptor chains of a split virtqueue."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.layout import amaranth_layout
-from hdl.abi.virtio_pci import DESC, DescFlags
-from hdl.common.address import add_high, add_low
+from hdl.abi.virtio_pci import DESC, PACKED_DESC, DescFlags
+from hdl.common.address import add_high, add_low, mask
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
 from hdl.ports.jobs import QueueErrorCause
@@ -44,20 +44,26 @@ class _Walk(data.Struct):
 class Walker(wiring.Component):
     """Walks one descriptor chain and gives its buffers in order.
 
-    Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors).
+    Spec: Virtio 1.2, 2.7.5 (descriptor table), 2.7.5.3 (indirect descriptors); 2.8.5, 2.8.7.
+    Parameters: ``chains``: in a packed ring a buffer may have several descriptors.
     Members: ``i`` jobs; ``o`` one Segment per buffer, the last with ``last``; ``indirect`` 1 when
-    VIRTIO_F_INDIRECT_DESC was negotiated.
+    VIRTIO_F_INDIRECT_DESC was negotiated. ``packed``: of packed rings; then ``head`` is the place
+    of the first descriptor. ``id`` of its buffer holds from the last Segment on to the next chain,
+    and so does ``count``, the positions that the chain takes: those of its descriptors in a packed
+    ring, else one.
     Latency: a cycle, and a host read plus 7 cycles a segment, one descriptor after the other (what
     drivers make in numbers does not come here). One chain at a time.
     Errors, in the ``cause`` of a last segment without buffer: DESC_INDEX (head or next beyond the
-    table), DESC_LOOP (more descriptors than the table has), DESC_LENGTH (length 0, end of buffer
-    beyond 2**64, more than ``limit`` bytes), INDIRECT (not negotiated, nested, with NEXT, a length
-    that is no multiple of 16 or 0 or above 32768 descriptors), DIRECTION (readable after writable,
-    or of a kind the job does not allow), HOST_READ.
+    table), DESC_LOOP (more descriptors than the table has, or in a packed ring than the buffer may
+    have), DESC_LENGTH (length 0, end of buffer beyond 2**64, more than ``limit`` bytes), INDIRECT
+    (not negotiated, nested, with NEXT, in a packed ring behind others, a length that is no multiple
+    of 16 or 0 or above 32768 descriptors), DIRECTION (readable after writable, or of a kind the job
+    does not allow), HOST_READ.
     """
 
-    def __init__(self, *, config: NicConfig):
-        self._config, self._width = config, config.width
+    def __init__(self, *, config: NicConfig, chains: bool = False):
+        self._config, self._width, self._chains = config, config.width, chains
+        packed = {"packed": In(config.functions), "id": Out(16), "count": Out(16)}
         super().__init__(
             {
                 "i": In(stream.Signature(ChainJob)),
@@ -65,6 +71,7 @@ class Walker(wiring.Component):
                 "indirect": In(config.functions),
                 "read_client": Out(ReadClient(self._width)),
             }
+            | (packed if config.packed else {})
         )
 
     def elaborate(self, platform):
@@ -74,6 +81,8 @@ class Walker(wiring.Component):
         walk, segment = Signal(_Walk, reset_less=True), Signal(Segment, reset_less=True)
         # A descriptor stays where the reader has it until the next one comes.
         desc = data.View(amaranth_layout(DESC), reader.o.payload.data)
+        if self._config.packed:
+            desc = self._of_packed(m, walk, desc)
         carry, borrow = Signal(), Signal()
         m.d.comb += [
             reader.i.payload.function.eq(walk.job.function),
@@ -110,6 +119,29 @@ class Walker(wiring.Component):
                 with m.If(self.o.ready):
                     m.next = "IDLE"
         return m
+
+    def _of_packed(self, m: Module, walk, desc) -> Value:
+        """The descriptor as that of a split queue would be: the next one follows in the ring, or in
+        the table, of which all are used."""
+        reader, found = m.submodules.reader, Signal(amaranth_layout(DESC))
+        packed = data.View(amaranth_layout(PACKED_DESC), reader.o.payload.data)
+        following = Signal(16, reset_less=True)
+        places = Mux(walk.inside, 0xFFFF, mask(walk.job.size_log2))
+        more = walk.walked != walk.entries
+        m.d.sync += following.eq((walk.index + 1) & places)
+        m.d.comb += found.eq(desc)
+        with m.If(self._is_packed(walk)):
+            m.d.comb += [found.flags.eq(packed.flags), found.next.eq(following)]
+            with m.If(walk.inside):
+                m.d.comb += found.flags.eq(Cat(more, packed.flags[1], Const(0, 14)))
+        with m.If(reader.o.valid & ~walk.inside):
+            m.d.sync += [self.id.eq(packed.id), self.count.eq(1)]
+            with m.If(self._is_packed(walk)):
+                m.d.sync += self.count.eq(walk.walked)
+        return found
+
+    def _is_packed(self, walk) -> Value:
+        return of_function(self._config, self.packed, walk.job.function)
 
     def _fail(self, m: Module, walk, segment, cause: QueueErrorCause) -> None:
         """The chain ends with ``cause``."""
@@ -206,6 +238,11 @@ class Walker(wiring.Component):
             segment.first.eq(~walk.seen),
             segment.last.eq((flags & DescFlags.NEXT) == 0),
         ]
+        follows = (flags & DescFlags.NEXT) != 0
+        misplaced = follows
+        if self._config.packed:
+            # Each list is of one kind.
+            misplaced = follows | (self._is_packed(walk) & walk.seen)
         with m.If(~indirect):
             m.d.sync += Cat(walk.rest[:16], borrow).eq(walk.rest[:16] - desc.len[:16])
         with m.If(indirect):
@@ -213,7 +250,7 @@ class Walker(wiring.Component):
             with m.If(
                 ~of_function(self._config, self.indirect, walk.job.function)
                 | walk.inside
-                | ((flags & DescFlags.NEXT) != 0)
+                | misplaced
                 | (desc.len[:4] != 0)
                 | (entry_count == 0)
                 | too_many
@@ -228,6 +265,9 @@ class Walker(wiring.Component):
                     walk.inside.eq(1),
                 ]
                 m.next = "INDEX"
+        if self._config.packed and not self._chains:
+            with m.Elif(self._is_packed(walk) & ~walk.inside & follows):
+                self._fail(m, walk, segment, QueueErrorCause.DESC_LOOP)
         with m.Elif((desc.len == 0) | beyond | too_long):
             self._fail(m, walk, segment, QueueErrorCause.DESC_LENGTH)
         with m.Elif(Mux(writes, ~walk.job.writable, walk.written | ~walk.job.readable)):

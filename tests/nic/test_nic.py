@@ -94,6 +94,16 @@ def test_feature(feature):
     )
 
 
+def test_packed_rings():
+    """At the width that simulates sooner; the engines at both are tests/queues' matter."""
+    run(
+        testbench.build(config=NicConfig(width=64, packed=True)),
+        test_module="tests.nic.bench_packed",
+        extra_env={"ROCINANTE_WIDTH": "64"},
+        timeout_s=600,
+    )
+
+
 def test_everything_that_coverage_counts():
     run(
         model(64),

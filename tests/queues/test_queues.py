@@ -29,6 +29,15 @@ def test_engine(part: str, width: int) -> None:
     )
 
 
+@pytest.mark.parametrize("width", [64, 512])
+def test_packed_rings(width: int) -> None:
+    bench(
+        Rtl("tests.queues.top:PackedTop", {"width": width}),
+        test_module="tests.queues.bench_packed",
+        timeout_s=300,
+    )
+
+
 def test_receive_ahead() -> None:
     """Which WQEs are fetched ahead, and for whom: no width changes that. How fast that is would be
     bounded by the host's reads at 64 bits."""

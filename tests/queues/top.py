@@ -1,5 +1,7 @@
 """The four engines side by side in one simulation model; they share nothing but the clock."""
 
+from dataclasses import replace
+
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
@@ -34,6 +36,11 @@ def many_cqs_config(width: int) -> NicConfig:
 def two_functions_config(width: int) -> NicConfig:
     """Two guest functions with few queues."""
     return NicConfig(width=width, functions=2, qps=8, cqs=4, mrs=4, gids=2, vectors=8)
+
+
+def packed_config(width: int, ahead: int = 64) -> NicConfig:
+    """The same with packed rings."""
+    return replace(small_config(width, ahead), packed=True)
 
 
 class RecvTop(wiring.Component):
@@ -81,8 +88,10 @@ class ControlTop(wiring.Component):
 class QueuesTop(wiring.Component):
     """Members ``send``, ``recv``, ``completion``, ``control``: those of the engines."""
 
+    CONFIG = staticmethod(small_config)
+
     def __init__(self, *, width: int, ahead: int = 64):
-        config = small_config(width, ahead)
+        config = self.CONFIG(width, ahead)
         self._engines = {
             "send": SendFetch(config=config),
             "recv": RecvFetch(config=config),
@@ -97,3 +106,9 @@ class QueuesTop(wiring.Component):
             m.submodules[name] = engine
             connect(m, engine, flipped(getattr(self, name)))
         return m
+
+
+class PackedTop(QueuesTop):
+    """The same engines on a card with packed rings."""
+
+    CONFIG = staticmethod(packed_config)

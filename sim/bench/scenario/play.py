@@ -34,6 +34,7 @@ from sim.bench.scenario.services import Unanswered
 from sim.bench.scenario.side import GAP, Side
 from sim.bench.scenario.words import words_for
 from sim.bench.system import VISIBLE_NS, System, connect
+from sim.guest.driver.virtqueue import SplitQueue
 from sim.guest.verbs import CQ, QP, RecvWR, SendWR
 from sim.models.impairments import Impairments
 
@@ -238,6 +239,7 @@ class _Play:
         wr = RecvWR(1 << 40, sge).pack() if guest.receive else SendWR(1 << 40, 2, sge).pack(None)
         await queue.post(wr)
         queue.ring.publish()
+        assert isinstance(queue.ring, SplitQueue)
         break_ring(guest.kind, queue.ring, side.node.host.memory, self.rng)
         await side.node.context.device.notify(queue.ring)
         await Timer(BROKEN_NS, "ns")

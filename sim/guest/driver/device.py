@@ -14,9 +14,10 @@ from hdl.abi import virtio_pci as abi
 from hdl.abi.enums import RdmaFeature
 from hdl.abi.virtio_pci import CfgType, Feature, Status
 from sim.guest.driver.errors import DeviceError, DriverTimeout, NeedsReset, RdmaError
+from sim.guest.driver.packed import PackedQueue
 from sim.guest.driver.pci import Msix, PciFunction, Window, find_windows
 from sim.guest.driver.platform import Platform
-from sim.guest.driver.virtqueue import RingPolicy, SplitQueue
+from sim.guest.driver.virtqueue import Ring, RingPolicy, SplitQueue
 from sim.guest.driver.waiting import POLL_NS, Lock, wait_until
 
 #: What this driver can use, and asks for unless told otherwise.
@@ -46,7 +47,8 @@ ALL_FEATURES = sum(
 class DriverOptions:
     """How the driver behaves; tests vary it.
 
-    ``features``: wanted, as a mask; VERSION_1 is always wanted.
+    ``features``: wanted, as a mask; VERSION_1 is always wanted. With RING_PACKED, which is wanted
+    only if it is named here, rings are packed, and SRQ is given up.
     ``vectors``: MSI-X vectors to use at most; 0 leaves MSI-X off (the driver then polls).
     ``policy``: how rings are used (cuts, indirect tables, order of descriptors). Indirect tables
     are used only when negotiated.
@@ -60,8 +62,8 @@ class DriverOptions:
     poll_ns: int = POLL_NS
 
 
-class VirtQueue(SplitQueue):
-    """A split virtqueue with its doorbell; ``vector`` is its MSI-X vector or NO_VECTOR."""
+class VirtQueue(Ring):
+    """A virtqueue with its doorbell; ``vector`` is its MSI-X vector or NO_VECTOR."""
 
     device: VirtioPciDevice
     vector: int
@@ -72,6 +74,14 @@ class VirtQueue(SplitQueue):
         self.publish()
         if self.kick_due():
             await self.device.notify(self)
+
+
+class SplitVirtQueue(VirtQueue, SplitQueue):
+    """A split one."""
+
+
+class PackedVirtQueue(VirtQueue, PackedQueue):
+    """A packed one."""
 
 
 class VirtioPciDevice:
@@ -140,6 +150,8 @@ class VirtioPciDevice:
             await self._set_status(Status.FAILED)
             raise DeviceError(f"Device does not offer VERSION_1: features {offered:#x}")
         features = offered & (self.options.features | Feature.VERSION_1.mask)
+        if features & Feature.RING_PACKED.mask:
+            features &= ~RdmaFeature.SRQ.mask  # not both
         for half in (0, 1):
             await self.common_write("driver_feature_select", half)
             await self.common_write("driver_feature", features >> 32 * half & 0xFFFF_FFFF)
@@ -341,7 +353,8 @@ class VirtioPciDevice:
                 return self._old_queue(index, size)
             if size > largest:
                 raise RdmaError(errno.EINVAL, f"Queue {index} takes {largest} entries, not {size}")
-            queue = VirtQueue(
+            packed = self.has(Feature.RING_PACKED)
+            queue = (PackedVirtQueue if packed else SplitVirtQueue)(
                 self.platform.memory,
                 index=index,
                 size=size,
@@ -356,11 +369,14 @@ class VirtioPciDevice:
             return queue
 
     def negotiated(self, policy: RingPolicy, any_order: bool = False) -> RingPolicy:
-        """``policy`` within what was negotiated; ``any_order``: as in ``setup_queue``."""
+        """``policy`` within what was negotiated; ``any_order``: as in ``setup_queue``.
+
+        A list in a packed ring that is not indirect is longer than most queues allow."""
         in_order = self.has(Feature.IN_ORDER) and not any_order
+        indirect = policy.indirect or self.has(Feature.RING_PACKED)
         return replace(
             policy,
-            indirect=policy.indirect and self.has(Feature.INDIRECT_DESC),
+            indirect=indirect and self.has(Feature.INDIRECT_DESC),
             event_idx=self.has(Feature.EVENT_IDX),
             in_order=in_order,
             shuffle=None if in_order else policy.shuffle,

@@ -1,4 +1,4 @@
-"""The driver's half of a split virtqueue.
+"""The driver's half of a virtqueue, and of a split one.
 
 Spec: Virtio 1.2, 2.7. Chains are added, published and (by the owner's notification) kicked; used
 elements are checked against what is outstanding before anything is believed.
@@ -7,6 +7,7 @@ elements are checked against what is outstanding before anything is believed.
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class RingPolicy:
     ``split``: sizes in bytes at which each buffer is cut into descriptors, the rest is one piece.
     ``indirect``: tables of their own for chains of more than one descriptor.
     ``shuffle``: seed for the order in which descriptors are used; not with ``in_order``.
-    ``event_idx``, ``in_order``: as negotiated.
+    ``event_idx``, ``in_order``: as negotiated. Packed queues take descriptors in ring order.
     """
 
     split: tuple[int, ...] = ()
@@ -58,9 +59,11 @@ class RingPolicy:
 
 
 @dataclass
-class _Chain:
+class Chain:
+    """A chain in the ring: its token, its descriptors, its writable bytes, its indirect table."""
+
     token: Hashable
-    descriptors: list[int]
+    descriptors: Sequence[int]
     writable: int
     table: int | None
 
@@ -92,13 +95,18 @@ def _word(octets: Octets, offset: int) -> np.ndarray:
     return octets[offset : offset + 2].view("<u2")
 
 
-class SplitQueue:
-    """A split virtqueue of ``size`` entries in memory that it allocates itself.
+class Ring(ABC):
+    """A virtqueue of ``size`` entries in memory that it allocates itself.
 
-    ``desc``, ``avail`` and ``used`` are the physical addresses for the device. ``index`` is the
-    queue's number, used in messages only. Errors: ValueError for a bad size or policy,
-    RdmaError(ENOSPC) when a chain finds too few descriptors, RingError for what the device wrote.
+    ``desc``, ``avail`` and ``used`` are the physical addresses for the device: what it calls
+    queue_desc, queue_driver and queue_device. ``index`` is the queue's number, used in messages
+    only. Errors: ValueError for a bad size or policy, RdmaError(ENOSPC) when a chain finds too few
+    descriptors, RingError for what the device wrote.
     """
+
+    desc: int
+    avail: int
+    used: int
 
     def __init__(self, memory: Memory, *, index: int, size: int, policy: RingPolicy):
         if not 1 <= size <= abi.MAX_QUEUE_SIZE or size & (size - 1):
@@ -107,6 +115,147 @@ class SplitQueue:
             raise ValueError("Descriptors must be used in ring order with IN_ORDER, not shuffled")
         self.index, self.size, self.policy = index, size, policy
         self._memory = memory
+        #: Outstanding chains by what the device names them, and these names as they were added.
+        self._chains: dict[int, Chain] = {}
+        self._order: deque[int] = deque()
+
+    @property
+    @abstractmethod
+    def free_descriptors(self) -> int:
+        """Descriptors that no outstanding chain holds."""
+
+    @property
+    def outstanding(self) -> int:
+        """Chains given to the device and not yet back."""
+        return len(self._chains)
+
+    @property
+    def pending(self) -> list[Hashable]:
+        """Tokens of the outstanding chains in the order in which they were added."""
+        return [self._chains[name].token for name in self._order]
+
+    @property
+    @abstractmethod
+    def next_avail(self) -> int:
+        """Where the next chain will be available, 16 bits, as a notification says it (2.9)."""
+
+    @abstractmethod
+    def add(self, segments: Sequence[Segment], token: Hashable) -> int:
+        """Puts a chain into the ring, not yet visible to the device; returns its name.
+
+        ``token`` comes back in ``Used``. The policy's cuts are applied to readable and writable
+        bytes together; readable segments must come first (Virtio 1.2, 2.7.4.2).
+        """
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Makes the chains added so far visible to the device."""
+
+    @abstractmethod
+    def kick_due(self) -> bool:
+        """Whether the device wants a doorbell for what was published since the last call."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> int:
+        """Used buffers that ``reap`` would find."""
+
+    @abstractmethod
+    def has_used(self) -> bool:
+        """Whether ``reap`` would find something."""
+
+    @abstractmethod
+    def reap(self, limit: int | None = None) -> list[Used]:
+        """Takes up to ``limit`` used buffers (all without a limit), in the device's order.
+
+        With IN_ORDER one element may stand for several buffers: all but the last then count as
+        completely written (Virtio 1.2, 2.7.9), and the batch is taken whole.
+        """
+
+    @abstractmethod
+    def enable_interrupts(self, after: int = 0) -> bool:
+        """Asks for an interrupt once ``after`` + 1 more elements are used; False if some are.
+
+        ``after`` counts with EVENT_IDX only. False means: reap again, no interrupt may come for
+        what is there already (Virtio 1.2, 2.7.7.1).
+        """
+
+    @abstractmethod
+    def disable_interrupts(self) -> None:
+        """Asks for no interrupts; the device may still send some."""
+
+    @abstractmethod
+    def abandon(self) -> list[Hashable]:
+        """Forgets all outstanding chains, for a device that has dropped them too.
+
+        Both sides then go on behind the last used one (virtio-rdma E-18). Returns the tokens.
+        """
+
+    def close(self) -> None:
+        """Frees the rings; the device must no longer use them."""
+        self.abandon()
+        for addr in (self.desc, self.avail, self.used):
+            self._memory.free(addr)
+
+    def _pieces(self, segments: Sequence[Segment]) -> list[Segment]:
+        """What the descriptors of a chain describe."""
+        pieces = split_segments(segments, self.policy.split)
+        if not pieces:
+            raise ValueError(f"Queue {self.index}: a chain needs at least one segment")
+        if len(pieces) > self.size:  # Virtio 1.2, 2.7.5.3.1: indirect ones too
+            raise RdmaError(
+                errno.ENOSPC,
+                f"Queue {self.index}: chains have at most {self.size} descriptors, "
+                f"not {len(pieces)}",
+            )
+        return pieces
+
+    def _need(self, count: int, table: int | None) -> None:
+        """There must be ``count`` free descriptors; else ``table`` is given back."""
+        if count > self.free_descriptors:
+            if table is not None:
+                self._memory.free(table)
+            raise RdmaError(
+                errno.ENOSPC,
+                f"Queue {self.index}: {count} descriptors needed, {self.free_descriptors} free",
+            )
+
+    def _batch(self, name: int, where: str, nothing: str) -> list[int]:
+        """The chains that a used element gives back which names ``name``. where, nothing: for
+        messages, the latter what a name is that no chain has."""
+        if name not in self._chains:
+            raise RingError(f"{where} has id {name}, which is {nothing}")
+        if not self.policy.in_order:
+            return [name]
+        return list(self._order)[: self._order.index(name) + 1]
+
+    def _finish(self, name: int, written: int, where: str) -> Used:
+        """A chain has come back; ``where`` is for messages."""
+        chain = self._chains[name]
+        if written > chain.writable:
+            raise RingError(
+                f"{where}, id {name}, says {written} bytes were written, but the chain has "
+                f"{chain.writable} writable bytes"
+            )
+        self._forget(name)
+        return Used(chain.token, written)
+
+    def _forget(self, name: int) -> Chain:
+        chain = self._chains.pop(name)
+        if self._order[0] == name:
+            self._order.popleft()
+        else:
+            self._order.remove(name)
+        if chain.table is not None:
+            self._memory.free(chain.table)
+        return chain
+
+
+class SplitQueue(Ring):
+    """A split virtqueue."""
+
+    def __init__(self, memory: Memory, *, index: int, size: int, policy: RingPolicy):
+        super().__init__(memory, index=index, size=size, policy=policy)
         avail_size, used_size = abi.avail_ring_size(size), abi.used_ring_size(size)
         self.desc = memory.alloc(abi.desc_table_size(size), abi.DESC_ALIGN)
         self.avail = memory.alloc(avail_size, abi.AVAIL_ALIGN)
@@ -130,46 +279,22 @@ class SplitQueue:
         if policy.shuffle is not None:
             np.random.default_rng(policy.shuffle).shuffle(order)
         self._free = deque(order.tolist())
-        self._chains: dict[int, _Chain] = {}
-        self._order: deque[int] = deque()
         self._next_avail = self._kicked = self._last_used = 0
         self._must_kick = False
 
     @property
     def free_descriptors(self) -> int:
-        """Descriptors that no outstanding chain holds."""
+        """See ``Ring``."""
         return len(self._free)
 
     @property
-    def outstanding(self) -> int:
-        """Chains given to the device and not yet back."""
-        return len(self._chains)
-
-    @property
-    def pending(self) -> list[Hashable]:
-        """Tokens of the outstanding chains in the order in which they were added."""
-        return [self._chains[head].token for head in self._order]
-
-    @property
     def next_avail(self) -> int:
-        """The available index, 16 bits, as published by the next ``publish``."""
+        """See ``Ring``: the available index as published by the next ``publish``."""
         return self._next_avail & 0xFFFF
 
     def add(self, segments: Sequence[Segment], token: Hashable) -> int:
-        """Puts a chain into the ring, not yet visible to the device; returns its head.
-
-        ``token`` comes back in ``Used``. The policy's cuts are applied to readable and writable
-        bytes together; readable segments must come first (Virtio 1.2, 2.7.4.2).
-        """
-        pieces = split_segments(segments, self.policy.split)
-        if not pieces:
-            raise ValueError(f"Queue {self.index}: a chain needs at least one segment")
-        if len(pieces) > self.size:  # Virtio 1.2, 2.7.5.3.1: indirect ones too
-            raise RdmaError(
-                errno.ENOSPC,
-                f"Queue {self.index}: chains have at most {self.size} descriptors, "
-                f"not {len(pieces)}",
-            )
+        """See ``Ring``. A chain's name is its head."""
+        pieces = self._pieces(segments)
         table = None
         if self.policy.indirect and len(pieces) > 1:
             table = self._memory.alloc(abi.DESC.size * len(pieces), abi.DESC_ALIGN)
@@ -177,18 +302,12 @@ class SplitQueue:
             top = [Segment(table, abi.DESC.size * len(pieces))]
         else:
             top = pieces
-        if len(top) > len(self._free):
-            if table is not None:
-                self._memory.free(table)
-            raise RdmaError(
-                errno.ENOSPC,
-                f"Queue {self.index}: {len(top)} descriptors needed, {len(self._free)} free",
-            )
+        self._need(len(top), table)
         taken = [self._free.popleft() for _ in top]
         self._write_chain(self.desc, top, taken, 0 if table is None else DescFlags.INDIRECT)
         writable = sum(piece.size for piece in pieces if piece.writable)
         head = taken[0]
-        self._chains[head] = _Chain(token, taken, writable, table)
+        self._chains[head] = Chain(token, taken, writable, table)
         self._order.append(head)
         self._avail_ring[self._next_avail % self.size] = head
         self._next_avail += 1
@@ -211,11 +330,11 @@ class SplitQueue:
             )
 
     def publish(self) -> None:
-        """Makes the chains added so far visible to the device (Virtio 1.2, 2.7.13.3)."""
+        """See ``Ring`` (Virtio 1.2, 2.7.13.3)."""
         self._avail_idx[0] = self._next_avail & 0xFFFF
 
     def kick_due(self) -> bool:
-        """Whether the device wants a doorbell for what was published since the last call."""
+        """See ``Ring``."""
         old, self._kicked = self._kicked, self._next_avail
         if self._must_kick and self._chains:
             self._must_kick = False
@@ -229,19 +348,15 @@ class SplitQueue:
 
     @property
     def ready(self) -> int:
-        """Used elements that ``reap`` would find."""
+        """See ``Ring``."""
         return (int(self._used_idx[0]) - self._last_used) & 0xFFFF
 
     def has_used(self) -> bool:
-        """Whether ``reap`` would find something."""
+        """See ``Ring``."""
         return int(self._used_idx[0]) != self._last_used & 0xFFFF
 
     def reap(self, limit: int | None = None) -> list[Used]:
-        """Takes up to ``limit`` used elements (all without a limit), in the device's order.
-
-        With IN_ORDER one element may stand for several buffers: all but the last then count as
-        completely written (Virtio 1.2, 2.7.9), and the batch is taken whole.
-        """
+        """See ``Ring``."""
         ready = self.ready
         if ready > len(self._chains):
             raise RingError(
@@ -252,73 +367,39 @@ class SplitQueue:
         while ready and (limit is None or len(result) < limit):
             element = self._used_ring[self._last_used % self.size]
             head, written = int(element["id"]), int(element["len"])
-            batch = self._batch(head, ready)
+            where = f"Queue {self.index}: used element {self._last_used % self.size}"
+            kind = "no descriptor" if head >= self.size else "not the head of an outstanding chain"
+            batch = self._batch(head, where, kind)
+            if len(batch) > ready:
+                raise RingError(
+                    f"{where} has id {head}, a batch of {len(batch)}, but the used index allows "
+                    f"{ready}"
+                )
             for other in batch[:-1]:
-                result.append(self._finish(other, self._chains[other].writable))
-            result.append(self._finish(head, written))
+                result.append(self._finish(other, self._chains[other].writable, where))
+            result.append(self._finish(head, written, where))
             ready -= len(batch)
             self._last_used += len(batch)
         return result
 
-    def _batch(self, head: int, ready: int) -> list[int]:
-        """The heads that a used element with id ``head`` gives back."""
-        where = f"Queue {self.index}: used element {self._last_used % self.size}"
-        if head not in self._chains:
-            kind = "no descriptor" if head >= self.size else "not the head of an outstanding chain"
-            raise RingError(f"{where} has id {head}, which is {kind}")
-        if not self.policy.in_order:
-            return [head]
-        batch = []
-        for other in self._order:
-            batch.append(other)
-            if other == head:
-                break
-        if len(batch) > ready:
-            raise RingError(
-                f"{where} has id {head}, a batch of {len(batch)}, but the used index allows {ready}"
-            )
-        return batch
-
-    def _finish(self, head: int, written: int) -> Used:
-        chain = self._chains[head]
-        if written > chain.writable:
-            raise RingError(
-                f"Queue {self.index}: used element {self._last_used % self.size}, id {head}, says "
-                f"{written} bytes were written, but the chain has {chain.writable} writable bytes"
-            )
-        self._forget(head)
-        return Used(chain.token, written)
-
-    def _forget(self, head: int) -> None:
-        chain = self._chains.pop(head)
-        if self._order[0] == head:
-            self._order.popleft()
-        else:
-            self._order.remove(head)
+    def _forget(self, name: int) -> Chain:
+        chain = super()._forget(name)
         self._free.extend(chain.descriptors)
-        if chain.table is not None:
-            self._memory.free(chain.table)
+        return chain
 
     def enable_interrupts(self, after: int = 0) -> bool:
-        """Asks for an interrupt once ``after`` + 1 more elements are used; False if some are.
-
-        ``after`` counts with EVENT_IDX only. False means: reap again, no interrupt may come for
-        what is there already (Virtio 1.2, 2.7.7.1).
-        """
+        """See ``Ring``."""
         self._avail_flags[0] = 0
         self._used_event[0] = (self._last_used + after) & 0xFFFF
         return not self.has_used()
 
     def disable_interrupts(self) -> None:
-        """Asks for no interrupts; the device may still send some."""
+        """See ``Ring``."""
         self._avail_flags[0] = AvailFlags.NO_INTERRUPT
         self._used_event[0] = (self._last_used - 1) & 0xFFFF
 
     def abandon(self) -> list[Hashable]:
-        """Forgets all outstanding chains, for a device that has dropped them too.
-
-        Both sides then go on at the device's used index (virtio-rdma E-18). Returns the tokens.
-        """
+        """See ``Ring``."""
         tokens = self.pending
         for head in list(self._order):
             self._forget(head)
@@ -326,9 +407,3 @@ class SplitQueue:
         self._must_kick = True  # avail_event may be ahead of the index that was taken back
         self.publish()
         return tokens
-
-    def close(self) -> None:
-        """Frees the rings; the device must no longer use them."""
-        self.abandon()
-        for addr in (self.desc, self.avail, self.used):
-            self._memory.free(addr)
