@@ -17,7 +17,7 @@ from sim.guest.verbs import MR, RecvWR
 from tests.nic.bench_multicast import IPV4, IPV6, Member
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
-#: With two functions, and all that watches a running card.
+#: With two functions, packed virtqueues, and all that watches a running card.
 CONFIG = NicConfig(
     width=64,
     functions=2,
@@ -34,6 +34,7 @@ CONFIG = NicConfig(
     trace_frames=64,
     latency=True,
     parity=True,
+    packed=True,
 )
 
 

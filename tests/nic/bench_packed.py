@@ -1,6 +1,5 @@
 """Two whole cards whose drivers use packed rings."""
 
-import os
 import random
 
 import cocotb
@@ -16,14 +15,13 @@ from hdl.abi.enums import (
     WrOpcode,
 )
 from hdl.abi.virtio_pci import Feature, Status
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions, PackedVirtQueue
 from sim.guest.driver.virtqueue import RingPolicy
 from sim.guest.verbs import AsyncEvent, QPAttr, QPCap, RecvWR
+from tests.nic.bench_functions import CONFIG
 from tests.nic.bench_nic import DATA, WAIT_NS, Pair, gathered, pieces
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")), packed=True)
 PACKED = ALL_FEATURES | Feature.RING_PACKED.mask
 CAP = QPCap(max_send_wr=4, max_recv_wr=4, max_send_sge=4, max_recv_sge=4)
 

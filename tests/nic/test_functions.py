@@ -21,3 +21,12 @@ def test_diagnostics():
         test_module="tests.nic.bench_diagnostics",
         timeout_s=600,
     )
+
+
+def test_packed_rings():
+    """The first function's driver uses them; the engines alone are tests/queues' matter."""
+    run(
+        testbench.build(config=CONFIG),
+        test_module="tests.nic.bench_packed",
+        timeout_s=600,
+    )

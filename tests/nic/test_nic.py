@@ -94,16 +94,6 @@ def test_feature(feature):
     )
 
 
-def test_packed_rings():
-    """At the width that simulates sooner; the engines at both are tests/queues' matter."""
-    run(
-        testbench.build(config=NicConfig(width=64, packed=True)),
-        test_module="tests.nic.bench_packed",
-        extra_env={"ROCINANTE_WIDTH": "64"},
-        timeout_s=600,
-    )
-
-
 def test_everything_that_coverage_counts():
     run(
         model(64),
@@ -181,5 +171,5 @@ def test_lint(width):
     most |= {"outstanding": 65536, "read_resources": 65536}
     if width != 64:
         most = {"fast_registration": width != 128}  # once without what may be left out
-        most |= {"trace_frames": 64, "latency": True, "parity": True}
+        most |= {"trace_frames": 64, "latency": True, "parity": True, "packed": True}
     lint(Rtl("hdl.nic:Nic", {"config": NicConfig(width=width, **most)}, "nic"))

@@ -29,8 +29,9 @@ def test_engine(part: str, width: int) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 512])
 def test_packed_rings(width: int) -> None:
+    """Whole cards with packed rings have 64 bits (tests/nic)."""
     bench(
         Rtl("tests.queues.top:PackedTop", {"width": width}),
         test_module="tests.queues.bench_packed",
