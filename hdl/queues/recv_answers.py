@@ -1,7 +1,7 @@
 """Answers requests for receive WQEs."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
@@ -18,20 +18,13 @@ from hdl.ports.tables import TableRead
 
 from .index import AvailIndex
 from .read import BlockReader
-from .recv_match import RecvMatch, RecvWork
+from .recv_match import RecvMatch, RecvWork, UpcomingSource
 from .recv_path import Arrival, HeldWqe, Tag, answer_packed
 from .recv_prefetch import Demand
 from .recv_shares import ShareMeter
 from .recv_sources import SourceAccess, has_queue, queue_of
 
 __all__ = ["RecvAnswers"]
-
-
-class _Upcoming(data.Struct):
-    """A request is to come for the source ``number``."""
-
-    valid: 1
-    number: 14
 
 
 class RecvAnswers(wiring.Component):
@@ -148,7 +141,7 @@ class RecvAnswers(wiring.Component):
             m.d.sync += fault_valid.eq(self.arrived.reported & ~self.good)
         with m.If(self.dropping):
             m.d.sync += cached.eq(0)
-        upcoming = Signal(_Upcoming)
+        upcoming = Signal(UpcomingSource)
         with m.If(self.upcoming.valid):
             m.d.sync += [upcoming.valid.eq(1), upcoming.number.eq(self.upcoming.source.number)]
 

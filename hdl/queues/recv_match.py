@@ -14,7 +14,7 @@ from .index import IndexResult
 from .recv_path import Arrival, Tag
 from .recv_sources import SourceRow, queue_of
 
-__all__ = ["RecvFacts", "RecvMatch", "RecvWork"]
+__all__ = ["RecvFacts", "RecvMatch", "RecvWork", "UpcomingSource"]
 
 
 class RecvWork(data.Struct):
@@ -29,6 +29,13 @@ class RecvWork(data.Struct):
     early: 1  # no request yet: it is looked up for one that is to come
     fault: Arrival  # what became of the line that the request waited for
     found: IndexResult  # the index that was read for the request
+
+
+class UpcomingSource(data.Struct):
+    """A request is to come for the source ``number``."""
+
+    valid: 1
+    number: 14
 
 
 class RecvFacts(data.Struct):

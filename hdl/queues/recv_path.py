@@ -95,14 +95,10 @@ class RecvPath(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        bits = ceil_log2(config.recv_lines)
         m.submodules.fast = fast = wqe_path(config=config, depth=self._depth, receive=True)
         m.submodules.share = share = ReadShare(
             width=config.width, clients=5, depth=max(8, 4 * self._depth)
         )
-        # A line that is read is not written: ``line_use`` of RecvFetch.
-        depth = SLOTS * config.recv_lines
-        m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
         connect(m, share.read_client, flipped(self.read_client))
         connect(m, flipped(self.i), fast.i)
         for k in range(3):
@@ -175,7 +171,17 @@ class RecvPath(wiring.Component):
 
         if config.packed:
             self._serve_packed(m, slow_job)
-        # Slots: the fast path cannot wait.
+        self._keep_slots(m, owner)
+        self._keep_tags(m)
+        return m
+
+    def _keep_slots(self, m: Module, owner) -> None:
+        """The slots of the lines, of which the fast path's cannot wait."""
+        config, fast, slow = self._config, m.submodules.fast, m.submodules.slow
+        bits = ceil_log2(config.recv_lines)
+        # A line that is read is not written: ``line_use`` of RecvFetch.
+        depth = SLOTS * config.recv_lines
+        m.submodules.slots = slots = Ram(shape=128, depth=depth, forward=False)
         written = slots.write
         with m.If(fast.slot_valid):
             m.d.comb += [
@@ -190,7 +196,15 @@ class RecvPath(wiring.Component):
                 written.index.eq(Cat(slow.slot.payload.slot, owner.line[:bits])),
                 written.row.eq(slow.slot.payload.data),
             ]
+        m.d.comb += [
+            slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
+            slots.read0.enable.eq(self.slot_enable),
+            self.slot_data.eq(slots.read0.row),
+        ]
 
+    def _keep_tags(self, m: Module) -> None:
+        """What each line holds."""
+        config, arrived = self._config, self.arrived
         # Tags. One that is read as it is written is of a line that still seems busy.
         m.submodules.tags = tags = Ram(shape=Tag, depth=config.recv_lines, forward=False)
         kept = tags.write.row
@@ -208,12 +222,6 @@ class RecvPath(wiring.Component):
             m.d.comb += kept[name].eq(arrived[name])
         for name in ("num_sge", "wr_id", "length"):
             m.d.comb += kept.wqe[name].eq(arrived.found.wqe[name])
-        m.d.comb += [
-            slots.read0.index.eq(Cat(self.slot.slot, self.slot.line[:bits])),
-            slots.read0.enable.eq(self.slot_enable),
-            self.slot_data.eq(slots.read0.row),
-        ]
-        return m
 
     def _serve_packed(self, m: Module, slow_job) -> None:
         """The head of a packed queue's WQE is the buffer's id, which its descriptor tells."""
