@@ -1,22 +1,20 @@
 """The fast path: many short WQEs on their way through the host's latency at a time."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
 from amaranth.utils import ceil_log2
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient
-from hdl.ports.jobs import WQE_LINE_BITS
 
-from .decode import RECV_BYTES, SEND_BYTES, Slot
+from .decode import RECV_BYTES, SEND_BYTES
 from .descriptor import ShortDescriptors
 from .heads import RingHeads
-from .plain import PlainPath
+from .plain import PlainPath, path_members
 from .short import SHORT_RECV, SHORT_SEND, ShortWqes
-from .types import FastPathJob, Table, Verdict, WqeJob
+from .types import Table, WqeJob
 
 __all__ = ["FastPath", "wqe_path"]
 
@@ -45,22 +43,7 @@ class FastPath(wiring.Component):
 
     def __init__(self, *, config: NicConfig, depth: int, receive: bool = False):
         self._config, self._depth, self._receive = config, depth, receive
-        read = Out(ReadClient(config.width))
-        members = {
-            "i": In(stream.Signature(FastPathJob)),
-            "job": Out(WqeJob),
-            "slot": Out(Slot),
-            "slot_line": Out(WQE_LINE_BITS),
-            "slot_valid": Out(1),
-            "o": Out(stream.Signature(Verdict)),
-            "flush": In(1),
-            "read_client0": read,
-            "read_client1": read,
-            "read_client2": read,
-        }
-        send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
-        packed = {"packed": In(config.functions)} if config.packed else {}
-        super().__init__(members | packed | ({} if receive else send_only))
+        super().__init__(path_members(config, receive=receive))
 
     def elaborate(self, platform):
         m = Module()

@@ -14,7 +14,7 @@ from .decode import Slot
 from .read import BlockReader
 from .types import RING_OFFSET, Element, FastPathJob, HeadFound, Table, Verdict, WqeJob
 
-__all__ = ["OddElements", "PlainHeads", "PlainPath"]
+__all__ = ["OddElements", "PlainHeads", "PlainPath", "path_members"]
 
 
 class PlainHeads(wiring.Component):
@@ -116,6 +116,26 @@ class OddElements(wiring.Component):
         return m
 
 
+def path_members(config: NicConfig, *, receive: bool) -> dict:
+    """The members of FastPath, and of what stands in its place."""
+    read = Out(ReadClient(config.width))
+    members = {
+        "i": In(stream.Signature(FastPathJob)),
+        "job": Out(WqeJob),
+        "slot": Out(Slot),
+        "slot_line": Out(WQE_LINE_BITS),
+        "slot_valid": Out(1),
+        "o": Out(stream.Signature(Verdict)),
+        "flush": In(1),
+        "read_client0": read,
+        "read_client1": read,
+        "read_client2": read,
+    }
+    send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
+    packed = {"packed": In(config.functions)} if config.packed else {}
+    return members | packed | ({} if receive else send_only)
+
+
 class PlainPath(wiring.Component):
     """FastPath that leaves everything but the head to the slow path.
 
@@ -126,21 +146,7 @@ class PlainPath(wiring.Component):
 
     def __init__(self, *, config: NicConfig, receive: bool = False):
         self._config, self._receive = config, receive
-        read = Out(ReadClient(config.width))
-        members = {
-            "i": In(stream.Signature(FastPathJob)),
-            "job": Out(WqeJob),
-            "slot": Out(Slot),
-            "slot_line": Out(WQE_LINE_BITS),
-            "slot_valid": Out(1),
-            "o": Out(stream.Signature(Verdict)),
-            "flush": In(1),
-            "read_client0": read,
-            "read_client1": read,
-            "read_client2": read,
-        }
-        send_only = {"in_order": In(config.functions), "line": In(stream.Signature(WQE_LINE_BITS))}
-        super().__init__(members | ({} if receive else send_only))
+        super().__init__(path_members(config, receive=receive))
 
     def elaborate(self, platform):
         m = Module()
