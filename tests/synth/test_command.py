@@ -98,15 +98,15 @@ def test_growth_is_status_1(monkeypatch: pytest.MonkeyPatch, kept: Path) -> None
 
 
 def test_limits_of_the_whole() -> None:
-    whole = dataclasses.replace(report(lut=80_001, ff=99_999, register=8, ram=4), name="nic")
+    whole = dataclasses.replace(report(lut=90_001, ff=95_000, register=8, ram=4), name="nic")
     found = {figure: entry["met"] for figure, entry in command.limits([report(), whole]).items()}
     assert found == {"lut": False, "ff": True, "levels": True, "ram_levels": False}
     assert set(command.limits([report()])) == {"levels", "ram_levels"}
-    most = [dataclasses.replace(whole, resources={**whole.resources, "lut": 84_002, "ff": 105_000})]
+    most = [dataclasses.replace(whole, resources={**whole.resources, "lut": 94_502, "ff": 99_750})]
     found = command.limits([whole], most)
     assert (found["lut_growth"]["measured"], found["lut_growth"]["met"]) == (5.0, True)
     assert (found["ff_growth"]["measured"], found["ff_growth"]["met"]) == (5.0, True)
-    most[0].resources["ff"] = 105_100
+    most[0].resources["ff"] = 99_850
     assert not command.limits([whole], most)["ff_growth"]["met"]
     assert command.limits([]) == {}
     assert command.limits([dataclasses.replace(whole, family="ecp5")], most) == {}

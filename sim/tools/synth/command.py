@@ -27,10 +27,10 @@ from sim.tools.synth.place import Placed, place
 from sim.tools.synth.report import LIMITS, Report, measure
 from sim.tools.synth.tool import FAMILIES
 
-#: Limits of the whole NIC at 512 bit with 1024 QPs: figure -> highest value.
+#: Limits of the whole NIC with all switches on, 512 bit and 1024 QPs: figure -> highest value.
 WHOLE_LIMITS = {
-    "lut": 80_000,
-    "ff": 100_000,
+    "lut": 90_000,
+    "ff": 95_000,
     "levels": LIMITS["register"],
     "ram_levels": LIMITS["ram"],
 }
