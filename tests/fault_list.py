@@ -1002,6 +1002,12 @@ FAULTS = (
         tests=RECEIVE,
     ),
     Fault(
+        name="missed-row-counts",
+        what="a row of a QP that is written while the intake reads it counts as it was before",
+        force=Force("hdl.transport.intake:Intake", "missed", stuck(0)),
+        tests=("tests/transport/test_intake.py",),
+    ),
+    Fault(
         name="drain-before-fronts",
         what="a drain begins while packets and WQEs are at hand that go by the old row",
         force=Force("hdl.common.quiesce:Quiesce", "left", stuck(0)),

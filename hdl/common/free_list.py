@@ -51,7 +51,6 @@ class FreeList(wiring.Component):
             ring.write.index.eq(tail),
             ring.write.row.eq(Mux(self.ready, self.given, tail)),
             ring.write.enable.eq(self.give | ~self.ready),
-            self.room.eq(count != 0),
         ]
         # A register behind the RAM, whose output is late.
         m.d.sync += self.number.eq(ring.read0.row)
@@ -59,6 +58,8 @@ class FreeList(wiring.Component):
             m.d.sync += tail.eq(tail + 1)
         with m.If(self.take):
             m.d.sync += head.eq(head + 1)
+        # ``count`` is not 0, worked out in the cycle before: much is decided by it.
+        m.d.sync += self.room.eq(~self.ready | Mux(self.take, count > 1, self.give | (count != 0)))
         with m.If(~self.ready):
             m.d.sync += [count.eq(self._entries), self.ready.eq(tail == self._entries - 1)]
         with m.Elif(self.give | self.take):  # which come late

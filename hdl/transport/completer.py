@@ -22,10 +22,7 @@ from hdl.ports.rows import QpAck
 from hdl.ports.tables import TableWrite
 
 from .completer_ahead import Coming, OldestAhead
-from .completer_check import (
-    entry_facts,
-    response_facts,
-)
+from .completer_check import entry_facts, response_facts
 from .completer_outcome import (
     CompleterState,
     Decision,
@@ -39,12 +36,8 @@ from .completer_row import Due, finish, go_back, progress
 from .completer_sink import SinkAsk
 from .outstanding_types import Look, Pop
 from .qp_timers import TimerSet
-from .receive_types import (
-    CompleterWork,
-    Events,
-    Part,
-    Pending,
-)
+from .receive_types import CompleterWork, Events, Part, Pending
+from .segment import message_offset
 
 __all__ = ["Completer"]
 
@@ -169,8 +162,7 @@ class Completer(wiring.Component):
 
         finishes = fsm.ongoing("JOB") & self.job.valid & self.job.ready & s.finish
         m.d.comb += [
-            self.busy.eq(~fsm.ongoing("IDLE") | due.pop),
-            self.qp.eq(Mux(fsm.ongoing("IDLE"), s.pop.qp, s.work.qp)),
+            self.busy.eq(due.work | due.pop),
             self.follows.eq(follows),
             self.fetching.eq(sink.busy),
             events.req_cqe_error.eq(finishes & (s.status != WcStatus.SUCCESS)),
@@ -184,7 +176,7 @@ class Completer(wiring.Component):
         m.d.sync += counted.eq(counted.as_value() | events.as_value())
         with m.If(self.pending.valid & self.pending.ready):
             m.d.sync += [counted.eq(0), packet.eq(0)]
-        going_on = self._look_ahead(m, s, due, fsm, ahead, sink, follows)
+        going_on = self._look_ahead(m, s, due, ahead, sink, follows)
         # A READ ends whose QP's next response waits: the pop shows the WQE of that one.
         joins = s.placed & ~s.more & going_on & ahead.free
         m.d.comb += [
@@ -238,7 +230,8 @@ class Completer(wiring.Component):
             with m.If(~same | ~follows):
                 m.d.sync += [s.oldest.eq(ahead.oldest), follows.eq(0)]
             with m.If(self.i.valid & self.i.ready):
-                m.d.sync += follows.eq(0)
+                m.d.sync += [follows.eq(0), self.qp.eq(taken.qp), due.work.eq(1)]
+                m.d.sync += due.look.eq(~response)
                 m.next = "HEAD"
                 with m.If(response):
                     m.next = "COMPARE"
@@ -247,6 +240,7 @@ class Completer(wiring.Component):
             own = self.head_rsp.valid & ~ahead.asked
             m.d.sync += s.oldest.eq(self.head_rsp.payload)
             with m.If(own):
+                m.d.sync += due.look.eq(0)
                 m.next = "COMPARE"
 
     def _act(self, m, s, due, decision, events, sink):
@@ -255,6 +249,7 @@ class Completer(wiring.Component):
         with m.State("DECIDE"):
             m.d.comb += [events.eq(decision.events), sink.unwanted.eq(~decision.place)]
             m.d.sync += [
+                s.offset.eq(message_offset(m, s.work.cfg.path_mtu, s.facts.packets)),
                 s.finish.eq(decision.finish),
                 s.status.eq(decision.status),
                 s.more.eq(decision.more),
@@ -284,7 +279,7 @@ class Completer(wiring.Component):
             # An answer that is here is taken whatever the response is: that is known late.
             m.d.comb += sink.take.eq(1)
             m.d.sync += s.fetched.eq(sink.fetched)
-            ends = is_sum(facts.offset, length, s.oldest.entry.length)
+            ends = is_sum(s.offset, length, s.oldest.entry.length)
             owes_last = said.last & facts.at_last & ends
             owes_more = ~said.last & ~facts.at_last & said.full
             m.d.sync += [s.job_pending.eq(0), s.kind.eq(self._discard(s))]
@@ -313,18 +308,18 @@ class Completer(wiring.Component):
             self._use_sink(m, s, sink, follows)
 
     def _use_sink(self, m, s, sink, follows):
-        """The payload goes to the sink, if it is known."""
+        """The payload goes to the sink, if it is known. That is known late, so what the sink says
+        is kept in any case: until it is there, the next cycle keeps it anew."""
+        # The ring has changed under a WQE that was good when it was sent.
+        refused = sink.fetched.status != FetchStatus.OK
+        m.d.sync += [
+            s.kind.eq(Mux(refused, ScatterKind.DISCARD, ScatterKind.LINE)),
+            s.finish.eq(s.said.last | refused),
+            s.status.eq(Mux(refused, WcStatus.LOC_QP_OP_ERR, WcStatus.SUCCESS)),
+            follows.eq(~s.said.last & ~refused),
+        ]
         with m.If(sink.here):
-            m.d.sync += s.kind.eq(ScatterKind.LINE)
             m.next = "JOB"
-            with m.If(sink.fetched.status != FetchStatus.OK):
-                # The ring has changed under a WQE that was good when it was sent.
-                m.d.sync += [
-                    s.kind.eq(ScatterKind.DISCARD),
-                    s.finish.eq(1),
-                    s.status.eq(WcStatus.LOC_QP_OP_ERR),
-                    follows.eq(0),
-                ]
 
     @staticmethod
     def _discard(s):
@@ -373,6 +368,7 @@ class Completer(wiring.Component):
                         s.more.eq(0),
                         s.over.eq(0),
                         s.kind.eq(ScatterKind.NONE),
+                        due.look.eq(1),
                     ]
                     m.next = "HEAD"
                 with m.Elif(s.job_pending):
@@ -380,15 +376,15 @@ class Completer(wiring.Component):
                     m.next = "END"
                 with m.Else():
                     m.d.comb += self.ending.eq(1)
+                    m.d.sync += due.work.eq(0)
                     m.next = "IDLE"
             m.d.comb += sink.next.eq(~s.more & ~s.job_pending)
 
-    def _look_ahead(self, m, s, due, fsm, ahead, sink, follows):
+    def _look_ahead(self, m, s, due, ahead, sink, follows):
         """Connects what looks ahead; its look and this one's are never made at the same time.
 
         Returns whether a response of the same QP waits, a cycle late."""
-        idle = fsm.ongoing("IDLE")
-        looks = fsm.ongoing("HEAD") | (fsm.ongoing("HAND-OVER") & s.more)
+        idle, looks = ~due.work, due.look | s.more  # registers, as the table is told late
         same, going_on = ~s.differs.any(), Signal()
         # Compared as the intake takes it on, for this is known late. In IDLE this is at the QP that
         # the intake was at; what both get in one cycle counts only while they stay at one QP.
@@ -402,7 +398,7 @@ class Completer(wiring.Component):
             ahead.head_rsp.valid.eq(self.head_rsp.valid),
             ahead.head_rsp.payload.eq(self.head_rsp.payload),
             ahead.head_req.ready.eq(self.head_req.ready),
-            self.head_rsp.ready.eq(Mux(ahead.asked, ahead.head_rsp.ready, fsm.ongoing("HEAD"))),
+            self.head_rsp.ready.eq(Mux(ahead.asked, ahead.head_rsp.ready, due.look)),
             # The intake holds one packet, whether it comes or is offered.
             self.head_req.payload.qp.eq(self.coming.qp),
             self.head_req.payload.stopped.eq(~ahead.head_req.valid & self.i.payload.in_error),

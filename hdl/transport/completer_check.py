@@ -11,7 +11,7 @@ from hdl.ports.rows import Outstanding, QpAck
 from hdl.wire.opcodes import Kind
 
 from .receive_types import CompleterWork, Syndrome
-from .segment import PSN_BLOCK, message_offset, mtu_bytes
+from .segment import PSN_BLOCK, mtu_bytes
 
 __all__ = ["EntryFacts", "Response", "ResponseFacts", "entry_facts", "response_facts"]
 
@@ -47,7 +47,7 @@ class EntryFacts(data.Struct):
     past: 1  # PSN lies behind the last of the WQE
     acknowledged: 1  # every packet of the WQE has been acknowledged before
     other_kind: 1  # data that answer an atomic for a READ, or the other way round
-    offset: 32  # bytes of the READ before this packet
+    packets: 24  # of the READ before this one
     next_psn: 24  # behind the WQE
 
 
@@ -105,7 +105,7 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
         facts.at_last.eq(past == 0),
         facts.past.eq(past[23]),
         facts.acknowledged.eq(left[23]),
-        facts.offset.eq(message_offset(m, work.cfg.path_mtu, packets)),
+        facts.packets.eq(packets),
         facts.next_psn.eq(raised(entry.last_psn, Const(1))),
         facts.other_kind.eq(is_atomic(entry) != (work.operation.kind == Kind.ATOMIC_RESPONSE)),
     ]

@@ -44,6 +44,7 @@ class CompleterState(data.Struct):
     oldest: Oldest  # outstanding WQE
     said: ResponseFacts
     facts: EntryFacts
+    offset: 32  # bytes of the READ before the packet
     job_pending: 1  # the packet has not had its job yet
     finish: 1  # the oldest WQE ends,
     status: 8  # with this status
@@ -230,7 +231,7 @@ def drive_job(m: Module, s: CompleterState, job: ScatterJob) -> None:
         job.pd.eq(s.work.cfg.pd),
         job.line.eq(s.fetched.line),
         job.num_sge.eq(s.fetched.wqe.num_sge),
-        job.offset.eq(s.facts.offset),
+        job.offset.eq(s.offset),
         job.length.eq(Mux(s.kind == ScatterKind.NONE, 0, s.work.header.length)),
     ]
 

@@ -12,8 +12,11 @@ __all__ = ["Due", "finish", "go_back", "progress"]
 
 
 class Due(data.Struct):
-    """What is still to be handed over; each goes as soon as its taker is ready."""
+    """What is still to be done: the work in hand, which is a bit of its own as much is decided by
+    it, and what is handed over, each as soon as its taker is ready."""
 
+    work: 1
+    look: 1  # the oldest WQE of its QP is looked at
     pending: 1
     pop: 1
     wake: 1

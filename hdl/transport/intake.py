@@ -107,13 +107,11 @@ class Intake(wiring.Component):
         responds = Signal()  # a packet is held: a READ response or the answer to an atomic
         # The pair index is the low bits of a QPN; what is above them only has to match (VR-3.22).
         pair = self._pair()
-        # Rows that the completer writes in this very cycle come a cycle too late to be read; later
-        # ones replace what has been read.
         index, waits = Signal(14), Signal()
         unsettled = self._unsettled(m, arriving)
         m.d.comb += [
             index.eq(Mux(turn, self.poke.payload.qp, pair)),
-            waits.eq(self.rest | (self.completer_busy & self.hold) | self.ack_written.enable),
+            waits.eq(self.rest | (self.completer_busy & self.hold)),
         ]
         free = self._completer_free(work, responds)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
@@ -145,12 +143,7 @@ class Intake(wiring.Component):
                     m.next = "ROWS"
                 with m.Else():
                     m.d.sync += turn.eq(self.poke.valid)
-            # ROWS: keeps the rows; ends by itself.
-            with m.State("ROWS"):
-                self._load_rows(m, work, ack)
-                m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
-                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~poked)
-                m.next = "CHECK"
+            self._keep_rows(m, work, ack, timers)
             # CHECK: decides which part works on it; ends when the completer can take work. Until
             # then a later ACK may replace the one at hand.
             with m.State("CHECK"):
@@ -210,6 +203,22 @@ class Intake(wiring.Component):
         self._offer(m, work, ack, send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
+
+    def _keep_rows(self, m, work, ack, timers):
+        """The rows that were read. One that is written in the cycle in which it is read comes as it
+        was before, and is read again: the word of a write is too late to wait for with the packet.
+        Rows that are written later replace what has been read."""
+        missed = Signal()
+        m.d.sync += missed.eq(self.ack_written.enable)
+        # ROWS: keeps the rows; ends by itself, when none was written as they were read.
+        with m.State("ROWS"):
+            self._load_rows(m, work, ack)
+            m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
+            with m.If(missed):
+                self._read_rows(m, work.qp)
+            with m.Else():
+                m.d.comb += self.upcoming.valid.eq(work.operation.receive & ~work.flush)
+                m.next = "CHECK"
 
     def _stopped(self, m, work, ack):
         """Which sides of the QP have stopped, send and receive. An error of the send side leads to

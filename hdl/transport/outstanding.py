@@ -39,6 +39,8 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "following": 1,  # see ``Pop.look``,
             "timeout": 5,  # and ``Pop.timeout``
             "ends": 1,  # see ``Finish``
+            "timed": 1,  # the timer of ``qp`` starts anew or stops,
+            "first": 1,  # ... if its list was empty
         }
     )
 
@@ -65,8 +67,9 @@ class _Head(data.Struct):
     choice by the state stands behind it."""
 
     stands: 1  # what its row says; of an empty list the free entry, which may be appended
-    follows: 1  # ``behind``
+    follows: 1  # ``behind``,
     behind: 16
+    unsent: 1  # ... which no answer ends: give a poke
     watched: 1  # give a poke if its row says that it is watched
 
 
@@ -139,7 +142,10 @@ class OutstandingTable(wiring.Component):
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
-        m.d.sync += self.timer.valid.eq(0)
+        # Whether a list was empty comes out of RAM, so it decides a cycle later about its timer.
+        was_used = Signal(reset_less=True)
+        m.d.sync += [now.timed.eq(0), now.first.eq(0), was_used.eq(lists.read0.row.used)]
+        m.d.comb += self.timer.valid.eq(now.timed & ~(now.first & was_used))
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
         with m.FSM(name="operation") as operation:
@@ -161,14 +167,15 @@ class OutstandingTable(wiring.Component):
         # Whether the completer looks is known late, so it is the last to choose the list.
         with m.If(looks):
             m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)
-        with m.If(head.watched & lists.read0.row.watched):
+        with m.If((head.watched & lists.read0.row.watched) | head.unsent):
             m.d.sync += self.poke.valid.eq(1)
         with m.If(self.appended.valid & self.appended.ready):
             m.d.sync += self.appended.valid.eq(0)
         return m
 
     def _begin(self, m: Module, now: Signal, shown: Signal, walk: Signal, late) -> None:
-        """The next operation begins; the completer's go first: what it takes off makes room."""
+        """The next operation begins: first what the completer takes off, as it makes room. Its look
+        is known late in the cycle, so who ends a WQE does not wait for it."""
         head, looks = late
         pop, look, fail = self.pop.payload, self.head_req.payload, self.fail.payload
         # IDLE: takes the next operation and reads its list; ends with one, or with a pop of the
@@ -176,7 +183,7 @@ class OutstandingTable(wiring.Component):
         with m.State("IDLE"):
             m.d.comb += [
                 self.pop.ready.eq(~self.poke.valid),
-                self.head_req.ready.eq(~self.poke.valid),
+                self.head_req.ready.eq(~self.poke.valid & ~self.finish.valid),
             ]
             with m.If(self.poke.valid):
                 pass  # each of these may have one to give
@@ -193,11 +200,6 @@ class OutstandingTable(wiring.Component):
                         self._show_behind(m, now, shown)
                 with m.Else():
                     m.next = "POP"
-            with m.Elif(self.head_req.valid):
-                self._read_list(m, now, look.qp)
-                m.d.comb += looks.eq(1)
-                m.d.sync += now.stopped.eq(look.stopped)
-                m.next = "HEAD"
             with m.Elif(self.finish.valid):
                 complete = m.submodules.pool.complete
                 m.d.comb += [
@@ -209,6 +211,11 @@ class OutstandingTable(wiring.Component):
                 self._read_list(m, now, self.finish.payload.qp)
                 m.d.sync += now.ends.eq(self.finish.payload.ends)
                 m.next = "FINISH"
+            with m.Elif(self.head_req.valid):
+                self._read_list(m, now, look.qp)
+                m.d.comb += looks.eq(1)
+                m.d.sync += now.stopped.eq(look.stopped)
+                m.next = "HEAD"
             with m.Elif(self.fail.valid | self.drop.valid):
                 m.next = "TAKE"
             with m.Elif(self.append.valid & self.room & ~self.appended.valid):
@@ -263,8 +270,9 @@ class OutstandingTable(wiring.Component):
                 self.appended.valid.eq(1),
             ]
             timeout = self.append.payload.timeout
-            waits = ~row.used & ~self.append.payload.unsent & (timeout != 0)
-            self._time(m, now.qp, timeout, start=1, when=waits)
+            waits = ~self.append.payload.unsent & (timeout != 0)
+            self._time(m, now, now.qp, timeout, start=1, when=waits)
+            m.d.sync += now.first.eq(1)
             with m.If(shown.valid & (now.qp == shown.qp)):
                 m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
                 with m.If(~now.list.used):
@@ -338,7 +346,7 @@ class OutstandingTable(wiring.Component):
                     lists.write.row.tail.eq(row.tail),
                 ]
             self._poke_if(m, walk.failing, now.qp)
-            self._time(m, now.qp, 0, start=0, when=~walk.failing)
+            self._time(m, now, now.qp, 0, start=0, when=~walk.failing)
             self._read_entry(m, now, row.head)
             m.next = "IDLE"
             with m.If(row.used):
@@ -393,10 +401,12 @@ class OutstandingTable(wiring.Component):
         with m.If(watched):
             m.d.sync += self.poke.valid.eq(1)
 
-    def _time(self, m: Module, qp: Value, timeout: Value | int, *, start, when: Value) -> None:
+    def _time(
+        self, m: Module, now: Signal, qp: Value, timeout: Value | int, *, start, when: Value
+    ) -> None:
         """Start the timer of ``qp`` anew, or stop it."""
         m.d.sync += [
-            self.timer.valid.eq(when),
+            now.timed.eq(when),
             self.timer.payload.qp.eq(qp),
             self.timer.payload.kind.eq(Mux(start, TimerKind.ANSWER, TimerKind.OFF)),
             self.timer.payload.code.eq(timeout),
@@ -418,9 +428,10 @@ class OutstandingTable(wiring.Component):
                 write.enable.eq(1),
                 head.follows.eq(1),
                 head.behind.eq(behind.number),
+                head.unsent.eq(behind.unsent & more),
             ]
-            self._poke_if(m, (now.list.watched | behind.unsent) & more, qp)
-            self._time(m, qp, timeout, start=more, when=timeout != 0)
+            self._poke_if(m, now.list.watched & more, qp)
+            self._time(m, now, qp, timeout, start=more, when=timeout != 0)
 
     def _show_behind(self, m: Module, now: Signal, shown: Signal) -> None:
         """Show the entry behind the one that is taken off the list."""

@@ -79,9 +79,11 @@ def broken_datagram_rules(
                     m.d.comb += source.eq(gids[n])
     prefix = mapped_gid(bytes(4))[:12]
     differs = destination.dgid[: 8 * len(prefix)] ^ int.from_bytes(prefix, "little")
-    pieces = [~differs[n : n + PIECE].any() for n in range(0, len(differs), PIECE)]
-    mapped, foreign = Signal(len(pieces), name="av_ipv4"), Signal(6, name="av_pd")
-    datagram = Signal(name="av_counts")
+    wide = 2 * PIECE
+    pieces = [~differs[n : n + wide].any() for n in range(0, len(differs), wide)]
+    mapped = Signal(len(pieces), reset_less=True, name="av_ipv4")
+    foreign = Signal(6, reset_less=True, name="av_pd")
+    datagram = Signal(reset_less=True, name="av_counts")
     kept = Signal(data.ArrayLayout(GidFacts, len(sources)), name="kept_gids")
     m.d.sync += [
         *(kept[n].eq(source) for n, source in enumerate(sources)),

@@ -221,11 +221,14 @@ class RequestChecks(wiring.Component):
         ]
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
-            load.addr.eq(load.addr + first),
             keep.addr.eq(keep.addr + out),
-            look.addr.eq(look.addr + leaves),
             some_gone.eq(out | Mux(leaves, gone > 1, gone != 0)),
         ]
+        # These two are late: no sum stands behind them.
+        with m.If(first):
+            m.d.sync += load.addr.eq(load.addr + 1)
+        with m.If(leaves):
+            m.d.sync += look.addr.eq(look.addr + 1)
         _count(m, gone, out, leaves)
         with m.If(self.refused.valid):
             m.d.sync += [failed.eq(1), failed_qp.eq(refused.qp)]

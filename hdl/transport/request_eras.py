@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from hdl.common.ram import Ram
+from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.ports.jobs import ERA_BITS
 from hdl.ports.tables import TableRead
@@ -32,7 +32,14 @@ class RequestEras(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         # A packet whose era is read in the cycle of the write goes out, as one before it does.
-        m.submodules.eras = eras = Ram(shape=ERA_BITS, depth=self._qps, reads=2, earlier=range(2))
+        # In block RAM if there are many: which QP's is read is known late in the cycle.
+        m.submodules.eras = eras = Ram(
+            shape=ERA_BITS,
+            depth=self._qps,
+            reads=2,
+            earlier=range(2),
+            block=self._qps >= BLOCK_ROWS,
+        )
         for port, copy in ((self.requester, eras.read0), (self.gather, eras.read1)):
             m.d.comb += [
                 copy.index.eq(port.index),

@@ -16,7 +16,7 @@ from hdl.wire.opcodes import Kind
 from .request_headers import Place, datagram_headers, request_headers
 from .request_recovery import Recovery
 from .request_row import Step
-from .segment import fit, is_ragged, mtu_bytes, whole_packets
+from .segment import fit, mtu_bytes, ragged_bits, whole_packets
 
 __all__ = ["RequestPackets"]
 
@@ -92,7 +92,8 @@ class RequestPackets(wiring.Component):
         mtu_code, mtu = Signal(3, reset_less=True), Signal(13, reset_less=True)
         left = Signal(32, reset_less=True)  # of the message; offsets are multiples of the MTU
         # The message's packets: full ones, and whether one is not.
-        whole, ragged = Signal(24, reset_less=True), Signal(reset_less=True)
+        whole, odd = Signal(24, reset_less=True), Signal(5, reset_less=True)
+        ragged = odd.any()
         sent = Signal(range(self._quantum + 1))  # packets in this turn,
         some, most = Signal(), Signal()  # as registers: at least one, and as many as there may be
         payload, carry, step = Signal(13), Signal(), Signal(Step)
@@ -127,7 +128,6 @@ class RequestPackets(wiring.Component):
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
         mtu_now = mtu_bytes(m, cfg.path_mtu)
         whole_now = whole_packets(m, cfg.path_mtu, wqe.length)
-        ragged_now = is_ragged(m, cfg.path_mtu, wqe.length)
         with m.FSM(name="cut"):
             # IDLE: how the WQE is cut is worked out while it is being admitted; ``start`` ends it.
             with m.State("IDLE"):
@@ -135,7 +135,7 @@ class RequestPackets(wiring.Component):
                     mtu_code.eq(cfg.path_mtu),
                     mtu.eq(mtu_now),
                     whole.eq(whole_now),
-                    ragged.eq(ragged_now),
+                    odd.eq(ragged_bits(cfg.path_mtu, wqe.length)),
                     left.eq(Cat(wqe.length[:8], wqe.length[8:] - row.offset[8:])),
                     sent.eq(0),
                     some.eq(0),

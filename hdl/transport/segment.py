@@ -1,6 +1,6 @@
 """How a message is cut into packets: arithmetic on the path MTU that sender and responder share."""
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 from hdl.common.count import raised
 
@@ -8,10 +8,10 @@ __all__ = [
     "MTU_CODES",
     "PSN_BLOCK",
     "fit",
-    "is_ragged",
     "message_offset",
     "mtu_bytes",
     "packet_count",
+    "ragged_bits",
     "whole_packets",
 ]
 
@@ -40,18 +40,22 @@ def mtu_bytes(m: Module, code: Value) -> Signal:
 
 def whole_packets(m: Module, code: Value, length: Value, name: str = "whole") -> Signal:
     """Full packets in ``length`` bytes, at most 2**23; 24 bits. One packet more carries what is
-    left over if it ``is_ragged``."""
+    left over if any of the message's ``ragged_bits`` is set."""
     return _by_mtu(m, code, lambda log2: length[log2:], 24, name)
 
 
-def is_ragged(m: Module, code: Value, length: Value, name: str = "ragged") -> Signal:
-    """Whether a message of ``length`` bytes has a packet that is not full, or an empty one."""
-    return _by_mtu(m, code, lambda log2: (length[:log2] != 0) | (length == 0), 1, name)
+def ragged_bits(code: Value, length: Value) -> Value:
+    """A message of ``length`` bytes has a packet that is not full, or an empty one, if any of these
+    bits is set. Each but the first is one look-up table, of the MTU's ``code``, which comes out of
+    RAM, and of one bit of ``length``."""
+    least = length[:8].any() | (length == 0)
+    larger = [code.matches(*(mtu for mtu in MTU_CODES if mtu + 7 > bit)) for bit in range(8, 12)]
+    return Cat(least, *(length[bit] & some for bit, some in enumerate(larger, 8)))
 
 
 def packet_count(m: Module, code: Value, length: Value) -> Value:
     """Packets of a message of ``length`` bytes: at least 1, at most 2**23; 24 bits."""
-    return raised(whole_packets(m, code, length), is_ragged(m, code, length))
+    return raised(whole_packets(m, code, length), ragged_bits(code, length).any())
 
 
 def fit(length: Value, mtu: Value) -> Value:

@@ -1,0 +1,60 @@
+"""Intake: the rows that it hands over with a packet or poke are what was written last."""
+
+import pytest
+
+from hdl.config import NicConfig
+from hdl.ports.rows import QpState
+from hdl.transport.intake import Intake
+from hdl.transport.receive_types import ReceiveFlags
+from tests.simulate import simulate
+
+CONFIG = NicConfig(width=64, qps=16)
+QP, OTHER = 3, 4
+BEFORE, AFTER = 5, 7
+
+
+def handed_over(*, written_qp: int, cycle: int) -> int:
+    """Poke a QP, and write the row ``QpAck`` of ``written_qp`` in some cycle. Returns the PSN of
+    the row that the completer gets; it takes its work long after."""
+    dut = Intake(config=CONFIG)
+    rows = {QP: BEFORE, OTHER: BEFORE}
+    found = []
+
+    async def table(ctx):
+        """A row that is written in the cycle in which it is read comes as it was before."""
+        ctx.set(dut.cfg.row, {"state": QpState.RTS})
+        while True:
+            read, written = dut.ack_read, dut.ack_written
+            *_, enable, index, writes, place, row = await ctx.tick().sample(
+                read.enable, read.index, written.enable, written.index, written.row
+            )
+            if enable:
+                ctx.set(read.row, {"psn": rows.get(index, 0)})
+            if writes:
+                rows[place] = row.psn
+
+    async def poke(ctx):
+        ctx.set(dut.poke.payload, {"qp": QP, "flags": ReceiveFlags.FINISH.value})
+        ctx.set(dut.poke.valid, 1)
+        await ctx.tick().until(dut.poke.ready)
+        ctx.set(dut.poke.valid, 0)
+        await ctx.tick().repeat(20)
+        assert ctx.get(dut.completer.valid) and ctx.get(dut.completer.payload.qp) == QP
+        found.append(ctx.get(dut.completer.payload.ack.psn))
+
+    async def write(ctx):
+        await ctx.tick().repeat(cycle)
+        ctx.set(dut.ack_written.index, written_qp)
+        ctx.set(dut.ack_written.row, {"psn": AFTER})
+        ctx.set(dut.ack_written.enable, 1)
+        await ctx.tick()
+        ctx.set(dut.ack_written.enable, 0)
+
+    simulate(dut, poke, write, background=(table,))
+    return found[0]
+
+
+@pytest.mark.parametrize("cycle", range(1, 11))
+def test_row_written_at_any_time(cycle: int) -> None:
+    assert handed_over(written_qp=QP, cycle=cycle) == AFTER
+    assert handed_over(written_qp=OTHER, cycle=cycle) == BEFORE
