@@ -1,7 +1,7 @@
 """Register slices for a stream: which of ``valid`` and ``ready`` they cut, and at what cost."""
 
 from amaranth.hdl import Module, Mux, Shape, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 __all__ = ["Register", "Skid", "Stage"]
@@ -10,23 +10,17 @@ __all__ = ["Register", "Skid", "Stage"]
 class _Slice(wiring.Component):
     """A stream of ``shape`` from ``i`` to ``o``."""
 
-    def __init__(self, *, shape, **members):
+    def __init__(self, *, shape):
         self._shape = shape
         beats = stream.Signature(shape)
-        super().__init__({"i": In(beats), "o": Out(beats)} | members)
+        super().__init__({"i": In(beats), "o": Out(beats)})
 
 
 class Skid(_Slice):
     """Passes a stream through two registers, so that neither direction is combinational.
 
-    Parameters: ``unless``: the name of a field of one bit; then ``plain`` Out is ``o.valid`` of the
-    beats in which it is 0, and comes from a register as well.
     Latency: 1 cycle. Throughput: one beat per cycle. Reset: empty.
     """
-
-    def __init__(self, *, shape, unless: str | None = None):
-        self._unless = unless
-        super().__init__(shape=shape, **({"plain": Out(1)} if unless else {}))
 
     def elaborate(self, platform):
         m = Module()
@@ -49,10 +43,6 @@ class Skid(_Slice):
         leaves = self.o.ready | ~front_valid
         with m.If(leaves):
             m.d.sync += front.eq(Mux(spare_valid, spare, self.i.payload))
-        if self._unless:
-            held, given = data.View(self._shape, spare), self.i.payload
-            fresh = Mux(spare_valid, ~held[self._unless], self.i.valid & ~given[self._unless])
-            m.d.sync += self.plain.eq((leaves & fresh) | (~leaves & self.plain))
         return m
 
 

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.limits import GROUP_MEMBERS
-from hdl.common.skid import Skid
+from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.headers import GroupRow
 from hdl.ports.numbers import function_of
@@ -29,8 +29,9 @@ class Replicator(wiring.Component):
     that has some: 1 with each copy: it is read; 0: it is released. ``copied``, ``unclaimed`` Out,
     for one cycle: a copy has left; a packet was nobody's.
     ``kept`` may be the output of a RAM; ``o.valid`` is known early.
-    Latency: 1 cycle, 5 to the first copy. Throughput: one packet per cycle; of a group, a copy in
-    3 cycles, and 2 for the empty place that ends it. Errors: none. Reset: idle.
+    Latency: 1 cycle, 5 to the first copy. Throughput: a packet in 2 cycles, as receive takes one in
+    3; of a group, a copy in 4 cycles, and 2 for the empty place that ends it. Errors: none. Reset:
+    idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -48,28 +49,33 @@ class Replicator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.front = front = Skid(shape=KEPT, unless="multicast")
+        m.submodules.front = front = Register(shape=KEPT)
         connect(m, flipped(self.kept), front.i)
         row, o = front.o.payload, self.o
+        plain = front.o.valid & ~row.multicast  # a packet to one QP
         served = Signal(self._config.functions)  # functions whose members have their copies
         waiting, ordinal = self._next_function(m, row, served)
         place = Signal(range(GROUP_MEMBERS))
         member = Signal(24, reset_less=True)  # at that place; 0: nobody
         delivered = Signal()  # a copy has left
         offers = Signal()  # a copy
+        left = Signal()  # ... just now
         tells, word = Signal(), Signal()  # of the payload, in the next cycle
         empty, nobody = Signal(), Signal()
         members = Array(self.table.row[f"member{n}"] for n in range(GROUP_MEMBERS))
-        m.d.sync += empty.eq(row.length == 0)  # the row stays for longer than a cycle
+        m.d.sync += [empty.eq(row.length == 0), left.eq(0)]  # the row stays for some cycles
+        with m.If(left):
+            m.d.comb += [self.copied.eq(1), tells.eq(~empty), word.eq(1)]
         with m.If(tells):
             m.d.sync += [self.again.valid.eq(1), self.again.payload.eq(word)]
         with m.Elif(self.again.ready):
             m.d.sync += self.again.valid.eq(0)
         m.d.comb += [
             nobody.eq(member == 0),
-            # Registers alone: receive decides much by it. A packet to one QP passes at once.
-            o.valid.eq(front.plain | offers),
-            front.o.ready.eq(front.plain & o.ready),
+            # One look-up table of registers: receive decides much by it. A packet to one QP passes
+            # at once.
+            o.valid.eq(plain | offers),
+            front.o.ready.eq(plain & o.ready),
             o.payload.eq(row),
             o.payload.dest_qp.eq(Mux(row.multicast, member, row.dest_qp)),
             o.payload.function.eq(Mux(row.multicast, function_of(ordinal), row.function)),
@@ -78,7 +84,7 @@ class Replicator(wiring.Component):
             # PASS: packets to one QP pass; ends with one to a group.
             with m.State("PASS"):
                 m.d.sync += [served.eq(0), delivered.eq(0)]
-                with m.If(front.o.valid & ~front.plain):
+                with m.If(front.o.valid & row.multicast):
                     m.next = "GROUP"
             # GROUP: reads the group of the next function; ends when all are served.
             with m.State("GROUP"):
@@ -99,11 +105,11 @@ class Replicator(wiring.Component):
                 with m.Elif(~self.again.valid):
                     m.d.sync += offers.eq(1)
                     m.next = "OFFER"
-            # OFFER: ends when the copy has been taken.
+            # OFFER: ends a cycle after the copy has been taken: that is known late.
             with m.State("OFFER"):
-                with m.If(o.ready):
-                    m.d.comb += [self.copied.eq(1), tells.eq(~empty), word.eq(1)]
-                    m.d.sync += [delivered.eq(1), offers.eq(0), place.eq(place + 1)]
+                m.d.sync += [left.eq(offers & o.ready), offers.eq(offers & ~o.ready)]
+                with m.If(left):
+                    m.d.sync += [delivered.eq(1), place.eq(place + 1)]
                     m.next = "MEMBER"
                     with m.If(place == GROUP_MEMBERS - 1):
                         self._leave(m, served, ordinal, place)

@@ -51,7 +51,7 @@ class _Turn(data.Struct):
     beyond: 16  # the bits of a position that are beyond its place in the queue's ring
     demanded: 1  # not the item's turn, a demand's
     again: 1
-    there: 1  # what is demanded is asked for already
+    listed: 3  # the list was not empty; in pieces, as the row comes out of RAM
     added: range(BURST + 1)  # lines, from ``begin`` on
     begin: WQE_LINE_BITS
     polled: 1  # its avail index has come
@@ -239,7 +239,7 @@ class RecvPrefetch(wiring.Component):
                 turn.source.eq(access.row),
                 turn.queue.eq(access.queue),
                 turn.beyond.eq(~mask(access.queue.size_log2)),
-                turn.there.eq(~turn.again & (access.row.count != 0)),
+                turn.listed.eq(Cat(access.row.count[n : n + 5].any() for n in (0, 5, 10))),
             ]
             m.next = "WEIGH"
             with m.If(turn.demanded):
@@ -356,9 +356,10 @@ class RecvPrefetch(wiring.Component):
         """What the source gets for which a request waits."""
         # DEMAND: asks for the WQE that a request waits for, or says that no line is free. It may
         # have been asked for just before.
+        there = ~turn.again & turn.listed.any()  # it is asked for already
         with m.State("DEMAND"):
-            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~turn.there)
-            with m.If(turn.there):
+            m.d.comb += self.job.valid.eq((turn.again | self.spare_valid) & self.room & ~there)
+            with m.If(there):
                 m.d.comb += [self.demand.ready.eq(1), self.access.leave.eq(1)]
                 m.next = "IDLE"
             with m.Elif(self.job.valid & self.job.ready):

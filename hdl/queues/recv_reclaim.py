@@ -93,10 +93,10 @@ class RecvReclaim(wiring.Component):
         number = Signal(14, reset_less=True)  # of the source
         m.submodules.epoch = epochs = Epoch()
         sweep = _Sweep(lines)
-        m.d.sync += [
-            self.epoch.eq(self.epoch + epochs.ends),
-            sweep.looked.eq(Cat(1, sweep.looked)),
-        ]
+        before = Signal(2, init=3)  # the epoch before
+        m.d.sync += sweep.looked.eq(Cat(1, sweep.looked))
+        with m.If(epochs.ends):
+            m.d.sync += [self.epoch.eq(self.epoch + 1), before.eq(self.epoch)]
         m.d.comb += [
             self.sweep.eq(sweep.line),
             self.owner.index.eq(sweep.line),
@@ -118,7 +118,7 @@ class RecvReclaim(wiring.Component):
             with m.State("LOAD"):
                 m.d.sync += source.eq(self.access.row)
                 m.next = "JUDGE"
-            self._drop(m, source, number, reason)
+            self._drop(m, source, number, reason, before)
             # FORGET: what was read ahead of the queue is not valid any more; one cycle.
             with m.State("FORGET"):
                 m.d.comb += [self.forgotten.eq(1), self.queue_reset.ready.eq(1)]
@@ -167,12 +167,12 @@ class RecvReclaim(wiring.Component):
             m.d.sync += number.eq(self.owner.row)
             m.next = "TAKE"
 
-    def _drop(self, m: Module, source, number, reason) -> None:
+    def _drop(self, m: Module, source, number, reason, before) -> None:
         """A list is dropped, or stays."""
         # JUDGE: a list that somebody asked for lately, or waits for, stays. When it goes, its
         # source goes on behind the WQE that a message holds; one cycle.
         with m.State("JUDGE"):
-            fresh = (self.epoch - source.seen)[:2] < 2
+            fresh = (source.seen == self.epoch) | (source.seen == before)
             mine = self.kept_valid & (self.kept == number)
             m.next = "DROP"
             with m.If((reason == Reason.TIME) & (fresh | mine)):

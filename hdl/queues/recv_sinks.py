@@ -223,11 +223,12 @@ class RecvSinks(wiring.Component):
         with m.State("FREE"):
             m.d.comb += fetched.drop.eq(~self.fetched_held)
             with m.If(~self.fetched_held):
+                m.d.sync += [self.job.valid.eq(send), self.held.valid.eq(~send)]
                 m.next = "FETCH"
         # FETCH: asks for the sink, or for the receive WQE; ends when that is taken.
         with m.State("FETCH"):
-            m.d.comb += [self.job.valid.eq(send), self.held.valid.eq(~send)]
             with m.If(Mux(send, self.job.ready, self.held.ready)):
+                m.d.sync += [self.job.valid.eq(0), self.held.valid.eq(0)]
                 m.next = "WAIT"
         # WAIT: waits until the sink, or what is wrong with it, has come.
         with m.State("WAIT"):

@@ -160,15 +160,18 @@ class RecvSources(wiring.Component):
         closed = [*lent[:2], lent[2] & ~shared]
         takes = [self.answers.take, self.reclaim.take & ~(lent[2] & shared), self.prefetch.take]
         # A row is read for whoever asks: whether it may be taken is known late.
-        # The number of its queue is worked out for each machine, before one of them is chosen.
+        # The number of its queue is worked out for each row that may be meant, and then chosen.
         source, queue, read = Signal(14), Signal(16), Cat(takes).any()
         reading = self.other.enable
         for n, machine in reversed(list(enumerate(machines))):
             others = [k for k in range(len(machines)) if k != n]
             # Which of its two rows a machine means is known late: after they have been compared.
             meant = Mux(machine.instead, machine.other, machine.source)
+            other, own = (queue_of(config, place) for place in (machine.other, machine.source))
+            instead = machine.instead.replicate(len(queue))
             with m.If(takes[n]):
-                m.d.comb += [source.eq(meant), queue.eq(queue_of(config, meant))]
+                # No Mux: Yosys would make one sum of the two, behind the choice.
+                m.d.comb += [source.eq(meant), queue.eq((other & instead) | (own & ~instead))]
             first, second = (
                 Cat(closed[k] & (places[k] == place) for k in others).any()
                 for place in (machine.source, machine.other)
