@@ -3,11 +3,35 @@
 import gc
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 
 from amaranth.hdl import UnusedElaboratable
+from amaranth.lib import data
 from amaranth.sim import Simulator
 
-__all__ = ["simulate"]
+__all__ = ["Fields", "simulate"]
+
+_PERIOD_S = 1e-6
+
+# Amaranth adds up the size of a layout whenever it is asked for, which is with each value that a
+# bench samples: a tenth of a simulation's time.
+for _layout in (data.StructLayout, data.UnionLayout, data.ArrayLayout):
+    _size = cached_property(_layout.size.fget)
+    _size.__set_name__(_layout, "size")
+    _layout.size = _size
+
+
+class Fields:
+    """The value of a structure, for a test that reads its fields again and again: Amaranth works
+    out the layout anew with each of them."""
+
+    def __init__(self, value: data.Const):
+        self._value = value
+
+    def __getattr__(self, name: str):
+        found = getattr(self._value, name)
+        self.__dict__[name] = Fields(found) if isinstance(found, data.Const) else found
+        return self.__dict__[name]
 
 
 def simulate(component, *testbenches: Callable, deadline: int = 10_000, background=()) -> None:
@@ -18,7 +42,7 @@ def simulate(component, *testbenches: Callable, deadline: int = 10_000, backgrou
     """
     warnings.simplefilter("ignore", UnusedElaboratable)
     simulator = Simulator(component)
-    simulator.add_clock(1e-6)
+    simulator.add_clock(_PERIOD_S)
     for bench in background:
         simulator.add_testbench(bench, background=True)
     ended = [False] * len(testbenches)
@@ -34,12 +58,15 @@ def simulate(component, *testbenches: Callable, deadline: int = 10_000, backgrou
         simulator.add_testbench(wrap(index, bench))
 
     async def watchdog(ctx):
-        for _ in range(deadline):
-            await ctx.tick()
+        await ctx.delay(deadline * _PERIOD_S)
         assert all(ended), f"not finished after {deadline} cycles: {ended}"
 
     simulator.add_testbench(watchdog, background=True)
-    simulator.run()
+    gc.disable()  # until the end there is next to no garbage to look for
+    try:
+        simulator.run()
+    finally:
+        gc.enable()
     # Endless benches are closed here, and what they complain of is formatted here: not inside
     # another test's parser, which CPython 3.11 does not survive (SystemError in ast.parse).
     del simulator

@@ -68,16 +68,16 @@ def test_every_part_of_a_room_is_one_and_its_tests_are_there() -> None:
 
 
 def test_sample_is_caught(tmp_path: Path) -> None:
-    """Six mutants; what is recorded is not run again.
+    """Four mutants; what is recorded is not run again.
 
-    Each change of the gateware draws other ones. Of six with a chance of 0.8 each to be caught,
-    fewer than two are in one of 600 draws. How many of 200 are is the whole campaign's matter.
+    Each change of the gateware draws other ones. Of four with a chance of 0.8 each to be caught,
+    none is in one of 600 draws. How many of 200 are is the whole campaign's matter.
     """
     record = tmp_path / "mutants.json"
     shown: list[str] = []
     tried = campaign(
-        rooms=["memory"], count=6, seed=1, record=record, limit=None, show=shown.append
+        rooms=["memory"], count=4, seed=1, record=record, limit=None, show=shown.append
     )
-    assert len(tried) == 6 and share(tried) >= 1 / 3
+    assert len(tried) == 4 and share(tried) >= 1 / 4
     assert all(one.by for one in tried if one.result == "caught")
-    assert record.read_text().count('"result"') == 6
+    assert record.read_text().count('"result"') == 4

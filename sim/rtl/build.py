@@ -311,8 +311,6 @@ def bench(
 def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
     """Pass ``rtl``'s Verilog through ``verilator -Wall``.
 
-    Not with ``--lint-only``: that ends before Verilator looks for UNOPTFLAT.
-
     waive: further warnings by name, each to be explained where it is given.
     Raises BuildError with the warnings.
     """
@@ -322,7 +320,7 @@ def lint(rtl: Rtl, *, waive: Sequence[str] = ()) -> None:
     with runner.wheel(env.work_root()) as tools, tempfile.TemporaryDirectory() as temporary:
         control = Path(temporary, "control.vlt")
         control.write_text(_control(rtl.name, [path.name for path in paths], [*WAIVERS, *waive]))
-        command = [*env.verilator_command(tools.verilator), "--cc", "--vpi", *runner.LINT]
+        command = [*env.verilator_command(tools.verilator), "--vpi", *runner.CHECK]
         command += ["-Mdir", "obj", "--top-module", rtl.name, "control.vlt"]
         for path in paths:
             shutil.copy(path, temporary)

@@ -23,13 +23,22 @@ import cocotb_tools.runner
 from sim.rtl import env
 from sim.rtl.verilog import digest
 
-_SPLIT = 20000  # statements in a C++ file: big designs become several, which compile in parallel
+#: Statements in a C++ file: big designs become several, which compile in parallel. Each file costs
+#: a quarter of a second, and those of a second card are nearly empty. A function is not that long.
+_SPLIT, _SPLIT_FUNCTIONS = 60_000, 20_000
 
 #: What runs between Verilator and the compiler, in this order, where C++ reads the design.
 _PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("twins.py", "arrays.py"))
 
+#: What makes Verilator's C++ short, and nothing a warning depends on: a third of its time.
+_LATE = ("merge-cond", "expand", "subst", "localize", "combine", "life-post", "func-opt")
+
 #: All warnings stop a build, so what has been built has passed lint. A file may have any name.
 LINT = ("-Wall", "-Wno-DECLFILENAME")
+
+#: A design is to pass lint and nothing more. Not ``--lint-only``: that ends before Verilator looks
+#: for UNOPTFLAT.
+CHECK = ("--cc", *LINT, *(f"-fno-{one}" for one in _LATE))
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Options:
         """Return Verilator's arguments."""
         arguments = [*LINT, "-O3", "--x-assign", "fast", "--x-initial", "fast"]
         arguments += ["--output-split", str(_SPLIT)]
+        arguments += ["--output-split-cfuncs", str(_SPLIT_FUNCTIONS)]
         # With every signal kept for Python, fields of one structure look like a loop.
         arguments += ["-Wno-UNOPTFLAT" if self.visible == "all" else "-Werror-UNOPTFLAT"]
         if self.cxx:

@@ -27,9 +27,9 @@ def test_read_engine(width):
     run(model(width), test_module="tests.host.bench_read", extra_env={"WIDTH": str(width)})
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 512])
 def test_read_engine_in_address_lanes(width):
-    """The same, each byte in the lane of its address."""
+    """The same, each byte in the lane of its address: the more lanes the better."""
     run(
         model(width, address_lanes=True),
         test_module="tests.host.bench_read",

@@ -130,8 +130,9 @@ class Bench:
 
     async def _judge(self) -> None:
         """Collect what a trace is told of each frame: the counter of the drop, or nothing."""
+        edge = RisingEdge(self.dut.clk)
         while True:
-            await RisingEdge(self.dut.clk)
+            await edge
             verdict = unpack(Verdict, int(self.dut.verdict.value))
             if verdict["valid"]:
                 reasons = verdict["reasons"]

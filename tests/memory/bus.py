@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import cocotb
-from amaranth.lib import data
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from hdl.ports.host import ReadRequest, read_beat
 from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
+from tests.fields import places
 from tests.memory.model import Memory, Model
 
 
@@ -22,22 +22,31 @@ def pack(shape: Any, value: Any) -> int:
     """Return the bits of ``value`` (a dict for a structure; missing fields are 0)."""
     if not isinstance(value, dict):
         return int(value)
-    layout = data.Layout.cast(shape)
+    fields = places(shape)
     return sum(
-        pack(layout[name].shape, part) << layout[name].offset for name, part in value.items()
+        pack(fields[name].inner, part) << fields[name].offset for name, part in value.items()
     )
 
 
-def unpack(shape: Any, bits: int) -> Any:
-    """Return the fields of a structure as a dict, anything else as a number."""
-    try:
-        layout = data.Layout.cast(shape)
-    except TypeError:
-        return bits
-    return {
-        name: unpack(field.shape, bits >> field.offset & ((1 << field.width) - 1))
-        for name, field in layout
-    }
+def unpack(shape: Any, bits: int) -> dict[str, Any]:
+    """Return the fields of a structure: numbers, and dicts of those that are structures."""
+    found = {}
+    for name, at in places(shape).items():
+        part = bits >> at.offset & ((1 << at.width) - 1)
+        found[name] = part if at.inner is None else unpack(at.inner, part)
+    return found
+
+
+class Pin:
+    """An input of one bit; cocotb would work as much for a value that it has already."""
+
+    def __init__(self, handle: Any, value: bool):
+        self.handle, self.value = handle, value
+        handle.value = value
+
+    def drive(self, value: bool) -> None:
+        if value != self.value:
+            self.handle.value = self.value = value
 
 
 class Bus:
@@ -85,13 +94,12 @@ class Source:
 
     def __init__(self, bus: Bus, name: str, rng: random.Random, idle: float = 0.0):
         self.bus, self.name, self.rng, self.idle = bus, name, rng, idle
-        self.valid = getattr(bus.dut, f"{name}__valid")
+        self.valid = Pin(getattr(bus.dut, f"{name}__valid"), False)
         self.ready = getattr(bus.dut, f"{name}__ready")
         self.payload = getattr(bus.dut, f"{name}__payload")
         self.items: deque = deque()
         self.times: list[int] = []
         self.on = False
-        self.valid.value = 0
         bus.parts.append(self)
 
     def drive(self) -> None:
@@ -99,7 +107,7 @@ class Source:
             item = self.items[0]
             self.payload.value = item() if callable(item) else item
             self.on = True
-        self.valid.value = self.on
+        self.valid.drive(self.on)
 
     def sample(self) -> None:
         if self.on and self.ready.value:
@@ -116,17 +124,16 @@ class Sink:
     ):
         self.bus, self.name, self.rng, self.stall = bus, name, rng, stall
         self.valid = getattr(bus.dut, f"{name}__valid")
-        self.ready = getattr(bus.dut, f"{name}__ready")
+        self.ready = Pin(getattr(bus.dut, f"{name}__ready"), True)
         self.payload = getattr(bus.dut, f"{name}__payload")
         self.items: list[int] = []
         self.times: list[int] = []
         self.take, self.waiting, self.on = take, None, True
-        self.ready.value = 1
         bus.parts.append(self)
 
     def drive(self) -> None:
         self.on = not self.stall or self.rng.random() >= self.stall
-        self.ready.value = self.on
+        self.ready.drive(self.on)
 
     def sample(self) -> None:
         if not self.valid.value:
@@ -165,9 +172,8 @@ class Reader:
         self.address_lanes = address_lanes
         self.latency, self.idle = latency, idle
         self.layout = read_beat(width)
-        self.valid = getattr(bus.dut, f"{name}__rsp__valid")
+        self.valid = Pin(getattr(bus.dut, f"{name}__rsp__valid"), False)
         self.payload = getattr(bus.dut, f"{name}__rsp__payload")
-        self.valid.value = 0
         self.items: deque = deque()
         self.requests: list[dict] = []
         self.due = 0
@@ -200,7 +206,7 @@ class Reader:
         on = on and (not self.idle or self.rng.random() >= self.idle)
         if on:
             self.payload.value = self.items.popleft()[1]
-        self.valid.value = on
+        self.valid.drive(on)
 
     def sample(self) -> None:
         pass

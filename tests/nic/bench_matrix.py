@@ -66,7 +66,7 @@ async def network(dut, network):
         wire.impair(Impairments.parse(f"{NETWORKS[network]},seed={SEED + n}"))
     for opcode in OPCODES:
         pair = await p.connect(options())
-        for turn in range(3):
+        for turn in range(2):
             await p.completions(await p.send(pair, 0, messages(opcode), first=4 * turn))
     await Timer(200, "us")  # copies are on their way
     await p.damage(before)

@@ -31,7 +31,7 @@ from sim.tools.campaign.work import Batch, Shipment, simulate, simulate_batch, v
 from tests.sim.parts import Echo
 
 #: Of the whole campaign ``mixed``: what every run of the test suite plays.
-SAMPLE = range(12)
+SAMPLE = range(8)
 #: Of the campaigns that ``mixed`` takes nothing of: a few seeds that hold much.
 OTHERS = {"operations": (17,), "services": (0, 48), "shared": (7,)}
 

@@ -7,7 +7,7 @@ from sim.bench import testbench
 from tests.sim.test_models import recorded
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_same_traces(seed, tmp_path):
     """Interrupts, completions, captures, counters, memory, and when; seeds differ in latency.
 

@@ -52,8 +52,19 @@ def direction(found: Sequence[tuple[int, int, Dissected]]) -> tuple[float, float
     return 8 * sum(payload[:-1]) / took, 100 * sum(payload) / line
 
 
-@pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("options", BANDWIDTH, ids=_named)
+def _both(chosen: Sequence[Any], wide: Sequence[Any]) -> Any:
+    """Each of ``chosen`` with both widths; at 512 bits all but those of ``wide`` are slow: there
+    the figures themselves are measured (tests/nic/test_figures.py)."""
+    slow = {"marks": pytest.mark.slow}
+    name = _named if isinstance(chosen[0], dict) else str
+    return [
+        pytest.param(one, width, id=f"{name(one)}-{width}", **({} if usual else slow))
+        for one in chosen
+        for width, usual in ((64, True), (512, one in wide))
+    ]
+
+
+@pytest.mark.parametrize("options, width", _both(BANDWIDTH, BANDWIDTH[:1]))
 def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
     plan = Plan(width=width, **options, **FEW)
     rows = measure(plan, tmp_path / "x.pcap", apart=True)
@@ -124,8 +135,7 @@ def test_misses_of_a_qp_hold_up_no_other() -> None:
     assert 7 * each["known"] + each["missing"] >= 0.99 * usual.json["mmsg_s"], (each, fair)
 
 
-@pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("op", LATENCY)
+@pytest.mark.parametrize("op, width", _both(LATENCY, ["send_lat"]))
 def test_latency(width: int, op: str, tmp_path: Path) -> None:
     """Messages follow each other at the latency that was measured at the hosts."""
     plan = Plan(op=op, sizes=(2, 5000), width=width, iters=6)

@@ -308,6 +308,7 @@ async def an_index_beyond_the_queue_is_not_believed(dut):
         await bench.until(lambda: bench.rsp.items, 200, "an answer")
         item = bench.rsp.items.pop(0)
         bench.asker.seen, bench.asker.asked = 0, []
+        bench.asker.open.clear()
         bench.req.queue.clear()
         assert (item["status"], item["poll"], item["available"]) == (wqes.EMPTY, 0, 3)
         await bench.cycles(50)

@@ -7,14 +7,14 @@ from collections import deque
 from typing import Any
 
 import cocotb
-from amaranth.hdl import Const, Shape
-from amaranth.lib import data
+from amaranth.hdl import Const
 from amaranth.lib.wiring import In
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.host import ReadRequest, write_beat
 from hdl.ports.rows import QueueRow
+from tests.fields import places
 from tests.queues.host import Memory
 from tests.queues.top import FUNCTION, QueuesTop
 
@@ -23,32 +23,33 @@ def pack(shape: Any, values: dict[str, Any] | int) -> int:
     """Integer of a structure from its fields; those not given are 0."""
     if isinstance(values, int):
         return values
-    layout = data.Layout.cast(shape)
     total = 0
     for name, value in values.items():
-        at = layout[name]
-        inner = value if isinstance(value, int) else pack(at.shape, value)
-        width = Shape.cast(at.shape).width
-        assert 0 <= inner < 1 << width, f"{name} = {inner} does not fit {width} bits"
-        total |= inner << at.offset
+        at = places(shape)[name]
+        part = value if isinstance(value, int) else pack(at.inner, value)
+        assert 0 <= part < 1 << at.width, f"{name} = {part} does not fit {at.width} bits"
+        total |= part << at.offset
     return total
 
 
 def unpack(shape: Any, value: int) -> dict[str, Any]:
     """Fields of a structure as integers, nested structures as dictionaries."""
     out: dict[str, Any] = {}
-    for name, at in data.Layout.cast(shape):
-        width = Shape.cast(at.shape).width
-        part = (value >> at.offset) & ((1 << width) - 1)
-        try:
-            out[name] = unpack(at.shape, part)
-        except TypeError:
-            out[name] = part
+    for name, at in places(shape).items():
+        part = (value >> at.offset) & ((1 << at.width) - 1)
+        out[name] = part if at.inner is None else unpack(at.inner, part)
     return out
 
 
 def number(handle: Any) -> int:
     return int(handle.value)
+
+
+def toggled(handle: Any, before: bool, now: bool) -> bool:
+    """Drive ``now``, unless it was so ``before``: cocotb would work as much as for another."""
+    if now != before:
+        handle.value = int(now)
+    return now
 
 
 class Source:
@@ -87,8 +88,7 @@ class Sink:
         if self.was_ready and number(self.valid):
             self.items.append(unpack(self.shape, number(self.payload)))
             self.times.append(self.bench.now)
-        self.was_ready = self.rng.random() >= self.stall
-        self.ready.value = int(self.was_ready)
+        self.was_ready = toggled(self.ready, self.was_ready, self.rng.random() >= self.stall)
 
 
 class ReadPort:
@@ -109,8 +109,7 @@ class ReadPort:
         bench = self.bench
         if self.was_ready and number(self.valid):
             self._accept(unpack(ReadRequest, number(self.payload)))
-        self.was_ready = bench.rng.random() >= self.stall
-        self.ready.value = int(self.was_ready)
+        self.was_ready = toggled(self.ready, self.was_ready, bench.rng.random() >= self.stall)
         if self.beats and self.beats[0][0] <= bench.now and bench.rng.random() >= self.stall:
             self.rsp.value = self.beats.popleft()[1]
             self.rsp_valid.value = 1
@@ -166,8 +165,7 @@ class WritePort:
                 bench.memory.write(self.head["addr"], self.burst, self.head["stream_id"])
                 bench.event("write", self.head["addr"], self.burst)
                 self.burst = b""
-        self.was_ready = bench.rng.random() >= self.stall
-        self.ready.value = int(self.was_ready)
+        self.was_ready = toggled(self.ready, self.was_ready, bench.rng.random() >= self.stall)
 
 
 class QueueRows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import WQE_LINE_BITS, FetchRequest, QueueError, ReadSink, SendFetched
@@ -24,21 +26,20 @@ class Asker:
 
     def __init__(self, bench: SendBench):
         self.bench, self.asked, self.done, self.times, self.seen = bench, [], [], [], 0
+        #: QP and position -> what was asked for there, and is not answered yet.
+        self.open: defaultdict[tuple[int, int], deque] = defaultdict(deque)
         bench.ports.append(self)
 
     def ask(self, request: dict[str, int]) -> None:
         self.asked.append([request, None])
+        self.open[request["qp"], request["position"]].append(self.asked[-1])
         self.bench.req.queue.append(request)
 
     def cycle(self) -> None:
         items = self.bench.rsp.items
         for item in items[self.seen :]:
             key = (item["qp"], item["position"])
-            one = next(
-                one
-                for one in self.asked
-                if one[1] is None and (one[0]["qp"], one[0]["position"]) == key
-            )
+            one = self.open[key][0]
             known = one[0]["known"]
             assert item["poll"] == (
                 item["status"] in (wqes.EMPTY, wqes.QUEUE_ERROR) and known == key[1]
@@ -49,6 +50,7 @@ class Asker:
                 self.bench.req.queue.append(one[0])
             else:
                 one[1] = item
+                self.open[key].popleft()
                 self.done.append(item)
                 self.times.append(self.bench.now)
         self.seen = len(items)

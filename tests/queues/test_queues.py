@@ -49,8 +49,9 @@ def test_receive_ahead() -> None:
     )
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 def test_many_completions(width: int) -> None:
+    """Which CQs have a place for their entries: no width changes that."""
     bench(
         Rtl("tests.queues.top:CompletionTop", {"width": width}),
         test_module="tests.queues.bench_completion_many",

@@ -48,11 +48,20 @@ def test_second_time_is_cached() -> None:
     assert time.monotonic() - started < 1
 
 
+def other_folder(build: Path) -> str:
+    """A build folder with nothing but Verilator's own compiled files; as a setting's value."""
+    runtime = env.build_root() / "runtime"
+    runtime.mkdir(exist_ok=True)
+    build.mkdir()
+    (build / "runtime").symlink_to(runtime)
+    return str(build)
+
+
 def test_sources_are_all_that_another_machine_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = pickle.dumps(model_sources(ECHO))
-    monkeypatch.setenv("ROCINANTE_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.setenv("ROCINANTE_BUILD_DIR", other_folder(tmp_path / "build"))
     monkeypatch.setattr(env, "REPO", tmp_path)  # no gateware there
     received = pickle.loads(sent)
     assert received.key == pickle.loads(sent).key
@@ -253,7 +262,8 @@ def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
         lint(Rtl("tests.sim.parts:Echo", {{"width": 24}}))
         build_model([], top="odd", extra_sources=[{str(top)!r}])
     """
-    environment = {**os.environ, "ROCINANTE_BUILD_DIR": str(odd / "build"), "PYTHONPATH": "."}
+    folder = other_folder(odd / "build")
+    environment = {**os.environ, "ROCINANTE_BUILD_DIR": folder, "PYTHONPATH": "."}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=environment, cwd=env.REPO, capture_output=True, text=True, check=False,

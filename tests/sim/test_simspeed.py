@@ -11,7 +11,7 @@ from sim.tools.simspeed.command import Speed, compare, simspeed
 from tests.sim.test_models import config
 
 
-@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 512])
 def test_axi_hosts_and_wire(width):
     rtl = Rtl("tests.sim.echo:Echo", {"config": config(width)})
     model = build(rtl, config=config(width), nics=2, with_models=False)

@@ -18,7 +18,7 @@ from hdl.transport.request_eras import RequestEras
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 from tests.operations import request_row
-from tests.simulate import simulate
+from tests.simulate import Fields, simulate
 
 CONFIG = NicConfig(
     width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
@@ -107,6 +107,7 @@ async def gather_model(ctx, sender, world):
             offered = False
             ctx.set(sender.checked.valid, 0)
         if valid and ready:
+            job = Fields(job)
             world.handed.append(job)
             world.cycles.append(cycle)
             waiting.append((cycle + world.delay, job))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -222,6 +223,7 @@ def _run(step: Step, folder: Path, say: Callable[[str], None]) -> None:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _PROGRAM, f"{step.name}.ys"],
             cwd=folder,
+            env={**os.environ, **env.ROOMY},
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
