@@ -3,7 +3,6 @@
 import gc
 import warnings
 from collections.abc import Callable
-from functools import cached_property
 
 from amaranth.hdl import UnusedElaboratable
 from amaranth.lib import data
@@ -12,13 +11,6 @@ from amaranth.sim import Simulator
 __all__ = ["Fields", "simulate"]
 
 _PERIOD_S = 1e-6
-
-# Amaranth adds up the size of a layout whenever it is asked for, which is with each value that a
-# bench samples: a tenth of a simulation's time.
-for _layout in (data.StructLayout, data.UnionLayout, data.ArrayLayout):
-    _size = cached_property(_layout.size.fget)
-    _size.__set_name__(_layout, "size")
-    _layout.size = _size
 
 
 class Fields:
