@@ -140,8 +140,8 @@ def _behind(cell: Cell, bit: int) -> list[Net]:
 def _columns(cell: Cell, name: str) -> list[tuple[Any, ...]]:
     """What each column has of a port or parameter: a value for each port of the memory."""
     width = _number(cell, "WIDTH")
-    # Parameters are strings with the last bit first.
     ports = cell["connections"]
+    # Parameters are strings with the last bit first.
     bits = ports[name] if name in ports else cell["parameters"][name][::-1]
     return [tuple(bits[column::width]) for column in range(width)]
 
