@@ -57,7 +57,7 @@ CONFIG = NicConfig(
 )
 #: Bytes of host memory, and bits per second of the UART: a divisor of the core's clock, and of the
 #: 12 MHz that the board's FT2232H divides.
-MEMORY_BYTES = 65536
+MEMORY_BYTES = 32768
 BAUD = 2_000_000
 #: The longest frame: Ethernet with a tag, IPv6, UDP, BTH, RETH, payload, ICRC.
 FRAME_BYTES = 18 + 40 + 8 + 12 + 16 + CONFIG.mtu + 4

@@ -16,10 +16,12 @@ from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES, Ecpix5Card
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
 from sim.rtl.env import REPO, BuildError
+from sim.tools.build.carries import shorten
+from sim.tools.build.columns import narrow
 from sim.tools.synth import tool
 from sim.tools.synth.place import attempt, run_tool
 
-__all__ = ["NAME", "UNVERIFIED", "netlist", "route", "script", "shell", "summary", "write_board"]
+__all__ = ["NAME", "UNVERIFIED", "netlist", "route", "scripts", "shell", "summary", "write_board"]
 
 NAME = "ecpix5"
 #: What nobody has tried yet.
@@ -27,7 +29,7 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
-    "The whole design has not been placed: an earlier, larger one needed 131 % of the part.",
+    "The whole design fits the part by nextpnr's count, but has not been placed and routed.",
 )
 #: Of nextpnr: the part, and the placer and router of `synth --place` (docs/synthesis.md).
 _OPTIONS = (
@@ -48,10 +50,12 @@ _COLUMNS = (
 )
 #: FIFOs of few wide rows that go into block RAM. Yosys would take look-up tables and registers, of
 #: which there are fewer, counted by what a FIFO takes.
-_WIDE = "t:$mem_v2 a:no_rw_check=1 %i r:WIDTH>=200 %i r:SIZE>=16 %i"
+_WIDE = "t:$mem_v2 a:no_rw_check=1 %i r:WIDTH>=400 %i r:SIZE>=16 %i"
 #: Wide multiplexers and carry chains for comparisons with a constant are quick, and take up to a
 #: fifth more look-up tables (docs/synthesis.md).
 _SYNTH = f"synth_ecp5 -top {NAME} -nowidelut -cmp2softlogic"
+#: Yosys' scripts in their order, with what each leaves.
+_PARTS, _MAPPED = (f"{NAME}.ys", f"{NAME}.parts.json"), (f"{NAME}.map.ys", f"{NAME}.json")
 _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' + sys.argv[1])"
 
 
@@ -66,12 +70,14 @@ def shell(top: Any) -> dict[str, str]:
     return {
         f"{NAME}.v": f"{texts[f'{NAME}.debug.v']}\n{memory}",
         f"{NAME}.lpf": texts[f"{NAME}.lpf"],
-        f"{NAME}.ys": script(texts[f"{NAME}.debug.v"]),
+        **scripts(texts[f"{NAME}.debug.v"]),
     }
 
 
-def script(text: str) -> str:
-    """Return Yosys' script for the board's Verilog, which maps piece by piece and joins them.
+def scripts(text: str) -> dict[str, str]:
+    """Return Yosys' scripts for the board's Verilog, which map piece by piece and join them.
+
+    Between the two, ``netlist`` takes out columns of memories that nobody needs.
 
     Many passes go through all of a module for each memory or register that they find in it, so the
     whole in one module takes hours. Constants and unused ports pass between the pieces before. The
@@ -79,7 +85,7 @@ def script(text: str) -> str:
     module the same name when it takes some of them by themselves.
     """
     pieces = " ".join(f"={name}" for name in _PIECE.findall(text))
-    steps = (
+    parts = (
         f"read_verilog -sv {NAME}.v",
         f"{_SYNTH} -run begin:coarse",
         "proc",
@@ -88,15 +94,26 @@ def script(text: str) -> str:
         *tool.ACROSS,
         *_COLUMNS,
         f"{_SYNTH} -run coarse:map_ram",
+        "select *",  # not the part's own cells, which the other script reads again
+        f"write_json -selected {_PARTS[1]}",
+    )
+    mapped = (
+        "read_verilog -lib -specify +/ecp5/cells_sim.v +/ecp5/cells_bb.v",
+        f"read_json {_PARTS[1]}",
+        "opt_clean",  # what wrote the columns that are gone
         f'setattr -set ram_style "block" {_WIDE}',
         f"{_SYNTH} -run map_ram:map_luts",
         *([f"setattr -mod -unset keep_hierarchy {pieces}"] if pieces else []),
         "flatten",
+        "opt_clean",
         f"{_SYNTH} -run map_luts:",
         "stat",
-        f"write_json {NAME}.json",
+        f"write_json {_MAPPED[1]}",
     )
-    return "".join(f"{step}\n" for step in steps)
+    return {
+        name: "".join(f"{step}\n" for step in steps)
+        for (name, _), steps in ((_PARTS, parts), (_MAPPED, mapped))
+    }
 
 
 def write_board(folder: Path, *, commit: int = 0) -> list[Path]:
@@ -128,15 +145,34 @@ def netlist(folder: Path, say: Callable[[str], None]) -> None:
     """
     say("synthesis")
     with (folder / "yosys.log").open("w") as log:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _YOSYS, f"{NAME}.ys"],
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode or not (folder / f"{NAME}.json").is_file():
-        raise BuildError(f"Yosys ended with status {done.returncode}: {folder / 'yosys.log'}")
+        for (script, result), tidy in ((_PARTS, _narrowed), (_MAPPED, _shortened)):
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", _YOSYS, script],
+                cwd=folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            written = folder / result
+            if done.returncode or not written.is_file():
+                raise BuildError(f"Yosys ended with status {done.returncode}: {log.name}")
+            design = json.loads(written.read_text())
+            log.writelines(f"{line}\n" for line in tidy(design))
+            log.flush()
+            written.write_text(json.dumps(design))
+
+
+def _narrowed(design: dict[str, Any]) -> list[str]:
+    """Take columns out of the memories; returns what was done."""
+    return [
+        f"{name}: {after} of {before} columns" for name, (before, after) in narrow(design).items()
+    ]
+
+
+def _shortened(design: dict[str, Any]) -> list[str]:
+    """Shorten the carry chains; returns what was done."""
+    opened, begun = shorten(design["modules"][NAME])
+    return [f"{opened} chains without a last carry, {begun} with a first one of their own"]
 
 
 def route(folder: Path, say: Callable[[str], None]) -> Path:

@@ -1,0 +1,92 @@
+"""Carry chains that are shortened: which ones, and that sums stay what they are."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sim.tools.build.carries import FIRST_CARRY, shorten
+
+#: Sums and differences, a sum whose carry is read, and one that begins with a carry.
+SOURCE = """
+module top(input [{top}:0] a, b, input carry, output [{top}:0] sum, less, output [{width}:0] wide,
+           output [{top}:0] more, output below);
+    assign sum = a + b, less = (a & 3) - b, wide = a + b, more = a + b + carry, below = a < b;
+endmodule
+"""
+MAKE = """
+read_verilog -sv top.v
+synth_ecp5 -top top -noabc9 -nowidelut
+select top
+write_json -selected before.json
+"""
+PROVE = """
+read_json before.json
+rename top before
+read_json after.json
+rename top after
+read_verilog -overwrite +/ecp5/cells_sim.v
+miter -equiv before after both
+hierarchy -top both
+proc
+flatten
+sat -verify -prove trigger 0 both
+"""
+
+
+def yosys(folder, script):
+    """Run ``script`` in ``folder``; returns its exit status and what it said."""
+    (folder / "script.ys").write_text(script)
+    run = "import sys; from pyosys import libyosys; libyosys.run_pass('script script.ys')"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", run], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def made(folder, width):
+    text = SOURCE.replace("{top}", str(width - 1)).replace("{width}", str(width))
+    (folder / "top.v").write_text(text)
+    status, said = yosys(folder, MAKE)
+    assert status == 0, said
+    return json.loads((folder / "before.json").read_text())
+
+
+def proven(folder, design):
+    """Whether ``design`` does what the one before did, with any carry where none is connected."""
+    for cell in design["modules"]["top"]["cells"].values():
+        ports = cell["connections"]
+        cell["connections"] = {name: bits for name, bits in ports.items() if bits != ["x"]}
+    (folder / "after.json").write_text(json.dumps(design))
+    status, said = yosys(folder, PROVE)
+    assert ("SAT proof finished" in said) and (status == 0) == ("no model found: SUCCESS" in said)
+    return status == 0
+
+
+def carries(design):
+    return [cell for cell in design["modules"]["top"]["cells"].values() if cell["type"] == "CCU2C"]
+
+
+@pytest.mark.parametrize("width,begun", [(5, 2), (8, 1), (9, 2)])
+def test_chains_are_shorter_and_the_same(tmp_path, width, begun):
+    """Chains with a free half take their first carry in; no net takes a carry that is not read."""
+    design = made(tmp_path, width)
+    before = len(carries(design))
+    opened, moved = shorten(design["modules"]["top"])
+    assert moved == begun <= opened and len(carries(design)) == before
+    begin = [cell["connections"]["CIN"] for cell in carries(design)]
+    assert begin.count(["x"]) == begun
+    assert shorten(design["modules"]["top"]) == (0, 0)
+    assert proven(tmp_path, design)
+
+
+@pytest.mark.parametrize("first", ["0", "1"])
+def test_the_proof_finds_a_wrong_first_carry(tmp_path, first):
+    design = made(tmp_path, 5)
+    shorten(design["modules"]["top"])
+    (cell,) = (
+        cell for cell in carries(design) if cell["parameters"]["INIT0"] == FIRST_CARRY[first]
+    )
+    cell["parameters"]["INIT0"] = FIRST_CARRY["10"[int(first)]]
+    assert not proven(tmp_path, design)
