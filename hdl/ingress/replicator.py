@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.limits import GROUP_MEMBERS
-from hdl.common.skid import Register
+from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.headers import GroupRow
 from hdl.ports.numbers import function_of
@@ -29,9 +29,8 @@ class Replicator(wiring.Component):
     that has some: 1 with each copy: it is read; 0: it is released. ``copied``, ``unclaimed`` Out,
     for one cycle: a copy has left; a packet was nobody's.
     ``kept`` may be the output of a RAM; ``o.valid`` is known early.
-    Latency: 1 cycle, 5 to the first copy. Throughput: a packet in 2 cycles, as receive takes one in
-    3; of a group, a copy in 4 cycles, and 2 for the empty place that ends it. Errors: none. Reset:
-    idle.
+    Latency: 1 cycle, 5 to the first copy. Throughput: one packet per cycle; of a group, a copy in
+    4 cycles, and 2 for the empty place that ends it. Errors: none. Reset: idle.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -49,7 +48,7 @@ class Replicator(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.front = front = Register(shape=KEPT)
+        m.submodules.front = front = Skid(shape=KEPT)
         connect(m, flipped(self.kept), front.i)
         row, o = front.o.payload, self.o
         plain = front.o.valid & ~row.multicast  # a packet to one QP
