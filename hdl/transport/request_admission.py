@@ -119,7 +119,7 @@ class RequestAdmission(wiring.Component):
     other ``start`` comes while it is valid.
 
     Latency: 2 cycles from ``start`` to the decision, 3 for a WQE that has its entry; at most
-    ``PATIENCE`` more for room.
+    ``PATIENCE`` + 1 more for room.
     Errors: a WQE that breaks a rule, or is malformed, or whose QP is in error, ``fails``. A
     datagram longer than the port's MTU ends with LOC_LEN_ERR, other rules with LOC_QP_OP_ERR.
     Reset: idle.
@@ -164,7 +164,11 @@ class RequestAdmission(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         at_rows, ended = Signal(), Signal()
-        waited = Signal(range(PATIENCE + 1))
+        waited, impatient = (
+            Signal(range(2 * PATIENCE)),
+            Signal(),
+        )  # a cycle late: much depends on it
+        m.d.sync += impatient.eq(waited >= PATIENCE)
         idle, stale, blocked, cause = self._facts(m, at_rows)
         drains = Signal()  # no WQE may begin
         m.d.sync += drains.eq(self.cfg.state == QpState.SQD)
@@ -200,7 +204,7 @@ class RequestAdmission(wiring.Component):
                     m.next = "BEGUN"
                 with m.Elif(drains & ~self.stopped):
                     end(Recovery.BLOCK)
-                with m.Elif(~self.room & (self.urgent | (waited == PATIENCE))):
+                with m.Elif(~self.room & (self.urgent | impatient)):
                     end(Recovery.YIELD)
                 with m.Elif(self.fails):
                     with m.If(self.room & self.free):

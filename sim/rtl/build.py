@@ -66,6 +66,7 @@ WAIVERS = {
     "CASEINCOMPLETE": "the default is assigned before the case statement",
     "CMPCONST": "what one width needs compares with a constant at another",
     "PROCASSINIT": "a register has its power-on value where it is declared",
+    "SYNCASYNCNET": "a reset reaches other clocks through synchronisers, which take it at any time",
     "WIDTHEXPAND": "Amaranth widens operands by its own rules before Yosys prints them",
     "WIDTHTRUNC": "likewise when it assigns to something narrower",
     "UNSIGNED": "as CMPCONST",
