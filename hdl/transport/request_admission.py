@@ -164,10 +164,8 @@ class RequestAdmission(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         at_rows, ended = Signal(), Signal()
-        waited, impatient = (
-            Signal(range(2 * PATIENCE)),
-            Signal(),
-        )  # a cycle late: much depends on it
+        waited = Signal(range(2 * PATIENCE))
+        impatient = Signal()  # a register: much depends on it
         m.d.sync += impatient.eq(waited >= PATIENCE)
         idle, stale, blocked, cause = self._facts(m, at_rows)
         drains = Signal()  # no WQE may begin

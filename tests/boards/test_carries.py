@@ -1,12 +1,9 @@
 """Carry chains that are shortened: which ones, and that sums stay what they are."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from sim.tools.build.carries import FIRST_CARRY, shorten
+from tests.boards import netlists
 
 #: Sums and differences, a sum whose carry is read, and one that begins with a carry.
 SOURCE = """
@@ -35,22 +32,9 @@ sat -verify -prove trigger 0 both
 """
 
 
-def yosys(folder, script):
-    """Run ``script`` in ``folder``; returns its exit status and what it said."""
-    (folder / "script.ys").write_text(script)
-    run = "import sys; from pyosys import libyosys; libyosys.run_pass('script script.ys')"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", run], cwd=folder, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 def made(folder, width):
     text = SOURCE.replace("{top}", str(width - 1)).replace("{width}", str(width))
-    (folder / "top.v").write_text(text)
-    status, said = yosys(folder, MAKE)
-    assert status == 0, said
-    return json.loads((folder / "before.json").read_text())
+    return netlists.made(folder, text, MAKE)
 
 
 def proven(folder, design):
@@ -58,10 +42,7 @@ def proven(folder, design):
     for cell in design["modules"]["top"]["cells"].values():
         ports = cell["connections"]
         cell["connections"] = {name: bits for name, bits in ports.items() if bits != ["x"]}
-    (folder / "after.json").write_text(json.dumps(design))
-    status, said = yosys(folder, PROVE)
-    assert ("SAT proof finished" in said) and (status == 0) == ("no model found: SUCCESS" in said)
-    return status == 0
+    return netlists.proven(folder, design, PROVE)
 
 
 def carries(design):

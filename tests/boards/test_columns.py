@@ -1,12 +1,9 @@
 """Columns of memories that are taken out of a netlist: which ones, and that nobody misses them."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from sim.tools.build.columns import narrow
+from tests.boards import netlists
 
 #: Eight columns, of which four are read.
 SOURCE = """
@@ -58,29 +55,13 @@ sat -verify -prove trigger 0 -seq 6 -set-init-zero both
 """
 
 
-def yosys(folder, script):
-    """Run ``script`` in ``folder``; returns its exit status and what it said."""
-    (folder / "script.ys").write_text(script)
-    run = "import sys; from pyosys import libyosys; libyosys.run_pass('script script.ys')"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", run], cwd=folder, capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 def made(folder, initial="", source=SOURCE):
-    (folder / "top.v").write_text(source.replace("{initial}", initial))
-    status, said = yosys(folder, MAKE)
-    assert status == 0, said
-    return json.loads((folder / "before.json").read_text())
+    return netlists.made(folder, source.replace("{initial}", initial), MAKE)
 
 
 def proven(folder, design):
     """Whether ``design`` does what the one before did."""
-    (folder / "after.json").write_text(json.dumps(design))
-    status, said = yosys(folder, PROVE)
-    assert ("SAT proof finished" in said) and (status == 0) == ("no model found: SUCCESS" in said)
-    return status == 0
+    return netlists.proven(folder, design, PROVE)
 
 
 @pytest.mark.parametrize("initial,kept", [("", 3), (DIFFERENT, 4)], ids=["alike", "different"])
