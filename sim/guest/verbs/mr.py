@@ -6,7 +6,6 @@ Spec: virtio-rdma VR-3.14 to VR-3.20.
 from __future__ import annotations
 
 import errno
-from itertools import count
 
 import numpy as np
 
@@ -17,13 +16,14 @@ from sim.guest.driver.memory import PagedBuffer
 from sim.guest.driver.platform import Octets
 from sim.guest.verbs.context import PD, Resource
 from sim.guest.verbs.page_table import PageTable
+from sim.guest.verbs.user_addresses import user_addresses
 from sim.guest.verbs.wr import SGE, SendWR
 
-#: Process addresses of regions: 16 GiB apart, so that none overlap.
-_USER_ADDRESSES = count(0x7F00_0000_0000, 1 << 34)
-
-
 _NO_ACCESS = Access(0)
+
+
+def _user_address(pd: PD, length: int, offset: int) -> int:
+    return user_addresses(pd.ctx.query_device().max_mr_size).take(length, offset)
 
 
 class MR(Resource):
@@ -68,7 +68,7 @@ class MR(Resource):
         if levels is not None:
             command, more = ExtensionCommand.REG_USER_MR_TABLE, {"levels": levels}
         try:
-            buf = next(_USER_ADDRESSES) + offset
+            buf = _user_address(pd, length, offset)
             iova = 0 if access & Access.ZERO_BASED else buf if virt_addr is None else virt_addr
             buffer = PagedBuffer(pd.ctx.memory, table.pages, offset, length)
             mr = cls(pd, buffer, table, buf, iova)
@@ -115,7 +115,7 @@ class MR(Resource):
             flags |= ReregFlags.TRANSLATION | (ReregFlags.TWO_LEVEL if levels == 2 else 0)
             table = PageTable(ctx.memory, length, offset, levels=levels)
             buffer = PagedBuffer(ctx.memory, table.pages, offset, length)
-            buf = next(_USER_ADDRESSES) + offset
+            buf = _user_address(self.pd, length, offset)
             new |= {"start": buf, "length": length, "virt_addr": buf}
             new |= {"pages": table.address, "npages": len(table.pages)}
         try:
@@ -211,7 +211,9 @@ class FastMR(Resource):
     async def _map(
         self, buffer: PagedBuffer, table: PageTable, virt_addr: int | None = None
     ) -> None:
-        self.iova = next(_USER_ADDRESSES) + buffer.offset if virt_addr is None else virt_addr
+        if virt_addr is None:
+            virt_addr = _user_address(self.pd, buffer.size, buffer.offset)
+        self.iova = virt_addr
         await self.pd.ctx.command(
             ControlCommand.MAP_MR_SG,
             mrn=self.mrn,
