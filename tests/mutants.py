@@ -7,6 +7,7 @@ again with a mutant (tests/mutate.py) until one of its cases fails. The tests do
 from __future__ import annotations
 
 import json
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -88,6 +89,7 @@ class _Run:
     top: str
     call: Call
     seconds: float
+    processor_s: float
 
 
 class Campaign:
@@ -151,10 +153,11 @@ class Campaign:
             return [self._mutate(first) if rtl.name == self.room.top else first, *others]
 
         def note(model: Path, top: str, call: Call, folder: Path) -> str:
-            started = time.monotonic()
+            started, used = time.monotonic(), _processor_s()
             problem = simulate(model, top, call, folder)
             if top == self.room.top:
-                runs.append(_Run(model, top, call, time.monotonic() - started))
+                seconds = time.monotonic() - started
+                runs.append(_Run(model, top, call, seconds, _processor_s() - used))
             return problem
 
         with mock.patch.multiple(build, sources=sources, simulate=note):
@@ -172,6 +175,12 @@ class Campaign:
         return self._mutated
 
 
+def _processor_s() -> float:
+    """Seconds of processor time of all processes that have been started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _fails(run: _Run, number: int) -> str:
     """Run a simulation with a mutant; returns what failed first, or nothing."""
     call = replace(
@@ -179,6 +188,7 @@ def _fails(run: _Run, number: int) -> str:
         plusargs=(*run.call.plusargs, f"+mutant={number}"),
         extra_env={**run.call.extra_env, "COCOTB_MAX_FAILURES": "1"},
         timeout_s=20 + 4 * run.seconds,
+        processor_s=10 + 3 * run.processor_s,
     )
     with tempfile.TemporaryDirectory(prefix="rocinante-mutants-") as name:
         problem = simulate(run.model, run.top, call, Path(name))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -20,7 +21,10 @@ __all__ = ["Call", "simulate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What a model is to run: cocotb tests, their settings, the seed and the limit in seconds."""
+    """What a model is to run: cocotb tests, their settings, the seed and the limits in seconds.
+
+    ``processor_s`` is a limit of processor time: it means the same on a busy machine.
+    """
 
     test_module: str
     testcase: str | None
@@ -28,6 +32,7 @@ class Call:
     waves: bool
     seed: int
     timeout_s: float
+    processor_s: float | None = None
     plusargs: tuple[str, ...] = ()
 
 
@@ -42,7 +47,7 @@ def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
     # another checkout's tests, when the build folder lies in another checkout.
     (folder / "pytest.ini").write_text("[pytest]\n")
     simulation = _Simulation(
-        call.timeout_s,
+        call,
         {
             **call.extra_env,
             "COCOTB_RANDOM_SEED": str(call.seed),
@@ -71,13 +76,13 @@ def simulate(model: Path, top: str, call: Call, folder: Path) -> str:
 
 
 class _Simulation(cocotb_tools.runner.Verilator):
-    """Runs a compiled model with a time limit."""
+    """Runs a compiled model with the limits of ``call``."""
 
-    def __init__(self, limit_s: float, settings: Mapping[str, str]) -> None:
+    def __init__(self, call: Call, settings: Mapping[str, str]) -> None:
         super().__init__()
-        self._limit_s = limit_s
+        self._call = call
         self._settings = settings
-        self._ends = time.monotonic() + limit_s
+        self._ends = time.monotonic() + call.timeout_s
 
     @property
     def timed_out(self) -> bool:
@@ -89,4 +94,7 @@ class _Simulation(cocotb_tools.runner.Verilator):
         self.env.update(self._settings)  # last, so that they win over the surrounding environment
 
     def _get_sim_cmd_prefix(self) -> list[str]:
-        return ["timeout", "--foreground", "--kill-after=10", f"{self._limit_s:g}"]
+        prefix = ["timeout", "--foreground", "--kill-after=10", f"{self._call.timeout_s:g}"]
+        if self._call.processor_s is not None:
+            prefix += ["prlimit", f"--cpu={math.ceil(self._call.processor_s)}"]
+        return prefix

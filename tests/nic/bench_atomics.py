@@ -150,7 +150,8 @@ async def requests_of_one_qp_in_order(dut):
         read = SendWR(turn, WrOpcode.RDMA_READ, [p.found[0].sge(8 * (3 * turn + 2), 8)])
         read.send_flags |= SendFlags.FENCE
         read.set_wr_rdma(theirs.rkey, theirs.iova + 8 * 5)
-        last = SendWR(99, WrOpcode.RDMA_WRITE, [source.sge(16 * turn, 8)], SendFlags(0))
+        # Without a fence a WRITE may overtake the reading of a READ before it.
+        last = SendWR(99, WrOpcode.RDMA_WRITE, [source.sge(16 * turn, 8)], SendFlags.FENCE)
         last.set_wr_rdma(theirs.rkey, theirs.iova + 8 * 5)
         await qp.post_send([*wrs, read, *([last] if turn % 2 else [])])
         (wc,) = await p.done()

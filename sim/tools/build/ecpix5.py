@@ -29,7 +29,7 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
-    "The whole design fits the part by nextpnr's count, but has not been placed and routed.",
+    "The whole design fits the part by nextpnr's count, but its placement could not be routed.",
 )
 #: Of nextpnr: the part, and the placer and router of `synth --place` (docs/synthesis.md).
 _OPTIONS = (
