@@ -1,18 +1,16 @@
 """Atomics between two whole cards: both operations, many QPs on one word, order, loss, errors."""
 
-import os
 import random
 
 import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, AtomicCap, SendFlags, WcOpcode, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, SGE, SendWR
 from sim.models.impairments import Impairments
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 WAIT_NS, WORD = 400_000, 1 << 64
 SWAP, ADD = WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD

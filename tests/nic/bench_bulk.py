@@ -1,21 +1,19 @@
 """The bulk loader against the command path: the same tables, driver and firmware, byte for byte."""
 
 import contextlib
-import os
 
 import cocotb
 import numpy as np
 import pytest
 
 from hdl.abi.enums import Access, Mtu, QpAttrMask, QpState, QpType, SendFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.bulk.loader import DirectTables, bulk
 from sim.bench.bulk.memories import scopes, words
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.driver.memory import view
 from sim.guest.verbs import CQ, MR, QP, QPAttr, QPCap, QPInitAttr, SendWR
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 DATA = np.random.default_rng(2).integers(0, 256, 1 << 14, np.uint8)
 

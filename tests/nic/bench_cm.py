@@ -9,7 +9,6 @@ from cocotb.triggers import Timer
 from hdl.abi import mad
 from hdl.abi.enums import Access, QpAttrMask, QpState, QpType, WcStatus
 from hdl.abi.mad import Reason
-from hdl.config import NicConfig
 from sim.bench.system import System
 from sim.guest.cm.agent import Agent
 from sim.guest.cm.params import ConnParam, Rejected
@@ -19,8 +18,8 @@ from sim.guest.verbs import CQ, MR, QP, QPAttr, QPCap, QPInitAttr, RecvWR, SendW
 from sim.models.impairments import Impairments
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 PORT = 7471
 #: 131 us, more than commands and MADs take here without loss.
 QUICK = Timing(response_timeout=5, retries=15)

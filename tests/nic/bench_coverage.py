@@ -1,7 +1,6 @@
 """Two whole cards: a request of every class that functional coverage knows, and a refused command
 of every kind. What each message moves is compared."""
 
-import os
 from itertools import groupby
 
 import cocotb
@@ -11,7 +10,6 @@ from cocotb.triggers import Timer
 from hdl.abi.enums import Access, ControlCommand, ExtensionCommand, QpType, SendFlags, WrOpcode
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.abi.virtio_rdma import GRH_SIZE
-from hdl.config import NicConfig
 from hdl.wire.opcodes import ATOMIC_BYTES, Kind
 from sim.bench.coverage import COVERAGE, bins
 from sim.bench.system import QpOptions, connect
@@ -19,8 +17,8 @@ from sim.guest.driver.errors import CommandError
 from sim.guest.verbs import MR, SRQ, FastMR, RecvWR, SendWR
 from tests.nic.bench_nic import Pair
 from tests.nic.bench_services import QKEY, handle
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 PAGE, LINE, AREA = 4096, 64, 1 << 18
 #: Bytes of a message of a size class, SGEs of a class, and those that 64 KiB within pages take.

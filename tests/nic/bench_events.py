@@ -1,6 +1,5 @@
 """Two whole cards whose drivers have negotiated asynchronous events."""
 
-import os
 from dataclasses import replace
 
 import cocotb
@@ -15,14 +14,13 @@ from hdl.abi.enums import (
     WcStatus,
     WrOpcode,
 )
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import CQ, SRQ, AsyncEvent, QPAttr, RdmaError, RecvWR, SrqAttr
 from sim.guest.verbs.event import DEPTH
 from tests.nic.bench_nic import Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 OPTIONS = DriverOptions(features=ALL_FEATURES | RdmaFeature.EVENTS.mask)
 SQD = QpAttrMask.STATE | QpAttrMask.EN_SQD_ASYNC_NOTIFY
 

@@ -1,17 +1,14 @@
 """Two whole cards: regions that work requests register and invalidate."""
 
-import os
-
 import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, SendFlags, WcFlags, WcOpcode, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import connect
 from sim.guest.verbs import MR, FastMR, RecvWR, SendWR
 from tests.nic.bench_nic import DATA, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 SIZE = 9_000
 OK, FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR

@@ -13,14 +13,13 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, QpAttrMask, QpState, QpType, SendFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.firmware_process import ProcessNode
 from sim.bench.system import Node, connect
 from sim.bench.testbench import Testbench
 from sim.guest.driver.device import DriverOptions
 from sim.guest.verbs import CQ, MR, QP, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 FOLDER = Path(os.environ.get("ROCINANTE_FOLDER", "."))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 LENGTH = 1 << 14

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
 
 from hdl.abi.enums import SendFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, System
 from sim.guest.verbs import SendWR
+from tests.nic.card import CONFIG
 from tests.nic.pair import LENGTH, Pair
-
-CONFIG = NicConfig(width=int(os.environ["ROCINANTE_WIDTH"]))
 
 
 async def up(dut) -> System:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
@@ -20,14 +19,13 @@ from hdl.abi.enums import (
 from hdl.abi.limits import GROUP_MEMBERS
 from hdl.abi.multicast import MULTICAST_QPN
 from hdl.abi.virtio_rdma import GRH_SIZE
-from hdl.config import NicConfig
 from sim.bench.system import Node, System
 from sim.guest.driver.errors import CommandError
 from sim.guest.verbs import AH, CQ, MR, QP, AHAttr, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
 from sim.guest.verbs.gid import gid_bytes
+from tests.nic.card import CONFIG
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 QKEY = 0x01234567  # rdma_cm's
 IPV4, IPV6 = "239.1.2.3", "ff15::7:1"
 

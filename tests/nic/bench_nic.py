@@ -20,7 +20,6 @@ from hdl.abi.enums import (
     WrOpcode,
 )
 from hdl.abi.virtio_pci import Feature
-from hdl.config import NicConfig
 from hdl.ports.jobs import QueueErrorCause
 from sim.bench.broken_rings import KINDS as BROKEN
 from sim.bench.broken_rings import break_ring
@@ -30,8 +29,8 @@ from sim.guest.driver.virtqueue import RingPolicy
 from sim.guest.verbs import CQ, MR, QP, SGE, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
 from sim.wire.packets import build, dissect
 from sim.wire.pcap import read_pcap
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 INIT_ATTRIBUTES = QpAttrMask.PKEY_INDEX | QpAttrMask.PORT | QpAttrMask.ACCESS_FLAGS
 WAIT_NS = 400_000

@@ -1,18 +1,15 @@
 """Two whole cards: regions whose page list has two levels, and entries in it that name nothing."""
 
-import os
-
 import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, MwType, WcOpcode, WcStatus, WrOpcode
 from hdl.abi.virtio_rdma import PAGE_SIZE, TABLE_PAGE_ENTRIES
-from hdl.config import NicConfig
 from sim.bench.system import connect
 from sim.guest.verbs import MR, MW, RecvWR, SendWR
 from tests.nic.bench_nic import DATA, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.MW_BIND
 WRITE, READ = WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ
 OK, REFUSED = WcStatus.SUCCESS, WcStatus.REM_ACCESS_ERR

@@ -1,6 +1,5 @@
 """Two cards talk over many QPs at once; then one card takes the place of each in the recording."""
 
-import os
 import random
 from pathlib import Path
 
@@ -8,14 +7,13 @@ import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, Mtu, SendFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, RecvWR, SendWR
 from sim.models.platform import Wire
 from sim.tools.replay.bench import play_run
 from sim.tools.replay.plan import Plan
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 OPCODES = [
     WrOpcode.SEND,

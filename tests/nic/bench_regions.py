@@ -1,17 +1,14 @@
 """Two whole cards: regions that change (REREG_MR) are reached as they are now, and no further."""
 
-import os
-
 import cocotb
 import numpy as np
 
 from hdl.abi.enums import Access, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import connect
 from sim.guest.verbs import MR, SendWR
 from tests.nic.bench_nic import DATA, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 WRITE, READ = WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ
 SIZE = 9_000

@@ -1,12 +1,10 @@
 """Recorded traffic into one card; and mutations of it, which must be noticed."""
 
-import os
 import random
 from pathlib import Path
 
 import cocotb
 
-from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 from sim.tools.replay.bench import play_run
@@ -14,11 +12,11 @@ from sim.tools.replay.compare import FREE
 from sim.tools.replay.pairing import RESPONSES
 from sim.tools.replay.plan import Plan
 from sim.wire.packets import dissect, reseal
+from tests.nic.card import CONFIG
 from tests.sim.replay_captures import Capture, Talk, merged, tagged
 from tests.sim.replay_golden import GOLDEN, LONG, MERGED, ONE_SIDED, REPLAYED, RETRIED
 
 PATTERN = bytes((17 * n + n // 256) & 0xFF for n in range(4000))
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 
 
 async def both_sides(dut, path):

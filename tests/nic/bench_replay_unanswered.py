@@ -1,13 +1,11 @@
 """Recorded traffic of services without answers into one card: UC, UD, QP1; and keys that go."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import cocotb
 
 from hdl.abi.virtio_rdma import GSI_QKEY
-from hdl.config import NicConfig
 from hdl.wire.opcodes import Operation as Op
 from hdl.wire.opcodes import Transport
 from sim.tools.replay.bench import play_run
@@ -15,11 +13,11 @@ from sim.tools.replay.machine import QUEUE
 from sim.tools.replay.plan import Plan
 from sim.wire.packets import dissect, reseal
 from tests.nic.bench_replay import agrees, both_sides
+from tests.nic.card import CONFIG
 from tests.sim.replay_captures import Capture, Talk
 from tests.sim.replay_golden import GOLDEN
 
 PATTERN = bytes((29 * n + n // 256) & 0xFF for n in range(9000))
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 
 
 def saved(capture, name):

@@ -1,18 +1,14 @@
 """Two whole cards: queues get other sizes while they are in use."""
 
-import os
-
 import cocotb
 import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import QpType, SrqAttrMask, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect, join
 from sim.guest.verbs import CQ, QP, SRQ, QPCap, QPInitAttr, RdmaError, RecvWR, SrqAttr
 from tests.nic.bench_nic import DATA, Pair
-
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
+from tests.nic.card import CONFIG
 
 
 async def refused(operation):

@@ -23,7 +23,6 @@ from hdl.abi.enums import (
     WrOpcode,
 )
 from hdl.abi.virtio_rdma import GRH_SIZE, GSI_QKEY
-from hdl.config import NicConfig
 from hdl.wire.opcodes import OPCODES, Kind, Position
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import (
@@ -45,8 +44,8 @@ from sim.models.impairments import Impairments
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
 from tests.nic.bench_nic import RIGHTS, Pair, gathered, pieces
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 UC = QpOptions(type=QpType.UC, mtu=Mtu.MTU_1024, psns=(0xFFFFF0, 0xFFFFFE))
 SENDS = (WrOpcode.SEND, WrOpcode.SEND_WITH_IMM)
 

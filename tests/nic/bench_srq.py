@@ -1,6 +1,5 @@
 """Two whole cards: queue pairs that receive into a shared receive queue."""
 
-import os
 import random
 from collections import deque
 
@@ -9,12 +8,11 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Mtu, WcOpcode, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
 from sim.guest.verbs import MR, SGE, SRQ, CommandError, RecvWR, SrqAttr
 from tests.nic.bench_nic import DATA, RIGHTS, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 #: Receive requests of the shared queue, and bytes of each.
 DEPTH, ROOM = 16, 41_000
 #: RNR pauses of 10 us, without end.

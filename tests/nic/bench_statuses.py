@@ -1,16 +1,13 @@
 """A whole card and a peer in Python that answers as no good card would: statuses of completions."""
 
-import os
-
 import cocotb
 
 from hdl.abi.enums import Mtu, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
 from sim.wire.packets import build, dissect
 from tests.nic.bench_nic import WAIT_NS, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 READ_RESPONSE_FIRST, READ_RESPONSE_ONLY, ACK = 0x0D, 0x10, 0x11
 
 

@@ -1,6 +1,5 @@
 """Two whole cards: memory windows of types 1 and 2, bound, used, invalidated, refused."""
 
-import os
 from itertools import count
 
 import cocotb
@@ -18,12 +17,11 @@ from hdl.abi.enums import (
     WcStatus,
     WrOpcode,
 )
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, connect
 from sim.guest.verbs import MR, MW, CommandError, FastMR, RecvWR, SendWR
 from tests.nic.bench_nic import DATA, Pair
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE
 WRITE, READ = WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ
 OK, REFUSED = WcStatus.SUCCESS, WcStatus.REM_ACCESS_ERR

@@ -7,11 +7,10 @@ import numpy as np
 from cocotb.triggers import Timer
 
 from hdl.abi.enums import Access, Mtu, SendFlags, WcFlags, WcStatus, WrOpcode
-from hdl.config import NicConfig
 from sim.bench.system import QpOptions, System, connect
 from sim.guest.verbs import CQ, MR, RecvWR, SendWR
+from tests.nic.card import CONFIG
 
-CONFIG = NicConfig(width=int(os.environ.get("ROCINANTE_WIDTH", "64")))
 SEED = int(os.environ.get("COCOTB_RANDOM_SEED", "1"))
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 #: Of one message, and how many there are in a region.

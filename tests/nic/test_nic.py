@@ -60,6 +60,7 @@ def test_two_nics(width, part):
     assert {"request", "command", "completion", "packet", "answer"} <= {one[0] for one in seen}
 
 
+@pytest.mark.parametrize("width", [64, pytest.param(512, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "feature",
     [
@@ -78,21 +79,22 @@ def test_two_nics(width, part):
         "windows",
     ],
 )
-def test_feature(feature):
-    """What a card may lack, at the width that simulates sooner: the data path is that of all."""
+def test_feature(feature, width):
+    """What a card may lack; the data path is that of all."""
     run(
-        model(64),
+        model(width),
         test_module=f"tests.nic.bench_{feature}",
-        extra_env={"ROCINANTE_WIDTH": "64"},
+        extra_env={"ROCINANTE_WIDTH": str(width)},
         timeout_s=600,
     )
 
 
 def test_everything_that_coverage_counts():
+    """At 512 bits: most of it are long messages, which take fewer cycles there."""
     run(
-        model(64),
+        model(512),
         test_module="tests.nic.bench_coverage",
-        extra_env={"ROCINANTE_WIDTH": "64"},
+        extra_env={"ROCINANTE_WIDTH": "512"},
         timeout_s=900,
     )
 
