@@ -490,6 +490,18 @@ async def reset_in_mid_packet(dut):
 
 
 @cocotb.test()
+async def a_line_serves_again(dut):
+    """The first look-up reads an entry of the page list, wherever that is; the next find it."""
+    bench = await Bench(dut, seed=43).start()
+    for region in bench.world.singles(40, 8):
+        misses, hits = bench.count("misses"), bench.count("hits")
+        for _ in range(3):
+            bench.send_key(region.key, region.va, 8)
+            await bench.finish()
+        assert (bench.count("misses") - misses, bench.count("hits") - hits) == (1, 2), region
+
+
+@cocotb.test()
 async def misses_overlap(dut):
     """Packets behind one whose page is not cached are checked meanwhile, and fill the cache."""
     latency = 200

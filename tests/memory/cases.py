@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.memory.model import BOUND_2, PAGE, Memory, Model, Region
+from tests.memory.model import BOUND_2, PAGE, SIZES, Memory, Model, Region
 
 FUNCTION, PD = 1, 7
 
@@ -35,6 +35,19 @@ class World:
             # runs over the end of the address space: only what lies before it may be used
             model.add_pages(rng, indices[11], 9 * PAGE, va=self.end - 3000, **own),
         ]
+
+    def singles(self, count: int, length: int) -> list[Region]:
+        """Add regions of ``length`` bytes of one page of any size, their lists anywhere, and return
+        them."""
+        model, found = self.model, []
+        free = [n for n in range(model.mrs) if n not in model.regions]
+        own = {"function": FUNCTION, "pd": PD, "access": 15}
+        for index in self.rng.sample(free, count):
+            size = self.rng.choice(SIZES)
+            region = model.add_pages(self.rng, index, length, page=size, **own)
+            if region.first_offset + length <= size:
+                found.append(region)
+        return found
 
     def windows(self, access: int) -> list[Region]:
         """Add windows of type 2 to a region of pages, each for another QP, and return them. Their
