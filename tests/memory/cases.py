@@ -36,17 +36,18 @@ class World:
             model.add_pages(rng, indices[11], 9 * PAGE, va=self.end - 3000, **own),
         ]
 
-    def singles(self, count: int, length: int) -> list[Region]:
-        """Add regions of ``length`` bytes of one page of any size, their lists anywhere, and return
-        them."""
-        model, found = self.model, []
+    def singles(self, count: int, length: int) -> list[tuple[int, int]]:
+        """Add regions of one page of any size, small and large ones, with lists anywhere; return
+        keys and addresses of ``length`` bytes in these pages."""
+        model, rng = self.model, self.rng
         free = [n for n in range(model.mrs) if n not in model.regions]
-        own = {"function": FUNCTION, "pd": PD, "access": 15}
-        for index in self.rng.sample(free, count):
-            size = self.rng.choice(SIZES)
-            region = model.add_pages(self.rng, index, length, page=size, **own)
-            if region.first_offset + length <= size:
-                found.append(region)
+        found = []
+        for index in rng.sample(free, count):
+            size = rng.choice(SIZES)
+            own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": rng.choice([1, 2])}
+            total = rng.choice([size, 1 << 46])
+            region, va = model.add_sparse(rng, index, total, length, page=size, **own)
+            found.append((region.key, va))
         return found
 
     def windows(self, access: int) -> list[Region]:

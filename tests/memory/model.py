@@ -150,6 +150,34 @@ class Model:
             self.memory.write(at, address.to_bytes(8, "little"))
         return region
 
+    def add_sparse(
+        self, rng: random.Random, index: int, total: int, length: int, *, page: int, **fields
+    ) -> tuple[Region, int]:
+        """Register ``total`` bytes, of which one page is there, and return an address in that from
+        which there are ``length`` bytes."""
+        region = Region(
+            index=index,
+            tag=rng.randrange(256),
+            type=PAGES,
+            va=rng.getrandbits(40),
+            length=total,
+            first_offset=rng.randrange(page - length) if total > page else 0,
+            table=8 * rng.getrandbits(self.memory.bits - 4),
+            page=page,
+            **fields,
+        )
+        self.regions[index] = region
+        place = rng.randrange(region.first_offset, total - length)
+        place -= max(0, place % page + length - page)  # in one page
+        number = place // page
+        if region.levels == 2:
+            first = region.table + 8 * (number // (PAGE // 8))
+            self.memory.write(first, (self.memory.fresh() * PAGE).to_bytes(8, "little"))
+        at = self.entry(region, number)
+        assert at is not None
+        self.memory.write(at, (self.memory.fresh() * PAGE // page * page).to_bytes(8, "little"))
+        return region, region.va + place - region.first_offset
+
     def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
         """Register all of the bus."""
         region = Region(
