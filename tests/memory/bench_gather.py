@@ -593,6 +593,25 @@ async def a_line_serves_again(dut):
 
 
 @cocotb.test()
+@cocotb.parametrize(length=[0, 1, 1024])
+async def everything_is_full(dut, length):
+    """Nobody takes anything until no job is taken any more; then all of it comes."""
+    bench = await Bench(dut, seed=44).start()
+    region = bench.world.large[0]
+    sinks = (bench.checked, bench.header, bench.payload)
+    for sink in sinks:
+        sink.stall = 1.0
+    for _ in range(600 if length < 1024 else 40):
+        bench.send_key(region.key, region.va, length)
+    for _ in range(3000):
+        await bench.bus.cycle()
+    assert len(bench.job.items) > 0
+    for sink in sinks:
+        sink.stall = 0.0
+    await bench.finish()
+
+
+@cocotb.test()
 async def misses_overlap(dut):
     """Packets behind one whose page is not cached are checked meanwhile."""
     latency = 200
