@@ -151,7 +151,8 @@ class Sink:
 
 
 class Reader:
-    """Serves a read client from memory, in order, after ``latency`` cycles at least.
+    """Serves a read client from memory, in order, after ``latency`` cycles at least. All reads must
+    be those of ``function``.
 
     ``address_lanes``: with the aligned beats that the request touches, and without ``keep``."""
 
@@ -163,13 +164,14 @@ class Reader:
         width: int,
         rng: random.Random,
         *,
+        function: int,
         latency: int = 20,
         idle: float = 0.0,
         stall: float = 0.0,
         address_lanes: bool = False,
     ):
         self.bus, self.name, self.memory, self.width, self.rng = bus, name, memory, width, rng
-        self.address_lanes = address_lanes
+        self.address_lanes, self.function = address_lanes, function
         self.latency, self.idle = latency, idle
         self.layout = read_beat(width)
         self.valid = Pin(getattr(bus.dut, f"{name}__rsp__valid"), False)
@@ -185,6 +187,7 @@ class Reader:
         self.requests.append(request)
         addr, length = request["addr"], request["length"]
         assert 1 <= length <= 4096 and addr % 4096 + length <= 4096, request
+        assert request["function"] == self.function, request
         lanes = self.width // 8
         due = self.bus.now + self.latency + (self.rng.randrange(40) if self.idle else 0)
         before = addr % lanes if self.address_lanes else 0

@@ -6,7 +6,7 @@ import random
 
 from tests.memory.model import BOUND_2, PAGE, SIZES, Memory, Model, Region
 
-FUNCTION, PD = 1, 7
+FUNCTION, PD = 10, 0x5AC3
 
 
 class World:
@@ -36,9 +36,10 @@ class World:
             model.add_pages(rng, indices[11], 9 * PAGE, va=self.end - 3000, **own),
         ]
 
-    def singles(self, count: int, length: int) -> list[tuple[int, int]]:
+    def singles(self, count: int, length: int) -> list[tuple[int, int, int]]:
         """Add regions of one page of any size, small and large ones, with lists anywhere; return
-        keys and addresses of ``length`` bytes in these pages."""
+        keys, addresses of ``length`` bytes in these pages, and numbers whose low bits are the
+        index of the cache line."""
         model, rng = self.model, self.rng
         free = [n for n in range(model.mrs) if n not in model.regions]
         found = []
@@ -46,8 +47,10 @@ class World:
             size = rng.choice(SIZES)
             own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": rng.choice([1, 2])}
             total = rng.choice([size, 1 << 46])
-            region, va = model.add_sparse(rng, index, total, length, page=size, **own)
-            found.append((region.key, va))
+            region, place = model.add_sparse(rng, index, total, length, page=size, **own)
+            va = region.va + place - region.first_offset
+            line = (region.table % 64 // 8 + place // size) // 8
+            found.append((region.key, va, line ^ index))
         return found
 
     def windows(self, access: int) -> list[Region]:

@@ -153,8 +153,8 @@ class Model:
     def add_sparse(
         self, rng: random.Random, index: int, total: int, length: int, *, page: int, **fields
     ) -> tuple[Region, int]:
-        """Register ``total`` bytes, of which one page is there, and return an address in that from
-        which there are ``length`` bytes."""
+        """Register ``total`` bytes, of which one page is there, and return where in the pages there
+        are ``length`` bytes."""
         region = Region(
             index=index,
             tag=rng.randrange(256),
@@ -176,7 +176,7 @@ class Model:
         at = self.entry(region, number)
         assert at is not None
         self.memory.write(at, (self.memory.fresh() * PAGE // page * page).to_bytes(8, "little"))
-        return region, region.va + place - region.first_offset
+        return region, place
 
     def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
         """Register all of the bus."""

@@ -20,6 +20,10 @@ def test_room(width, direction):
     run(
         model,
         test_module=f"tests.memory.bench_{direction}",
-        extra_env={"WIDTH": str(width), "MRS": str(config.mrs)},
+        extra_env={
+            "WIDTH": str(width),
+            "MRS": str(config.mrs),
+            "LINES": str(config.translation_lines),
+        },
         timeout_s=300,
     )

@@ -7,26 +7,20 @@ from sim.rtl.build import run
 from tests.nic.bench_functions import CONFIG
 
 
+def play(bench: str) -> None:
+    """Run a bench beside this file; three do not run for so long that a faster model pays."""
+    model = testbench.build(config=CONFIG, fast=False)
+    run(model, test_module=f"tests.nic.{bench}", timeout_s=600)
+
+
 def test_two_functions():
-    run(
-        testbench.build(config=CONFIG),
-        test_module="tests.nic.bench_functions",
-        timeout_s=600,
-    )
+    play("bench_functions")
 
 
 def test_diagnostics():
-    run(
-        testbench.build(config=CONFIG),
-        test_module="tests.nic.bench_diagnostics",
-        timeout_s=600,
-    )
+    play("bench_diagnostics")
 
 
 def test_packed_rings():
     """The first function's driver uses them; the engines alone are tests/queues' matter."""
-    run(
-        testbench.build(config=CONFIG),
-        test_module="tests.nic.bench_packed",
-        timeout_s=600,
-    )
+    play("bench_packed")
