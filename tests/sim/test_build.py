@@ -28,6 +28,7 @@ from sim.rtl.build import (
     sources,
     verilog,
 )
+from sim.rtl.simulate import Call, simulate
 from tests.sim.parts import Echo
 
 ECHO = Rtl(Echo, {"width": 24})
@@ -91,6 +92,20 @@ def test_hanging_simulation_ends() -> None:
     with pytest.raises(AssertionError, match="still running after 2 s"):
         run(build_model(ECHO), test_module=MODULE, testcase="hangs",
             extra_env={"ECHO": "hang"}, timeout_s=2)  # fmt: skip
+
+
+def test_processor_time_of_a_simulation_is_limited(tmp_path: Path) -> None:
+    model = build_model(ECHO)
+    call = Call(
+        test_module=MODULE,
+        testcase="hangs",
+        extra_env={"ECHO": "hang"},
+        waves=False,
+        seed=1,
+        timeout_s=120,
+        processor_s=2,
+    )
+    assert "ended without results" in simulate(model.folder, model.top, call, tmp_path)
 
 
 @pytest.mark.parametrize(("module", "testcase"), [("tests.sim.no_such", None), (MODULE, "no_such")])
