@@ -49,7 +49,7 @@ class World:
             total = rng.choice([size, 1 << 46])
             region, place = model.add_sparse(rng, index, total, length, page=size, **own)
             va = region.va + place - region.first_offset
-            line = (region.table % 64 // 8 + place // size) // 8
+            line = (region.row()["start"] + place - region.first_offset) // size // 8
             found.append((region.key, va, line ^ index))
         return found
 
