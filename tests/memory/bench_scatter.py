@@ -18,6 +18,7 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.packet import packet_beat
+from tests.memory.alike import fill_up, look_up_again
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.model import (
@@ -492,36 +493,15 @@ async def reset_in_mid_packet(dut):
 
 @cocotb.test()
 async def a_line_serves_again(dut):
-    """The first look-up reads an entry of the page list, wherever that is; later ones find it until
-    another line has taken its place."""
     bench = await Bench(dut, seed=43).start()
-    regions = bench.world.singles(48, 8)
-    for one, other in zip(regions[::2], regions[1::2], strict=True):
-        misses, hits = bench.count("misses"), bench.count("hits")
-        for key, va, _ in 3 * (one, other):
-            bench.send_key(key, va, 8)
-            await bench.finish()
-        got = (bench.count("misses") - misses, bench.count("hits") - hits)
-        assert got == ((6, 0) if (one[2] ^ other[2]) % LINES == 0 else (2, 4)), (one, other)
+    await look_up_again(bench, bench.finish, LINES)
 
 
 @cocotb.test()
 @cocotb.parametrize(length=[0, 1, 1024])
 async def everything_is_full(dut, length):
-    """Nobody takes anything until no job is taken any more; then all of it comes."""
     bench = await Bench(dut, seed=44).start()
-    region = bench.world.large[0]
-    sinks = (bench.checked, bench.write, bench.completion, bench.reply)
-    for sink in sinks:
-        sink.stall = 1.0
-    for _ in range(600 if length < 1024 else 40):
-        bench.send_key(region.key, region.va, length)
-    for _ in range(3000):
-        await bench.bus.cycle()
-    assert len(bench.job.items) > 0
-    for sink in sinks:
-        sink.stall = 0.0
-    await bench.finish()
+    await fill_up(bench, (bench.checked, bench.write, bench.completion, bench.reply), length)
 
 
 @cocotb.test()
