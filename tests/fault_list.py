@@ -532,7 +532,7 @@ FAULTS = (
         name="ptile-answer-before-writes",
         what="an answer to a register read overtakes writes before it",
         force=Force("hdl.pcie.ptile.transmit:Transmit", "done", stuck(1)),
-        tests=PTILE_DMA,
+        tests=("tests/pcie/test_ptile_streams.py::test_transmit",),
     ),
     Fault(
         name="ptile-window-anywhere",

@@ -155,7 +155,15 @@ def test_transmit(busy):
                     assert spent[0] <= limits[0] and spent[4] <= limits[4]
                 packet = None
 
-    simulate(dut, card, block, deadline=20_000)
+    async def in_line(ctx):
+        """A write is done when its last beat is in line, where no answer can overtake it."""
+        while True:
+            _, _, valid, ready, beat, done = await ctx.tick().sample(
+                dut.requests.valid, dut.requests.ready, dut.requests.payload, dut.done
+            )
+            assert done == (valid and ready and beat.last and beat.side.sequence.write)
+
+    simulate(dut, card, block, deadline=20_000, background=(in_line,))
     for (head, data, _), (header, beats) in zip(sent, packets, strict=True):
         tlp = Tlp.unpack_header(header.to_bytes(16, "big"))
         assert tlp.address == head["addr"] << 2 and tlp.length == head["words"]
