@@ -23,12 +23,12 @@ async def look_up_again(bench: Any, settle: Callable[[], Awaitable[None]], lines
 
 
 async def fill_up(bench: Any, sinks: Sequence[Sink], length: int) -> None:
-    """Nobody takes anything until no packet of ``length`` bytes is taken any more; then all of it
-    comes."""
+    """Nobody takes from ``sinks``, while answers go out, until no packet of ``length`` bytes is
+    taken any more; then all of it comes."""
     region = bench.world.large[0]
     for sink in sinks:
         sink.stall = 1.0
-    for _ in range(600 if length < 1024 else 40):
+    for _ in range(600 if length < 1024 else 300):
         bench.send_key(region.key, region.va, length)
     for _ in range(3000):
         await bench.bus.cycle()
