@@ -250,7 +250,7 @@ def faults(
     With --mutants: less than nine in ten were caught.
     """
     if mutants:
-        rooms = [room] if room else [one.name for one in ROOMS]
+        rooms = [one for one in ROOMS if room in (None, one.name)]
         with console.stops():
             env.require_compiler()
         with console.progress("Mutants") as show:

@@ -199,7 +199,7 @@ def _fails(run: _Run, number: int) -> str:
 
 def campaign(
     *,
-    rooms: Sequence[str],
+    rooms: Sequence[Room],
     count: int,
     seed: int,
     record: Path | None,
@@ -215,10 +215,9 @@ def campaign(
     known: dict[str, Any] = {}
     if record and record.exists():
         known = json.loads(record.read_text())
-    chosen = [room for room in ROOMS if room.name in rooms]
     tried: list[Tried] = []
-    for place, room in enumerate(chosen):
-        share = count // len(chosen) + (place < count % len(chosen))
+    for place, room in enumerate(rooms):
+        share = count // len(rooms) + (place < count % len(rooms))
         key = f"{room.name} {share} {seed}"
         found = {
             one["mutant"]["number"]: Tried(**{**one, "mutant": Mutant(**one["mutant"])})

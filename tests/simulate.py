@@ -3,12 +3,13 @@
 import gc
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from amaranth.hdl import UnusedElaboratable
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
-__all__ = ["Fields", "simulate"]
+__all__ = ["Fields", "Prepared", "simulate"]
 
 _PERIOD_S = 1e-6
 
@@ -26,40 +27,74 @@ class Fields:
         return self.__dict__[name]
 
 
-def simulate(component, *testbenches: Callable, deadline: int = 10_000, background=()) -> None:
+class Prepared:
+    """A component that is simulated many times.
+
+    It is elaborated and compiled once, and begins anew with each simulation. ``component`` is what
+    benches drive.
+    """
+
+    def __init__(self, component: Any):
+        warnings.simplefilter("ignore", UnusedElaboratable)
+        self.component = component
+        self._simulator = Simulator(component)
+        self._simulator.add_clock(_PERIOD_S)
+        self._benches: list[Callable] = []  # of the simulation that runs, in their order
+        self._places = 0
+
+    def run(self, *benches: Callable) -> None:
+        """Simulate with these testbenches, until none of them is in a critical section."""
+        if self._benches:
+            self._simulator.reset()
+        self._benches = list(benches)
+        for place in range(self._places, len(benches)):
+            self._simulator.add_testbench(self._at(place), background=True)
+        self._places = max(self._places, len(benches))
+        gc.disable()  # until the end there is next to no garbage to look for
+        try:
+            self._simulator.run()
+        finally:
+            gc.enable()
+
+    def _at(self, place: int) -> Callable:
+        """A testbench of all simulations: the one at this place in the list, if there is one."""
+
+        async def run(ctx):
+            if place < len(self._benches):
+                await self._benches[place](ctx)
+
+        return run
+
+
+def simulate(
+    component: Any, *testbenches: Callable, deadline: int = 10_000, background: Any = ()
+) -> None:
     """Run ``testbenches`` (async functions of the simulator context) to their end.
 
-    ``background`` testbenches need not end. Raises AssertionError when one of them has not ended
-    after ``deadline`` cycles.
+    component: what is simulated, or ``Prepared`` when others simulate it too. ``background``
+    testbenches need not end. Raises AssertionError when one of the others has not ended after
+    ``deadline`` cycles.
     """
-    warnings.simplefilter("ignore", UnusedElaboratable)
-    simulator = Simulator(component)
-    simulator.add_clock(_PERIOD_S)
-    for bench in background:
-        simulator.add_testbench(bench, background=True)
+    once = not isinstance(component, Prepared)
+    prepared = Prepared(component) if once else component
     ended = [False] * len(testbenches)
 
     def wrap(index: int, bench: Callable) -> Callable:
         async def run(ctx):
-            await bench(ctx)
+            with ctx.critical():
+                await bench(ctx)
             ended[index] = True
 
         return run
-
-    for index, bench in enumerate(testbenches):
-        simulator.add_testbench(wrap(index, bench))
 
     async def watchdog(ctx):
         await ctx.delay(deadline * _PERIOD_S)
         assert all(ended), f"not finished after {deadline} cycles: {ended}"
 
-    simulator.add_testbench(watchdog, background=True)
-    gc.disable()  # until the end there is next to no garbage to look for
-    try:
-        simulator.run()
-    finally:
-        gc.enable()
-    # Endless benches are closed here, and what they complain of is formatted here: not inside
-    # another test's parser, which CPython 3.11 does not survive (SystemError in ast.parse).
-    del simulator
-    gc.collect()
+    watched = (wrap(index, bench) for index, bench in enumerate(testbenches))
+    prepared.run(*background, *watched, watchdog)
+    if once:
+        # Endless benches are closed here, and what they complain of is formatted here: not inside
+        # another test's parser, which CPython 3.11 does not survive (SystemError in ast.parse).
+        del prepared
+        gc.collect()

@@ -1,7 +1,8 @@
 """What the gateware costs against the figures in the repository.
 
 A change that makes a part 5 % dearer, or a path deeper, fails here. When that is meant, take the
-command that the failure ends with, and say why in the commit.
+command that the failure ends with, and say why in the commit. A part whose Verilog and tools are
+those that its figures come from is not mapped again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ COMPARED = (
 def test_component(name: str) -> None:
     config = configuration(64, size="small")
     (part,) = choose(config, (name,))
-    found = baseline.compare(baseline.title("xcup", config), [measure(part, "xcup")])
+    title = baseline.title("xcup", config)
+    if baseline.unchanged(title, part, "xcup"):
+        return
+    found = baseline.compare(title, [measure(part, "xcup")])
     assert not found, (
         f"If this is meant: ./rocinante synth --width 64 --small --room {name} --update-baseline"
     )

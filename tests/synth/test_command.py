@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from hdl.config import NicConfig
+from sim.rtl import env
 from sim.rtl.env import BuildError
 from sim.tools import cli, console
 from sim.tools.synth import baseline, command
-from sim.tools.synth.parts import components, configuration, parts
-from sim.tools.synth.report import Report
+from sim.tools.synth.parts import choose, components, configuration, parts
+from sim.tools.synth.report import Report, identity
 
 SMALL = ("--width", "64", "--config", "qps=64", "--room", "interrupts")
 
@@ -43,7 +44,8 @@ def report(**changed: float) -> Report:
             resources[name] = value
         else:
             levels[name]["worst"] = value
-    return Report("mill", "water", "xcup", resources, {"LUT6": 100}, levels, {}, 1.0, Path())
+    cells, inside = {"LUT6": 100}, {}
+    return Report("mill", "water", "xcup", resources, cells, levels, inside, "of", 1.0, Path())
 
 
 def test_figures_of_one_component(tmp_path: Path) -> None:
@@ -146,6 +148,21 @@ def test_baseline_tolerates_five_per_cent(kept: Path) -> None:
         "mill: levels grew from 6 to 7",
     ]
     assert baseline.compare("other", [report()]) == ["mill: lut grew from 5 to 100"]
+
+
+def test_figures_of_a_part_that_is_the_same_are_known(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = choose(configuration(64, size="small"), ("pokes",))
+    now = identity(part, "xcup")
+    assert now == identity(part, "xcup") != identity(part, "ecp5")
+    assert not baseline.unchanged("set", part, "xcup")
+    baseline.update("set", [dataclasses.replace(report(), name="pokes", of=now)])
+    assert baseline.unchanged("set", part, "xcup") and not baseline.unchanged("set", part, "ecp5")
+    (other,) = choose(configuration(64, ("qps=128",), size="small"), ("pokes",))
+    assert not baseline.unchanged("set", other, "xcup")
+    monkeypatch.setattr(env, "package_version", lambda name: "another")
+    assert not baseline.unchanged("set", part, "xcup")
 
 
 def test_baseline_forgets_parts_that_are_gone(kept: Path) -> None:

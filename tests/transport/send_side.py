@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from functools import cache
 
 from amaranth.hdl import Elaboratable, Module
 from amaranth.lib import wiring
@@ -18,7 +19,7 @@ from hdl.transport.request_eras import RequestEras
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 from tests.operations import request_row
-from tests.simulate import Fields, simulate
+from tests.simulate import Fields, Prepared, simulate
 
 CONFIG = NicConfig(
     width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
@@ -328,12 +329,19 @@ class World:
         raise AssertionError(f"not reached; {len(self.jobs)} jobs, pokes {self.pokes}")
 
 
+@cache
+def send_side(config: NicConfig) -> Prepared:
+    """The ``SendSide`` of all scenarios with this configuration."""
+    return Prepared(SendSide(config))
+
+
 def run(scenario, deadline=40_000, config: NicConfig = CONFIG, world=World):
     """Runs ``scenario(ctx, world)`` around a ``SendSide``."""
-    world = world(SendSide(config))
+    side = send_side(config)
+    world = world(side.component)
 
     async def bench(ctx):
         await world.start(ctx)
         await scenario(ctx, world)
 
-    simulate(world.dut, bench, deadline=deadline, background=world.models)
+    simulate(side, bench, deadline=deadline, background=world.models)

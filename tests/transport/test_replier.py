@@ -1,6 +1,7 @@
 """Replier: order of READs, ACKs and NAKs, and what each packet says."""
 
 import random
+from functools import cache
 
 import pytest
 from amaranth.hdl import Elaboratable, Module
@@ -11,7 +12,7 @@ from hdl.ports.jobs import TxSource
 from hdl.ports.rows import QpCfg, QpReply, QpRx, QpState, ReadResource
 from hdl.transport.replier import Replier
 from hdl.wire.opcodes import Operation
-from tests.simulate import simulate
+from tests.simulate import Prepared, simulate
 from tests.transport.send_side import CONFIG, gather_model
 
 MTU = 256
@@ -39,11 +40,17 @@ class ReplySide(Elaboratable):
         return m
 
 
+@cache
+def reply_side() -> Prepared:
+    """The ``ReplySide`` of all scenarios."""
+    return Prepared(ReplySide())
+
+
 class World:
     silent = True
 
     def __init__(self):
-        self.dut, self.jobs, self.refuse = ReplySide(), [], None
+        self.dut, self.jobs, self.refuse = reply_side().component, [], None
         self.handed, self.cycles = [], []
         self.delay, self.most = 8, 8  # of the gather
 
@@ -90,7 +97,7 @@ def run(scenario):
     async def bench(ctx):
         await scenario(ctx, world)
 
-    simulate(world.dut, bench, deadline=20_000, background=(world.gather,))
+    simulate(reply_side(), bench, deadline=20_000, background=(world.gather,))
 
 
 def test_acks_merge_into_the_newest():

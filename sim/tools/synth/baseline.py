@@ -1,15 +1,20 @@
-"""Figures kept in the repository, so that a change which makes the gateware dearer says so."""
+"""Figures kept in the repository, so that a change which makes the gateware dearer says so.
+
+With the figures of a part there is what they follow from (``of``): a part that is still the same
+need not be mapped again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import fields
+from typing import Any
 
 from hdl.config import NicConfig
 from sim.rtl.env import REPO
-from sim.tools.synth.parts import SIZES, WHOLE, configuration
-from sim.tools.synth.report import Report
+from sim.tools.synth.parts import SIZES, WHOLE, Part, configuration
+from sim.tools.synth.report import Report, identity
 
 FILE = REPO / "tests" / "data" / "synth.json"
 
@@ -33,9 +38,18 @@ def title(family: str, config: NicConfig) -> str:
     return " ".join([family, f"width={config.width}", *min(names, key=len)])
 
 
-def load() -> dict[str, dict[str, dict[str, float]]]:
-    """Return set -> part -> figure -> value; nothing when the file is not there yet."""
+def load() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return set -> part -> figure -> value, and under ``of`` what the figures follow from.
+
+    Empty when the file is not there yet.
+    """
     return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+def unchanged(name: str, part: Part, family: str) -> bool:
+    """Whether the figures of ``part`` in the set ``name`` are those that mapping it would give."""
+    known = load().get(name, {}).get(part.name, {})
+    return known.get("of") == identity(part, family)
 
 
 def compare(name: str, reports: Iterable[Report]) -> list[str]:
@@ -67,7 +81,8 @@ def update(name: str, reports: Iterable[Report], *, complete: bool = False) -> N
         for part, figures in sets.get(name, {}).items()
         if part == WHOLE or not complete
     }
-    sets[name] = dict(sorted({**kept, **{one.name: one.figures() for one in reports}}.items()))
+    new = {one.name: {**one.figures(), "of": one.of} for one in reports}
+    sets[name] = dict(sorted({**kept, **new}.items()))
     lines = []
     for key, figures in sorted(sets.items()):
         rows = [f"    {json.dumps(part)}: {json.dumps(row)}" for part, row in figures.items()]

@@ -43,6 +43,7 @@ class Report:
     four bits as one of eight), ``above`` (how many registers have a path above the limit), ``ends``
     (how many there are), ``paths`` (the longest, as ``sim.tools.synth.levels.Path``).
     inside: of the whole, component -> its resources; "" is what joins them.
+    of: what all of it follows from, as ``identity`` gives it.
     seconds: Yosys' time when it ran. folder: its log, script and netlist.
     """
 
@@ -53,6 +54,7 @@ class Report:
     cells: dict[str, int]
     levels: dict[str, dict[str, Any]]
     inside: dict[str, dict[str, float]]
+    of: str
     seconds: float
     folder: Path
 
@@ -72,8 +74,7 @@ def measure(part: Part, family: str, say: Callable[[str], None] = lambda text: N
     tool is missing.
     """
     folder, seconds = mapped(part, family, say)
-    code = [(Path(__file__).parent / name).read_bytes() for name in _COUNTING]
-    figures = folder / f"figures-{digest(*code)}.json"
+    figures = folder / f"figures-{_counting()}.json"
     if not figures.exists():
         say("counting")
         counted = count(netlist_of(folder, part.name), family, folder, apart=bool(part.cuts.apart))
@@ -81,19 +82,43 @@ def measure(part: Part, family: str, say: Callable[[str], None] = lambda text: N
         temporary.write_text(json.dumps(counted, indent=1))
         temporary.replace(figures)
     counted = json.loads(figures.read_text())
-    return Report(part.name, part.room, family, **counted, seconds=seconds, folder=folder)
+    of = identity(part, family)
+    return Report(part.name, part.room, family, **counted, of=of, seconds=seconds, folder=folder)
 
 
-def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, float]:
-    """Map ``part`` to cells, unless it was; returns the folder of the netlist and Yosys' time."""
-    say("generating")
+def identity(part: Part, family: str) -> str:
+    """Return a hash of all that the figures of ``part`` follow from: its Verilog, the scripts and
+    the version of Yosys, the code that counts. Nothing is mapped."""
+    return digest(_work(part, family).key, _counting())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What Yosys is to do for a part, and the hash of all that it depends on."""
+
+    files: list[Path]
+    cuts: tool.Cuts
+    key: str
+
+
+def _work(part: Part, family: str) -> _Work:
     files = sources(part.rtl)
     contents = [tool.prepared(source) for source in files]
     cuts = tool.named(part.cuts, contents)
     text = repr(tool.scripts([source.name for source in files], part.name, family, cuts))
     library = [file.read_text() for file in tool.URAMS]
-    key = digest(text, env.package_version("pyosys"), *library, *contents)
-    folder = env.build_root() / "synth" / f"{part.name}-{family}-{key}"
+    return _Work(files, cuts, digest(text, env.package_version("pyosys"), *library, *contents))
+
+
+def _counting() -> str:
+    return digest(*((Path(__file__).parent / name).read_bytes() for name in _COUNTING))
+
+
+def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, float]:
+    """Map ``part`` to cells, unless it was; returns the folder of the netlist and Yosys' time."""
+    say("generating")
+    work = _work(part, family)
+    folder = env.build_root() / "synth" / f"{part.name}-{family}-{work.key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     done, packed = folder / "seconds", folder / f"{tool.NETLIST}.gz"
     with FileLock(folder.with_suffix(".lock")):
@@ -101,7 +126,7 @@ def mapped(part: Part, family: str, say: Callable[[str], None]) -> tuple[Path, f
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             started = time.monotonic()
-            netlist = tool.synthesise(files, part.name, family, folder, say, cuts)
+            netlist = tool.synthesise(work.files, part.name, family, folder, say, work.cuts)
             seconds = time.monotonic() - started
             with netlist.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
                 shutil.copyfileobj(source, target)
