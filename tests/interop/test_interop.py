@@ -44,13 +44,14 @@ def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 
 
 def _each() -> list[str]:
-    """Every scenario that is not long, those of both IP versions with one of them in turn.
+    """Every scenario that is not long. Of those of both IP versions, every fourth is over IPv6,
+    which has the most packets: 1 MiB in packets of 256 bytes.
 
     Without the networks of which ``bad-network`` is made; of these ``loss`` is counted below.
     """
     names = [one.name for one in SCENARIOS.values() if not one.long]
     both = [name.removesuffix("-ipv4") for name in names if name.endswith("-ipv4")]
-    spared = {f"{name}-ipv{6 - 2 * (i % 2)}" for i, name in enumerate(both)}
+    spared = {f"{name}-ipv{4 if i % 4 == 1 else 6}" for i, name in enumerate(both)}
     spared |= {"duplicates", "reorder"}
     assert spared < set(names)
     return [name for name in names if name not in spared]
@@ -61,7 +62,7 @@ def _each() -> list[str]:
     [
         pytest.param(64, _each(), id="64-each"),
         pytest.param(64, [], id="64-all", marks=pytest.mark.slow),
-        pytest.param(512, ["read-ipv4", "eight-qps-*", "psn-wrap", "bad-rkey"], id="512-some"),
+        pytest.param(512, ["read-ipv6", "eight-qps-*", "psn-wrap", "bad-rkey"], id="512-some"),
     ],
 )
 def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:

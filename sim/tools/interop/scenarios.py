@@ -21,7 +21,7 @@ Parties = tuple[Party, Party]
 MTUS = (256, 512, 1024, 2048, 4096)
 KIB_64, MIB = 1 << 16, 1 << 20
 #: Path MTUs at which messages of 1 MiB go over IPv4 and over IPv6.
-_LONG = {False: (256, 4096), True: (1024,)}
+_LONG = {False: (4096,), True: (256,)}
 _QPS = 8
 #: Messages of each of several queue pairs, and their bytes at most.
 _MESSAGES, _LONGEST = 10, 20_000
