@@ -102,13 +102,13 @@ def test_bandwidth(width: int, options: dict[str, Any], tmp_path: Path) -> None:
 def test_translations_that_always_miss(op: str, tmp_path: Path) -> None:
     """Each costs both sides a host read; of three QPs one misses, as the capture says."""
     options: dict[str, Any] = {"op": op, "sizes": (64,), "qps": 3} | FEW
-    # Some 90 reads of the usual run's timed part are for messages that end behind it: 0.04 for each
+    # Some 90 reads of the usual run's timed part are for messages that end behind it: 0.08 for each
     # of these messages, but 0.7 with ``ITERS``.
     reads = [
-        measure(Plan(**options | {"iters": 800}, miss_qps=missing))[0].json["host_reads_per_msg"]
+        measure(Plan(**options | {"iters": 400}, miss_qps=missing))[0].json["host_reads_per_msg"]
         for missing in (0, 3)
     ]
-    assert reads[1] - reads[0] == pytest.approx(2, abs=0.05)
+    assert reads[1] - reads[0] == pytest.approx(2, abs=0.1)
     (row,) = measure(Plan(**options | {"iters": 96}, miss_qps=1), tmp_path / "x.pcap")
     found = packets(tmp_path / "x.pcap")
     numbers = Counter(packet.fields["dest_qp"] for _, _, packet in found)
