@@ -137,6 +137,7 @@ BARRIER = ("tests/common/test_barrier.py",)
 POSTED = ("tests/pcie/test_posted.py",)
 CONTROL = ("tests/pcie/test_control.py",)
 PCIE = ("tests/pcie/test_pcie.py::test_adapter[pcie4]",)
+STRADDLE = ("tests/pcie/test_straddle.py",)
 PTILE = ("tests/pcie/test_ptile.py",)
 STREAMS = ("tests/pcie/test_ptile_streams.py",)
 PTILE_DMA = ("tests/pcie/test_pcie.py::test_adapter[ptile]",)
@@ -431,6 +432,18 @@ FAULTS = (
         what="a request that the block cut off is completed",
         force=Force("hdl.pcie.completer:Completer", "dropped", stuck(0)),
         tests=COMPLETER,
+    ),
+    Fault(
+        name="pcie-second-in-a-beat-lost",
+        what="of the completions that begin in a beat only the first is seen",
+        force=Force("hdl.pcie.straddle:Unstraddle", "more", stuck(0)),
+        tests=(*STRADDLE, *PCIE),
+    ),
+    Fault(
+        name="pcie-discontinued-taken",
+        what="data that the block calls corrupt are good",
+        force=Force("hdl.pcie.straddle:Unstraddle", "cut_off", stuck(0)),
+        tests=STRADDLE,
     ),
     Fault(
         name="pcie-bad-unseen",

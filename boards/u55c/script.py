@@ -79,7 +79,7 @@ def pcie_properties(config: NicConfig) -> dict[str, object]:
         "AXISTEN_IF_EXT_512_CQ_STRADDLE": "false",
         "AXISTEN_IF_EXT_512_CC_STRADDLE": "false",
         "AXISTEN_IF_EXT_512_RQ_STRADDLE": "false",
-        "AXISTEN_IF_EXT_512_RC_4TLP_STRADDLE": "false",
+        "AXISTEN_IF_EXT_512_RC_4TLP_STRADDLE": "true",
         "axisten_if_enable_client_tag": "true",
         "extended_tag_field": "true",
         "pf0_dev_cap_max_payload": "1024_bytes",

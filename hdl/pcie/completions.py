@@ -1,8 +1,9 @@
 """Completions of the card's reads as beats of the host port."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,12 +12,11 @@ from hdl.common.skid import Skid
 from hdl.config import NicConfig
 from hdl.ports.host import edge_read_beat
 
-from .bus import packet_beat
-from .descriptors import WIDTH, CompletionStatus, RcError, rc_descriptor, rc_user
+from .descriptors import WIDTH, CompletionStatus, RcError, completion_beat, rc_descriptor
 from .realign import Realign
 from .tags import PAGE_BITS, outstanding, verdict
 
-__all__ = ["COUNTERS", "Completions", "Form", "Rc", "place", "rest"]
+__all__ = ["COUNTERS", "Completions", "Misplaced", "place", "rest"]
 
 #: Words of a beat.
 WORDS = WIDTH // 32
@@ -34,69 +34,34 @@ def place() -> data.StructLayout:
     return data.StructLayout({"tag": 8, "rest": rest(), "begun": 1})
 
 
-class Form(Protocol):
-    """How a block delivers completions.
-
-    Attributes:
-        beat: shape of a beat, with ``data`` and ``last``.
-        head: words of ``data`` before a completion's own.
-    """
-
-    beat: data.StructLayout
-    head: int
-
-    def descriptor(self, beat) -> data.View:
-        """Where a packet's first beat has its ``rc_descriptor``."""
-
-    def cut_off(self, beat):
-        """Where the last beat says that the packet's data are no good."""
-
-    def misplaced(self, head, state, at):
-        """Whether a completion is not the one that must come next; ``at``: what is left."""
-
-
-class Rc:
-    """RC of AMD's block, which has compared each completion with those before it."""
-
-    beat = packet_beat(rc_user())
-    head = 3
-
-    def descriptor(self, beat):
-        """The first words."""
-        return data.View(rc_descriptor(), beat.data[: rc_descriptor().size])
-
-    def cut_off(self, beat):
-        """A bit of ``tuser``."""
-        return beat.user.discontinue
-
-    def misplaced(self, head, state, at):
-        """A completion and what the request still lacks must end where the request ends."""
-        return (head.lower_addr + head.byte_count)[:PAGE_BITS] != state.end
+#: Whether a completion is not the one that must come next, by its ``rc_descriptor``, what is known
+#: of its tag (``outstanding``) and what is left of the tag's piece (``rest``).
+Misplaced = Callable[[Any, Any, Any], Value]
 
 
 class Completions(wiring.Component):
     """Puts the bytes of completions into the lanes of their addresses, and ends tags.
 
-    Parameters: ``form``: of the block's beats.
-    Members: ``i``: the block's stream, each beat of one packet; ``rd_rsp``: the host port; ``tag``,
+    Parameters: ``misplaced``: how a completion's place is checked.
+    Members: ``i``: the block's packets; ``rd_rsp``: the host port; ``tag``,
     ``state``, ``end``, ``again``, ``verdict``, ``overdue``: see ``ReadTags``; ``at`` In: what is
-    left of the piece of ``tag``, if ``form`` asks for it; ``moved`` Out: the same behind the
+    left of the piece of ``tag``, if ``misplaced`` asks for it; ``moved`` Out: the same behind the
     completion that begins in this cycle; a counter of each of ``COUNTERS`` Out, which wraps.
     A completion ends at a multiple of 64 bytes or with its request (PCI Express Base Specification,
     "Read Completion Boundary"), so its beats are beats of the host port.
     Errors: a request whose completion is poisoned, has another status than SC, has an error code or
     is not where it should be, ends with ``error`` when its last completion has come. A request that
     is late ends at once, with ``error``. A completion of a tag without request is dropped.
-    Latency: 4 cycles, 5 for a completion whose first beat does not fill one. Throughput: a beat a
-    cycle. ``i.ready`` is a register. Reset: empty.
+    Latency: 4 cycles. Throughput: a beat a cycle, and one more for a completion that has words in
+    one more beat of memory than of its own. ``i.ready`` is a register. Reset: empty.
     Source: PG213, "Requester Completion Interface", for the descriptor.
     """
 
-    def __init__(self, *, config: NicConfig, form: Form):
-        self._tags, self._form = config.read_tags, form
+    def __init__(self, *, config: NicConfig, misplaced: Misplaced):
+        self._tags, self._misplaced = config.read_tags, misplaced
         super().__init__(
             {
-                "i": In(stream.Signature(form.beat)),
+                "i": In(stream.Signature(completion_beat())),
                 "rd_rsp": Out(stream.Signature(edge_read_beat(WIDTH), always_ready=True)),
                 "again": Out(stream.Signature(8, always_ready=True)),
                 "tag": Out(8),
@@ -113,11 +78,11 @@ class Completions(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         facts = data.StructLayout({"tag": 8, "ours": 1, "bad": 1, "completed": 1, "final": 1})
-        lanes = data.StructLayout({"up": range(WORDS), "late": 1, "size": range(WORDS)})
+        lanes = data.StructLayout({"up": range(WORDS), "size": range(WORDS)})
         m.submodules.realign = realign = Realign(width=WIDTH, side=facts)
         packets = self._packets(m)
         beat, moved = packets.p.beat, realign.i.payload
-        head = self._form.descriptor(beat)
+        head = beat.head
         inside, taken = Signal(), Signal()
         fresh, kept, now = Signal(facts), Signal(facts), Signal(facts)
         fresh_place, kept_place, there = Signal(lanes), Signal(lanes), Signal(lanes)
@@ -136,13 +101,12 @@ class Completions(wiring.Component):
             m.d.sync += inside.eq(~beat.last)
         cut_off = Signal()
         m.d.comb += [
-            cut_off.eq(self._form.cut_off(beat) & beat.last),
+            cut_off.eq(beat.abort & beat.last),
             moved.data.eq(beat.data),
             moved.up.eq(there.up),
-            moved.late.eq(there.late),
             moved.first.eq(~inside),
             moved.last.eq(beat.last),
-            moved.spill.eq((there.size + there.up >= WORDS) & ~(there.late & ~inside)),
+            moved.spill.eq(there.size + there.up >= WORDS),
             moved.side.eq(now),
             moved.side.bad.eq(now.bad | cut_off),
         ]
@@ -154,11 +118,9 @@ class Completions(wiring.Component):
         self._judge(m, head, packets.p.given_up, fresh, taken & ~inside)
         with m.If(taken & cut_off & now.ours):
             increment(m, self.malformed)
-        lane, before = head.lower_addr[2:6], self._form.head
         m.d.comb += [
-            fresh_place.up.eq(lane - before),
-            fresh_place.late.eq(lane < before),
-            fresh_place.size.eq(head.words + before - 1),  # of the last beat, less one
+            fresh_place.up.eq(head.lower_addr[2:6]),
+            fresh_place.size.eq(head.words - 1),  # of the last beat, less one
             self.moved.valid.eq(taken & ~inside & fresh.ours),
             self.moved.p.tag.eq(head.tag),
             self.moved.p.rest.low.eq((self.at.low[2:] + head.words) << 2),
@@ -170,7 +132,7 @@ class Completions(wiring.Component):
 
     def _packets(self, m: Module):
         """Beats of the block, and between its packets one of the same form for each late tag."""
-        shape = data.StructLayout({"beat": self._form.beat, "given_up": 1})
+        shape = data.StructLayout({"beat": completion_beat(), "given_up": 1})
         m.submodules.skid = skid = Skid(shape=shape)
         inside, expires, late = Signal(), Signal(), Signal(rc_descriptor())
         m.d.comb += [
@@ -186,8 +148,8 @@ class Completions(wiring.Component):
         with m.If(expires):
             made = skid.i.payload.beat
             m.d.comb += [
-                self._form.descriptor(made).eq(late),
-                self._form.cut_off(made).eq(0),
+                made.head.eq(late),
+                made.abort.eq(0),
                 made.last.eq(1),
             ]
         with m.If(self.i.valid & self.i.ready):
@@ -207,7 +169,7 @@ class Completions(wiring.Component):
         m.d.comb += [
             misplaced.eq(
                 (head.error != RcError.NONE)
-                | self._form.misplaced(head, state, self.at)
+                | self._misplaced(head, state, self.at)
                 | ~(head.completed | boundary)
             ),
             fresh.tag.eq(self.tag),

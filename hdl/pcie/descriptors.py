@@ -16,6 +16,7 @@ __all__ = [
     "RequestType",
     "cc_descriptor",
     "cc_user",
+    "completion_beat",
     "cq_descriptor",
     "cq_user",
     "rc_descriptor",
@@ -106,6 +107,15 @@ def rc_descriptor() -> data.StructLayout:
             "reserved3": 1,
         }
     )  # fmt: skip
+
+
+def completion_beat() -> data.StructLayout:
+    """A beat of a completion's data, which begin in lane 0.
+
+    ``head``: the descriptor, on the packet's first beat. ``abort``: the data are no good, on its
+    last one.
+    """
+    return data.StructLayout({"data": WIDTH, "head": rc_descriptor(), "abort": 1, "last": 1})
 
 
 def rq_user() -> data.StructLayout:

@@ -10,12 +10,13 @@ from hdl.ports.host import HostPort
 
 from .bus import block_pins, from_pins, to_pins
 from .completer import Completer
-from .completions import COUNTERS, Completions, Rc
+from .completions import COUNTERS, Completions
 from .descriptors import WIDTH, cc_user
 from .posted import PostedWrites
 from .requester import HEAD, Requester
 from .requests import Requests
-from .tags import ReadTags
+from .straddle import Unstraddle
+from .tags import PAGE_BITS, ReadTags
 
 __all__ = ["PcieHost"]
 
@@ -24,17 +25,24 @@ __all__ = ["PcieHost"]
 TIMEOUT = 1 << 22
 
 
+def _misplaced(head, state, _at):
+    """See ``Misplaced``. The block has compared each completion with those before it: with what the
+    request still lacks, it must end where the request ends."""
+    return (head.lower_addr + head.byte_count)[:PAGE_BITS] != state.end
+
+
 class PcieHost(wiring.Component):
     """Serves a card's host port: DMA by RQ and RC, registers by CQ and CC.
 
     Parameters: ``timeout``: see ``ReadTags``. A quarter of it is the patience of ``PostedWrites``,
     so that a register read is answered before the host gives it up.
 
-    Members: ``host``: the card's; ``cq``, ``cc``, ``rq``, ``rc``: pins of the block's streams, all
-    without straddle and aligned to words of 32 bits; ``rq_seq_num``, ``max_payload``, ``max_read``
-    In: the block's ``pcie_rq_seq_num``, ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of
-    each of ``COUNTERS`` Out, see ``Completions``; ``refused_requests`` Out: requests of the host
-    that are no access of a word; ``lost_writes`` Out: see ``PostedWrites``.
+    Members: ``host``: the card's; ``cq``, ``cc``, ``rq``, ``rc``: pins of the block's streams,
+    aligned to words of 32 bits, ``rc`` with or without straddle, the others without;
+    ``rq_seq_num``, ``max_payload``, ``max_read`` In: the block's ``pcie_rq_seq_num``,
+    ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of each of ``COUNTERS`` Out, see
+    ``Completions``; ``refused_requests`` Out: requests of the host that are no access of a word;
+    ``lost_writes`` Out: see ``PostedWrites``.
     The block has client tags, 8 bits of them if ``read_tags`` is more than 32.
     Waits, latency, throughput, errors: see the parts. Reset: the block's ``user_reset``, with the
     card's.
@@ -60,7 +68,9 @@ class PcieHost(wiring.Component):
         m.submodules.requests = requests = Requests(head=HEAD)
         m.submodules.requester = requester = Requester()
         connect(m, requests.o, requester.i)
-        m.submodules.completions = completions = Completions(config=self._config, form=Rc())
+        m.submodules.completions = completions = Completions(
+            config=self._config, misplaced=_misplaced
+        )
         connect(m, flipped(self.host.rd_req), tags.rd_req)
         connect(m, tags.piece, requests.piece)
         connect(m, flipped(self.host.wr), requests.wr)
@@ -69,7 +79,9 @@ class PcieHost(wiring.Component):
         connect(m, completions.verdict, tags.verdict)
         connect(m, tags.overdue, completions.overdue)
         to_pins(m, requester.rq, self.rq)
-        from_pins(m, self.rc, completions.i)
+        m.submodules.straddle = straddle = Unstraddle()
+        from_pins(m, self.rc, straddle.i)
+        connect(m, straddle.o, completions.i)
         m.d.comb += [
             tags.max_read.eq(self.max_read),
             requests.max_payload.eq(self.max_payload),

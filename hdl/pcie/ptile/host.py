@@ -19,7 +19,7 @@ from hdl.ports.host import HostPort
 from .bus import config_pins, stream_pins
 from .reads import ReadsInFlight
 from .receive import Receive
-from .route import Bars, CompletionForm, Route
+from .route import Bars, Route, misplaced
 from .settings import Settings
 from .transmit import Transmit
 
@@ -88,7 +88,7 @@ class PTileHost(wiring.Component):
         m.submodules.reads = reads = ReadsInFlight(config=self._config)
         m.submodules.requests = requests = Requests(head=0)
         m.submodules.completions = completions = Completions(
-            config=self._config, form=CompletionForm()
+            config=self._config, misplaced=misplaced
         )
         connect(m, flipped(self.host.rd_req), tags.rd_req)
         connect(m, tags.piece, reads.i)

@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
 from hdl.pcie.completer import cq_beat
-from hdl.pcie.descriptors import WIDTH, cq_descriptor, rc_descriptor
+from hdl.pcie.descriptors import completion_beat, cq_descriptor
 
 from .receive import received
 from .tlp import completion, is_completion, request, request_layout
 
-__all__ = ["Bars", "CompletionForm", "Route"]
+__all__ = ["Bars", "Route", "misplaced"]
 
 #: (function, BAR) -> bits of an offset in it.
 Bars = Mapping[tuple[int, int], int]
@@ -21,23 +21,9 @@ Bars = Mapping[tuple[int, int], int]
 REQUESTS = 16
 
 
-class CompletionForm:
-    """A beat of a completion whose header stands beside its data (see ``Form``)."""
-
-    beat = data.StructLayout({"data": WIDTH, "head": rc_descriptor(), "abort": 1, "last": 1})
-    head = 0
-
-    def descriptor(self, beat):
-        """A field of its own."""
-        return beat.head
-
-    def cut_off(self, beat):
-        """P-Tile has aborted the packet."""
-        return beat.abort
-
-    def misplaced(self, head, state, at):
-        """The header has seven bits of the address; the byte count tells the rest."""
-        return (head.lower_addr[: len(at.low)] != at.low) | (head.byte_count != at.bytes)
+def misplaced(head, state, at):
+    """As ``Misplaced``. The header has seven bits of the address, the byte count tells the rest."""
+    return (head.lower_addr[: len(at.low)] != at.low) | (head.byte_count != at.bytes)
 
 
 def _kept() -> data.StructLayout:
@@ -51,7 +37,7 @@ class Route(wiring.Component):
     """Translates headers into descriptors, and keeps requests for the registers.
 
     Parameters: ``bars``: the size of each BAR, for the packet has the address on the bus.
-    Members: ``i``: packets; ``completions``: beats of ``CompletionForm``; ``requests``: beats of
+    Members: ``i``: packets; ``completions``: ``completion_beat``; ``requests``: beats of
     CQ, one for each request, for ``Completer``.
     Waits: a packet behind 16 requests that wait for the registers waits as well.
     Latency: 0 cycles for completions, 2 for requests. Throughput: a beat a cycle.
@@ -63,7 +49,7 @@ class Route(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(received())),
-                "completions": Out(stream.Signature(CompletionForm.beat)),
+                "completions": Out(stream.Signature(completion_beat())),
                 "requests": Out(stream.Signature(cq_beat())),
             }
         )
