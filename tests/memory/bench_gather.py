@@ -548,7 +548,7 @@ async def eras_at_random(dut):
     for _ in range(3):
         # No packet waits here, so none of these is taken for one of four eras later.
         for qp in bench.rng.sample(3 * list(range(QPS)), 3 * QPS):
-            for _ in range(bench.rng.randrange(24)):
+            for _ in range(bench.rng.randrange(16)):
                 eras.send(bench.rng.randrange(QPS))
             for _ in range(bench.rng.randrange(200)):
                 await bench.bus.cycle()

@@ -120,6 +120,16 @@ class Model:
             entry = page + 8 * below
         return None if memory.fails(entry & ~63, 64) else entry
 
+    def address(self, rng: random.Random, length: int) -> int:
+        """Where a region may begin: with every other one a multiple of a high power of two lies
+        among its ``length`` bytes, so that a sum with an offset carries up to there."""
+        bits = self.memory.bits - 1
+        place = rng.getrandbits(bits)
+        if rng.random() < 0.5:
+            cut = rng.randrange(12, bits)
+            place = max(0, (place >> cut << cut) - rng.randrange(1, length + 1))
+        return place
+
     def add_pages(
         self, rng: random.Random, index: int, length: int, *, page: int = PAGE, **fields
     ) -> Region:
@@ -132,7 +142,7 @@ class Model:
             index=index,
             tag=rng.randrange(256),
             type=PAGES,
-            va=fields.pop("va", rng.getrandbits(min(40, self.memory.bits - 1))),
+            va=fields.pop("va", self.address(rng, length)),
             length=length,
             first_offset=offset,
             table=table,
@@ -159,7 +169,7 @@ class Model:
             index=index,
             tag=rng.randrange(256),
             type=PAGES,
-            va=rng.getrandbits(40),
+            va=self.address(rng, total),
             length=total,
             first_offset=rng.randrange(page - length) if total > page else 0,
             table=8 * rng.getrandbits(self.memory.bits - 4),
