@@ -124,7 +124,7 @@ class Campaign:
 
     def prove(self) -> None:
         """Look for survivors that are no faults."""
-        left = [n for n, one in self.found.items() if one.result == "survived"]
+        left = [one.mutant for one in self.found.values() if one.result == "survived"]
         if left:
             for number in equivalent(self._source, self.room.top, self._commands, left):
                 self.found[number].result = "equivalent"
