@@ -59,9 +59,9 @@ ROOMS = (
         "queues_top",
         {
             "send": tuple(
-                _QUEUES.format(one) for one in ("send", "in_order", "send_mixed", "send_errors")
+                _QUEUES.format(one) for one in ("send_mixed", "send_errors", "in_order", "send")
             ),
-            "recv": (_QUEUES.format("recv"),),
+            "recv": (_QUEUES.format("recv_mixed"), _QUEUES.format("recv")),
             "completion": (_QUEUES.format("completion"), _QUEUES.format("completion_errors")),
             "control": (_QUEUES.format("control"),),
         },
