@@ -59,9 +59,9 @@ ROOMS = (
         "queues_top",
         {
             "send": tuple(
-                _QUEUES.format(one) for one in ("send", "in_order", "send_mixed", "send_errors")
+                _QUEUES.format(one) for one in ("send_mixed", "send_errors", "in_order", "send")
             ),
-            "recv": (_QUEUES.format("recv"),),
+            "recv": (_QUEUES.format("recv_mixed"), _QUEUES.format("recv")),
             "completion": (_QUEUES.format("completion"), _QUEUES.format("completion_errors")),
             "control": (_QUEUES.format("control"),),
         },
@@ -124,7 +124,7 @@ class Campaign:
 
     def prove(self) -> None:
         """Look for survivors that are no faults."""
-        left = [n for n, one in self.found.items() if one.result == "survived"]
+        left = [one.mutant for one in self.found.values() if one.result == "survived"]
         if left:
             for number in equivalent(self._source, self.room.top, self._commands, left):
                 self.found[number].result = "equivalent"

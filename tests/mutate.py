@@ -6,6 +6,7 @@ chooses the one that is at work (0: none), so one compiled model serves all of t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from sim.rtl.env import REPO, ToolError
 
@@ -39,28 +41,28 @@ _APPLY = """
 script mutants.ys
 write_verilog -noattr mutated.sv
 """
+#: The module ``top`` with one mutant, since others may look at what nobody else does; a bit a
+#: register, as one that nobody reads is not to be compared.
 _FLATTEN = """
-script mutants.ys
+design -load netlist
+{mutate}
 hierarchy -top {top}
 flatten
 memory
 opt -full -nodffe -nosdff
 dffunmap
+pmuxtree
+simplemap
 opt_clean -purge
 """
-#: What has state, with its outputs. These become inputs of the room and its inputs outputs, so what
-#: has to be equal in two of them is what goes into their states, in any state.
-_STATES = {"$dff": ("Q",), "rocinante_ram": ("read_row",)}
-_SAVE = """
-delete -port w:{control}
-design -save room
-"""
+#: What has state, with its outputs. These become inputs of the module and its inputs outputs, so
+#: what has to be equal in two of them is what goes into their states, in any state.
+_STATES = {"$_DFF_P_": ("Q",), "$_DFF_N_": ("Q",), "rocinante_ram": ("read_row",)}
 #: Yosys prints a multiplexer with several select lines as a case over these, and bits of a vector
 #: apart, which looks like a loop when they depend on each other.
 _LINT = "/* verilator lint_off CASEOVERLAP */\n/* verilator lint_off UNOPTFLAT */\n"
 _COMPARE = """
-log MUTANT {number}
-design -load room
+delete -port w:{control}
 rename {top} gold
 copy gold gate
 cd gold
@@ -72,8 +74,10 @@ cd ..
 miter -equiv -flatten gold gate miter
 hierarchy -top miter
 opt -full
-sat -prove trigger 0 -timeout {seconds} miter
+tee -q -o sat.log sat -prove trigger 0 -timeout {seconds} miter
 """
+#: Cells of the largest module in which a proof is tried: those take a minute or two.
+_LARGEST = 80_000
 
 
 @dataclass(frozen=True)
@@ -123,37 +127,40 @@ def mutated(
 
 
 def equivalent(
-    source: Path, top: str, commands: str, numbers: Sequence[int], seconds: int = 60
+    source: Path, top: str, commands: str, mutants: Sequence[Mutant], seconds: int = 60
 ) -> set[int]:
-    """Return those of the mutants ``numbers`` that no input and no state can tell from none.
+    """Return the numbers of those ``mutants`` that no input and no state can tell from none.
 
+    What cannot be told at the ports of a module and in its registers cannot be told outside of it.
+    So each proof is tried in the module that has the mutant, which is small, and then in those
+    around it, up to ``top``: there it counts that nobody looks at some port.
     ``commands`` are those that ``mutated`` returned. ``seconds``: for each proof; one that does not
     end in that time proves nothing.
     """
-    script = _SAVE.format(control=_CONTROL)
-    for number in numbers:
-        script += _COMPARE.format(top=top, control=_CONTROL, number=number, seconds=seconds)
+    lines, jobs = commands.splitlines(), []
+    for one in mutants:
+        path = one.module.removeprefix(top).split(".")
+        for depth in range(len(path), 0, -1):
+            around = top + ".".join(path[:depth])
+            jobs.append({"number": one.number, "mutate": lines[one.number - 1], "top": around})
+    jobs.sort(key=lambda job: -str(job["top"]).count("."))
     with tempfile.TemporaryDirectory(prefix="rocinante-mutants-") as name:
         folder = Path(name)
-        (folder / "mutants.ys").write_text(commands)
-        log = _yosys(source, folder, _READ + _FLATTEN.format(top=top), script)
-    answers = re.split(r"^MUTANT (\d+)\s*$", log, flags=re.MULTILINE)[1:]
-    proved = "SAT proof finished - no model found: SUCCESS!"
-    return {int(n) for n, text in zip(answers[::2], answers[1::2], strict=True) if proved in text}
+        (folder / "proofs.json").write_text(json.dumps({"seconds": seconds, "jobs": jobs}))
+        _yosys(source, folder, _READ + "design -save netlist\n")
+        return set(json.loads((folder / "proved.json").read_text()))
 
 
-def _yosys(source: Path, folder: Path, script: str, further: str = "") -> str:
-    """Run Yosys in ``folder``; before ``further`` the states become ports. Returns what it says."""
+def _yosys(source: Path, folder: Path, script: str) -> None:
+    """Run Yosys in ``folder``, and the proofs of ``proofs.json`` there behind that."""
     shutil.copy(source, folder / "room.sv")
     shutil.copy(REPO / "hdl" / "common" / "ram.v", folder)
     (folder / "commands.ys").write_text(script)
-    (folder / "further.ys").write_text(further)
     command = [sys.executable, "-P", str(Path(__file__).absolute()), str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToolError(f"Yosys failed:\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout
 
 
 def _run(folder: Path) -> None:
@@ -162,10 +169,33 @@ def _run(folder: Path) -> None:
 
     os.chdir(folder)
     design = yosys.Design()
-    yosys.run_pass("script commands.ys", design)
-    if not Path("further.ys").stat().st_size:
+
+    def run(script: str) -> None:
+        Path("next.ys").write_text(script)
+        yosys.run_pass("script next.ys", design)
+
+    run(Path("commands.ys").read_text())
+    if not Path("proofs.json").exists():
         return
-    module = design.top_module()
+    proofs, proved = json.loads(Path("proofs.json").read_text()), set()
+    large: set[str] = set()
+    for job in proofs["jobs"]:
+        if job["number"] in proved or job["top"] in large:
+            continue
+        run(_FLATTEN.format(**job))
+        module = design.top_module()
+        if len(module.cells_) > _LARGEST:
+            large.add(job["top"])
+            continue
+        _open_states(yosys, module)
+        run(_COMPARE.format(**job, control=_CONTROL, seconds=proofs["seconds"]))
+        if "SAT proof finished - no model found: SUCCESS!" in Path("sat.log").read_text():
+            proved.add(job["number"])
+    Path("proved.json").write_text(json.dumps(sorted(proved)))
+
+
+def _open_states(yosys: Any, module: Any) -> None:
+    """What has state is taken out of the module, whose ports lead there."""
     for cell in list(module.cells_.values()):
         kind = cell.type.str().lstrip("\\")
         for port, sig in list(cell.connections_.items()) if kind in _STATES else ():
@@ -180,7 +210,6 @@ def _run(folder: Path) -> None:
         if kind in _STATES:
             module.remove(cell)
     module.fixup_ports()
-    yosys.run_pass("script further.ys", design)
 
 
 def _selectable(text: str, top: str) -> str:

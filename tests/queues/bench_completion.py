@@ -7,7 +7,7 @@ import cocotb
 from hdl.ports.rows import CqRow
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, SOLICITED, CompletionBench
 from tests.queues.completion_order import Order
-from tests.queues.drive import number, unpack
+from tests.queues.drive import number, pack, unpack
 
 
 @cocotb.test()
@@ -36,13 +36,24 @@ async def order_of_writes(dut):
 @cocotb.test()
 async def several_queues(dut):
     """Interleaved CQs of several sizes, far around their rings; only returns; only CQEs."""
-    bench = CompletionBench(dut, seed=3, stall=0.1, latency=30)
+    bench = CompletionBench(dut, seed=3, stall=0.25, latency=30)
     await bench.start()
     rng = bench.rng
     cqs = [bench.queue(1 + n, size) for n, size in enumerate((2, 16, 64, 4096))]
     rings = [bench.queue(CONFIG.sq_queue(1), 4), bench.queue(CONFIG.rq_queue(2), 256)]
-    counts, order = [0] * 4, Order(bench)
+    counts, order = [rng.getrandbits(16) for _ in cqs], Order(bench)
+    for n, queue in enumerate(cqs):
+        queue.avail = counts[n]
+        await bench.program("cq", n, pack(CqRow, {"position": counts[n], "available": counts[n]}))
+        await bench.program("used", queue.number, counts[n])
+        order.ring(queue, counts[n])
     free = bench.memory.free
+
+    def complete(n, ring, parts):
+        c = bench.completion(cq=n, emit=int(parts is not None), wqe=ring)
+        order.expect(c, cqs[n] if parts else None, parts, ring)
+        counts[n] = (counts[n] + (parts is not None)) & 0xFFFF
+
     for _ in range(12):
         bench.memory.free = free
         for queue in cqs:
@@ -50,17 +61,24 @@ async def several_queues(dut):
             queue.spare = list(range(queue.size))
         for _ in range(12):
             n, k = rng.randrange(4), rng.choice([None, 0, 1])
-            emit = int(k is None or rng.random() < 0.8)
+            emit = k is None or rng.random() < 0.8
             cq, ring = cqs[n], None if k is None else rings[k]
-            if emit and not cq.spare:
-                emit = 0
             # Chains among the single descriptors that most drivers use.
             split = rng.choice([(40,), (40,), (64,), (5, 40), (20, 30)])
             split = split if len(cq.spare) >= len(split) else (CQE,)
-            parts = bench.fill(cq, split) if emit else None
-            c = bench.completion(cq=n, emit=emit, wqe=ring)
-            order.expect(c, cq if emit else None, parts, ring)
-            counts[n] += emit
+            complete(n, ring, bench.fill(cq, split) if emit and cq.spare else None)
+        await bench.settle()
+        order.check()
+    # Behind one whose CQ's index has to be read wait those of a CQ that has buffers.
+    bench.reads.latency, bench.i.gap = 250, 0.0
+    for first in (0, 2):
+        cqs[first].spare = list(range(cqs[first].size))
+        stock = [bench.fill(cqs[3]) for _ in range(45)]
+        complete(3, None, stock[0])
+        await bench.settle()
+        complete(first, rings[1], bench.fill(cqs[first]))
+        for parts in stock[1:]:
+            complete(3, rings[1], parts)
         await bench.settle()
         order.check()
     assert [queue.used_index() for queue in cqs] == counts

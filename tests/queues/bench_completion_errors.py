@@ -10,7 +10,7 @@ from hdl.ports.jobs import QueueErrorCause
 from hdl.ports.rows import CqRow
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, CompletionBench, cqe_bytes
 from tests.queues.drive import number, pack, unpack
-from tests.queues.host import BASE
+from tests.queues.host import OUTSIDE
 
 
 @cocotb.test()
@@ -83,6 +83,10 @@ async def broken_rings(dut):
             q.set_desc(q.desc, k, *entry)
         q.offer(0)
 
+    def unreadable(q, what):
+        bench.fill(q)
+        bench.memory.unreadable.add(q.read_for(q.heads[0][0])[what])
+
     breaks = [
         (C.AVAIL_INDEX, lambda q: q.set_index(17)),
         (C.DESC_INDEX, lambda q: q.offer(16)),
@@ -94,8 +98,11 @@ async def broken_rings(dut):
         (C.DIRECTION, lambda q: chain(q, (buf, 38, 0, 0))),
         (C.DIRECTION, lambda q: chain(q, (buf, 64, 3, 1), (buf, 64, 0, 0))),
         (C.INDIRECT, lambda q: chain(q, (buf, 17, 4, 0))),
-        (C.HOST_READ, lambda q: setattr(q, "driver", BASE - 4096)),
-        (C.HOST_READ, lambda q: (q.offer(0), setattr(q, "desc", BASE - 4096))),
+        (C.HOST_READ, lambda q: setattr(q, "driver", OUTSIDE)),
+        (C.HOST_READ, lambda q: (q.offer(0), setattr(q, "desc", OUTSIDE))),
+        (C.HOST_READ, lambda q: unreadable(q, "index")),
+        (C.HOST_READ, lambda q: unreadable(q, "entries")),
+        (C.HOST_READ, lambda q: unreadable(q, "descriptor")),
     ]
     other = bench.queue(2, 64)
     counted = 0
@@ -126,6 +133,7 @@ async def garbage(dut):
     """Random CQ rings: never a hang, and the other CQ gets all of its CQEs."""
     bench = CompletionBench(dut, seed=8, latency=5, stall=0.1)
     await bench.start()
+    bench.memory.wild = True
     rng = bench.rng
     other = bench.queue(2, 256)
     buf = bench.memory.alloc(4096)

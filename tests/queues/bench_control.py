@@ -10,7 +10,7 @@ from cocotb.triggers import RisingEdge
 from hdl.ports.host import STREAM_CONTROL
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
-from tests.queues.host import BASE, Queue, pieces
+from tests.queues.host import OUTSIDE, Queue, pieces
 
 
 class ControlBench(Bench):
@@ -200,6 +200,10 @@ async def broken_rings(dut):
             q.set_desc(q.desc, k, *entry)
         q.offer(0)
 
+    def unreadable(q, what):
+        head, _ = bench.offer(b"hello", (3,))
+        bench.memory.unreadable.add(q.read_for(head)[what])
+
     giga = 1 << 30
     breaks = [
         (C.AVAIL_INDEX, lambda q: q.set_index(17)),
@@ -210,8 +214,12 @@ async def broken_rings(dut):
         (C.DESC_LENGTH, lambda q: chain(q, *((buf, giga, 3, k + 1) for k in range(4)))),
         (C.DIRECTION, lambda q: chain(q, (buf, 4, 3, 1), (buf, 4, 0, 0))),
         (C.INDIRECT, lambda q: chain(q, (buf, 17, 4, 0))),
-        (C.HOST_READ, lambda q: chain(q, (BASE - 4096, 4, 1, 1), (buf, 4, 2, 0))),
-        (C.HOST_READ, lambda q: setattr(q, "driver", BASE - 4096)),
+        (C.HOST_READ, lambda q: chain(q, (OUTSIDE, 4, 1, 1), (buf, 4, 2, 0))),
+        (C.HOST_READ, lambda q: setattr(q, "driver", OUTSIDE)),
+        (C.HOST_READ, lambda q: unreadable(q, "index")),
+        (C.HOST_READ, lambda q: unreadable(q, "entries")),
+        (C.HOST_READ, lambda q: unreadable(q, "descriptor")),
+        (C.HOST_READ, lambda q: unreadable(q, "buffer")),
     ]
     for n, (cause, break_) in enumerate(breaks):
         bench.queue = bench.queues[0] = Queue(bench.memory, 0, 16)

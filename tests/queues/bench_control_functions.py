@@ -7,7 +7,7 @@ import cocotb
 from hdl.config import FUNCTION_RDMA
 from tests.queues.bench_control import ControlBench
 from tests.queues.drive import number
-from tests.queues.host import BASE, Queue
+from tests.queues.host import Queue
 from tests.queues.top import ControlTop, two_functions_config
 
 STEP = 1 << two_functions_config(64).number_bits["queues"]
@@ -21,19 +21,14 @@ class TwoBench(ControlBench):
 
     def __init__(self, dut):
         super().__init__(dut, seed=5, size=16)
-        self.owners = [(BASE + self.memory.free, FUNCTION_RDMA)]
+        self.functions = [FUNCTION_RDMA, FUNCTION_RDMA + 1]
+        self.memory.owner = 1
         self.queues[STEP] = Queue(self.memory, STEP, 16)
-        self.owners.append((BASE + self.memory.free, FUNCTION_RDMA + 1))
-
-    def function_at(self, addr: int) -> int:
-        """Every access of the control engine carries the function whose memory it is."""
-        return next(function for end, function in self.owners if addr < end)
 
     def ask(self, ordinal: int, data: bytes) -> None:
         """The driver of a function makes a request available, with a byte for its answer."""
-        self.queue = self.queues[STEP * ordinal]
+        self.queue, self.memory.owner = self.queues[STEP * ordinal], ordinal
         self.offer(data, (8,))
-        self.owners.append((BASE + self.memory.free, FUNCTION_RDMA + ordinal))
 
     def ring_of(self, ordinal: int) -> None:
         self.doorbell.queue.append({"queue": STEP * ordinal})

@@ -12,7 +12,7 @@ from tests.queues.bench_control import ControlBench
 from tests.queues.bench_recv import RecvBench
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, CompletionBench, cqe_bytes
 from tests.queues.drive import number
-from tests.queues.host import BASE, pieces
+from tests.queues.host import OUTSIDE, pieces
 from tests.queues.packed_host import DESC, DISABLE, ENABLE, PackedQueue
 from tests.queues.send_bench import SendBench
 from tests.queues.top import PackedTop
@@ -150,9 +150,9 @@ async def send_broken_rings(dut):
         (C.DESC_LOOP, lambda q: q.chain([(buf, 40, False), (buf + 40, 51, False)])),
         (C.DESC_LENGTH, lambda q: q.chain([(buf, 0, False)])),
         (C.DIRECTION, lambda q: q.chain([(buf, 91, True)])),
-        (C.HOST_READ, lambda q: q.chain([(BASE - 4096, 91, False)])),
+        (C.HOST_READ, lambda q: q.chain([(OUTSIDE, 91, False)])),
         (C.INDIRECT, lambda q: _indirect(q, buf, 17)),
-        (C.HOST_READ, lambda q: _indirect(q, BASE - 4096, 32)),
+        (C.HOST_READ, lambda q: _indirect(q, OUTSIDE, 32)),
     ]
     for n, (cause, break_) in enumerate(breaks):
         queue = bench.queue(1, 8)

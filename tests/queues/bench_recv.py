@@ -19,14 +19,16 @@ from hdl.ports.jobs import (
 from hdl.queues.recv_sinks import SINK_AGE_BITS
 from tests.queues import wqes
 from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
-from tests.queues.host import BASE, Queue, pieces
+from tests.queues.host import Queue, pieces
 from tests.queues.top import small_config
 
 CONFIG = small_config(64)
+#: The opcode of the WQEs whose sinks are asked for.
+READ = 4
 
 
 class RecvBench(Bench):
-    CONFIG = CONFIG
+    CONFIG, ASKS = CONFIG, True
 
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
@@ -89,7 +91,8 @@ class RecvBench(Bench):
 
     async def ask_sink(self, queue: Queue, position: int) -> dict:
         """The send WQE at ``position``."""
-        asked = {"function": self.function, "qp": self.pair(queue), "position": position}
+        function = self.function_at(queue.desc)
+        asked = {"function": function, "qp": self.pair(queue), "position": position}
         self.sink_req.queue.append(asked)
         return await self._answer(self.sink_rsp)
 
@@ -157,13 +160,14 @@ async def every_split(dut):
 @cocotb.test()
 async def sinks(dut):
     """The SGEs of a send WQE, at byte 75."""
-    bench = RecvBench(dut, seed=2)
+    bench = RecvBench(dut, seed=2, stall=0.2)
     await bench.start()
     rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
-    for count in (0, 1, 2, 31, 32):
+    for count in (0, 1, 2, 3, 4, 31, 32):
         sges = wqes.random_sges(rng, count)
-        data, sent = wqes.send_wqe(rng, sges)
+        data, sent = wqes.send_wqe(rng, sges, opcode=READ)
         position, head = bench.offer(queue, data, [60, 80][:count])
+        bench.functions[0] = rng.getrandbits(8)
         got = await bench.ask_sink(queue, position)
         assert (got["status"], got["head"]) == (wqes.OK, head)
         assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
@@ -180,7 +184,7 @@ async def sinks_that_are_reported(dut):
     wanted = []
     for _ in range(6):
         sges = wqes.random_sges(rng, rng.randrange(1, 4))
-        data, sent = wqes.send_wqe(rng, sges)
+        data, sent = wqes.send_wqe(rng, sges, opcode=READ)
         position, head = bench.offer(queue, data)
         expected = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
         wanted.append((position, head, expected, wqes.sge_bytes(sges)))
@@ -422,7 +426,7 @@ async def forgotten_in_time(dut):
     fetched, told, asked = (bench.queue(CONFIG.sq_queue(pair), 16) for pair in (1, 2, 3))
 
     async def post(queue, tell=False):
-        data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
+        data, sent = wqes.send_wqe(rng, wqes.random_sges(rng, 1), opcode=READ)
         _, head = bench.offer(queue, data)
         queue.avail = 0
         answer = {name: sent[name] for name in ("num_sge", "wr_id", "length")}
@@ -482,6 +486,15 @@ async def empty_and_errors(dut):
     assert (await bench.ask(broken, 0))["status"] == wqes.QUEUE_ERROR
     cause = QueueErrorCause.DESC_INDEX.value
     assert bench.errors.items == [{"queue": broken.number, "cause": cause}]
+    cause = QueueErrorCause.HOST_READ.value
+    for what in ("index", "entries", "descriptor", "buffer"):
+        await bench.drop(broken)
+        broken = bench.queue(broken.number, 8)
+        _, head = bench.offer(broken, good)
+        bench.memory.unreadable.add(broken.read_for(head)[what])
+        assert (await bench.ask(broken, 0))["status"] == wqes.QUEUE_ERROR, what
+        assert bench.errors.items[1:] == [{"queue": broken.number, "cause": cause}]
+        bench.errors.items.pop()
     got = await bench.ask(queue, position)
     assert (got["status"], got["wqe"]) == (wqes.OK, expected)
 
@@ -516,7 +529,7 @@ async def fetched_ahead(dut):
     for position in range(1, 6):
         assert await right(first, position, last=1) <= 14
     # Asked for while it is being fetched: one fetch, not two.
-    place = BASE + bench.memory.free
+    place = bench.memory.free
     again, count = bench.queue(CONFIG.rq_queue(2), 64), 6
     for position in range(count):
         sges = wqes.random_sges(rng, 2)
@@ -527,7 +540,8 @@ async def fetched_ahead(dut):
     await bench.ask(again, 0, last=1)
     waits = [await right(again, position, last=1) for position in range(1, count)]
     assert 6 < max(waits) < 180, waits
-    elements = [at for at, n in bench.memory.reads[before:] if n == 44 and at >= place]
+    memory = bench.memory
+    elements = [at for at, n in memory.reads[before:] if n == 44 and memory.offset(at) >= place]
     assert len(elements) == count, "it was fetched twice"
     # What is wrong is told when it is asked for.
     broken = bench.queue(CONFIG.rq_queue(0), 8)
@@ -668,7 +682,7 @@ async def lines_that_are_read(dut):
     for one in (old, new):
         for position in range(8):
             sges = wqes.random_sges(rng, 3)
-            data, _ = wqes.send_wqe(rng, sges)
+            data, _ = wqes.send_wqe(rng, sges, opcode=READ)
             bench.offer(one, data)
             blocks[one.number, position] = wqes.sge_bytes(sges)
     got = await bench.ask_sink(old, 3)

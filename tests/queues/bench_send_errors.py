@@ -8,7 +8,7 @@ import cocotb
 
 from hdl.ports.jobs import QueueErrorCause
 from tests.queues import wqes
-from tests.queues.host import BASE
+from tests.queues.host import OUTSIDE
 from tests.queues.send_bench import LINES, SendBench, buffers
 
 
@@ -67,7 +67,6 @@ async def broken_rings(dut):
     await bench.start()
     rng = bench.rng
     healthy = bench.queue(2, 64)
-    outside = BASE - 4096
 
     def one(queue, addr, length, flags=0, next_=0, index=0):
         queue.set_desc(queue.desc, index, addr, length, flags, next_)
@@ -89,6 +88,12 @@ async def broken_rings(dut):
         addr = bench.memory.alloc(64)
         queue.set_desc(queue.desc, 1, addr, 64, 0, 0)
         one(queue, addr, 64, 3, 1)
+
+    def unreadable(queue, what):
+        data, _ = wqes.send_wqe(rng, wqes.random_sges(rng, 1))
+        head = queue.chain(buffers(bench, data, []), rng=rng)
+        queue.offer(head)
+        bench.memory.unreadable.add(queue.read_for(head)[what])
 
     buf = bench.memory.alloc(8192)
     breaks = [
@@ -113,10 +118,14 @@ async def broken_rings(dut):
         (C.DESC_LOOP, lambda q: table(q, [(buf, 32, 1, 1), (buf, 1, 1, 0)])),
         (C.DIRECTION, order),
         (C.DIRECTION, lambda q: one(q, buf, 91, 2)),
-        (C.HOST_READ, lambda q: one(q, outside, 91)),
-        (C.HOST_READ, lambda q: one(q, outside, 32, 4)),
-        (C.HOST_READ, lambda q: setattr(q, "driver", outside)),
-        (C.HOST_READ, lambda q: (q.offer(0), setattr(q, "desc", outside))),
+        (C.HOST_READ, lambda q: one(q, OUTSIDE, 91)),
+        (C.HOST_READ, lambda q: one(q, OUTSIDE, 32, 4)),
+        (C.HOST_READ, lambda q: setattr(q, "driver", OUTSIDE)),
+        (C.HOST_READ, lambda q: (q.offer(0), setattr(q, "desc", OUTSIDE))),
+        (C.HOST_READ, lambda q: unreadable(q, "index")),
+        (C.HOST_READ, lambda q: unreadable(q, "entries")),
+        (C.HOST_READ, lambda q: unreadable(q, "descriptor")),
+        (C.HOST_READ, lambda q: unreadable(q, "buffer")),
     ]
     for number_, (cause, break_) in enumerate(breaks):
         queue = bench.queue(1, 8)
@@ -151,6 +160,7 @@ async def garbage(dut):
     """Random rings and descriptors: always an answer, and the other queue goes on."""
     bench = SendBench(dut, seed=9, latency=3, stall=0.1)
     await bench.start()
+    bench.memory.wild = True
     rng = bench.rng
     healthy = bench.queue(2, 256)
     blob = bench.memory.alloc(4096)

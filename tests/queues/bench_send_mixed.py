@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+import random
+
 import cocotb
 
 from hdl.ports.jobs import QueueErrorCause
 from tests.queues import wqes
-from tests.queues.host import BASE, NEXT, WRITE
+from tests.queues.host import NEXT, OUTSIDE, WRITE, Memory
 from tests.queues.send_bench import SendBench, buffers, pair
 
 
 def wqe_of_some_kind(bench, queue, rng):
-    """A WQE made available; returns (head, what must be answered, bytes of its line)."""
-    kind = rng.randrange(10)
-    if kind < 5:  # in one piece, most of them short enough to be taken at once
-        count = rng.choice([0, 1, 1, 2, 3, 4, 9])
-        sges = wqes.random_sges(rng, count)
-        data, expected = wqes.send_wqe(rng, sges)
-        parts, payload = [], wqes.sge_bytes(sges)
-    elif kind < 7:
+    """A WQE made available; returns (head, status of its answer, what is answered, bytes of its
+    line)."""
+    kind, status = rng.randrange(11), wqes.OK
+    parts, bad = [], {}
+    if kind in (5, 6):
         payload = rng.randbytes(rng.choice([0, 1, 15, 16, 17, 48, 52, 53, 54, 200]))
         data, expected = wqes.send_wqe(rng, [], payload)
-        parts = []
-    elif kind < 9:  # in pieces
-        sges = wqes.random_sges(rng, rng.choice([1, 2, 5]))
-        data, expected = wqes.send_wqe(rng, sges)
-        parts = rng.sample(range(1, len(data)), rng.choice([1, 3]))
+    else:
+        count = 1
+        if kind < 5:  # in one piece, most of them short enough to be taken at once
+            count = rng.choice([0, 1, 1, 2, 3, 4, 9])
+        elif kind < 9:  # in pieces
+            count = rng.choice([1, 2, 5])
+        elif kind == 9:  # no WQE
+            status, wrong = wqes.WQE_ERROR, rng.choice([0, 2, 0x102, 0x8000_0001])
+            bad = rng.choice([{"num_sge": wrong}, {"opcode": 0x100}])
+        else:  # bytes that the host has not read well: nobody believes them
+            status = wqes.QUEUE_ERROR
+        sges = wqes.random_sges(rng, count)
+        data, expected = wqes.send_wqe(rng, sges, **bad)
         payload = wqes.sge_bytes(sges)
-    else:  # no WQE
-        bad = {
-            "num_sge": {"num_sge": rng.choice([0, 2, 0x102, 0x8000_0001])},
-            "opcode": {"opcode": 0x100},
-        }[rng.choice(["num_sge", "opcode"])]
-        data, _ = wqes.send_wqe(rng, wqes.random_sges(rng, 1), **bad)
-        expected, payload, parts = None, b"", []
-    indirect = rng.choice([None, None, 0])
+        if kind in (7, 8):
+            parts = rng.sample(range(1, len(data)), rng.choice([1, 3]))
     chain = buffers(bench, data, parts, rng)
-    head = queue.chain(chain, indirect_from=indirect, rng=rng)
+    if status == wqes.QUEUE_ERROR:
+        bench.memory.unreadable.add(chain[0][0])
+    head = queue.chain(chain, indirect_from=rng.choice([None, None, 0]), rng=rng)
     queue.offer(head)
-    return head, expected, payload
+    return head, status, expected, payload
 
 
 @cocotb.test()
@@ -46,15 +49,18 @@ async def everything_at_once(dut):
     """Every request is answered with its own WQE, those of a queue in order, whatever it is."""
     bench = SendBench(dut, seed=21, stall=0.15, latency=40, event_idx=1)
     await bench.start()
-    rng, size = bench.rng, 256
-    queues = [bench.queue(qp, size) for qp in (1, 2, 3)]
+    bench.memory = Memory(1 << 21)
+    rng = random.Random(21)  # what is done hangs on no timing
+    queues = [bench.queue(qp, size) for qp, size in enumerate((256, 32768, 4096), 1)]
     posted = {queue.number: [] for queue in queues}
-    asked, total = {}, 0
+    asked, total, broken = {}, 0, []
+    numbers = {pair(queue): queue.number for queue in queues}
     free = bench.memory.free
     for _ in range(12):
         bench.memory.free = free
+        bench.memory.unreadable.clear()
         for queue in queues:
-            queue.spare = list(range(size))
+            queue.spare = list(range(queue.size))
         for _ in range(12):
             queue = rng.choice(queues)
             for _ in range(rng.randrange(1, 6)):
@@ -77,15 +83,19 @@ async def everything_at_once(dut):
             got = done[total]
             total += 1
             key = (got["qp"], got["position"])
-            head, expected, payload = asked.pop(key)
-            assert got["head"] == head
-            if expected is None:
-                assert (got["status"], got["error"]) == (wqes.WQE_ERROR, wqes.LOC_QP_OP_ERR)
+            head, status, expected, payload = asked.pop(key)
+            assert (got["status"], got["head"]) == (status, head)
+            if status == wqes.WQE_ERROR:
+                assert got["error"] == wqes.LOC_QP_OP_ERR
+            elif status == wqes.QUEUE_ERROR:
+                broken.append({"queue": numbers[key[0]], "cause": QueueErrorCause.HOST_READ.value})
             else:
-                assert (got["status"], got["wqe"]) == (wqes.OK, expected)
-                assert await bench.line(got["line"], len(payload)) == payload
+                assert (got["error"], got["wqe"]) == (0, expected)
+                await bench.holds(got["line"], expected, payload)
                 bench.release.queue.append(got["line"])
-    assert total > 200 and not bench.errors.items
+    assert total > 200 and len(broken) > 10
+    await bench.cycles(20)
+    assert bench.errors.items == broken
     # No line has been lost, and a reset of the queues goes through.
     for queue in queues:
         bench.reset.queue.append(queue.number)
@@ -131,7 +141,7 @@ async def reads_are_reported(dut):
         await bench.check(queue, position, expected, wqes.sge_bytes(sges), head)
         if opcode == 4 and len(sges) <= 3:
             told = {name: expected[name] for name in ("num_sge", "wr_id", "length")}
-            told |= {"qp": 1, "position": position, "head": head}
+            told |= {"qp": pair(queue), "position": position, "head": head}
             wanted.append((told, wqes.sge_bytes(sges)))
     await bench.cycles(20)
     assert len(wanted) == len(bench.sinks.items) > 6
@@ -244,7 +254,7 @@ async def rings_that_cannot_be_read(dut):
     await bench.start()
     rng = bench.rng
     healthy, broken = bench.queue(2, 64), bench.queue(1, 64)
-    inside, broken.driver = broken.driver, BASE - 4096
+    inside, broken.driver = broken.driver, OUTSIDE
     sges = wqes.random_sges(rng, 1)
     data, expected = wqes.send_wqe(rng, sges)
     heads = [healthy.chain(buffers(bench, data, [])) for _ in range(5)]
@@ -280,7 +290,7 @@ async def broken_chains_of_known_heads(dut):
         (C.DESC_LENGTH, 0, ((1 << 64) - 16, 91, 0, 0)),
         (C.DESC_INDEX, 0, (buf, 91, NEXT, 8)),
         (C.DESC_LOOP, 0, (buf, 91, NEXT, 0)),
-        (C.HOST_READ, 0, (BASE - 4096, 91, 0, 0)),
+        (C.HOST_READ, 0, (OUTSIDE, 91, 0, 0)),
     ]
     for cause, head, desc in cases:
         queue = bench.queue(1, 8)

@@ -8,7 +8,16 @@ from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import Completion, Interrupt, QueueError
 from hdl.queues.completion import ArmCq, CqError
-from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
+from tests.queues.drive import (
+    Bench,
+    QueueRows,
+    ReadPort,
+    Sink,
+    Source,
+    WritePort,
+    any_function,
+    number,
+)
 from tests.queues.host import Queue
 from tests.queues.top import small_config
 
@@ -30,6 +39,7 @@ class CompletionBench(Bench):
 
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
+        self.functions[0] = any_function(seed)
         self.i = Source(self, "completion__i", Completion, gap=stall)
         self.arm = Source(self, "completion__arm", ArmCq)
         self.reset = Source(self, "completion__queue_reset", 16)
@@ -70,8 +80,8 @@ class CompletionBench(Bench):
             "cq": cq,
             "wr_id": rng.getrandbits(64),
             "status": 0,
-            "opcode": 128,
-            "vendor_error": 0,
+            "opcode": rng.getrandbits(8),
+            "vendor_error": rng.getrandbits(32),
             "byte_len": rng.getrandbits(32),
             "imm": rng.getrandbits(32),
             "qp_num": rng.getrandbits(24),

@@ -123,8 +123,7 @@ class ReadPort:
         lanes, length = width // 8, request["length"]
         assert 1 <= length <= 4096, f"a read of {length} bytes"
         assert request["function"] == bench.function_at(request["addr"]), request
-        found = bench.memory.read(request["addr"], length)
-        block = found if found is not None else bench.rng.randbytes(length)
+        block, failed = bench.memory.read(request["addr"], length)
         due = bench.now + self.latency + (bench.rng.randrange(8) if self.stall else 0)
         for at in range(0, length, lanes):
             part = block[at : at + lanes]
@@ -134,7 +133,7 @@ class ReadPort:
             beat |= ((1 << len(part)) - 1) << width
             beat |= (at == 0) << (width + lanes)
             beat |= last << (width + lanes + 1)
-            beat |= (last and found is None) << (width + lanes + 2)
+            beat |= (last and failed) << (width + lanes + 2)
             self.beats.append((due, beat))
 
 
@@ -162,6 +161,9 @@ class WritePort:
             self.burst += beat["data"].to_bytes(bench.width // 8, "little")[:count]
             if beat["last"]:
                 assert 1 <= len(self.burst) <= 4096
+                if bench.ASKS:
+                    place = self.head["addr"], len(self.burst)
+                    assert place in (queue.event for queue in bench.queues.values())
                 bench.memory.write(self.head["addr"], self.burst, self.head["stream_id"])
                 bench.event("write", self.head["addr"], self.burst)
                 self.burst = b""
@@ -186,20 +188,28 @@ class QueueRows:
             self.row.value = pack(QueueRow, queue.row if queue else {})
 
 
-class Bench:
-    """Clock, reset and ports of one test. ``function`` is what every access must carry.
+def any_function(seed: int) -> int:
+    """A function's number; that of an odd ``seed`` is the complement of that of the one before."""
+    return random.Random(seed // 2).getrandbits(8) ^ (0xFF if seed % 2 else 0)
 
-    TOP: of the model. WRITES: one of its write clients."""
+
+class Bench:
+    """Clock, reset and ports of one test. ``functions``: what accesses must carry, by the owner of
+    the memory; ``function`` is that of the first.
+
+    TOP: of the model. WRITES: one of its write clients. ASKS: the engine writes nothing but what
+    asks for a notification."""
 
     TOP: type[Any] = QueuesTop
     WRITES = "send__write_client"
+    ASKS = False
 
     def __init__(self, dut: Any, *, seed: int = 1):
         self.dut, self.rng = dut, random.Random(seed)
         self.width = (len(getattr(dut, f"{self.WRITES}__beat__payload")) - 4 - 8 - 64 - 2) * 8 // 9
-        self.memory, self.queues = Memory(), {}
+        self.memory, self.queues = Memory(seed=seed), {}
         self.ports: list[Any] = []
-        self.now, self.function = 0, FUNCTION
+        self.now, self.functions = 0, [FUNCTION, FUNCTION]
         self.events: list[tuple] = []
 
     def stream(self, name: str):
@@ -209,9 +219,13 @@ class Bench:
     def event(self, *what: Any) -> None:
         self.events.append((self.now, *what))
 
+    @property
+    def function(self) -> int:
+        return self.functions[0]
+
     def function_at(self, addr: int) -> int:
         """The function that an access to ``addr`` must carry."""
-        return self.function
+        return self.functions[self.memory.owner_of(addr)]
 
     async def start(self, *, again: bool = False) -> None:
         """Reset and run the ports. Everything not served is driven with 0.

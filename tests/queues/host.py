@@ -7,43 +7,74 @@ import struct
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-BASE = 0x1_2345_6000
+#: Addresses where no memory answers.
+OUTSIDE, OUTSIDE_END = 4096, 1 << 18
+#: Places where a memory lies.
+PLACES = 16
 NEXT, WRITE, INDIRECT = 1, 2, 4
 
 
 class Memory:
-    """Bytes from ``BASE`` on; everything else does not answer. ``log``: writes in order."""
+    """``size`` bytes, a power of two. ``log``: writes in order.
 
-    def __init__(self, size: int = 1 << 20):
-        self.bytes = bytearray(size)
+    All of them lie at each of several random places, and what is allocated is known by one of
+    these, so that a wrong bit of an address leads to where nobody answers. That fails the test, but
+    for addresses from ``OUTSIDE`` on, and if ``wild``: a driver hands out any address. The places
+    of an odd ``seed`` are the complements of those of the seed before it, so that each bit of an
+    address is 0 in one of two such tests and 1 in the other.
+    ``unreadable``: the addresses of what answers with an error and all the same with the bytes that
+    lie there. ``owner``: whose is what is allocated from now on, 0 or 1, as its place tells."""
+
+    def __init__(self, size: int = 1 << 20, seed: int = 1):
+        assert size & (size - 1) == 0
+        self.bytes, self._rng = bytearray(size), random.Random(seed // 2)
+        most = (1 << 64) // size - 1
+        self._places = [self._rng.randrange(1, most) * size for _ in range(PLACES)]
+        if seed % 2:
+            self._places = [most * size - place for place in self._places]
+        self.unreadable: set[int] = set()
+        self.wild, self.owner = False, 0
         self.log: list[tuple[int, bytes, int]] = []
         self.free = 0
         self.reads: list[tuple[int, int]] = []
-        self.strays = 0
 
-    def read(self, addr: int, length: int) -> bytes | None:
+    def offset(self, addr: int, length: int = 1) -> int | None:
+        """Where the bytes at ``addr`` lie among all bytes; None: not all of them are here."""
+        at = addr % len(self.bytes)
+        return at if addr - at in self._places and at + length <= len(self.bytes) else None
+
+    def owner_of(self, addr: int) -> int:
+        """Whose memory is at ``addr``; what is nobody's is 0's."""
+        place = addr - addr % len(self.bytes)
+        return self._places.index(place) % 2 if place in self._places else 0
+
+    def _reached(self, addr: int, length: int) -> int | None:
+        at = self.offset(addr, length)
+        assert at is not None or self.wild or OUTSIDE <= addr < OUTSIDE_END, hex(addr)
+        return at
+
+    def read(self, addr: int, length: int) -> tuple[bytes, bool]:
+        """What a read brings, and whether it fails."""
         self.reads.append((addr, length))
-        at = addr - BASE
-        if at < 0 or at + length > len(self.bytes):
-            return None
-        return bytes(self.bytes[at : at + length])
+        at = self._reached(addr, length)
+        if at is None:
+            return self._rng.randbytes(length), True
+        return bytes(self.bytes[at : at + length]), addr in self.unreadable
 
     def write(self, addr: int, data: bytes, stream: int) -> None:
         self.log.append((addr, data, stream))
-        at = addr - BASE
-        if at < 0 or at + len(data) > len(self.bytes):
-            self.strays += 1
-            return
-        self.bytes[at : at + len(data)] = data
+        at = self._reached(addr, len(data))
+        if at is not None:
+            self.bytes[at : at + len(data)] = data
 
     def put(self, addr: int, data: bytes) -> None:
-        at = addr - BASE
-        assert at >= 0 and at + len(data) <= len(self.bytes)
+        at = self.offset(addr, len(data))
+        assert at is not None
         self.bytes[at : at + len(data)] = data
 
     def get(self, addr: int, length: int) -> bytes:
-        at = addr - BASE
-        assert at >= 0 and at + length <= len(self.bytes)
+        at = self.offset(addr, length)
+        assert at is not None
         return bytes(self.bytes[at : at + length])
 
     def alloc(self, size: int, align: int = 1) -> int:
@@ -51,7 +82,7 @@ class Memory:
         at = self.free
         self.free += size
         assert self.free <= len(self.bytes), "the test's host memory is full"
-        return BASE + at
+        return self._rng.choice(self._places[self.owner :: 2]) + at
 
 
 @dataclass
@@ -88,6 +119,11 @@ class Queue:
             "vector": self.vector,
         }
 
+    @property
+    def event(self) -> tuple[int, int]:
+        """Where the device says which buffer is to bring a notification, and its bytes."""
+        return self.device + 4 + 8 * self.size, 2
+
     def set_desc(self, table: int, index: int, addr: int, length: int, flags: int, next_: int):
         self.memory.put(table + 16 * index, struct.pack("<QIHH", addr, length, flags, next_))
 
@@ -104,9 +140,8 @@ class Queue:
         """
         direct = buffers if indirect_from is None else buffers[:indirect_from]
         count = len(direct) + (indirect_from is not None)
-        if rng:
-            rng.shuffle(self.spare)
-        taken = [self.spare.pop(0) for _ in range(count)]
+        spare = self.spare
+        taken = [spare.pop(rng.randrange(len(spare)) if rng else 0) for _ in range(count)]
         for k, (addr, length, writable) in enumerate(direct):
             last = k == count - 1
             flags = (0 if last else NEXT) | (WRITE if writable else 0)
@@ -134,6 +169,13 @@ class Queue:
         self.avail = (self.avail + 1) & 0xFFFF
         self.set_index(self.avail)
         return position
+
+    def read_for(self, head: int) -> dict[str, int]:
+        """The addresses that are read for the buffer ``head``, the first one offered."""
+        at = self.desc + 16 * head
+        (buffer,) = struct.unpack("<Q", self.memory.get(at, 8))
+        ring = {"index": self.driver + 2, "entries": self.driver + 4}
+        return {**ring, "descriptor": at, "buffer": buffer}
 
     def set_index(self, index: int) -> None:
         self.memory.put(self.driver + 2, struct.pack("<H", index))

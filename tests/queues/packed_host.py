@@ -27,6 +27,10 @@ class PackedQueue(Queue):
         self.hidden: dict[int, tuple[int, int]] = {}
         self.ahead = 0  # descriptors written and not offered
 
+    @property
+    def event(self) -> tuple[int, int]:
+        return self.device, 4
+
     def wrap(self, position: int) -> int:
         """The wrap counter at a position."""
         return int(position // self.size % 2 == 0)

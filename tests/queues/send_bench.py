@@ -6,9 +6,26 @@ from collections import defaultdict, deque
 
 from cocotb.triggers import RisingEdge
 
-from hdl.ports.jobs import WQE_LINE_BITS, FetchRequest, QueueError, ReadSink, SendFetched
+from hdl.ports.jobs import (
+    WQE_LINE_BITS,
+    Destination,
+    FetchRequest,
+    QueueError,
+    ReadSink,
+    SendFetched,
+)
 from tests.queues import wqes
-from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
+from tests.queues.drive import (
+    Bench,
+    QueueRows,
+    ReadPort,
+    Sink,
+    Source,
+    WritePort,
+    any_function,
+    number,
+    unpack,
+)
 from tests.queues.host import Queue, pieces
 from tests.queues.top import small_config
 
@@ -57,8 +74,11 @@ class Asker:
 
 
 class SendBench(Bench):
+    ASKS = True
+
     def __init__(self, dut, *, seed=1, stall=0.0, latency=10, event_idx=0):
         super().__init__(dut, seed=seed)
+        self.functions[0] = any_function(seed)
         self.req = Source(self, "send__req", FetchRequest, gap=stall)
         self.rsp = Sink(self, "send__rsp", SendFetched, stall=stall)
         self.release = Source(self, "send__release", 8)
@@ -79,6 +99,8 @@ class SendBench(Bench):
         await self.cycles(2)
 
     def queue(self, qp: int, size: int) -> Queue:
+        """The send queue of a QP whose number ends with the six bits of ``qp``."""
+        qp |= self.rng.getrandbits(8) << 6
         queue = Queue(self.memory, CONFIG.sq_queue(qp), size)
         self.queues[queue.number] = queue
         return queue
@@ -101,10 +123,10 @@ class SendBench(Bench):
         self.answered += 1
         return one[1]
 
-    async def line(self, line: int, count: int) -> bytes:
-        """``count`` bytes of a line, through the read port."""
+    async def line(self, line: int, count: int, first: int = 0) -> bytes:
+        """``count`` bytes of a line from slot ``first`` on, through the read port."""
         out, dut = b"", self.dut
-        for slot in range(-(-count // 16)):
+        for slot in range(first, first - (-count // 16)):
             dut.send__slot.value = line | (slot << WQE_LINE_BITS)
             dut.send__slot_enable.value = 1
             await RisingEdge(dut.clk)
@@ -114,13 +136,32 @@ class SendBench(Bench):
             out += number(dut.send__slot_data).to_bytes(16, "little")
         return out[:count]
 
+    async def destination(self, line: int) -> dict:
+        """Where the WQE in a line goes, through its read port."""
+        dut = self.dut
+        dut.send__destination__index.value = line
+        dut.send__destination__enable.value = 1
+        await RisingEdge(dut.clk)
+        dut.send__destination__enable.value = 0
+        await RisingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+        return unpack(Destination, number(dut.send__destination__row))
+
+    async def holds(self, line: int, expected: wqes.SendExpected, payload: bytes) -> None:
+        """Look at all that is kept of a WQE in its line."""
+        if expected.operands:
+            payload = payload[: 16 * wqes.OPERAND_SLOT]
+            assert await self.line(line, 16, wqes.OPERAND_SLOT) == expected.operands
+        assert await self.line(line, len(payload)) == payload
+        assert await self.destination(line) == expected.destination
+
     async def check(self, queue, position, expected, payload: bytes, head: int) -> None:
         got = await self.answer()
         assert got["status"] == wqes.OK, got
         assert got["error"] == 0
         assert (got["qp"], got["position"], got["head"]) == (pair(queue), position, head)
         assert got["wqe"] == expected, (got["wqe"], expected)
-        assert await self.line(got["line"], len(payload)) == payload
+        await self.holds(got["line"], expected, payload)
         self.known[queue.number] = got["available"]
         self.release.queue.append(got["line"])
 

@@ -64,8 +64,8 @@ class Host:
                 place += count
             if asks:
                 asked = unpack(ReadRequest, request)
-                data = self.memory.read(asked["addr"], asked["length"])
-                assert data is not None, asked
+                data, failed = self.memory.read(asked["addr"], asked["length"])
+                assert not failed, asked
                 parts = [data[at : at + 8] for at in range(0, len(data), 8)]
                 beats = deque(
                     {
