@@ -326,6 +326,21 @@ def mixed(bench, jobs, mtu=1024):
             bench.check_read(key, addr, length)
 
 
+@cocotb.test()
+async def ranges_of_any_length(dut):
+    """READs of up to 4 GiB from large regions are checked to the byte at either end."""
+    bench = await Bench(dut, seed=33).start()
+    world, rng = bench.world, bench.rng
+    for key, _, _ in world.singles(40, 8):
+        region = world.model.regions[key >> 8]
+        for _ in range(8):
+            length = min(rng.getrandbits(rng.choice([10, 31, 32])), region.length)
+            start = world.place(region, length) + rng.choice([-1, 0, 0, 1])
+            bench.check_read(key, start & world.end - 1, length)
+    await bench.finish()
+    assert bench.statuses.count(OK) > 200 and bench.statuses.count(REM_ACCESS_ERR) > 20
+
+
 async def grid(dut, idle, stall, seed, jobs=60):
     bench = await Bench(dut, seed=seed, idle=idle, stall=stall).start()
     mixed(bench, jobs)

@@ -72,7 +72,9 @@ class World:
             page = rng.choice([rng.randrange(pages), pages - 3])
             return min(page * PAGE + rng.randrange(PAGE), self.end - 1 - length)
         room = region.length - length
-        start = region.va + rng.choice([0, room, rng.randint(0, room), rng.randint(0, room)])
+        over = region.roundest - region.va - rng.randint(0, length)
+        over = min(max(over, 0), room)
+        start = region.va + rng.choice([0, room, over, rng.randint(0, room), rng.randint(0, room)])
         return start & self.end - 1  # nothing may lie at the very end
 
     def sge(self, length: int) -> tuple[int, int, int]:

@@ -73,6 +73,13 @@ class Region:
     def key(self) -> int:
         return self.index << 8 | self.tag
 
+    @property
+    def roundest(self) -> int:
+        """Of its addresses behind the first one, the multiple of the highest power of two."""
+        last = self.va + self.length - 1
+        bits = (self.va ^ last).bit_length() - 1
+        return last >> bits << bits if bits >= 0 else self.va
+
     def aligned(self, va: int) -> bool:
         """Whether the byte at ``va`` lies at a multiple of 8 of the bus."""
         return (va - self.va + self.first_offset) % 8 == 0
@@ -189,13 +196,14 @@ class Model:
         return region, place
 
     def add_dma(self, rng: random.Random, index: int, **fields) -> Region:
-        """Register all of the bus."""
+        """Register all of the bus: but for its last byte, if its addresses have 32 bits or more,
+        as lengths have."""
         region = Region(
             index=index,
             tag=rng.randrange(256),
             type=DMA,
             va=0,
-            length=(1 << self.memory.bits) - 1,
+            length=(1 << max(self.memory.bits, 32)) - 1,
             **fields,
         )
         self.regions[index] = region
