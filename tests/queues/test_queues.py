@@ -21,6 +21,10 @@ PARTS = (
 )
 
 
+#: The engines at 512 bits can have packed rings as well, and one model serves both kinds.
+TOPS = {64: "QueuesTop", 512: "PackedTop"}
+
+
 @pytest.mark.parametrize(
     ("part", "width"),
     # What is fetched ahead, and for whom: no width changes that.
@@ -28,7 +32,7 @@ PARTS = (
 )
 def test_engine(part: str, width: int) -> None:
     bench(
-        Rtl("tests.queues.top:QueuesTop", {"width": width}),
+        Rtl(f"tests.queues.top:{TOPS[width]}", {"width": width}),
         test_module=f"tests.queues.bench_{part}",
         timeout_s=300,
     )
