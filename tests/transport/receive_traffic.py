@@ -215,7 +215,7 @@ class Traffic:
             type=self.types[peer.qp],
             qkey=QKEY,
             max_dest_rd_atomic=rng.choice((1, 2, 4, 8)),
-            path_mtu=rng.choice((1, 1, 2)),
+            path_mtu=rng.choice((1, 1, 2, 3, 4, 5)),
         )
         self.history[peer.qp].clear()
 
@@ -354,7 +354,9 @@ class Traffic:
             return peer.packet(opcode, length=mtu, dma_length=total, **fields)
         length = rng.choice((0, 1, mtu))
         if opcode == READ:
-            return peer.packet(opcode, dma_length=rng.choice((0, 1, mtu, 5 * mtu - 3)), **fields)
+            anything = rng.getrandbits(rng.randint(1, 30))
+            length = rng.choice((0, 1, mtu, 5 * mtu - 3, anything))
+            return peer.packet(opcode, dma_length=length, **fields)
         return peer.packet(opcode, length=length, dma_length=length, **fields)
 
     def _last_send(self, peer: Peer, opcode: int, lengths: tuple[int, ...], fields: Row) -> Row:
