@@ -47,8 +47,8 @@ class Unstraddle(wiring.Component):
     Members: ``i``: the block's stream, up to four packets in a beat; ``o``: ``completion_beat``.
     Words 3 to 18 behind the beginning of a packet become its first beat, the next 16 its second
     one. They are in two beats of the block, of which one is held.
-    Latency: 2 cycles, one more for data that end in the block's next beat. Throughput: a cycle for
-    each beat of the block, and for each further packet that ends in the same one.
+    Latency: 2 cycles from the first beat that has the words, 1 from the second one. Throughput: a
+    cycle for each beat of the block, and for each packet that ends before another one begins in it.
     Errors: a beat of the block with ``discontinue`` spoils all packets that it is a part of. What
     stands between packets is dropped. Reset: empty.
     Source: PG213, "512-bit Requester Interface", for ``tuser``.
