@@ -84,8 +84,8 @@ def test_every_part_of_a_room_is_one_and_its_tests_are_there() -> None:
 def test_sample_is_caught(tmp_path: Path) -> None:
     """Eight mutants of a small top, and what is recorded of them.
 
-    Each change of the gateware draws other ones. Of eight with a chance of 0.6 each to be caught,
-    none is in one of 1500 draws. How many of 200 are is the whole campaign's matter.
+    Each change of the gateware draws other ones. Of eight with a chance of 3/8 each to be caught,
+    none is in one of 40 draws. How many of 200 are is the whole campaign's matter.
     """
     record = tmp_path / "mutants.json"
     shown: list[str] = []
