@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.axi.bus import Axi4, AxiLite, AxiStream
 from hdl.axi.host import AxiHost
-from hdl.axi.mac import MAC_RX, MAC_TX, join_frames
 from hdl.axi.reads import ID_BITS
 from hdl.axi.registers import ADDRESS_BITS
 from hdl.config import NicConfig
+from hdl.mac_streams import MAC_COUNTERS, MAC_RX, MAC_TX, drop_counts, join_frames
 from hdl.nic import Nic
 
 __all__ = ["MAC_RX", "MAC_TX", "AxiNic"]
@@ -19,14 +19,15 @@ class AxiNic(wiring.Component):
     """``Nic`` with its host port on AXI4 and AXI4-Lite, and its frames on AXI4-Stream.
 
     Parameters: ``mac_clocks``: the streams have clocks of their own, ``mac_tx`` and ``mac_rx``, and
-    FIFOs behind them; a frame may then have gaps even if the MAC's clock is the slower one.
+    a ``CmacCrossing`` behind them: a frame that is sent has no gap, received ones never wait.
     ``interrupts``: wires for interrupts, 0 for none; ``interrupt_window``: the page of addresses
     whose words are these wires (see ``AxiWrites``). ``write_bursts``: see ``AxiWrites``.
 
     Members: ``m_axi``: host memory; ``s_axil``: registers; ``m_axis_tx``, ``s_axis_rx``: frames
     without FCS; ``irq`` Out: a pulse of a cycle for each interrupt, one bit for each wire; ``intx``
-    Out: levels, of each function without MSI-X; ``link_up`` In, of the domain of ``s_axis_rx``;
-    ``read_errors``, ``write_errors`` Out: bursts that memory has refused, modulo 2**16.
+    Out: levels, of each function without MSI-X; ``link_up`` In, of the domain of ``s_axis_rx``.
+    Without ``mac_clocks``, ``mac_tx_drops`` and ``mac_rx_drops`` In: frames that the design around
+    has dropped on these ways, modulo 2**16.
     Reset: all domains together, for 8 cycles of the slowest clock.
     """
 
@@ -54,14 +55,14 @@ class AxiNic(wiring.Component):
                 "s_axis_rx": In(AxiStream(config.width)),
                 "intx": Out(config.functions),
                 "link_up": In(1),
-                "read_errors": Out(16),
-                "write_errors": Out(16),
+                **drop_counts(mac_clocks=mac_clocks),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.nic = nic = Nic(config=self.config)
+        around = (*MAC_COUNTERS, "bus_refused", "bus_lost_writes")
+        m.submodules.nic = nic = Nic(config=self.config, around=around)
         m.submodules.host = host = self._host
         connect(m, nic.host, host.host)
         connect(m, host.axi, flipped(self.m_axi))
@@ -70,8 +71,8 @@ class AxiNic(wiring.Component):
             host.intx_i.eq(nic.intx),
             self.intx.eq(host.intx),
             host.interrupt.ready.eq(1),
-            self.read_errors.eq(host.read_errors),
-            self.write_errors.eq(host.write_errors),
+            nic.around.bus_refused.eq(host.read_errors),
+            nic.around.bus_lost_writes.eq(host.write_errors),
         ]
         if "irq" in self.signature.members:
             for n, wire in enumerate(self.irq):

@@ -5,9 +5,10 @@ between them is in ``hdl/ports/boxes.py``; who waits for whom is in docs/archite
 """
 
 from amaranth.hdl import Module, ResetInserter, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.context.tables import Tables
 from hdl.counters import connect_counters
@@ -39,16 +40,21 @@ def passes(stream) -> Value:
 class Nic(wiring.Component):
     """One card's core: host port on one side, MAC streams on the other.
 
+    Parameters: ``around``: the counters (of ``AROUND`` in ``hdl/csr/counter_names.py``) that the
+    adapters around it have.
     Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
-    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In.
+    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In; ``around`` In, if
+    there are any: what these counters count, modulo 2**``COUNT``.
     Reset: everything; a device reset of the only guest function resets the rooms, not the
     management function.
     """
 
-    def __init__(self, *, config: NicConfig):
+    def __init__(self, *, config: NicConfig, around: tuple[str, ...] = ()):
         self.config = config
+        counts = data.StructLayout(dict.fromkeys(around, COUNT))
         super().__init__(
             {
+                **({"around": In(counts)} if around else {}),
                 "host": Out(HostPort(config.width)),
                 "mac_tx": Out(packet_stream(config.width)),
                 "mac_rx": In(packet_stream(config.width)),
@@ -169,8 +175,15 @@ class Nic(wiring.Component):
             egress=egress.counters,
             border=border,
             boxes=(transport, memory, queues),
+            around=self._around(),
         )
         return m
+
+    def _around(self) -> dict[str, Value]:
+        """Counts of the adapters around the core, by name."""
+        if "around" not in self.signature.members:
+            return {}
+        return {name: self.around[name] for name in self.around.shape().members}
 
     def _watch(self, m, latency, queues, transport, memory, ingress, egress) -> None:
         """What passes between the boxes, to the measurement of latencies."""

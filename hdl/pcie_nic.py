@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi import virtio_pci as abi
 from hdl.axi.bus import AxiStream
-from hdl.axi.mac import join_frames
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.host import config_space as card
+from hdl.mac_streams import MAC_COUNTERS, drop_counts, join_frames
 from hdl.nic import Nic
 from hdl.pcie.bus import block_pins
 from hdl.pcie.completions import COUNTERS
@@ -21,10 +21,11 @@ from hdl.pcie.ptile.host import PTileHost
 from hdl.pcie.ptile.route import Bars
 from hdl.pcie.ptile.window import ConfigWindow, window_pins
 
-__all__ = ["HOST_COUNTERS", "PTileNic", "PcieNic", "bars", "places"]
+__all__ = ["PTileNic", "PcieNic", "bars", "places"]
 
-#: Counters of ``PcieHost`` and ``PTileHost``.
+#: Counters of ``PcieHost`` and ``PTileHost``, which are the card's with this before the name.
 HOST_COUNTERS = ("refused_requests", "lost_writes", *COUNTERS)
+BUS = "bus_"
 
 
 def places(config: NicConfig) -> Places:
@@ -69,14 +70,14 @@ class _NicBehindBlock(wiring.Component):
                 "m_axis_tx": Out(AxiStream(config.width)),
                 "s_axis_rx": In(AxiStream(config.width)),
                 "link_up": In(1),
-                "resets": Out(16),
-                **{name: Out(16) for name in HOST_COUNTERS},
+                **drop_counts(mac_clocks=mac_clocks),
             }
         )
 
     def _join(self, m: Module, mmio) -> FunctionControl:
         """Everything but what is the block's own; ``mmio``: accesses of the host."""
-        m.submodules.nic = nic = Nic(config=self.config)
+        around = (*MAC_COUNTERS, f"{BUS}resets", *(f"{BUS}{name}" for name in HOST_COUNTERS))
+        m.submodules.nic = nic = Nic(config=self.config, around=around)
         m.submodules.host = host = self._host
         m.submodules.control = control = self._control
         connect(m, nic.host.rd_req, host.host.rd_req)
@@ -90,8 +91,8 @@ class _NicBehindBlock(wiring.Component):
                 connect(m, *((ours, its) if member.flow == In else (its, ours)))
             else:
                 self._copy(m, host, name)
-        self._copy(m, host, *HOST_COUNTERS)
-        self._copy(m, control, "resets")
+        m.d.comb += nic.around[f"{BUS}resets"].eq(control.resets)
+        m.d.comb += [nic.around[f"{BUS}{name}"].eq(getattr(host, name)) for name in HOST_COUNTERS]
         join_frames(m, nic, self, width=self.config.width, mac_clocks=self._mac_clocks)
         return control
 
@@ -106,10 +107,10 @@ class PcieNic(_NicBehindBlock):
     """``Nic`` on the user interface of AMD's PCIE4 or PCIE4C block.
 
     Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``.
-    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read`` and the
-    counters: see ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``,
-    ``flr_in_process``, ``flr_done``, ``resets``: see ``FunctionControl``; ``ext``: see
-    ``ConfigExtend``; ``m_axis_tx``, ``s_axis_rx``, ``link_up``: as of ``AxiNic``.
+    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read``: see
+    ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``, ``flr_in_process``,
+    ``flr_done``: see ``FunctionControl``; ``ext``: see ``ConfigExtend``; ``m_axis_tx``,
+    ``s_axis_rx``, ``link_up``, ``mac_tx_drops``, ``mac_rx_drops``: as of ``AxiNic``.
     Reset: the block's ``user_reset``, all domains together.
     """
 
@@ -148,8 +149,8 @@ class PTileNic(_NicBehindBlock):
 
     Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PTileHost``.
     Members: ``rx_*``, ``tx_*``, ``tl_cfg_*``, ``virtio_pcicfg_*``, ``flr_*_pf``: P-Tile's pins of
-    the same names; counters: see ``PTileHost``; ``resets``: see ``FunctionControl``;
-    ``m_axis_tx``, ``s_axis_rx``, ``link_up``: as of ``AxiNic``.
+    the same names; ``m_axis_tx``, ``s_axis_rx``, ``link_up``, ``mac_tx_drops``, ``mac_rx_drops``:
+    as of ``AxiNic``.
     Reset: the opposite of P-Tile's ``reset_status_n``, all domains together.
     """
 

@@ -1,4 +1,4 @@
-"""The blocks around the core: P-Tile, E-tile's MAC, a configured part, probes of counters."""
+"""The blocks around the core: P-Tile, E-tile's MAC, a configured part."""
 
 from amaranth.lib.wiring import In
 
@@ -7,10 +7,8 @@ from hdl.mac.etile_start import ADDRESS_BITS
 from hdl.pcie.descriptors import WIDTH
 from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
 from hdl.pcie.ptile.window import window_pins
-from hdl.pcie_nic import HOST_COUNTERS
 
 __all__ = [
-    "COUNTERS",
     "LANES",
     "MAC_BLOCK",
     "MAC_TIES",
@@ -18,7 +16,6 @@ __all__ = [
     "PCIE_LANES",
     "PCIE_TIES",
     "PINS",
-    "PROBES",
     "RELEASE",
     "WIDTH",
     "p0",
@@ -133,8 +130,3 @@ MAC_BLOCK = Block(
 
 #: Says that the whole part is configured: low then.
 RELEASE = Block("reset_release", {"ninit_done": ("o", 1)}, "as corundum instantiates it")
-
-#: Counters of what was refused or lost, from the lowest bits of the probe up, 16 bits each.
-COUNTERS = ("tx_drops", "rx_drops", "resets", *HOST_COUNTERS)
-#: In-System Sources and Probes: shows them to Quartus over JTAG.
-PROBES = Block("probes", {"probe": ("i", 16 * len(COUNTERS))}, "UG20033")

@@ -5,7 +5,7 @@ source of each). Intel's guides define them: UG683059 (P-Tile), UG20160 (E-tile)
 compared with them.
 """
 
-from boards.de10_agilex.blocks import COUNTERS, MAC_BLOCK, PCIE, PROBES, RELEASE
+from boards.de10_agilex.blocks import MAC_BLOCK, PCIE, RELEASE
 from boards.de10_agilex.top import CONFIG
 from boards.quartus import Ip
 from hdl.abi import virtio_pci as abi
@@ -141,14 +141,4 @@ IPS = (
         },
     ),
     Ip(RELEASE.name, "altera_s10_user_rst_clkgate", {"outputType": "Reset Interface"}),
-    Ip(
-        PROBES.name,
-        "altera_in_system_sources_probes",
-        {
-            "gui_use_auto_index": 1,
-            "instance_id": "DROP",
-            "probe_width": 16 * len(COUNTERS),
-            "source_width": 0,
-        },
-    ),
 )

@@ -8,7 +8,6 @@ from amaranth.lib.wiring import In, Out, connect
 
 from boards.blocks import Placed, core_block, place
 from boards.de10_agilex.blocks import (
-    COUNTERS,
     LANES,
     MAC_BLOCK,
     MAC_TIES,
@@ -16,7 +15,6 @@ from boards.de10_agilex.blocks import (
     PCIE_LANES,
     PCIE_TIES,
     PINS,
-    PROBES,
     RELEASE,
     WIDTH,
     p0,
@@ -53,7 +51,7 @@ class De10AgilexTop(wiring.Component):
     The core runs on P-Tile's ``coreclkout_hip``, of 250 MHz at PCIe 3.0 with 16 lanes and 512 bits.
     The MAC's clock for both ways is that of its PLL, which runs whether there is a link or not.
 
-    Errors: see ``CmacCrossing``, ``PTileHost``; their counters can be read over JTAG.
+    Errors: see ``CmacCrossing``, ``PTileHost``; the card's registers have their counters.
     Reset: P-Tile's ``p0_reset_status_n``, for the core and the MAC's logic together and for the
     MAC's own; it ends when both clocks run. LEDs: the core is not in reset; the link is up; it is
     down.
@@ -75,17 +73,15 @@ class De10AgilexTop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        core, pcie, mac, probes = (place(m, one) for one in (CORE, PCIE, MAC_BLOCK, PROBES))
+        core, pcie, mac = (place(m, one) for one in (CORE, PCIE, MAC_BLOCK))
         self._clocks(m, core, pcie, mac)
         self._bus(m, core, pcie)
         crossing = self._frames(m, core, mac)
         up = self._link(m, crossing, core, mac)
         self._receivers(m, mac)
-        drops = {"tx_drops": crossing.tx_drops, "rx_drops": crossing.rx_drops}
         m.d.comb += [
-            probes["probe"].eq(
-                Cat(drops[name] if name in drops else core[name] for name in COUNTERS)
-            ),
+            core["mac_tx_drops"].eq(crossing.tx_drops),
+            core["mac_rx_drops"].eq(crossing.rx_drops),
             self.qsfp_rst_n.eq(1),
             self.qsfp_mod_sel_n.eq(0),
             self.qsfp_initmode.eq(0),  # high power

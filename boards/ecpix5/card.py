@@ -86,7 +86,9 @@ class Ecpix5Card(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.nic = nic = Nic(config=replace(CONFIG, commit=self._commit))
+        m.submodules.nic = nic = Nic(
+            config=replace(CONFIG, commit=self._commit), around=("mac_rx_drops",)
+        )
         m.submodules.bridge = bridge = Bridge(size=MEMORY_BYTES, divisor=self._divisor)
         m.submodules.mac = mac = GigabitMac(width=CONFIG.width, frame_bytes=FRAME_BYTES)
         connect(m, nic.host, bridge.host)
@@ -95,4 +97,5 @@ class Ecpix5Card(wiring.Component):
         connect(m, mac.tx, flipped(self.to_phy))
         connect(m, flipped(self.from_phy), mac.rx)
         m.d.comb += [nic.link_up.eq(1), bridge.rx.eq(self.rx), self.tx.eq(bridge.tx)]
+        m.d.comb += nic.around.mac_rx_drops.eq(mac.overruns)
         return m

@@ -1,24 +1,21 @@
-"""The blocks around the core: PCI Express, the MAC, buffers of clocks, and probes of counters."""
+"""The blocks around the core: PCI Express, the MAC, and buffers of clocks."""
 
 from boards.blocks import Block, bus_ports
 from hdl.axi.bus import AxiStream
 from hdl.pcie.bus import UserStream
 from hdl.pcie.control import FUNCTIONS
 from hdl.pcie.descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
-from hdl.pcie_nic import HOST_COUNTERS
 
 __all__ = [
     "BUFG",
     "CMAC",
     "CMAC_TIES",
-    "COUNTERS",
     "GT_BUFFER",
     "IN_BUFFER",
     "LANES",
     "PCIE",
     "PCIE_LANES",
     "PCIE_TIES",
-    "PROBES",
     "WIDTH",
 ]
 
@@ -166,12 +163,3 @@ GT_BUFFER = Block(
 )
 IN_BUFFER = Block("IBUFDS", {"I": ("i", 1), "IB": ("i", 1), "O": ("o", 1)}, "UG974")
 BUFG = Block("BUFG", {"I": ("i", 1), "O": ("o", 1)}, "UG974")
-
-#: Counters of what was refused or lost, in the order of the probes, 16 bits each.
-COUNTERS = ("tx_drops", "rx_drops", "resets", *HOST_COUNTERS)
-#: Virtual I/O (VIO): shows them to Vivado over JTAG.
-PROBES = Block(
-    "probes",
-    {"clk": ("i", 1), **{f"probe_in{n}": ("i", 16) for n in range(len(COUNTERS))}},
-    "PG159",
-)

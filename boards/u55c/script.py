@@ -1,11 +1,11 @@
 """What makes a bitstream of the U55C's files with Vivado: the IP cores and their settings.
 
 Names of properties are those that public scripts use (``tests/boards/properties.csv`` has the
-source of each). AMD's guides define them: PG213 (PCIe), PG203 (MAC), PG159 (probes). They have not
+source of each). AMD's guides define them: PG213 (PCIe), PG203 (MAC). They have not
 been compared with them.
 """
 
-from boards.u55c.blocks import CMAC, COUNTERS, PCIE, PROBES
+from boards.u55c.blocks import CMAC, PCIE
 from boards.u55c.top import CLOCKS, CONFIG, INIT
 from boards.vivado import Ip, project_script
 from hdl.abi import virtio_pci as abi
@@ -122,16 +122,6 @@ IPS = (
             "GT_RX_BUFFER_BYPASS": 0,
             "INS_LOSS_NYQ": 20,
             "ENABLE_PIPELINE_REG": 1,
-        },
-    ),
-    Ip(
-        PROBES.name,
-        "vio",
-        {
-            "C_NUM_PROBE_IN": len(COUNTERS),
-            "C_NUM_PROBE_OUT": 0,
-            "C_EN_PROBE_IN_ACTIVITY": 0,
-            **{f"C_PROBE_IN{n}_WIDTH": 16 for n in range(len(COUNTERS))},
         },
     ),
 )

@@ -11,14 +11,12 @@ from boards.u55c.blocks import (
     BUFG,
     CMAC,
     CMAC_TIES,
-    COUNTERS,
     GT_BUFFER,
     IN_BUFFER,
     LANES,
     PCIE,
     PCIE_LANES,
     PCIE_TIES,
-    PROBES,
     WIDTH,
 )
 from hdl.axi.frames import AxiStreamIn, AxiStreamOut
@@ -67,7 +65,7 @@ class U55cTop(wiring.Component):
     could be, and the four streams of 512 bits need no crossing. The MAC's ``gt_txusrclk2`` is its
     clock for both ways, as in AMD's own designs: it runs whether there is a link or not.
 
-    Errors: see ``CmacCrossing``, ``PcieHost``; their counters can be read over JTAG.
+    Errors: see ``CmacCrossing``, ``PcieHost``; the card's registers have their counters.
     Reset: the PCIe block's ``user_reset``, for the core and the MAC's logic together, and for the
     MAC's own (PG203: a frame that breaks off wants it); it ends when both clocks run. PERST# also
     restarts the MAC's transceivers. LEDs: the core is not in reset; the link is up; it is down.
@@ -89,18 +87,14 @@ class U55cTop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        core, pcie, cmac, probes = (place(m, block) for block in (CORE, PCIE, CMAC, PROBES))
+        core, pcie, cmac = (place(m, block) for block in (CORE, PCIE, CMAC))
         self._clocks(m, core, pcie, cmac)
         self._bus(m, core, pcie)
         crossing = self._frames(m, core, cmac)
         up = self._link(m, crossing, core, cmac)
-        drops = {"tx_drops": crossing.tx_drops, "rx_drops": crossing.rx_drops}
         m.d.comb += [
-            probes["clk"].eq(ClockSignal()),
-            *(
-                probes[f"probe_in{n}"].eq(drops[name] if name in drops else core[name])
-                for n, name in enumerate(COUNTERS)
-            ),
+            core["mac_tx_drops"].eq(crossing.tx_drops),
+            core["mac_rx_drops"].eq(crossing.rx_drops),
             self.hbm_cattrip.eq(0),
             self.led_running.eq(~ResetSignal()),
             self.led_link.eq(up),

@@ -1,10 +1,10 @@
-"""The blocks around the core: processor, MAC, and the FIFO that the MAC needs for whole frames."""
+"""The blocks around the core: processor and MAC."""
 
 from boards.blocks import Block, bus_ports
 from hdl.axi.bus import Axi4, AxiLite, AxiStream
 from hdl.axi.reads import ID_BITS
 
-__all__ = ["FRAME_FIFO", "IRQS", "MAC", "MAC_TIES", "PROCESSOR", "REGISTER_BITS", "WIDTH"]
+__all__ = ["IRQS", "MAC", "MAC_TIES", "PROCESSOR", "REGISTER_BITS", "WIDTH"]
 
 #: Data path of the board, bits: that of the MAC's streams.
 WIDTH = 64
@@ -24,18 +24,6 @@ PROCESSOR = Block(
         **bus_ports("registers", AxiLite(REGISTER_BITS), driver=True),
     },
     "script.py of this folder",
-)
-
-#: AXI4-Stream data FIFO in packet mode: a frame leaves it when all of it is there.
-FRAME_FIFO = Block(
-    "frame_fifo",
-    {
-        "s_axis_aresetn": ("i", 1),
-        "s_axis_aclk": ("i", 1),
-        **bus_ports("s_axis", AxiStream(WIDTH), driver=False),
-        **bus_ports("m_axis", AxiStream(WIDTH), driver=True),
-    },
-    "written from memory, PG085 defines them",
 )
 
 #: Inputs of the MAC with a constant: value and width. FCS is added and removed, frames up to 9600

@@ -5,7 +5,7 @@ designs), PG201 (processor), PG210 (MAC), PG085 (FIFO). They have not been compa
 """
 
 from boards.vivado import Ip, project_script
-from boards.zcu106.blocks import FRAME_FIFO, IRQS, MAC, REGISTER_BITS, WIDTH
+from boards.zcu106.blocks import IRQS, MAC, REGISTER_BITS, WIDTH
 from boards.zcu106.top import CONFIG, MAC_HZ, SLOW_HZ
 from hdl.axi.reads import ID_BITS
 
@@ -28,18 +28,6 @@ _IPS = (
             "GT_REF_CLK_FREQ": f"{MAC_HZ / 1e6:g}",
             "GT_GROUP_SELECT": "Quad_X0Y2",
             "LANE1_GT_LOC": "X0Y10",
-        },
-    ),
-    Ip(
-        FRAME_FIFO.name,
-        "axis_data_fifo",
-        {
-            "TDATA_NUM_BYTES": WIDTH // 8,
-            "TUSER_WIDTH": 1,
-            "HAS_TKEEP": 1,
-            "HAS_TLAST": 1,
-            "FIFO_DEPTH": 2048,
-            "FIFO_MODE": 2,
         },
     ),
 )

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from boards.blocks import core_block, place
-from boards.zcu106.blocks import FRAME_FIFO, IRQS, MAC, MAC_TIES, PROCESSOR, WIDTH
+from boards.zcu106.blocks import IRQS, MAC, MAC_TIES, PROCESSOR, WIDTH
 from hdl.axi_nic import MAC_RX, MAC_TX, AxiNic
 from hdl.common.crossing import ResetSequencer
 from hdl.config import NicConfig
@@ -78,8 +78,7 @@ class Zcu106Top(wiring.Component):
 
     The processor's first fabric clock is ``sync``; the MAC makes ``mac_tx`` and ``mac_rx``.
     Registers are at 0xA0000000 of the processor. LEDs: the MAC has a link; the core is not in
-    reset. Errors: a beat of a received frame is lost if ingress ever holds back for more than the
-    16 beats between the clocks; the ICRC then refuses the packet.
+    reset. Errors: see ``CmacCrossing``, which the core has; the card's registers have its counters.
     Reset: the processor's, for all clocks together; it ends when all of them run.
     """
 
@@ -90,18 +89,15 @@ class Zcu106Top(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        core, processor, mac, fifo = (
-            place(m, block) for block in (CORE, PROCESSOR, MAC, FRAME_FIFO)
-        )
-        self._clocks(m, processor, mac, fifo, core)
+        core, processor, mac = (place(m, block) for block in (CORE, PROCESSOR, MAC))
+        self._clocks(m, processor, mac, core)
         for name in PROCESSOR.ports:
             bus, _, signal = name.partition("_")
             if bus in ("memory", "registers"):
                 own = f"{'m_axi' if bus == 'memory' else 's_axil'}_{signal}"
                 processor.join(name, core, own)
         for name in ("tdata", "tkeep", "tlast", "tuser", "tvalid", "tready"):
-            fifo.join(f"s_axis_{name}", core, f"m_axis_tx_{name}")
-            fifo.join(f"m_axis_{name}", mac, f"tx_axis_{name}_0")
+            core.join(f"m_axis_tx_{name}", mac, f"tx_axis_{name}_0")
             if name != "tready":
                 mac.join(f"rx_axis_{name}_0", core, f"s_axis_rx_{name}")
         mac.tie(MAC_TIES)
@@ -120,7 +116,7 @@ class Zcu106Top(wiring.Component):
         return m
 
     @staticmethod
-    def _clocks(m: Module, processor, mac, fifo, core) -> None:
+    def _clocks(m: Module, processor, mac, core) -> None:
         """Clock domains, and resets that begin together and end in turn."""
         for name in ("sync", MAC_TX, MAC_RX):
             m.domains += ClockDomain(name)
@@ -133,8 +129,6 @@ class Zcu106Top(wiring.Component):
             mac["rx_core_clk_0"].eq(mac["rx_clk_out_0"]),
             mac["dclk"].eq(processor["slow_clk"]),
             mac["sys_reset"].eq(~processor["resetn"]),
-            fifo["s_axis_aclk"].eq(ClockSignal(MAC_TX)),
-            fifo["s_axis_aresetn"].eq(~ResetSignal(MAC_TX)),
         ]
         for domain, prefix in (("sync", ""), (MAC_TX, "mac_tx_"), (MAC_RX, "mac_rx_")):
             m.d.comb += [

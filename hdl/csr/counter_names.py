@@ -7,6 +7,7 @@ connects each count with the place of its name.
 from __future__ import annotations
 
 __all__ = [
+    "AROUND",
     "COUNTERS",
     "COUNTER_INDEX",
     "COUNTER_TEXTS",
@@ -114,12 +115,29 @@ _ROOMS = {
     "loopback_copies": "frames to groups that have gone to the wire and to the card itself",
     "loopback_drops": "frames to groups that had no room to go to the card itself too",
 }
+#: Of what is between the card's core and its bus and MAC; 0 where nothing there counts so.
+_AROUND = {
+    "mac_tx_drops": "frames dropped on their way to the MAC, as there was no link, or cut off",
+    "mac_rx_drops": "received frames that found no room on their way from the MAC, or too long",
+    "bus_resets": "function-level resets of guest functions",
+    "bus_refused_requests": "accesses of the host that are none of a register",
+    "bus_lost_writes": "writes to host memory that were dropped, or that memory refused",
+    "bus_refused": "reads of host memory that were refused",
+    "bus_poisoned": "reads of host memory whose data were marked as bad",
+    "bus_timeouts": "reads of host memory that did not end in time",
+    "bus_malformed": "reads of host memory with an answer that is broken or at a wrong place",
+    "bus_unexpected": "answers to no read of host memory: dropped",
+}
 #: End the names of the halves of a counter of 64 bits.
 LOW, HIGH = "_low", "_high"
 PORT_COUNTERS: tuple[str, ...] = tuple(_PORT)
-COUNTERS: tuple[str, ...] = tuple(_ROOMS)
+#: Those of the adapters around the core, the last ones.
+AROUND: tuple[str, ...] = tuple(_AROUND)
+COUNTERS: tuple[str, ...] = (*_ROOMS, *AROUND)
 #: Counter -> what it counts; those of 64 bits also by the name of both halves together.
-COUNTER_TEXTS: dict[str, str] = _PORT | _ROOMS | {"rx_bytes": _RX_BYTES, "tx_bytes": _TX_BYTES}
+COUNTER_TEXTS: dict[str, str] = (
+    _PORT | _ROOMS | _AROUND | {"rx_bytes": _RX_BYTES, "tx_bytes": _TX_BYTES}
+)
 #: Why the ingress drops a frame: the names of the counters, in their order.
 DROP_REASONS: tuple[str, ...] = tuple(name for name in COUNTER_TEXTS if "rx_drops_" in name)
 #: Bits of a counter's number: those of the port first, then the others.

@@ -6,6 +6,7 @@ that tell where a room stands; ``sim.rtl.readable`` keeps them.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,8 @@ _ABOVE = 10_000  # characters above a register in which its attributes are
 _BASES = {"b": 2, "d": 10, "h": 16}
 
 
-def probes(text: str) -> list[Probe]:
+@functools.lru_cache(maxsize=4)
+def probes(text: str) -> tuple[Probe, ...]:
     """The probes of a generated design, in the order of its text; its top is the first module.
 
     State machines and levels of all components; streams of the boxes and of what they join, as far
@@ -45,7 +47,7 @@ def probes(text: str) -> list[Probe]:
             found += [Probe(path, name) for name in TICKS]
         if 1 <= len(path) <= JOINED:
             found += _streams(path, re.findall(r"[\w$]+", ports))
-    return found
+    return tuple(found)
 
 
 def _registers(path: tuple[str, ...], body: str) -> Iterator[Probe]:

@@ -86,6 +86,15 @@ def verilog(rtl: Rtl) -> Path:
     Raises BuildError with the elaboration's own traceback, and when the output has a clock that
     nothing drives.
     """
+    return sources(rtl)[0]
+
+
+def sources(rtl: Rtl) -> list[Path]:
+    """Return all Verilog of ``rtl``: the generated file, then the hand-written modules it uses.
+
+    Those are the ``.v`` and ``.sv`` files below ``hdl/``, chosen by the module names they define.
+    Raises BuildError as ``verilog`` does.
+    """
     folder = build_root() / "verilog"
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / f"{rtl.name}-{rtl.key}.json"
@@ -97,21 +106,13 @@ def verilog(rtl: Rtl) -> Path:
         _check(rtl, text)
         output = folder / f"{rtl.name}-{digest(text)}.sv"
         _write(output, text)
+        used = _used(text)
         # A source saved while it was read may be hashed as what it was not: leave that uncached.
         if all((REPO / name).stat().st_mtime < started for name in imported):
-            _write(manifest, json.dumps({"output": output.name, "sources": imported}, indent=1))
-        return output
-
-
-def sources(rtl: Rtl) -> list[Path]:
-    """Return all Verilog of ``rtl``: the generated file, then the hand-written modules it uses.
-
-    Those are the ``.v`` and ``.sv`` files below ``hdl/``, chosen by the module names they define.
-    """
-    generated = verilog(rtl)
-    words = set(re.findall(r"\w+", generated.read_text()))
-    written = sorted(path for path in (REPO / "hdl").rglob("*.*v") if path.suffix in (".v", ".sv"))
-    return [generated, *(path for path in written if words & _modules(path))]
+            names = [path.relative_to(REPO).as_posix() for path in used]
+            entry = {"output": output.name, "uses": names, "sources": imported}
+            _write(manifest, json.dumps(entry, indent=1))
+        return [output, *used]
 
 
 def module_ports(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -126,19 +127,26 @@ def module_ports(text: str, name: str) -> dict[str, tuple[str, int]]:
     return {port: (direction, int(high or 0) + 1) for direction, high, port in ports}
 
 
+def _used(text: str) -> list[Path]:
+    """The hand-written files below hdl/ whose modules are named in the text."""
+    words = set(re.findall(r"\w+", text))
+    written = sorted(path for path in (REPO / "hdl").rglob("*.*v") if path.suffix in (".v", ".sv"))
+    return [path for path in written if words & _modules(path)]
+
+
 def _modules(path: Path) -> set[str]:
     return set(re.findall(r"^\s*module\s+(\w+)", path.read_text(), re.MULTILINE))
 
 
-def _cached(manifest: Path) -> Path | None:
-    """Return the file a manifest names, if every source still has the recorded contents."""
+def _cached(manifest: Path) -> list[Path] | None:
+    """Return the files a manifest names, if every source still has the recorded contents."""
     if not manifest.exists():
         return None
     entry = json.loads(manifest.read_text())
     output = manifest.parent / entry["output"]
     if not output.exists() or entry["sources"] != _hashes(entry["sources"]):
         return None
-    return output
+    return [output, *(REPO / name for name in entry["uses"])]
 
 
 def _hashes(names: Sequence[str] | Mapping[str, str]) -> dict[str, str]:

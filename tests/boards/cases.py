@@ -113,7 +113,6 @@ _U55C_BROKEN = (
     ("build.tcl", "{8.0_GT/s}", "{8_GT/s}", "PL_LINK_CAP_MAX_LINK_SPEED of pcie4c_uscale_plus"),
     ("build.tcl", "{X0Y24~X0Y27}", "{X0Y28~X0Y31}", "GT_GROUP_SELECT of cmac_usplus cannot be"),
     ("build.tcl", "PF1_MSIX_CAP_TABLE_BIR {BAR_0}", "PF1_MSIX_CAP_TABLE_BIR {0}", "PF1_MSIX_CAP"),
-    ("build.tcl", "C_PROBE_IN9_WIDTH", "C_PROBE_IN10_WIDTH", "no property of vio"),
     ("build.tcl", "top u55c", "top u50", "no module u50"),
     ("build.tcl", "-delay_type", "-delay", "-delay_type is missing"),
 )
@@ -169,7 +168,6 @@ _DE10_BROKEN = (
     ),
     ("pcie.tcl", "{32-bit non-prefetchable memory}", "{32-bit memory}", "core16_pf1_bar0_type"),
     ("mac.tcl", "{first_lane0}", "{lane0}", "RSFEC_FIRST_LANE_SEL of alt_ehipc3_fm cannot be"),
-    ("probes.tcl", "probe_width} {160}", "probe_width} {1600}", "probe_width of altera_in_system"),
     ("mac.tcl", "save_system {mac.ip}", "save_system {mag.ip}", "system mag.ip"),
 )
 _VIVADO_FAILS = {
@@ -190,11 +188,11 @@ CASES = {
                 vivado.BOARDS["u55c"],
                 _U55C_USES,
                 (
-                    u55c_top.CORE, u55c_blocks.PCIE, u55c_blocks.CMAC, u55c_blocks.PROBES,
+                    u55c_top.CORE, u55c_blocks.PCIE, u55c_blocks.CMAC,
                     u55c_blocks.GT_BUFFER, u55c_blocks.IN_BUFFER, u55c_blocks.BUFG,
                 ),
             ),
-            frozenset({"pcie.xci", "cmac.xci", "probes.xci"}),
+            frozenset({"pcie.xci", "cmac.xci"}),
             _files("u55c", "u55c.xdc"),
             _U55C_BROKEN,
             _VIVADO_FAILS,
@@ -204,12 +202,9 @@ CASES = {
             Bench(
                 vivado.BOARDS["zcu106"],
                 _ZCU106_USES,
-                (
-                    zcu106_top.CORE, zcu106_blocks.PROCESSOR, zcu106_blocks.MAC,
-                    zcu106_blocks.FRAME_FIFO,
-                ),
+                (zcu106_top.CORE, zcu106_blocks.PROCESSOR, zcu106_blocks.MAC),
             ),
-            frozenset({"processor.bd", "mac.xci", "frame_fifo.xci"}),
+            frozenset({"processor.bd", "mac.xci"}),
             _files("zcu106", "zcu106.xdc"),
             _ZCU106_BROKEN,
             _VIVADO_FAILS,
@@ -222,14 +217,13 @@ CASES = {
                 _DE10_USES,
                 (
                     de10_top.CORE, de10_blocks.PCIE, de10_blocks.MAC_BLOCK, de10_blocks.RELEASE,
-                    de10_blocks.PROBES,
                 ),
                 "quartus.tcl",
             ),
-            frozenset({"pcie.ip", "mac.ip", "reset_release.ip", "probes.ip"}),
+            frozenset({"pcie.ip", "mac.ip", "reset_release.ip"}),
             _files(
                 "de10_agilex", "de10_agilex.qsf", "de10_agilex.sdc", "pcie.tcl", "mac.tcl",
-                "reset_release.tcl", "probes.tcl",
+                "reset_release.tcl",
             ),
             _DE10_BROKEN,
             {

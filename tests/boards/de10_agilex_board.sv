@@ -34,9 +34,6 @@ module mac (@MAC@);
   assign o_rx_error = {6{user}};
 endmodule
 
-module probes (@PROBES@);
-endmodule
-
 // The part is configured when PERST# ends: the bench has one reset.
 module reset_release (@RELEASE@);
   reg waits;
@@ -90,7 +87,7 @@ module de10_agilex_board (
   assign tx_reset = ~dut.mac_block.i_tx_rst_n;
   assign sys_reset = dut.mac_block.i_reconfig_reset;
   assign link_up = dut.rocinante_block.link_up;
-  assign tx_drops = dut.probes_block.probe[15:0];
-  assign rx_drops = dut.probes_block.probe[31:16];
+  assign tx_drops = dut.rocinante_block.mac_tx_drops;
+  assign rx_drops = dut.rocinante_block.mac_rx_drops;
   assign cattrip = 0;
 endmodule

@@ -2,7 +2,7 @@
 
 import csv
 
-from boards.de10_agilex.blocks import MAC_BLOCK, MAC_TIES, PCIE, PCIE_TIES, PROBES, RELEASE
+from boards.de10_agilex.blocks import MAC_BLOCK, MAC_TIES, PCIE, PCIE_TIES, RELEASE
 from boards.de10_agilex.script import IPS, pcie_parameters
 from boards.pins import port_balls
 from hdl.config import NicConfig
@@ -52,6 +52,6 @@ def test_the_functions_are_those_of_the_card():
 
 
 def test_each_block_of_the_vendor_is_made():
-    assert {ip.module for ip in IPS} == {block.name for block in (PCIE, MAC_BLOCK, RELEASE, PROBES)}
+    assert {ip.module for ip in IPS} == {block.name for block in (PCIE, MAC_BLOCK, RELEASE)}
     for block, ties in ((PCIE, PCIE_TIES), (MAC_BLOCK, MAC_TIES)):
         assert all(block.ports[name] == ("i", width) for name, (_, width) in ties.items())

@@ -3,14 +3,14 @@
 import csv
 
 from boards.pins import port_balls
-from boards.u55c.blocks import CMAC, CMAC_TIES, PCIE, PCIE_TIES, PROBES
+from boards.u55c.blocks import CMAC, CMAC_TIES, PCIE, PCIE_TIES
 from boards.u55c.script import IPS, pcie_properties
 from boards.u55c.top import CONFIG
 from hdl.config import NicConfig
 from sim.rtl import env
 from sim.tools.build.vivado import BOARDS
 
-MADE = (PCIE, CMAC, PROBES)
+MADE = (PCIE, CMAC)
 BOARD = BOARDS["u55c"]
 
 

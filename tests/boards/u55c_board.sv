@@ -42,9 +42,6 @@ module cmac (@CMAC@);
   assign rx_axis_tuser = user;
 endmodule
 
-module probes (@PROBES@);
-endmodule
-
 module u55c_board (
     input wire core_clk, mac_clk, init_clk, perst_n, hold,
     input wire status, remote_fault, rx_valid, rx_last, rx_user, tx_ready,
@@ -85,6 +82,6 @@ module u55c_board (
   assign tx_reset = dut.cmac_block.core_tx_reset;
   assign sys_reset = dut.cmac_block.sys_reset;
   assign link_up = dut.rocinante_block.link_up;
-  assign tx_drops = dut.probes_block.probe_in0;
-  assign rx_drops = dut.probes_block.probe_in1;
+  assign tx_drops = dut.rocinante_block.mac_tx_drops;
+  assign rx_drops = dut.rocinante_block.mac_rx_drops;
 endmodule

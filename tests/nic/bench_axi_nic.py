@@ -2,6 +2,7 @@
 
 import cocotb
 
+from hdl.csr.counter_names import AROUND
 from sim.bench.system import System
 from tests.nic.axi_platform import AxiNicTestbench
 from tests.nic.small_traffic import SmallTraffic
@@ -18,6 +19,9 @@ async def rdma(dut):
     before = host.interrupts.received
     requests = await traffic.run()
     assert host.interrupts.received > before and not host.interrupts.spurious
-    assert not int(dut.nic0_read_errors.value) and not int(dut.nic0_write_errors.value)
     counters = await node.counters()
+    assert not [name for name in AROUND if counters[name]]
     assert counters["rx_packets"] == len(testbench.seen) > requests
+    dut.nic0_mac_tx_drops.value, dut.nic0_mac_rx_drops.value = 3, 5
+    counters = await node.counters()
+    assert (counters["mac_tx_drops"], counters["mac_rx_drops"]) == (3, 5)

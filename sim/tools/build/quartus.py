@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from boards.de10_agilex import top as de10
-from boards.de10_agilex.blocks import COUNTERS
 from boards.de10_agilex.platform import CONFIGURATION, De10AgilexPlatform
 from boards.de10_agilex.script import IPS
 from boards.quartus import Ip, assignments, clocks, part, project_script
@@ -59,7 +58,7 @@ _ALL = (
         core=_de10_core,
         properties=CONFIGURATION,
         ips=IPS,
-        facts={"functions": de10.CONFIG.functions + 2, "probes": COUNTERS},
+        facts={"functions": de10.CONFIG.functions + 2},
         unverified=(
             "The top has been simulated with models of the MAC's streams, without PCIe and core.",
             "Each ball is known from one public file alone.",

@@ -102,7 +102,7 @@ _ALL = (
         properties=CONFIGURATION,
         resources=RESOURCES,
         parts=("nic", "pcie_host", "cmac_crossing"),
-        facts={"functions": u55c.CONFIG.functions + 2, "probes": u55c.COUNTERS},
+        facts={"functions": u55c.CONFIG.functions + 2},
         unverified=(
             "The top has been simulated with models of the MAC's streams, without PCIe and core.",
             "Public designs disagree about the MAC's place (CMACE4_X0Y2 or X0Y3).",

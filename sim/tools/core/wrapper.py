@@ -27,8 +27,8 @@ MEANINGS = {
     "intx": "legacy interrupt of each guest function: a level",
     "irq": "a pulse of one cycle for each message to a word of the interrupt window",
     "link_up": "the MAC has a link",
-    "read_errors": "read bursts that memory has refused, modulo 65536",
-    "write_errors": "write bursts that memory has refused, modulo 65536",
+    "mac_tx_drops": "frames of `m_axis_tx` that the design around has dropped, modulo 65536",
+    "mac_rx_drops": "frames for `s_axis_rx` that the design around has dropped, modulo 65536",
 }
 #: What the signals of the buses with a meaning of their own say.
 SIGNALS = {
@@ -81,7 +81,7 @@ def core_ports(ports: dict[str, tuple[str, int]]) -> list[Port]:
         elif own and name.startswith(("s_axis_rx", "mac_rx", "link_up")):
             domain = "mac_rx_clk"
         found.append(Port(name, inner, direction == "output", width, domain))
-    order = ["clk", "rst", *(name for name in MEANINGS if name.startswith("mac_")), *BUSES]
+    order = [*(name for name in MEANINGS if name.endswith(("clk", "rst"))), *BUSES]
     return sorted(
         found,
         key=lambda port: (
