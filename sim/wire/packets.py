@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from types import MappingProxyType
 from typing import Any
 
 from scapy.contrib import roce
@@ -207,19 +209,19 @@ def _mac(raw: bytes) -> str:
     return raw.hex(":")
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Dissected:
     """A packet taken apart. ``fields`` are named as in ``hdl.ports.headers``; only those that the
     packet has are present. GIDs, MACs and immediates are bytes. ``path`` is what else leads a frame
     to its place: dst_gid, dst_mac, udp_source, flow_label, vlan (None without tag), priority.
     """
 
-    fields: dict[str, Any] = field(default_factory=dict)
-    payload: bytes = b""
-    pad: bytes = b""
-    icrc_good: bool = False
-    bth: dict[str, int] = field(default_factory=dict)
-    path: dict[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+    payload: bytes
+    pad: bytes
+    icrc_good: bool
+    bth: Mapping[str, int]
+    path: Mapping[str, Any]
 
 
 def _extended(layer: Packet, fields: dict[str, Any]) -> bytes:
@@ -237,6 +239,7 @@ def _extended(layer: Packet, fields: dict[str, Any]) -> bytes:
     return bytes(layer.load) if layer and not isinstance(layer, Padding) else b""
 
 
+@lru_cache(maxsize=256)  # several look at one frame, and scapy takes half a millisecond
 def dissect(frame: bytes) -> Dissected:
     """Take a RoCE v2 frame apart with scapy. ValueError when scapy finds no BTH in it."""
     packet = Ether(frame)
@@ -244,11 +247,10 @@ def dissect(frame: bytes) -> Dissected:
         raise ValueError(f"No RoCE packet: {packet.summary()}")
     ip = packet[IP] if IP in packet else packet[IPv6]
     bth = packet[BTH]
-    out = Dissected()
     plain = ("migreq", "fecn", "becn", "version", "resv6", "resv7")
-    out.bth = {name: getattr(bth, name) for name in plain}
+    header = {name: getattr(bth, name) for name in plain}
     v6 = isinstance(ip, IPv6)
-    out.fields = {
+    fields = {
         "opcode": bth.opcode,
         "solicited": bth.solicited,
         "ack_request": bth.ackreq,
@@ -262,7 +264,7 @@ def dissect(frame: bytes) -> Dissected:
         "hop_limit": ip.hlim if v6 else ip.ttl,
     }
     tag = packet.getlayer(Dot1Q)
-    out.path = {
+    path = {
         "dst_gid": gid_bytes(ip.dst),
         "dst_mac": bytes.fromhex(packet.dst.replace(":", "")),
         "udp_source": packet[UDP].sport,
@@ -271,13 +273,18 @@ def dissect(frame: bytes) -> Dissected:
         "priority": 0 if tag is None else tag.prio,
     }
     if isinstance(bth.payload, DETH):
-        out.bth["deth_reserved"] = bth.payload.reserved
-    rest = _extended(bth.payload, out.fields)
-    out.payload = rest[: len(rest) - bth.padcount]
-    out.pad = rest[len(rest) - bth.padcount :]
-    out.fields["length"] = len(out.payload)
-    out.icrc_good = BTH.pack_icrc(bth.icrc)[::-1] == icrc_of_frame(frame)
-    return out
+        header["deth_reserved"] = bth.payload.reserved
+    rest = _extended(bth.payload, fields)
+    end = len(rest) - bth.padcount
+    fields["length"] = end
+    return Dissected(
+        fields=MappingProxyType(fields),
+        payload=rest[:end],
+        pad=rest[end:],
+        icrc_good=BTH.pack_icrc(bth.icrc)[::-1] == icrc_of_frame(frame),
+        bth=MappingProxyType(header),
+        path=MappingProxyType(path),
+    )
 
 
 def grh_area(frame: bytes) -> bytes:

@@ -13,7 +13,7 @@ from tests.nic.test_axi_nic import CONFIG
 async def rdma(dut):
     """SEND, WRITE and READ of a few sizes; every byte, every completion, interrupts by wires."""
     testbench = AxiNicTestbench(dut, config=CONFIG, memory=16 << 20)
-    system = await System.on(testbench, deadline_cycles=400_000)
+    system = await System.on(testbench, deadline_cycles=400_000, loopback=False)
     node, host = system.nodes[0], testbench.hosts[0]
     traffic = await SmallTraffic.start(node, testbench)
     before = host.interrupts.received

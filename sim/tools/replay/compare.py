@@ -275,5 +275,5 @@ def _first_other(one: bytes, other: bytes) -> int:
 def as_sent(packet: Packet, frame: bytes) -> Packet:
     """A recorded ACK as it would be for the PSN and MSN of ``frame``: what coalescing changes."""
     sent = dissect(frame).fields
-    fields = packet.parts.fields | {name: sent[name] for name in ("psn", "msn")}
+    fields = {**packet.parts.fields, "psn": sent["psn"], "msn": sent["msn"]}
     return replace(packet, parts=replace(packet.parts, fields=fields))

@@ -7,6 +7,7 @@ packet that is not acknowledged, for a reason. How far they had come by then is 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
@@ -94,7 +95,7 @@ class RequestStream:
 
     # The card sends -----------------------------------------------------------------------------
 
-    def take(self, frame: bytes, fields: dict[str, int], latest: int, now: float) -> int:
+    def take(self, frame: bytes, fields: Mapping[str, int], latest: int, now: float) -> int:
         """A request of the card; returns the number of the packet it was compared with, or 0."""
         psn = self._offset(fields["psn"])
         back = psn < self._next
@@ -168,7 +169,7 @@ class RequestStream:
             self._judge.packet(packet, [], ["packets behind a loss"])
         self._at = max(self._at, place)
 
-    def _unrecorded(self, frame: bytes, fields: dict[str, int], psn: int, again: bool) -> None:
+    def _unrecorded(self, frame: bytes, fields: Mapping[str, int], psn: int, again: bool) -> None:
         """A request that is not recorded here: elsewhere it is, or the capture ends before it."""
         packet = self._like(psn)
         if packet is None:
@@ -201,4 +202,4 @@ class RequestStream:
             "va": message.va + done,
             "dma_length": message.length - done,
         }
-        return replace(packet, parts=replace(packet.parts, fields=packet.parts.fields | rest))
+        return replace(packet, parts=replace(packet.parts, fields={**packet.parts.fields, **rest}))

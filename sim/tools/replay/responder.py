@@ -7,6 +7,7 @@ not. A READ that is asked for again is answered again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from hdl.wire.opcodes import Operation as Op
 from sim.tools.replay.assembly import message_at
@@ -131,7 +132,7 @@ class ReadStream:
         self._due = len(self._recorded)
         self.behind()
 
-    def take(self, frame: bytes, fields: dict[str, int], latest: int) -> int:
+    def take(self, frame: bytes, fields: Mapping[str, int], latest: int) -> int:
         """A READ response of the card; returns the number of the packet it was compared with."""
         psn, op = self._asked.offset(fields["psn"]), fields["opcode"] & 0x1F
         allowed = sum(start <= psn for start in self._starts)
@@ -279,7 +280,7 @@ class AckStream:
 
     # The card sends -----------------------------------------------------------------------------
 
-    def take(self, frame: bytes, fields: dict[str, int]) -> int:
+    def take(self, frame: bytes, fields: Mapping[str, int]) -> int:
         """An ACK or NAK of the card; returns the number of the packet it was compared with."""
         self._owed = False
         if fields["syndrome"] >> 5:
@@ -337,7 +338,7 @@ class AckStream:
         self._at += 1
         self._judge.packet(packet, [], [what])
 
-    def _take_nak(self, frame: bytes, fields: dict[str, int]) -> int:
+    def _take_nak(self, frame: bytes, fields: Mapping[str, int]) -> int:
         """A NAK stands for itself: the next one that is recorded must be equal."""
         self.cover(fields["psn"] - 1 & PSN_MASK, None)
         packet = self._recorded[self._at] if self._at < len(self._recorded) else None

@@ -7,6 +7,7 @@ without a gap, also those that the capture lacks.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from hdl.wire.opcodes import Operation as Op
 from sim.guest.verbs import QP
@@ -100,7 +101,7 @@ class UnansweredLane:
             return ["order on the network"]
         return ["order of QPs"] if packet.number < latest else []
 
-    def _unrecorded(self, frame: bytes, fields: dict[str, int], psn: int) -> int:
+    def _unrecorded(self, frame: bytes, fields: Mapping[str, int], psn: int) -> int:
         """A packet that the capture lacks, or that its end has cut off; or one too many."""
         if psn in self._sent or not 0 <= psn < self._end:
             op = Op(fields["opcode"] & 0x1F).name
