@@ -35,8 +35,9 @@ from sim.guest.verbs import (
 
 __all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect", "join"]
 
-#: How often the firmware looks at its mailbox, ns of simulated time.
-FIRMWARE_POLL_NS = 500
+#: How often the firmware looks at its mailbox, ns of simulated time. One that looks seldom lets an
+#: idle simulation skip more.
+FIRMWARE_POLL_NS = 2000
 #: Default of a test that never gets its completion, ns of simulated time.
 TIMEOUT_NS = 2_000_000
 #: Time after which a WRITE that was acknowledged must be visible in memory, ns.

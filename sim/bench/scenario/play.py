@@ -44,8 +44,6 @@ __all__ = ["CONFIG", "play"]
 CONFIG = NicConfig(width=64)
 #: Of one scenario: 12 ms, some times what the longest one takes.
 DEADLINE_CYCLES = 3_000_000
-#: A firmware that looks seldom lets an idle simulation skip more.
-FIRMWARE_POLL_NS = 2000
 #: Bytes of each sink that hostile WRITEs aim at.
 SCRATCH = 4096
 #: How long a card may take to stop a broken ring, ns.
@@ -55,8 +53,6 @@ BROKEN_NS = 100_000
 async def play(dut: Any, scenario: Scenario) -> None:
     """Play it; raises AssertionError for the first thing that is wrong."""
     system = await System.start(dut, CONFIG, deadline_cycles=DEADLINE_CYCLES)
-    for node in system.nodes:
-        node.firmware_poll_ns = FIRMWARE_POLL_NS
     await _Play(system, scenario).run()
 
 
