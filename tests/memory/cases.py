@@ -53,6 +53,19 @@ class World:
             found.append((region.key, va, line ^ index))
         return found
 
+    def over_the_end(self, count: int) -> list[Region]:
+        """Add large regions that run over the end of the address space and have most of their bytes
+        behind it; of these none may be used."""
+        model, rng = self.model, self.rng
+        free = [n for n in range(model.mrs) if n not in model.regions]
+        own = {"function": FUNCTION, "pd": PD, "access": 15}
+        found = []
+        for index in rng.sample(free, count):
+            va = self.end - 1 - rng.getrandbits(rng.randint(30, 40))
+            page = rng.choice(SIZES)
+            found.append(model.add_sparse(rng, index, 1 << 46, 8, page=page, va=va, **own)[0])
+        return found
+
     def windows(self, access: int) -> list[Region]:
         """Add windows of type 2 to a region of pages, each for another QP, and return them. Their
         words are where those of the bus are."""
@@ -63,6 +76,12 @@ class World:
             model.add_window(self.rng, n, region, at, va=region.first_offset + at, qp=qp, **bound)
             for n, at, qp in zip(free, (7, 1000, 9001), (0x2A5A, 0x2A5B, 0x0A5A))
         ]
+
+    def bytes(self) -> int:
+        """Return a length of up to 4 GiB: short, any, or a round one."""
+        rng = self.rng
+        some = rng.getrandbits(10), rng.getrandbits(32), rng.randrange(8) << rng.randrange(24, 32)
+        return rng.choice(some) % (1 << 32)
 
     def place(self, region: Region, length: int) -> int:
         """Return an address from which ``length`` bytes lie in the region."""

@@ -74,6 +74,11 @@ class Region:
         return self.index << 8 | self.tag
 
     @property
+    def windows(self) -> bool:
+        """Whether it is a window: its pages are those of ``parent``."""
+        return self.type in (BOUND_1, BOUND_2)
+
+    @property
     def roundest(self) -> int:
         """Of its addresses behind the first one, the multiple of the highest power of two."""
         last = self.va + self.length - 1
@@ -176,7 +181,7 @@ class Model:
             index=index,
             tag=rng.randrange(256),
             type=PAGES,
-            va=self.address(rng, total),
+            va=fields.pop("va", self.address(rng, total)),
             length=total,
             first_offset=rng.randrange(page - length) if total > page else 0,
             table=8 * rng.getrandbits(self.memory.bits - 4),
