@@ -37,15 +37,16 @@ class World:
         ]
 
     def singles(self, count: int, length: int) -> list[tuple[int, int, int]]:
-        """Add regions of one page of any size, small and large ones, with lists anywhere; return
-        keys, addresses of ``length`` bytes in these pages, and numbers whose low bits are the
-        index of the cache line."""
+        """Add regions of one page, small and large ones, with lists anywhere: pages of each size at
+        each place in a line. Return keys, addresses of ``length`` bytes in these pages, and numbers
+        whose low bits are the index of the cache line."""
         model, rng = self.model, self.rng
         free = [n for n in range(model.mrs) if n not in model.regions]
         found = []
-        for index in rng.sample(free, count):
-            size = rng.choice(SIZES)
-            own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": rng.choice([1, 2])}
+        for number, index in enumerate(rng.sample(free, count)):
+            entry, size = number // 3 % 8, SIZES[number % 3]
+            levels = 2 if number % 4 == 3 else 1
+            own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": levels, "entry": entry}
             total = rng.choice([size, 1 << 46])
             region, place = model.add_sparse(rng, index, total, length, page=size, **own)
             va = region.va + place - region.first_offset

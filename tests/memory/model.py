@@ -173,10 +173,18 @@ class Model:
         return region
 
     def add_sparse(
-        self, rng: random.Random, index: int, total: int, length: int, *, page: int, **fields
+        self,
+        rng: random.Random,
+        index: int,
+        total: int,
+        length: int,
+        *,
+        page: int,
+        entry: int = 0,
+        **fields,
     ) -> tuple[Region, int]:
         """Register ``total`` bytes, of which one page is there, and return where in the pages there
-        are ``length`` bytes."""
+        are ``length`` bytes. In a list of one level that page is number ``entry`` in its line."""
         region = Region(
             index=index,
             tag=rng.randrange(256),
@@ -192,6 +200,7 @@ class Model:
         place = rng.randrange(region.first_offset, total - length)
         place -= max(0, place % page + length - page)  # in one page
         number = place // page
+        region.table += 8 * ((entry - number - region.table // 8) % 8)
         if region.levels == 2:
             first = region.table + 8 * (number // (PAGE // 8))
             self.memory.write(first, (self.memory.fresh() * PAGE).to_bytes(8, "little"))

@@ -223,6 +223,8 @@ class Traffic:
         self.history[peer.qp].clear()
         self.keys[peer.qp] = key = rng.getrandbits(32)
         self.world.keys[key] = (0, 1 << 64, 15)
+        msn = rng.getrandbits(24)  # many messages have passed
+        self.world.rx[peer.qp].update(msn=msn, ack_msn=msn)
 
     def __call__(self):
         if not self.left:
