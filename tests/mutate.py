@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.rtl.env import REPO, ToolError
+from sim.rtl.formal import installed
 
 __all__ = ["Mutant", "equivalent", "mutated"]
 
@@ -41,8 +42,7 @@ _APPLY = """
 script mutants.ys
 write_verilog -noattr mutated.sv
 """
-#: The module ``top`` with one mutant, since others may look at what nobody else does; a bit a
-#: register, as one that nobody reads is not to be compared.
+#: The module ``top`` with one mutant, since others may look at what nobody else does.
 _FLATTEN = """
 design -load netlist
 {mutate}
@@ -55,13 +55,13 @@ pmuxtree
 simplemap
 opt_clean -purge
 """
-#: What has state, with its outputs. These become inputs of the module and its inputs outputs, so
-#: what has to be equal in two of them is what goes into their states, in any state.
-_STATES = {"$_DFF_P_": ("Q",), "$_DFF_N_": ("Q",), "rocinante_ram": ("read_row",)}
 #: Yosys prints a multiplexer with several select lines as a case over these, and bits of a vector
 #: apart, which looks like a loop when they depend on each other.
 _LINT = "/* verilator lint_off CASEOVERLAP */\n/* verilator lint_off UNOPTFLAT */\n"
+#: Both modules begin with the same state, which is 0 where nothing is said of it.
 _COMPARE = """
+setundef -init -zero
+setundef -undriven -zero
 delete -port w:{control}
 rename {top} gold
 copy gold gate
@@ -73,9 +73,16 @@ connect -set {control} 16'd{number}
 cd ..
 miter -equiv -flatten gold gate miter
 hierarchy -top miter
-opt -full
-tee -q -o sat.log sat -prove trigger 0 -timeout {seconds} miter
+techmap
+opt -fast -nodffe -nosdff
+aigmap
+opt_clean
+write_aiger -zinit miter.aig
 """
+#: Any state is tried first. Then ABC finds by induction which registers are alike in both modules,
+#: and leaves the rest to property-directed reachability.
+_PROVE = "read_aiger miter.aig; dprove -F 2 -T {seconds}"
+_PROVED = re.compile("^(UNSATISFIABLE|Networks are equivalent)", re.M)
 #: Cells of the largest module in which a proof is tried: those take a minute or two.
 _LARGEST = 80_000
 
@@ -129,11 +136,11 @@ def mutated(
 def equivalent(
     source: Path, top: str, commands: str, mutants: Sequence[Mutant], seconds: int = 60
 ) -> set[int]:
-    """Return the numbers of those ``mutants`` that no input and no state can tell from none.
+    """Return the numbers of those ``mutants`` that no input can tell from none, in any cycle.
 
-    What cannot be told at the ports of a module and in its registers cannot be told outside of it.
-    So each proof is tried in the module that has the mutant, which is small, and then in those
-    around it, up to ``top``: there it counts that nobody looks at some port.
+    What cannot be told at the ports of a module cannot be told outside of it. So each proof is
+    tried in the module that has the mutant, which is small, and then in those around it, up to
+    ``top``: there it counts that nobody looks at some port, or that an input never has some value.
     ``commands`` are those that ``mutated`` returned. ``seconds``: for each proof; one that does not
     end in that time proves nothing.
     """
@@ -187,29 +194,40 @@ def _run(folder: Path) -> None:
         if len(module.cells_) > _LARGEST:
             large.add(job["top"])
             continue
-        _open_states(yosys, module)
-        run(_COMPARE.format(**job, control=_CONTROL, seconds=proofs["seconds"]))
-        if "SAT proof finished - no model found: SUCCESS!" in Path("sat.log").read_text():
+        _open_memories(yosys, module)
+        run(_COMPARE.format(**job, control=_CONTROL))
+        if _never_differ(proofs["seconds"]):
             proved.add(job["number"])
     Path("proved.json").write_text(json.dumps(sorted(proved)))
 
 
-def _open_states(yosys: Any, module: Any) -> None:
-    """What has state is taken out of the module, whose ports lead there."""
+def _open_memories(yosys: Any, module: Any) -> None:
+    """The large memories are taken out of the module, whose ports lead there: what two copies of it
+    read is alike as long as they write and ask alike, and that is compared."""
     for cell in list(module.cells_.values()):
-        kind = cell.type.str().lstrip("\\")
-        for port, sig in list(cell.connections_.items()) if kind in _STATES else ():
-            name = f"\\state {cell.name.str()} {port.str()}".replace(" ", ".")
+        if cell.type.str() != "\\rocinante_ram":
+            continue
+        for port, sig in list(cell.connections_.items()):
+            name = f"\\memory {cell.name.str()} {port.str()}".replace(" ", ".")
             wire = module.addWire(yosys.IdString(name), sig.size())
-            if port.str().lstrip("\\") in _STATES[kind]:
+            if port.str() == "\\read_row":
                 wire.port_input = True
                 module.connect(sig, yosys.SigSpec(wire))
             else:
                 wire.port_output = True
                 module.connect(yosys.SigSpec(wire), sig)
-        if kind in _STATES:
-            module.remove(cell)
+        module.remove(cell)
     module.fixup_ports()
+
+
+def _never_differ(seconds: int) -> bool:
+    """Whether ABC proves that the output of ``miter.aig`` is 0 in all cycles."""
+    command = [str(installed() / "yosys-abc"), "-c", _PROVE.format(seconds=seconds)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return _PROVED.search(done.stdout) is not None
 
 
 def _selectable(text: str, top: str) -> str:

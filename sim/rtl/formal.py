@@ -23,7 +23,7 @@ from amaranth.hdl import Fragment
 
 from sim.rtl.env import ToolError
 
-__all__ = ["Verdict", "prove"]
+__all__ = ["Verdict", "installed", "prove"]
 
 _PROGRAM = """
 import sys, pyosys
@@ -93,12 +93,12 @@ def prove(
         fragment = Fragment.get(harness, None)
         (folder / "model.il").write_text(rtlil.convert(fragment, name="top", ports=[]))
         (folder / "model.ys").write_text(_SCRIPT)
-        installed = _installed()
-        _call([sys.executable, "-P", "-c", _PROGRAM, f"{installed / 'share'}/"], folder, seconds)
+        tools = installed()
+        _call([sys.executable, "-P", "-c", _PROGRAM, f"{tools / 'share'}/"], folder, seconds)
         engine = _PDR if depth is None else f"bmc3 -F {depth}"
         reduce = _SWEEP if sweep else ""
         commands = f"read_aiger model.aig; fold; strash; {reduce} {engine} -T {seconds}"
-        text = _call([str(installed / "yosys-abc"), "-c", commands], folder, 2 * seconds)
+        text = _call([str(tools / "yosys-abc"), "-c", commands], folder, 2 * seconds)
     return _verdict(text, depth, time.monotonic() - started)
 
 
@@ -111,7 +111,8 @@ def _verdict(text: str, depth: int | None, seconds: float) -> Verdict:
     return Verdict(True, depth, None, seconds, text)
 
 
-def _installed() -> Path:
+def installed() -> Path:
+    """Return the folder of Yosys, with ABC. Raises ToolError when there is none."""
     found = importlib.util.find_spec("pyosys")
     if found is None or found.origin is None:
         raise ToolError("pyosys is not installed: pip install -r requirements.lock")

@@ -13,9 +13,10 @@ from hdl.ports.atomics import OPERAND_BYTES, OPERAND_SLOT, OPERANDS_AT
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
-from tests.memory.alike import fill_up, look_up_again
+from tests.memory.alike import compare_counts, fill_up, look_up_again
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.counts import Counts
 from tests.memory.model import (
     LOC_LEN_ERR,
     LOCAL_WRITE,
@@ -40,6 +41,7 @@ class Bench:
         self.others = random.Random(~seed)  # of what is passed on as it is
         self.world = World(seed, MRS)
         self.memory, self.model = self.world.memory, self.world.model
+        self.counts = Counts(self.model, LINES)
         self.dut, self.bus = dut, Bus(dut, deadline)
         self.settings = (idle, stall, latency)
         self.expected: list[tuple[int, dict, bytes | None, bool]] = []
@@ -113,14 +115,17 @@ class Bench:
             for addr, size, key in sges:
                 if not self.model.allowed(FUNCTION, pd, key, addr, size, LOCAL_WRITE):
                     status = 4
+                self.counts.request(FUNCTION, pd, key, addr, size, LOCAL_WRITE, check_only=True)
             self.expect(header, status, [])
         else:
             self.expect(header, *self.model.line(FUNCTION, pd, sges, offset, length, 0))
+            self.counts.line(FUNCTION, pd, sges, offset, length, 0)
         return self.expected[-1][0]
 
     def send_key(self, key, va, length, *, qp=0):
         header = self.send(TxSource.KEY, length, key=key, va=va, offset=0, qp=qp)
         self.expect(header, *self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp))
+        self.counts.request(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp)
 
     def send_inline(self, line, content, offset, length):
         header = self.send(
@@ -153,6 +158,8 @@ class Bench:
             self.model.allowed(FUNCTION, PD, key, addr, size, LOCAL_WRITE)
             for addr, size, key in sges
         ]
+        for addr, size, key in sges:
+            self.counts.request(FUNCTION, PD, key, addr, size, LOCAL_WRITE, check_only=True)
         status = OK if all(allowed) else 4
         self.expected.append((status, header, operands if status == OK else None, False))
 
@@ -176,6 +183,7 @@ class Bench:
             assert error == bad, f"packet {n}: error {error}"
             assert bad or data == content, f"packet {n} of {len(content)} bytes differs"
             assert len(data) == len(content)
+        compare_counts(self)
 
     async def answered(self):
         """Run until each job has its answer, and compare."""
@@ -439,6 +447,7 @@ async def invalidation_and_drain(dut):
     await bench.bus.cycle()
     dut.gather__invalidate_start.value = 0
     await bench.bus.until(lambda: bench.count("invalidate_done"))
+    bench.counts.forget(region.index)
     misses = bench.count("misses")
     for _ in range(2):
         bench.send_key(region.key, region.va, 1000)
@@ -577,6 +586,7 @@ async def reset_in_mid_packet(dut):
         sink.waiting = None
     bench.expected.clear()
     bench.notes.clear()
+    bench.counts = Counts(bench.model, LINES)
     mixed(bench, 20)
     await bench.finish()
 
@@ -584,7 +594,7 @@ async def reset_in_mid_packet(dut):
 @cocotb.test()
 async def a_line_serves_again(dut):
     bench = await Bench(dut, seed=43).start()
-    await look_up_again(bench, bench.answered, LINES)
+    await look_up_again(bench, bench.answered)
     await bench.finish()
 
 

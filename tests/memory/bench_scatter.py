@@ -18,9 +18,10 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.packet import packet_beat
-from tests.memory.alike import fill_up, look_up_again
+from tests.memory.alike import compare_counts, fill_up, look_up_again, ranges
 from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
 from tests.memory.cases import FUNCTION, PD, World
+from tests.memory.counts import Counts
 from tests.memory.model import (
     LOCAL_WRITE,
     OK,
@@ -69,6 +70,7 @@ class Bench:
         self.rng = random.Random(seed)
         self.world = World(seed, MRS)
         self.memory, self.model = self.world.memory, self.world.model
+        self.counts = Counts(self.model, LINES)
         self.dut, self.bus = dut, Bus(dut, deadline)
         self.settings = (idle, stall, latency)
         self.discards = discards
@@ -232,6 +234,7 @@ class Bench:
 
     def send_line(self, line, sges, offset, length, *, resume=0, pd=PD):
         status, pieces = self.model.line(FUNCTION, pd, sges, offset, length, LOCAL_WRITE)
+        self.counts.line(FUNCTION, pd, sges, offset, length, LOCAL_WRITE)
         self.send(
             ScatterKind.LINE,
             length,
@@ -253,6 +256,10 @@ class Bench:
             self.send(ScatterKind.NONE, 0, OK, [])
             return
         reach = length if reach is None else reach
+        asked = (FUNCTION, PD, key, va)
+        if reach != length:
+            self.counts.request(*asked, reach, REMOTE_WRITE, qp=qp, check_only=True)
+        self.counts.request(*asked, length, REMOTE_WRITE, qp=qp)
         if self.model.allowed(FUNCTION, PD, key, va, reach, REMOTE_WRITE, qp=qp):
             status, pieces = self.model.by_key(FUNCTION, PD, key, va, length, REMOTE_WRITE, qp=qp)
         else:
@@ -261,11 +268,13 @@ class Bench:
 
     def check_read(self, key, va, length, *, qp=0):
         allowed = self.model.allowed(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp)
+        self.counts.request(FUNCTION, PD, key, va, length, REMOTE_READ, qp=qp, check_only=True)
         status = OK if allowed else REM_ACCESS_ERR
         self.send(ScatterKind.CHECK_READ, 0, status, [], key=key, va=va, offset=length, qp=qp)
 
     def send_atomic(self, key, va, *, qp=0):
         status, pieces = self.model.by_key(FUNCTION, PD, key, va, 8, REMOTE_ATOMIC, qp=qp)
+        self.counts.request(FUNCTION, PD, key, va, 8, REMOTE_ATOMIC, qp=qp)
         self.send(ScatterKind.ATOMIC, 8, status, pieces, key=key, va=va, offset=8, qp=qp)
 
     async def finish(self):
@@ -282,6 +291,7 @@ class Bench:
         for _ in range(30):
             await self.bus.cycle()
         assert len(self.released) == len(self.effects_due)
+        compare_counts(self)
 
 
 def mixed(bench, jobs, mtu=1024):
@@ -330,13 +340,8 @@ def mixed(bench, jobs, mtu=1024):
 async def ranges_of_any_length(dut):
     """READs of up to 4 GiB from large regions are checked to the byte at either end."""
     bench = await Bench(dut, seed=33).start()
-    world, rng = bench.world, bench.rng
-    for key, _, _ in world.singles(40, 8):
-        region = world.model.regions[key >> 8]
-        for _ in range(8):
-            length = min(rng.getrandbits(rng.choice([10, 31, 32])), region.length)
-            start = world.place(region, length) + rng.choice([-1, 0, 0, 1])
-            bench.check_read(key, start & world.end - 1, length)
+    for key, start, length in ranges(bench):
+        bench.check_read(key, start, length)
     await bench.finish()
     assert bench.statuses.count(OK) > 200 and bench.statuses.count(REM_ACCESS_ERR) > 20
 
@@ -468,17 +473,20 @@ async def page_list_errors(dut):
 async def drain_waits_for_writes(dut):
     bench = await Bench(dut, seed=25, discards=0.0).start()
     region = bench.world.large[0]
-    bench.send_key(region.key, region.va, 2000)
-    bench.send(ScatterKind.NONE, 0, OK, [])
-    bench.write.stall = 0.97
-    await bench.bus.until(lambda: len(bench.got) == 2)
-    dut.scatter__drain_start.value = 1
-    await bench.bus.cycle()
-    dut.scatter__drain_start.value = 0
-    while not bench.count("drain_done"):
+    for _ in range(4):
+        bench.write.stall = 0.9
+        bench.send_key(region.key, region.va, 1000)
+        bench.send(ScatterKind.NONE, 0, OK, [])
+        await bench.bus.until(lambda: len(bench.got) == len(bench.jobs))
+        due = len(bench.bursts)
+        dut.scatter__drain_start.value = 1
         await bench.bus.cycle()
-    assert bench.done_bursts == len(bench.bursts)
-    await bench.finish()
+        dut.scatter__drain_start.value = 0
+        while not bench.count("drain_done"):
+            await bench.bus.cycle()
+        assert bench.done_bursts >= due
+        bench.write.stall = 0.0
+        await bench.finish()
 
 
 @cocotb.test()
@@ -501,6 +509,7 @@ async def reset_in_mid_packet(dut):
     for name in ("jobs", "statuses", "got", "bursts", "ends", "effects_due", "effects_in"):
         getattr(bench, name).clear()
     bench.released.clear()
+    bench.counts = Counts(bench.model, LINES)
     bench.burst, bench.done_bursts = None, 0
     mixed(bench, 20)
     await bench.finish()
@@ -509,7 +518,7 @@ async def reset_in_mid_packet(dut):
 @cocotb.test()
 async def a_line_serves_again(dut):
     bench = await Bench(dut, seed=43).start()
-    await look_up_again(bench, bench.finish, LINES)
+    await look_up_again(bench, bench.finish)
 
 
 @cocotb.test()

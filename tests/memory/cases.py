@@ -37,20 +37,34 @@ class World:
         ]
 
     def singles(self, count: int, length: int) -> list[tuple[int, int, int]]:
-        """Add regions of one page of any size, small and large ones, with lists anywhere; return
-        keys, addresses of ``length`` bytes in these pages, and numbers whose low bits are the
-        index of the cache line."""
+        """Add regions of one page, small and large ones, with lists anywhere: pages of each size at
+        each place in a line. Return keys, addresses of ``length`` bytes in these pages, and numbers
+        whose low bits are the index of the cache line."""
         model, rng = self.model, self.rng
         free = [n for n in range(model.mrs) if n not in model.regions]
         found = []
-        for index in rng.sample(free, count):
-            size = rng.choice(SIZES)
-            own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": rng.choice([1, 2])}
+        for number, index in enumerate(rng.sample(free, count)):
+            entry, size = number // 3 % 8, SIZES[number % 3]
+            levels = 2 if number % 4 == 3 else 1
+            own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": levels, "entry": entry}
             total = rng.choice([size, 1 << 46])
             region, place = model.add_sparse(rng, index, total, length, page=size, **own)
             va = region.va + place - region.first_offset
             line = (region.row()["start"] + place - region.first_offset) // size // 8
             found.append((region.key, va, line ^ index))
+        return found
+
+    def over_the_end(self, count: int) -> list[Region]:
+        """Add large regions that run over the end of the address space and have most of their bytes
+        behind it; of these none may be used."""
+        model, rng = self.model, self.rng
+        free = [n for n in range(model.mrs) if n not in model.regions]
+        own = {"function": FUNCTION, "pd": PD, "access": 15}
+        found = []
+        for index in rng.sample(free, count):
+            va = self.end - 1 - rng.getrandbits(rng.randint(30, 40))
+            page = rng.choice(SIZES)
+            found.append(model.add_sparse(rng, index, 1 << 46, 8, page=page, va=va, **own)[0])
         return found
 
     def windows(self, access: int) -> list[Region]:
@@ -63,6 +77,12 @@ class World:
             model.add_window(self.rng, n, region, at, va=region.first_offset + at, qp=qp, **bound)
             for n, at, qp in zip(free, (7, 1000, 9001), (0x2A5A, 0x2A5B, 0x0A5A))
         ]
+
+    def bytes(self) -> int:
+        """Return a length of up to 4 GiB: short, any, or a round one."""
+        rng = self.rng
+        some = rng.getrandbits(10), rng.getrandbits(32), rng.randrange(8) << rng.randrange(24, 32)
+        return rng.choice(some) % (1 << 32)
 
     def place(self, region: Region, length: int) -> int:
         """Return an address from which ``length`` bytes lie in the region."""

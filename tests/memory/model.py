@@ -74,6 +74,11 @@ class Region:
         return self.index << 8 | self.tag
 
     @property
+    def windows(self) -> bool:
+        """Whether it is a window: its pages are those of ``parent``."""
+        return self.type in (BOUND_1, BOUND_2)
+
+    @property
     def roundest(self) -> int:
         """Of its addresses behind the first one, the multiple of the highest power of two."""
         last = self.va + self.length - 1
@@ -168,15 +173,23 @@ class Model:
         return region
 
     def add_sparse(
-        self, rng: random.Random, index: int, total: int, length: int, *, page: int, **fields
+        self,
+        rng: random.Random,
+        index: int,
+        total: int,
+        length: int,
+        *,
+        page: int,
+        entry: int = 0,
+        **fields,
     ) -> tuple[Region, int]:
         """Register ``total`` bytes, of which one page is there, and return where in the pages there
-        are ``length`` bytes."""
+        are ``length`` bytes. In a list of one level that page is number ``entry`` in its line."""
         region = Region(
             index=index,
             tag=rng.randrange(256),
             type=PAGES,
-            va=self.address(rng, total),
+            va=fields.pop("va", self.address(rng, total)),
             length=total,
             first_offset=rng.randrange(page - length) if total > page else 0,
             table=8 * rng.getrandbits(self.memory.bits - 4),
@@ -187,6 +200,7 @@ class Model:
         place = rng.randrange(region.first_offset, total - length)
         place -= max(0, place % page + length - page)  # in one page
         number = place // page
+        region.table += 8 * ((entry - number - region.table // 8) % 8)
         if region.levels == 2:
             first = region.table + 8 * (number // (PAGE // 8))
             self.memory.write(first, (self.memory.fresh() * PAGE).to_bytes(8, "little"))

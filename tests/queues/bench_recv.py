@@ -111,9 +111,9 @@ class RecvBench(Bench):
         self.reset.queue.append({"queue": queue.number, "keep_index": 0, "position": 0} | keep)
         self.held.pop(self.pair(queue), None)
 
-    async def line(self, line: int, count: int) -> bytes:
+    async def line(self, line: int, count: int, first: int = 0) -> bytes:
         out, dut = b"", self.dut
-        for slot in range(-(-count // 16)):
+        for slot in range(first, first - (-count // 16)):
             dut.recv__slot.value = line | (slot << WQE_LINE_BITS)
             dut.recv__slot_enable.value = 1
             await RisingEdge(dut.clk)
@@ -159,19 +159,22 @@ async def every_split(dut):
 
 @cocotb.test()
 async def sinks(dut):
-    """The SGEs of a send WQE, at byte 75."""
+    """The SGEs of a send WQE, at byte 75; in the line of an atomic its operands are as well."""
     bench = RecvBench(dut, seed=2, stall=0.2)
     await bench.start()
     rng, queue = bench.rng, bench.queue(CONFIG.sq_queue(1), 64)
-    for count in (0, 1, 2, 3, 4, 31, 32):
+    reads = [(READ, count) for count in (0, 1, 2, 3, 4, 31, 32)]
+    for opcode, count in (*reads, *((one, count) for one in wqes.ATOMICS for count in (1, 3))):
         sges = wqes.random_sges(rng, count)
-        data, sent = wqes.send_wqe(rng, sges, opcode=READ)
+        data, sent = wqes.send_wqe(rng, sges, opcode=opcode)
         position, head = bench.offer(queue, data, [60, 80][:count])
         bench.functions[0] = rng.getrandbits(8)
         got = await bench.ask_sink(queue, position)
         assert (got["status"], got["head"]) == (wqes.OK, head)
         assert got["wqe"] == {name: sent[name] for name in ("num_sge", "wr_id", "length")}
         assert await bench.line(got["line"], 16 * count) == wqes.sge_bytes(sges)
+        kept = await bench.line(got["line"], len(sent.operands), wqes.OPERAND_SLOT)
+        assert kept == sent.operands
     assert all(addr != queue.driver + 2 for addr, _ in bench.memory.reads)
 
 

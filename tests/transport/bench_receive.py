@@ -345,6 +345,31 @@ async def a_new_read_outranks_one_answered_again(dut, begun):
 
 
 @cocotb.test()
+@cocotb.parametrize(again=[False, True])
+async def reads_wait_for_a_number(dut, again):
+    """A READ is put off while the next one's number is that of one still to be answered: the
+    replier's, or, of READs answered again, the oldest that was asked for."""
+    h, peer = await start(dut, qp={"max_dest_rd_atomic": 2})
+    for tail in (0, 254, 255):
+        make_qp(h.world, QP)
+        oldest = (tail + 1) % 256
+        h.world.rx[QP].update(read_tail=tail)
+        h.world.reply[QP].update(read_head=tail if again else oldest, answered=tail)
+        if again:
+            h.world.rx[QP].update(replay=oldest, replay_seq=1)
+        h.sync()
+        seen = await h.packet(peer.packet(READ, dma_length=9))
+        assert flags(seen) == {"nak"} and h.rx[QP]["syndrome"] == 0x60
+        assert h.rx[QP]["read_tail"] == tail
+        if again:
+            h.world.reply[QP].update(replay_seq=1, read_head=tail)
+        else:
+            h.world.reply[QP].update(read_head=(oldest + 1) % 256)
+        assert flags(await h.packet(peer.packet(READ, dma_length=9))) == {"read"}
+        assert h.rx[QP]["read_tail"] == oldest and not h.rx[QP]["nak_sent"]
+
+
+@cocotb.test()
 async def held_reads_are_the_last_ones(dut):
     """Of more READs than the slice holds only the last are answered again."""
     h, peer = await start(dut, qp={"psn": PSN - 3, "max_dest_rd_atomic": 2})

@@ -205,6 +205,7 @@ class World:
     def _completion(self, qp: int, **fields: Any) -> Row:
         cfg = self.cfg[qp]
         base = {"qp_num": cfg["qpn"], "ring": 1, "function": cfg["function"], "emit": 1}
+        base |= dict.fromkeys(("vendor_error", "flags", "byte_len"), 0)
         return base | fields
 
     # Responder.
@@ -407,6 +408,7 @@ class World:
         if ends and element:
             fields: Row = {"status": 0, "solicited": h["solicited"], "byte_len": total}
             fields |= {"opcode": 129 if op in WRITES else 128, "src_qp": cfg["dest_qpn"]}
+            fields |= {"pkey_index": 0, "sl": 0}
             fields["flags"] = 2 if op in WITH_IMM else 8 if op in WITH_INV else 0
             if op in WITH_IMM | WITH_INV:
                 fields["imm"] = h["imm"]

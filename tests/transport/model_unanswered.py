@@ -135,7 +135,7 @@ class Unanswered:
 
     def _source(self) -> Row:
         """Who has sent it."""
-        return {"src_qp": self.cfg["dest_qpn"]}
+        return {"src_qp": self.cfg["dest_qpn"], "pkey_index": 0, "sl": 0}
 
     def _accept(self, skips: bool, element: Element | None) -> None:
         rx, h, world = self.rx, self.h, self.world

@@ -13,6 +13,7 @@ from .model_receive import (
     FETCH_OK,
     FETCHES,
     GSI,
+    IN_SEND,
     LOCAL,
     QUEUE_ERROR,
     RC,
@@ -40,6 +41,7 @@ KEY_READ_ONLY = 0x1234_5702
 KEY_FAST = 0x1234_5803  # may be invalidated
 BUFFER, BUFFER_BYTES = 0x7F00_0000_1003, 1 << 20
 WORD = BUFFER + 5  # of atomics
+LAST_VA = (1 << 64) - (1 << 32)
 PSN = 1 << 24
 
 
@@ -196,6 +198,7 @@ class Traffic:
         self.peers = [Peer(world, qp) for qp in qps]
         self.history: dict[int, list[Row]] = {qp: [] for qp in qps}
         self.dead: dict[int, int] = {qp: 0 for qp in qps}
+        self.keys: dict[int, int] = {}  # by QP: one for all of memory
         self.types = dict(zip(qps, types or [RC] * len(qps), strict=True))
         for peer in self.peers:
             self._set_up(peer)
@@ -218,6 +221,10 @@ class Traffic:
             path_mtu=rng.choice((1, 1, 2, 3, 4, 5)),
         )
         self.history[peer.qp].clear()
+        self.keys[peer.qp] = key = rng.getrandbits(32)
+        self.world.keys[key] = (0, 1 << 64, 15)
+        msn = rng.getrandbits(24)  # many messages have passed
+        self.world.rx[peer.qp].update(msn=msn, ack_msn=msn)
 
     def __call__(self):
         if not self.left:
@@ -279,13 +286,15 @@ class Traffic:
                 fields |= {"status": 4, "complete": 1}
             if rng.random() < self.errors:
                 sink = rng.choice(({"check": 4}, {"status": FETCH_OK + 1}))
-            length = rng.choice((0, 1, 255, 256, 257, 1500))
+            mtu = mtu_of(world.cfg[qp])
+            length = rng.choice((0, 1, mtu - 1, mtu, mtu + 1, rng.randint(1, 6 * mtu)))
             if rng.random() < self.errors:
                 fields["key"] = KEY_ALL
             reliable = (0, 1, 2, 3, 4, 4, 5, 6, 9, 11, 0x20)
             opcode = rng.choice(reliable if self.types[qp] == RC else (0, 1, 2, 3, 0x20))
             length = 8 if opcode in ATOMIC_WRS else 0 if opcode in LOCAL else length
             peer.post_send(opcode, length, sink=sink, **fields)
+        self._skip(qp)
         rx, reply = world.rx[qp], world.reply[qp]
         if rng.random() < 0.5:
             if rx["replay_seq"] != reply["replay_seq"]:
@@ -297,6 +306,24 @@ class Traffic:
                 reply["packet"] = 0
                 if new:
                     reply["answered"] = reply["read_head"]
+
+    def _skip(self, qp: int) -> None:
+        """A message that has begun may be a long one, of which all but the end has passed."""
+        rng, rx = self.rng, self.world.rx[qp]
+        if not rx["message"] or rng.random() < 0.7:
+            return
+        rx["offset"] = (1 << rng.randint(14, 31)) - rng.randint(1, 2 * mtu_of(self.world.cfg[qp]))
+        if rx["message"] == IN_SEND:
+            ring = self.world.recv[self.world.cfg[qp]["source"]["number"]]
+            held = next(one for one in ring.values() if one.head == rx["head"])
+            held.length = (1 << 32) - 1
+        else:
+            rx["dma_length"] = min(1 << 31, rx["offset"] + rng.randint(1, 10_000))
+            rx["rkey"], rx["va"] = self._anywhere(qp)
+
+    def _anywhere(self, qp: int) -> tuple[int, int]:
+        """A key and an address that any message fits behind."""
+        return self.keys[qp], self.rng.getrandbits(64) % (LAST_VA + 1)
 
     def _request(self, peer: Peer) -> Row:
         rng, history = self.rng, self.history[peer.qp]
@@ -339,12 +366,15 @@ class Traffic:
             if rest > mtu:
                 return peer.packet(0x07, length=mtu, **fields)
             return peer.packet(rng.choice((8, 9)), length=rest, **fields)
+        if rng.random() < 0.5:
+            fields["rkey"], fields["va"] = self._anywhere(peer.qp)
         opcodes = (0x00, 0x04, 0x05, 0x06, 0x06, 0x0A, 0x0B)
         reliable = (0x17, READ, READ, *ATOMICS)
         opcode = rng.choice((*opcodes, *reliable) if self.types[peer.qp] == RC else opcodes)
         if opcode in ATOMICS:
             words = {name: rng.getrandbits(64) for name in ("swap_add", "compare")}
-            return peer.packet(opcode, va=WORD + 8 * rng.randrange(9), **fields, **words)
+            word = {"va": fields["va"] & ~7 if "va" in fields else WORD + 8 * rng.randrange(9)}
+            return peer.packet(opcode, **(fields | word | words))
         if opcode == 0x00:
             return peer.packet(opcode, length=mtu, **fields)
         if opcode in (0x04, 0x05, 0x17):
