@@ -1,6 +1,6 @@
 """FIFO for a stream, in registers or in RAM."""
 
-from amaranth.hdl import Module, Shape, Signal
+from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -18,13 +18,14 @@ class StreamFifo(wiring.Component):
     Parameters: ``bypass``: when the FIFO is empty and its user waits (``o.ready`` in the cycle
     before), beats pass from ``i`` to ``o`` within the cycle, up to a beat in which the field of
     this name is set; ``level`` does not count them. The user's ``o.ready`` must stay until it gets
-    that beat.
+    that beat. ``block``: beats lie in block RAM however few there are (``Ram``); or the field of
+    this name does, and the others in a memory of their own, whose output is not as late.
     """
 
-    def __init__(self, *, shape, depth: int, bypass: str | None = None):
+    def __init__(self, *, shape, depth: int, bypass: str | None = None, block: str | bool = False):
         if depth < 2 or depth & (depth - 1):
             raise ValueError(f"Depth must be a power of two, at least 2 beats, not {depth!r}")
-        self._shape, self._depth, self._bypass = shape, depth, bypass
+        self._shape, self._depth, self._bypass, self._block = shape, depth, bypass, block
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -35,9 +36,6 @@ class StreamFifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width = Shape.cast(self._shape).width
-        # A beat is stored before the cycle in which it is fetched, and a full FIFO is not written.
-        m.submodules.ram = ram = Ram(shape=width, depth=self._depth, forward=False)
         index = ceil_log2(self._depth)
         write, read = Signal(index), Signal(index)
         stored = Signal(range(self._depth + 1))  # written and not yet fetched from the RAM
@@ -49,13 +47,21 @@ class StreamFifo(wiring.Component):
             pop.eq(fetched & self.o.ready),
             fetch.eq((stored != 0) & (~fetched | self.o.ready)),
             self.o.valid.eq(fetched),
-            self.o.payload.eq(ram.read0.row),
-            ram.write.index.eq(write),
-            ram.write.row.eq(self.i.payload),
-            ram.write.enable.eq(push),
-            ram.read0.index.eq(read),
-            ram.read0.enable.eq(fetch),
         ]
+        for name, (given, kept) in self._parts().items():
+            # A beat is stored before the cycle in which it is fetched, and a full FIFO is not
+            # written.
+            m.submodules[name] = ram = Ram(
+                shape=len(kept), depth=self._depth, forward=False, block=self._block in (name, True)
+            )
+            m.d.comb += [
+                kept.eq(ram.read0.row),
+                ram.write.index.eq(write),
+                ram.write.row.eq(given),
+                ram.write.enable.eq(push),
+                ram.read0.index.eq(read),
+                ram.read0.enable.eq(fetch),
+            ]
         if self._bypass is not None:
             asked = Signal()  # the FIFO is empty, and its user waited a cycle before and still does
             # The user decides by this field, and a register settles earlier than a RAM's output.
@@ -88,6 +94,17 @@ class StreamFifo(wiring.Component):
         self._count(m, self.level, push, pop)
         m.d.sync += fetched.eq(fetch | (fetched & ~self.o.ready))
         return m
+
+    def _parts(self) -> dict[str, tuple[Value, Value]]:
+        """What lies in each memory, by its name: bits of ``i`` and of ``o``."""
+        beats = (self.i.payload, self.o.payload)
+        if isinstance(self._block, bool):
+            return {"ram": tuple(Value.cast(beat) for beat in beats)}
+        others = [name for name, _field in self._shape if name != self._block]
+        return {
+            self._block: tuple(Value.cast(beat[self._block]) for beat in beats),
+            "ram": tuple(Cat(beat[name] for name in others) for beat in beats),
+        }
 
     @staticmethod
     def _count(m: Module, number: Signal, up, down) -> None:

@@ -9,7 +9,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.ports.tables import TableRead, TableWrite
 
-__all__ = ["BLOCK_ROWS", "Ram"]
+__all__ = ["BLOCK_ROWS", "WIDE_BITS", "Ram"]
 
 #: In generated Verilog, memories above this many bits are instances of ``ram.v``: Amaranth prints
 #: every word of its own, and Verilator compiles every one. Amaranth's simulator has no instances.
@@ -17,6 +17,9 @@ INSTANCE_BITS = 1024
 #: Rows from which on wide rows are mapped to block RAM, which has an output register. A memory that
 #: is wide and not deep takes as many block RAMs, instead of half a LUT for each bit.
 BLOCK_ROWS = 128
+#: Bits of the data path from which on few wide rows are worth ``block``. Cards with a narrower one
+#: are small and have few block RAMs.
+WIDE_BITS = 256
 #: Rows from which on a few rows above a power of two lie in a memory of their own. In one memory
 #: with the others, look-up tables would choose each bit from more blocks than one column.
 SPLIT_ROWS = 4096

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.checksum import WordSum
 from hdl.common.delay import Delay
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import WIDE_BITS
 from hdl.config import NicConfig
 from hdl.ports.headers import IN_VA, GidRow, TxHeader
 from hdl.ports.tables import TableRead
@@ -82,7 +83,9 @@ class HeaderBuilder(wiring.Component):
         m = Module()
         layout = lengths(self._width)
         m.submodules.queue = queue = StreamFifo(shape=layout, depth=AHEAD)
-        m.submodules.bytes_queue = bytes_queue = StreamFifo(shape=8 * HEAD_BYTES, depth=AHEAD)
+        m.submodules.bytes_queue = bytes_queue = StreamFifo(
+            shape=8 * HEAD_BYTES, depth=AHEAD, block=self._width >= WIDE_BITS
+        )
         m.submodules.sums = sums = StreamFifo(shape=16, depth=AHEAD)
         valid = Signal(self.STAGES)
         credit = Signal(range(AHEAD + 1), init=AHEAD)

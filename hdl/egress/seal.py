@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from hdl.common.crc import CrcBeats, CrcUnfill, IcrcMask
 from hdl.common.delay import delayed
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import WIDE_BITS
 from hdl.common.skid import Stage
 from hdl.ports.packet import packet_beat, packet_stream
 
@@ -56,7 +57,9 @@ class Seal(wiring.Component):
         m.submodules.crc = crc = CrcBeats(width=width)
         # The ICRC starts 2 modulo 4, so what fills its beat is that as well.
         m.submodules.unfill = unfill = CrcUnfill(width=width, step=4, least=2)
-        m.submodules.beats = beats = StreamFifo(shape=waiting, depth=self._depth)
+        m.submodules.beats = beats = StreamFifo(
+            shape=waiting, depth=self._depth, block="data" if width >= WIDE_BITS else False
+        )
         m.submodules.crcs = crcs = StreamFifo(shape=32, depth=self._depth)
         m.submodules.out = out = Stage(shape=packet_beat(width))
         valid = Signal(WAIT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
@@ -12,6 +12,7 @@ from hdl.common.address import folded
 from hdl.common.checksum import BeatSum
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
+from hdl.common.ram import WIDE_BITS
 from hdl.config import NicConfig
 from hdl.csr.counter_names import DROP_REASONS
 from hdl.ports.headers import IN_VA, GidRow, GroupAddress, GroupRow, PkeyRow, RxHeader
@@ -134,7 +135,8 @@ class Ingress(wiring.Component):
 
         # Payload: realigned so that a packet's last beat is written when the decision falls.
         wait = DECISION - 1 - Realign.LATENCY
-        m.submodules.beats = beats = Delay(shape=width, cycles=wait)
+        wide = width >= WIDE_BITS
+        m.submodules.beats = beats = Delay(shape=width, cycles=wait, block=wide)
         later = wait - Decoder.PLAN_LATENCY
         valid = Signal(later)
         m.d.sync += valid.eq(valid << 1 | decoder.plan_valid)
@@ -153,17 +155,18 @@ class Ingress(wiring.Component):
         m.d.sync += ends.eq(ends << 1 | (collector.o_valid & collector.o.beat.last))
         parsed, laid_out = HeaderParser.LATENCY, HeaderParser.ROW_LATENCY
         bounded = Decoder.PLAN_LATENCY
-        m.submodules.rows = rows = Delay(shape=KEPT, cycles=DECISION - laid_out)
+        m.submodules.rows = rows = Delay(shape=KEPT, cycles=DECISION - laid_out, block=wide)
         late = {
             "gid_index": (parser.gid_index, parsed),
             "function": (parser.function, parsed),
             "length": (decoder.bounds.length, bounded),
+            "datagram": (self._datagram(parser), laid_out),
         }
         late = {
             name: delayed(m, value, DECISION - stage, name=name)
             for name, (value, stage) in late.items()
         }
-        late["total"] = late["length"] + Mux(rows.o.datagram, GRH_SIZE, 0)
+        late["total"] = late["length"] + Mux(late["datagram"], GRH_SIZE, 0)
         if self._config.multicast:
             to_group = delayed(m, parser.multicast, DECISION - parsed, name="multicast")
             found = delayed(m, parser.found.as_value(), DECISION - parsed, name="found")
@@ -172,7 +175,6 @@ class Ingress(wiring.Component):
         m.d.comb += [
             rows.i.eq(parser.o),
             rows.i_valid.eq(ends[laid_out - 1]),
-            rows.i.datagram.eq(parser.o.opcode.matches(*DATAGRAMS) if self._config.ud else 0),
             buffer.row.eq(rows.o),
             *(buffer.row[name].eq(value) for name, value in late.items()),
             udp.pseudo.eq(
@@ -202,10 +204,14 @@ class Ingress(wiring.Component):
             end.eq(delayed(m, decoder.bounds.end, DECISION - bounded, name="end")),
         ]
         if self._config.ud:
-            self._partition(m, parser, rows.o.datagram, buffer.row)
+            self._partition(m, parser, late["datagram"], buffer.row)
         self._deliver(m, buffer)
         self._count(m, ends[-1], causes, good & buffer.full, good & ~buffer.full, end)
         return m
+
+    def _datagram(self, parser) -> Value:
+        """Whether the packet is one, when its row is laid out."""
+        return parser.o.opcode.matches(*DATAGRAMS) if self._config.ud else Const(0, 1)
 
     def _partition(self, m: Module, parser, datagram: Value, row) -> None:
         """Of a datagram what its CQE says of its P_Key and its priority."""

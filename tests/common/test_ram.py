@@ -1,15 +1,27 @@
 """Ram and Table: forwarding, holding, the firmware's turn."""
 
 import random
+import re
 
 import pytest
+from amaranth.back import rtlil
 from amaranth.lib import data
 
+from hdl.common.fifo import StreamFifo
 from hdl.common.ram import SPLIT_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.context.gid import GidTable
 from hdl.context.table import Table
+from hdl.egress.seal import Seal
 from tests.simulate import simulate
+
+
+def block_rams(component) -> list[int]:
+    """Bits of a row of each memory that is to be block RAM however few rows it has."""
+    text = rtlil.convert(component, platform="verilog", ports=[])
+    rams = re.findall(r"(?s)cell \\rocinante_ram .*?end\n", text)
+    few = [ram for ram in rams if '\\STYLE "block"' in ram]
+    return sorted(int(re.search(r"\\WIDTH (\d+)", ram)[1]) for ram in few)
 
 
 def test_read_while_write_returns_the_new_row_and_holds():
@@ -210,3 +222,16 @@ def test_table_shows_a_write_in_the_next_cycle():
             before = value
 
     simulate(table, bench)
+
+
+@pytest.mark.parametrize("block,blocks", [(False, []), ("wide", [500]), (True, [508])])
+def test_a_fifo_or_a_field_of_it_lies_in_block_ram(block, blocks):
+    """Of a field the others lie elsewhere, and take no block RAM."""
+    shape = data.StructLayout({"first": 1, "wide": 500, "last": 7})
+    assert block_rams(StreamFifo(shape=shape, depth=16, block=block)) == blocks
+
+
+@pytest.mark.parametrize("width,blocks", [(64, []), (512, [512])])
+def test_rows_as_wide_as_a_wide_data_path_lie_in_block_ram(width, blocks):
+    """Cards with a narrow one have few block RAMs."""
+    assert block_rams(Seal(width=width, depth=32)) == blocks

@@ -56,11 +56,12 @@ def test_order_is_kept(make, pace, idle, stall):
     simulate(dut, source, sink)
 
 
+@pytest.mark.parametrize("block", [False, "value", True])
 @pytest.mark.parametrize("idle,stall", [(0, 0), (0.5, 0), (0, 0.5), (0.3, 0.3), (0.9, 0.05)])
-def test_bypass(idle, stall):
+def test_bypass(idle, stall, block):
     """Order is kept; what is waited for comes in the cycle in which it is given."""
     shape = data.StructLayout({"value": 16, "last": 1})
-    dut, count = StreamFifo(shape=shape, depth=4, bypass="last"), 300
+    dut, count = StreamFifo(shape=shape, depth=4, bypass="last", block=block), 300
     passed = Counter()
 
     async def source(ctx):
