@@ -51,6 +51,7 @@ SMALL = Room(
     "control",
     "control_top",
     {"control": ("tests/queues/test_queues.py::test_control_queues_of_two_functions",)},
+    proof_s=0,
 )
 
 
@@ -114,7 +115,7 @@ def test_every_part_of_a_room_is_one_and_its_tests_are_there() -> None:
 
 
 def test_sample_is_caught(tmp_path: Path) -> None:
-    """Eight mutants of a small top, and what is recorded of them.
+    """Eight mutants of a small top, and what is recorded of them. Proofs have tests of their own.
 
     Each change of the gateware draws other ones. Of eight with a chance of 3/8 each to be caught,
     none is in one of 40 draws. How many of 200 are is the whole campaign's matter.
