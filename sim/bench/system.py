@@ -249,9 +249,13 @@ class System:
         deadline_cycles: int = 2_000_000,
         timer_scale: float = 1.0,
         loopback: bool = True,
+        poll_ns: int = FIRMWARE_POLL_NS,
         **bench: Any,
     ) -> System:
-        """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``."""
+        """Reset the cards and bring every node up; ``bench`` goes to ``Testbench``.
+
+        poll_ns: how often each firmware looks at its mailbox.
+        """
         testbench = Testbench(dut, config=config, **{"jump": True, **bench})
         return await cls.on(
             testbench,
@@ -259,6 +263,7 @@ class System:
             deadline_cycles=deadline_cycles,
             timer_scale=timer_scale,
             loopback=loopback,
+            poll_ns=poll_ns,
         )
 
     @classmethod
@@ -270,12 +275,14 @@ class System:
         deadline_cycles: int = 2_000_000,
         timer_scale: float = 1.0,
         loopback: bool = True,
+        poll_ns: int = FIRMWARE_POLL_NS,
     ) -> System:
         """``start`` on a testbench that has been made, but not started."""
         await testbench.start()
         system = cls(testbench)
         for node in system.nodes:
             node.timer_scale, node.loopback = timer_scale, loopback
+            node.firmware_poll_ns = poll_ns
         testbench.deadline(deadline_cycles, system.report)
         await _together(*(node.start(options) for node in system.nodes))
         return system

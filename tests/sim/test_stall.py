@@ -46,7 +46,7 @@ endmodule
 def test_probes():
     room, fifo = ("room",), ("room", "fifo$12")
     found = probes(TEXT)
-    assert found == [
+    assert found == (
         Probe(room, "access_state", 0, {0: "CLEAR", 1: "IDLE", 2: "READ"}),
         Probe(room, "state_state$7", 2),
         Probe(room, "credit", 32),
@@ -55,7 +55,7 @@ def test_probes():
         Probe(room, "o__valid$3", ready="o__ready$41"),
         Probe(fifo, "level"),
         Probe(fifo, "full_state", 1),
-    ]
+    )
     lines = rules(found, "top")
     assert lines[0] == 'public_flat_rd -module "top.room" -var "access_state"'
     assert lines[5:8] == [
