@@ -1,8 +1,8 @@
 """What makes a bitstream of the U55C's files with Vivado: the IP cores and their settings.
 
 Names of properties are those that public scripts use (``tests/boards/properties.csv`` has the
-source of each). AMD's guides define them: PG213 (PCIe), PG203 (MAC). They have not
-been compared with them.
+source of each). AMD's guides define them: PG213 (PCIe), PG203 (MAC). They have not been compared
+with them.
 """
 
 from boards.u55c.blocks import CMAC, PCIE
