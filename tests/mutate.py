@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sim.rtl.env import REPO, ToolError
+from sim.rtl.env import REPO, ToolError, roomy
 from sim.rtl.formal import installed
 
 __all__ = ["Mutant", "equivalent", "mutated"]
@@ -164,7 +164,7 @@ def _yosys(source: Path, folder: Path, script: str) -> None:
     shutil.copy(REPO / "hdl" / "common" / "ram.v", folder)
     (folder / "commands.ys").write_text(script)
     command = [sys.executable, "-P", str(Path(__file__).absolute()), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    environment = {**os.environ, **roomy(), "PYTHONPATH": str(REPO)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ToolError(f"Yosys failed:\n{(done.stdout + done.stderr)[-3000:]}")

@@ -27,10 +27,6 @@ _APT = {
     "lz4.h": "liblz4-dev",
 }
 
-#: For programs that build graphs of hundreds of megabytes: memory in large pages, if Linux offers
-#: them. Verilator takes a fifth less processor time, Yosys a tenth. Other C libraries ignore it.
-ROOMY = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-
 # Oldest compiler that knows the C++20 parts which Verilator's headers use.
 _OLDEST_GXX = 10
 
@@ -110,10 +106,32 @@ def require_waves() -> None:
         raise ToolError(f"Waves need {', '.join(missing)}: apt-get install {packages}")
 
 
+@functools.cache
+def roomy() -> dict[str, str]:
+    """Return the environment of programs that build graphs of hundreds of megabytes.
+
+    They get mimalloc as their allocator, which keeps what they free (a delay of -1): Verilator
+    takes two fifths less processor time. Where it cannot be loaded, the C library's allocator uses
+    large pages, as far as Linux offers them: a fifth less.
+    """
+    try:
+        package = importlib.metadata.distribution("cmeel-mimalloc")
+    except importlib.metadata.PackageNotFoundError:
+        library = None
+    else:
+        library = Path(str(package.locate_file("cmeel.prefix/lib/libmimalloc.so")))
+    # The loader's list has neither blanks nor colons in its names.
+    if library is None or not library.exists() or not is_plain(library):
+        return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    return {"LD_PRELOAD": str(library), "MIMALLOC_PURGE_DELAY": "-1"}
+
+
 def verilator_command(root: Path) -> list[str]:
     """Return how to start Verilator: as its Perl wrapper does, but without needing Perl."""
+    settings = [f"{name}={value}" for name, value in roomy().items()]
     raise_stack = 'ulimit -s unlimited 2>/dev/null; exec "$0" "$@"'  # big designs recurse deeply
-    return ["sh", "-c", raise_stack, str(root / "bin" / "verilator_bin")]
+    program = str(root / "bin" / "verilator_bin")
+    return ["sh", "-c", raise_stack, "env", *settings, program]
 
 
 def make_settings() -> dict[str, str]:
@@ -141,7 +159,6 @@ def make_environment(root: Path, optimise: str = "-O2") -> dict[str, str]:
     # In MAKEFLAGS a backslash keeps the blanks of a value.
     settings = " ".join(f"{name}={value}".replace(" ", "\\ ") for name, value in variables.items())
     environment = {
-        **ROOMY,
         "VERILATOR_ROOT": str(root),
         "PATH": f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "MAKEFLAGS": f"-- {settings}",

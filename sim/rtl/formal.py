@@ -9,6 +9,7 @@ what is proved is proved with a reset in any cycle.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 from amaranth.back import rtlil
 from amaranth.hdl import Fragment
 
-from sim.rtl.env import ToolError
+from sim.rtl.env import ToolError, roomy
 
 __all__ = ["Verdict", "installed", "prove"]
 
@@ -122,7 +123,13 @@ def installed() -> Path:
 def _call(command: list[str], folder: Path, seconds: int) -> str:
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            cwd=folder,
+            env={**os.environ, **roomy()},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise ToolError(f"{Path(command[0]).name} did not end in {seconds} s") from None

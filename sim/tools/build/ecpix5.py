@@ -15,7 +15,7 @@ from typing import Any
 from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES, Ecpix5Card
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
-from sim.rtl.env import REPO, BuildError
+from sim.rtl.env import REPO, BuildError, roomy
 from sim.tools.build.carries import shorten
 from sim.tools.build.columns import narrow
 from sim.tools.synth import tool
@@ -149,6 +149,7 @@ def netlist(folder: Path, say: Callable[[str], None]) -> None:
             done = subprocess.run(
                 [sys.executable, "-P", "-c", _YOSYS, script],
                 cwd=folder,
+                env={**os.environ, **roomy()},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,

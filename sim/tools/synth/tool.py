@@ -223,7 +223,7 @@ def _run(step: Step, folder: Path, say: Callable[[str], None]) -> None:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _PROGRAM, f"{step.name}.ys"],
             cwd=folder,
-            env={**os.environ, **env.ROOMY},
+            env={**os.environ, **env.roomy()},
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
