@@ -26,8 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
 LONG = ("nic", "interop", "endpoint", "sim")
 
 
-def pytest_collection_finish() -> None:
-    """What has been imported stays: the collector need not look at it with each simulation."""
+def pytest_runtest_setup() -> None:
+    """What stands now stays: with each simulation the collector looks at its own objects alone.
+
+    Designs that tests share grow to gigabytes, and going through them takes a second.
+    """
+    gc.collect()
     gc.freeze()
 
 

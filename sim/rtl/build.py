@@ -80,10 +80,8 @@ _CXX = {".c", ".cc", ".cpp"}
 
 #: The compiler's passes that take two fifths of its time and gain nothing: what Verilator writes
 #: has no structures to take apart, next to no store or load to save, and nothing computed twice.
-_USELESS = (
-    *("-fno-ipa-modref", "-fno-tree-sra", "-fno-tree-dse", "-fno-tree-fre"),
-    *("-fno-tree-pre", "-fno-code-hoisting"),
-)
+_USELESS = tuple(f"-fno-{one}" for one in ("ipa-modref", "code-hoisting"))
+_USELESS += tuple(f"-fno-tree-{one}" for one in ("sra", "dse", "fre", "pre"))
 #: No collection of garbage below 2 GB: after one, each large piece of memory is looked for in a
 #: list that has become long, which took half of the time for a CRC of 512 bits.
 _ROOMY = "--param=ggc-min-heapsize=2000000"
