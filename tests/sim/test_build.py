@@ -284,3 +284,15 @@ def test_works_behind_a_path_with_spaces(tmp_path: Path) -> None:
         env=environment, cwd=env.REPO, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_allocator_of_programs_that_take_much_memory(monkeypatch) -> None:
+    """It is loaded; where its path is not for the loader, large pages of the C library serve."""
+    code = "print('libmimalloc' in open('/proc/self/maps').read())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **env.roomy()}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "True", done.stderr
+    monkeypatch.setattr(env, "is_plain", lambda path: False)
+    assert env.roomy.__wrapped__() == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
