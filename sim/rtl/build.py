@@ -234,7 +234,7 @@ def build_model(rtl: Rtl | Sequence[Rtl], **details: Any) -> BuiltModel:
     exported: ``ctypes.CDLL(None)`` finds them from Python inside the simulation.
     waves: able to record FST waves (slower; needs zlib and lz4 headers).
     repeated: modules whose instances share their code (``sim.rtl.twins``).
-    fast: for long runs. Without it the compiler optimises less: four fifths of the build time, and
+    fast: for long runs. Without it the compiler optimises less: five sixths of the build time, and
     a sixth more to run.
 
     Raises BuildError with the end of the log, ToolError when a system tool is missing.

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -114,14 +115,9 @@ def roomy() -> dict[str, str]:
     takes two fifths less processor time. Where it cannot be loaded, the C library's allocator uses
     large pages, as far as Linux offers them: a fifth less.
     """
-    try:
-        package = importlib.metadata.distribution("cmeel-mimalloc")
-    except importlib.metadata.PackageNotFoundError:
-        library = None
-    else:
-        library = Path(str(package.locate_file("cmeel.prefix/lib/libmimalloc.so")))
+    library = Path(sysconfig.get_path("platlib"), "cmeel.prefix", "lib", "libmimalloc.so")
     # The loader's list has neither blanks nor colons in its names.
-    if library is None or not library.exists() or not is_plain(library):
+    if not library.exists() or not is_plain(library):
         return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     return {"LD_PRELOAD": str(library), "MIMALLOC_PURGE_DELAY": "-1"}
 

@@ -23,12 +23,12 @@ import cocotb_tools.runner
 from sim.rtl import env
 from sim.rtl.verilog import digest
 
-#: Statements in a C++ file: whole NICs become several, which compile in parallel. All others are
-#: one file, which needs no precompiled headers: those take four seconds.
+#: Statements in a C++ file: whole NICs become several, which compile in parallel. Rooms are one
+#: file, which needs no precompiled headers: those take four seconds.
 _SPLIT = 250_000
 #: Statements in a function, about. Passes of Verilator and of the compiler take more than twice as
-#: long for a function of twice the length: at 20,000 both take a third more time. At 2,000 a
-#: simulation is slower by a twentieth.
+#: long for a function of twice the length: at 20,000 they take a third and a half more. At
+#: 2,000 a simulation is slower by a twentieth.
 _SPLIT_FUNCTIONS = 5_000
 
 #: What runs between Verilator and the compiler, in this order, where C++ reads the design.
