@@ -136,7 +136,7 @@ def test_what_a_faulty_card_sends_is_noticed(
     spoil, noticed = SPOILERS.get(spoiler or "", (lambda frame: frame, ""))
     monkeypatch.setattr(SpoilingRelay, "spoil", lambda self, frame: spoil(frame))
     monkeypatch.setattr(lab, "Relay", SpoilingRelay)
-    monkeypatch.setattr(traffic, "_PATIENCE", 10.0)
+    monkeypatch.setattr(traffic, "_PATIENCE", 4.0)
 
     def write(parties, tally) -> None:
         connection = Connection.open(parties, ConnectionOptions())
