@@ -9,7 +9,7 @@ from amaranth.hdl import UnusedElaboratable
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
-__all__ = ["Fields", "Prepared", "simulate"]
+__all__ = ["Fields", "Prepared", "fields", "simulate"]
 
 _PERIOD_S = 1e-6
 
@@ -25,6 +25,12 @@ class Fields:
         found = getattr(self._value, name)
         self.__dict__[name] = Fields(found) if isinstance(found, data.Const) else found
         return self.__dict__[name]
+
+
+def fields(view: data.View, bits: int) -> Fields:
+    """What ``bits`` say, sampled as ``view.as_value()``: to sample ``view`` itself works out its
+    layout in each cycle, whether anything is there or not."""
+    return Fields(view.shape().from_bits(bits))
 
 
 class Prepared:

@@ -27,12 +27,14 @@ from sim.rtl.verilog import digest
 #: file, which needs no precompiled headers: those take four seconds.
 _SPLIT = 250_000
 #: Statements in a function, about. Passes of Verilator and of the compiler take more than twice as
-#: long for a function of twice the length: at 20,000 they take a third and a half more. At
-#: 2,000 a simulation is slower by a twentieth.
-_SPLIT_FUNCTIONS = 5_000
+#: long for a function of twice the length: at 20,000 they take a third and a half more. Two cards
+#: simulate fastest when a function fits into a processor's first cache (``interleave.py``): at
+#: 5,000 and 1,500 they are slower by a fiftieth.
+_SPLIT_FUNCTIONS = 2_500
 
 #: What runs between Verilator and the compiler, in this order, where C++ reads the design.
-_PROGRAMS = tuple(Path(__file__).with_name(name) for name in ("twins.py", "arrays.py"))
+_NAMES = ("interleave.py", "twins.py", "arrays.py")
+_PROGRAMS = tuple(Path(__file__).with_name(name) for name in _NAMES)
 
 #: What makes Verilator's C++ short, and nothing a warning depends on: a third of its time.
 _LATE = ("merge-cond", "expand", "subst", "localize", "combine", "life-post", "func-opt")

@@ -19,10 +19,12 @@ class Memory:
     def __init__(self, seed: int, bits: int = 64):
         self._random, self.bits = random.Random(seed), bits
         self.pages: dict[int, bytearray] = {}
+        self.taken: set[int] = set()  # numbers of pages in use, touched or not
         self.bad: set[int] = set()  # page numbers whose reads fail
 
     def page(self, number: int) -> bytearray:
         if number not in self.pages:
+            self.taken.add(number)
             self.pages[number] = bytearray(self._random.randbytes(PAGE))
         return self.pages[number]
 
@@ -36,17 +38,20 @@ class Memory:
         return bytes(out)
 
     def write(self, addr: int, data: bytes) -> None:
-        for n, byte in enumerate(data):
-            self.page((addr + n) // PAGE)[(addr + n) % PAGE] = byte
+        while data:
+            offset = addr % PAGE
+            part = data[: PAGE - offset]
+            self.page(addr // PAGE)[offset : offset + len(part)] = part
+            addr, data = addr + len(part), data[len(part) :]
 
     def fails(self, addr: int, length: int) -> bool:
         return any(n in self.bad for n in range(addr // PAGE, (addr + length - 1) // PAGE + 1))
 
     def fresh(self) -> int:
         """Return a page number not in use."""
-        while (number := self._random.getrandbits(self.bits - 12)) in self.pages:
+        while (number := self._random.getrandbits(self.bits - 12)) in self.taken:
             pass
-        self.page(number)
+        self.taken.add(number)
         return number
 
 

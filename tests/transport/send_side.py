@@ -19,7 +19,7 @@ from hdl.transport.request_eras import RequestEras
 from hdl.transport.requester import Requester
 from hdl.transport.scheduler import Scheduler
 from tests.operations import request_row
-from tests.simulate import Fields, Prepared, simulate
+from tests.simulate import Prepared, fields, simulate
 
 CONFIG = NicConfig(
     width=64, qps=8, cqs=4, mrs=16, gids=2, send_lines=4, outstanding=8, quantum=4, max_rd_atomic=4
@@ -101,14 +101,14 @@ async def gather_model(ctx, sender, world):
                 leaving.popleft()
         ctx.set(sender.job.ready, len(waiting) < world.most)
         *_, valid, ready, job, taken = await ctx.tick().sample(
-            sender.job.valid, sender.job.ready, sender.job.payload, sender.checked.ready
+            sender.job.valid, sender.job.ready, sender.job.payload.as_value(), sender.checked.ready
         )
         cycle += 1
         if offered and taken:
             offered = False
             ctx.set(sender.checked.valid, 0)
         if valid and ready:
-            job = Fields(job)
+            job = fields(sender.job.payload, job)
             world.handed.append(job)
             world.cycles.append(cycle)
             waiting.append((cycle + world.delay, job))
@@ -156,11 +156,12 @@ class World:
         while True:
             ctx.set(s.fetch_req.ready, len(self.under_way) < self.lanes)
             *_, valid, ready, request = await ctx.tick().sample(
-                s.fetch_req.valid, s.fetch_req.ready, s.fetch_req.payload
+                s.fetch_req.valid, s.fetch_req.ready, s.fetch_req.payload.as_value()
             )
             cycle += 1
             self.cycle = cycle
             if valid and ready:
+                request = fields(s.fetch_req.payload, request)
                 assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
                 # The avail index is looked at only when nothing is known, and early.
                 known = (request.known - request.position) & 0xFFFF
