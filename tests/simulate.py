@@ -9,7 +9,7 @@ from amaranth.hdl import UnusedElaboratable
 from amaranth.lib import data
 from amaranth.sim import Simulator
 
-__all__ = ["Fields", "Prepared", "fields", "simulate"]
+__all__ = ["Prepared", "fields", "simulate"]
 
 _PERIOD_S = 1e-6
 
