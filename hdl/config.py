@@ -64,13 +64,14 @@ LIMITS: dict[str, tuple[int, int, bool]] = {
     "max_sge": (1, 32, False),
     "max_inline": (16, 512, False),
     "wqes_ahead": (1, 64, True),
+    "packets_ahead": (1, 256, True),
     "send_lines": (2, 256, True),
     "recv_lines": (8, 4096, True),
     "read_sinks": (2, 8192, True),
     "outstanding": (4, 65536, True),
     "read_resources": (4, 65536, True),
     "max_rd_atomic": (1, 128, True),
-    "translation_lines": (8, 65536, True),
+    "translation_lines": (0, 65536, True),
     "gather_bytes": (8192, 262144, True),
     "receive_bytes": (8192, 1048576, True),
     "quantum": (1, 256, False),
@@ -100,6 +101,8 @@ class NicConfig:
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
         wqes_ahead: WQEs that are read from host memory at a time, of receive queues half as many.
             1: one after the other, and so are the buffers of CQEs, without parts that read many.
+        packets_ahead: packets that wait in one stage of a pipeline, with wide rows, at most. 1: one
+            is in each stage, in registers instead of memories.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
             latter the last quarter, at most 32, is for outstanding READs whose SGEs are not among
             the read_sinks, which hold up to three SGEs of a READ as it was sent.
@@ -107,7 +110,8 @@ class NicConfig:
         read_resources: READ requests held by the responder over all QPs; each function has its
             share.
         max_rd_atomic: outstanding READs of one QP, either direction.
-        translation_lines: lines of the translation cache, eight pages each, per direction.
+        translation_lines: lines of the translation cache, eight pages each, per direction. 0: there
+            is no cache, and each chunk waits for a read of its page's address.
         gather_bytes: payload fetched ahead of the wire, bytes: the rate of the wire times the
             latency of the host. receive_bytes: receive buffer, bytes.
         quantum: packets one QP may send before another waiting QP gets its turn.
@@ -138,6 +142,7 @@ class NicConfig:
     max_sge: int = 32
     max_inline: int = 512
     wqes_ahead: int = 64
+    packets_ahead: int = 256
     send_lines: int = 64
     recv_lines: int = 1024
     read_sinks: int = 4096
@@ -181,6 +186,12 @@ class NicConfig:
                 raise ValueError(f"{name} must be a power of two, not {value!r}")
         if self.packed and self.wqes_ahead == 1:
             raise ValueError("packed must be False where wqes_ahead is 1, not True")
+        if 0 < self.translation_lines < 8:
+            raise ValueError(
+                f"translation_lines must be 0 or at least 8, not {self.translation_lines!r}"
+            )
+        if self.two_level and not self.translation_lines:
+            raise ValueError("two_level must be False where translation_lines is 0, not True")
         if self.trace_frames == 1:
             raise ValueError("trace_frames must be 0 or at least 2, not 1")
         if self.gather_bytes < 2 * self.mtu:

@@ -108,3 +108,11 @@ def test_packed_rings_are_read_ahead():
     assert not NicConfig().packed and NicConfig(packed=True).packed
     with pytest.raises(ValueError, match="packed must be False where wqes_ahead is 1"):
         NicConfig(packed=True, wqes_ahead=1)
+
+
+def test_a_card_without_a_cache_of_pages():
+    assert NicConfig(translation_lines=0, two_level=False).translation_lines == 0
+    with pytest.raises(ValueError, match="translation_lines must be 0 or at least 8, not 4"):
+        NicConfig(translation_lines=4)
+    with pytest.raises(ValueError, match="two_level must be False where translation_lines is 0"):
+        NicConfig(translation_lines=0)

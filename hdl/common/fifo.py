@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from .ram import Ram
+from .skid import Register
 
 __all__ = ["StreamFifo"]
 
@@ -15,6 +16,7 @@ class StreamFifo(wiring.Component):
 
     Latency: 2 cycles from input to output. Throughput: one beat per cycle, in and out at once.
     ``i.ready`` depends on registers only, and so does ``o.valid``. Reset: empty.
+    ``depth`` 1 is a ``Register``: latency 1 cycle, a beat every other cycle, no memory.
     Parameters: ``bypass``: when the FIFO is empty and its user waits (``o.ready`` in the cycle
     before), beats pass from ``i`` to ``o`` within the cycle, up to a beat in which the field of
     this name is set; ``level`` does not count them. The user's ``o.ready`` must stay until it gets
@@ -23,8 +25,10 @@ class StreamFifo(wiring.Component):
     """
 
     def __init__(self, *, shape, depth: int, bypass: str | None = None, block: str | bool = False):
-        if depth < 2 or depth & (depth - 1):
-            raise ValueError(f"Depth must be a power of two, at least 2 beats, not {depth!r}")
+        if depth < 1 or depth & (depth - 1):
+            raise ValueError(f"Depth must be a power of two, at least 1 beat, not {depth!r}")
+        if depth == 1 and (bypass is not None or block):
+            raise ValueError("A depth of 1 has neither bypass nor block")
         self._shape, self._depth, self._bypass, self._block = shape, depth, bypass, block
         super().__init__(
             {
@@ -36,6 +40,12 @@ class StreamFifo(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        if self._depth == 1:
+            m.submodules.beat = beat = Register(shape=self._shape)
+            wiring.connect(m, wiring.flipped(self.i), beat.i)
+            wiring.connect(m, beat.o, wiring.flipped(self.o))
+            m.d.comb += self.level.eq(beat.o.valid)
+            return m
         index = ceil_log2(self._depth)
         write, read = Signal(index), Signal(index)
         stored = Signal(range(self._depth + 1))  # written and not yet fetched from the RAM

@@ -81,14 +81,14 @@ class HeaderBuilder(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        layout = lengths(self._width)
-        m.submodules.queue = queue = StreamFifo(shape=layout, depth=AHEAD)
+        layout, ahead = lengths(self._width), min(AHEAD, self._config.packets_ahead)
+        m.submodules.queue = queue = StreamFifo(shape=layout, depth=ahead)
         m.submodules.bytes_queue = bytes_queue = StreamFifo(
-            shape=8 * HEAD_BYTES, depth=AHEAD, block=self._width >= WIDE_BITS
+            shape=8 * HEAD_BYTES, depth=ahead, block=self._width >= WIDE_BITS and ahead > 1
         )
-        m.submodules.sums = sums = StreamFifo(shape=16, depth=AHEAD)
+        m.submodules.sums = sums = StreamFifo(shape=16, depth=ahead)
         valid = Signal(self.STAGES)
-        credit = Signal(range(AHEAD + 1), init=AHEAD)
+        credit = Signal(range(ahead + 1), init=ahead)
         take, done = Signal(), Signal()
         m.d.comb += [
             self.i.ready.eq(credit != 0),
@@ -110,21 +110,19 @@ class HeaderBuilder(wiring.Component):
         # 1 to 4: the GID row, lengths and the IPv4 header; 4 to 8: its checksum, for IPv4 only.
         job = self.i.payload
         m.submodules.resolve = resolve = Resolve(config=self._config)
-        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=Resolve.LATENCY - 1, block=True)
+        job3 = self._delayed(m, job, take, ahead)
         m.submodules.sum = header_sum = WordSum(words=IPV4.size // 2)
         wiring.connect(m, resolve.gid, wiring.flipped(self.gid))
         entry4 = resolve.o
         m.d.comb += [
             resolve.i.eq(job),
-            jobs.i.eq(job),
-            jobs.i_valid.eq(take),
             header_sum.data.eq(entry4.ipv4),
             sums.i.payload.eq(~header_sum.sum),
         ]
 
         # 5: the bytes.
         job4 = Signal(TxHeader, reset_less=True)  # a block RAM's output is late
-        m.d.sync += job4.eq(jobs.o)
+        m.d.sync += job4.eq(job3)
         ipv6_4 = build(
             IPV6,
             {
@@ -179,6 +177,18 @@ class HeaderBuilder(wiring.Component):
         ]
         m.d.comb += [queue.i.payload.eq(result), bytes_queue.i.payload.eq(packet)]
         return m
+
+    @staticmethod
+    def _delayed(m: Module, job, take: Signal, ahead: int):
+        """A job that was taken, in its fourth cycle; the only one of its time stays longer."""
+        if ahead == 1:
+            held = Signal(TxHeader, reset_less=True)
+            with m.If(take):
+                m.d.sync += held.eq(job)
+            return held
+        m.submodules.jobs = jobs = Delay(shape=TxHeader, cycles=Resolve.LATENCY - 1, block=True)
+        m.d.comb += [jobs.i.eq(job), jobs.i_valid.eq(take)]
+        return jobs.o
 
     def _transport(self, m: Module, job, segment: Value) -> Value:
         """UDP, BTH and extended headers; zeros behind them."""

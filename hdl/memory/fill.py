@@ -11,7 +11,7 @@ from hdl.common.fifo import StreamFifo
 from hdl.common.ram import BLOCK_ROWS
 from hdl.ports.host import read_beat
 
-__all__ = ["LineFill", "fetched_line", "page_line", "pages_of"]
+__all__ = ["LineFill", "fetched_line", "is_bad", "odd_bits", "page_line", "pages_of"]
 
 
 def fetched_line() -> data.StructLayout:
@@ -31,11 +31,21 @@ def page_line() -> data.StructLayout:
     return data.StructLayout({"entries": 8 * 53, "error": 1})
 
 
+def odd_bits(entry) -> list[Value]:
+    """For each page size, whether bits of ``entry`` are set that only a smaller one may have."""
+    return [entry[low:high].any() for low, high in pairwise((0, *PAGE_SHIFTS))]
+
+
+def is_bad(odd, page_size) -> Value:
+    """Whether an entry with these ``odd_bits`` is no multiple of ``page_size``."""
+    return odd[0] | (odd[1] & page_size.any()) | (odd[2] & page_size[1])
+
+
 def pages_of(line, page_size) -> Value:
     """A ``fetched_line`` as a ``page_line`` of a region with pages of ``page_size``."""
     entries = []
     for page, odd in zip(line.pages, line.odd):
-        entries += [page, odd[0] | (odd[1] & page_size.any()) | (odd[2] & page_size[1])]
+        entries += [page, is_bad(odd, page_size)]
     return Cat(*entries, line.error)
 
 
@@ -72,8 +82,8 @@ class LineFill(wiring.Component):
         for n in range(8):
             address = gathered[64 * n : 64 * n + 64]
             m.d.comb += fifo.i.p.pages[n].eq(address[PAGE_SHIFTS[0] :])
-            for size, (low, high) in enumerate(pairwise((0, *PAGE_SHIFTS))):
-                m.d.comb += fifo.i.p.odd[n][size].eq(address[low:high].any())
+            for size, odd in enumerate(odd_bits(address)):
+                m.d.comb += fifo.i.p.odd[n][size].eq(odd)
         m.d.comb += [
             fifo.i.payload.error.eq(error),
             fifo.i.valid.eq(done),

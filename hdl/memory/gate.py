@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
-from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Stage
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import ERA_BITS
@@ -86,6 +85,7 @@ class PacketGate(wiring.Component):
 class HeaderGate(wiring.Component):
     """Keeps headers until their packets are decided; those of good packets go on, in order.
 
+    Parameters: ``depth``: headers that may wait.
     Members: ``i``, ``o`` streams of TxHeader; ``decided`` In pulse, with ``good``: the oldest
     header without a verdict gets one. There is always room for it, as its header waits in a list
     that is no longer than the verdicts'.
@@ -93,14 +93,15 @@ class HeaderGate(wiring.Component):
     Reset: empty.
     """
 
-    def __init__(self):
+    def __init__(self, *, depth: int):
+        self._depth = depth
         headers = stream.Signature(TxHeader)
         super().__init__({"i": In(headers), "o": Out(headers), "decided": In(1), "good": In(1)})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=BLOCK_ROWS)
-        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=BLOCK_ROWS)
+        m.submodules.headers = headers = StreamFifo(shape=TxHeader, depth=self._depth)
+        m.submodules.verdicts = verdicts = StreamFifo(shape=1, depth=self._depth)
         m.submodules.output = output = Stage(shape=TxHeader)
         connect(m, flipped(self.i), headers.i)
         connect(m, output.o, flipped(self.o))

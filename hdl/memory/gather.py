@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
+from hdl.common.ram import BLOCK_ROWS
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.headers import TxHeader
@@ -94,7 +95,9 @@ class Gather(wiring.Component):
         m.submodules.checker = checker = Checker(config=self._config, access=0)
         m.submodules.inline = inline = InlineReader(width=width)
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=JOBS)
-        m.submodules.headers = headers = HeaderGate()
+        m.submodules.headers = headers = HeaderGate(
+            depth=min(BLOCK_ROWS, self._config.packets_ahead)
+        )
         m.submodules.gate = gate = PacketGate()
         m.submodules.fetch = fetch = PayloadFetch(config=self._config)
         m.submodules.drain = drain = Drain()

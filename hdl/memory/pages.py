@@ -16,10 +16,29 @@ from .fill import LineFill, page_line, pages_of
 from .tags import placed_lookup
 from .types import PAGE_BITS, TranslateChunk, entry_number
 
-__all__ = ["PageStore"]
+__all__ = ["PageStore", "place_chunk"]
 
 #: Lookups between the tags and the data.
 WAITING = 32
+
+
+def place_chunk(chunk, lookup, entry, bad) -> list:
+    """Assign to ``chunk`` what comes of ``lookup``; ``entry``: bits 63:12 of its page's address,
+    ``bad``: they could not be read, or are not a page's."""
+    failure = Mux(lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
+    # Above the smallest pages' offset the address is the entry's, or still in a larger page.
+    size, low, page = lookup.page_size, PAGE_BITS, [lookup.addr[:PAGE_BITS]]
+    for inside, high in zip((size.any(), size[1]), PAGE_SHIFTS[1:]):
+        page.append(Mux(inside, lookup.addr[low:high], entry[low - PAGE_BITS : high - PAGE_BITS]))
+        low = high
+    page = Cat(*page, entry[low - PAGE_BITS : 52])
+    return [
+        chunk.addr.eq(Mux(lookup.paged, page, lookup.addr)),
+        chunk.length.eq(lookup.length),
+        chunk.last.eq(lookup.last),
+        chunk.end.eq(lookup.end),
+        chunk.status.eq(Mux(bad, failure, lookup.status)),
+    ]
 
 
 class PageStore(wiring.Component):
@@ -116,21 +135,5 @@ class PageStore(wiring.Component):
                 entry_error.eq(line.error),
                 lookup.eq(last.lookup),
             ]
-        bad = lookup.paged & (entry_error | entry[52])
-        failure = Mux(lookup.remote, WcStatus.REM_ACCESS_ERR.value, WcStatus.LOC_PROT_ERR.value)
-        # Above the smallest pages' offset the address is the entry's, or still in a larger page.
-        size, low, page = lookup.page_size, PAGE_BITS, [lookup.addr[:PAGE_BITS]]
-        for inside, high in zip((size.any(), size[1]), PAGE_SHIFTS[1:]):
-            page.append(
-                Mux(inside, lookup.addr[low:high], entry[low - PAGE_BITS : high - PAGE_BITS])
-            )
-            low = high
-        page = Cat(*page, entry[low - PAGE_BITS : 52])
-        m.d.comb += [
-            self.o.p.addr.eq(Mux(lookup.paged, page, lookup.addr)),
-            self.o.p.length.eq(lookup.length),
-            self.o.p.last.eq(lookup.last),
-            self.o.p.end.eq(lookup.end),
-            self.o.p.status.eq(Mux(bad, failure, lookup.status)),
-        ]
+        m.d.comb += place_chunk(self.o.p, lookup, entry, lookup.paged & (entry_error | entry[52]))
         return m

@@ -51,6 +51,7 @@ class _Taken(data.Struct):
 class Release(wiring.Component):
     """Keeps the effects of packets until their payload is written, then lets them out, in order.
 
+    Parameters: ``depth``: effects that may wait for their packet.
     Members: ``effects`` In: a stream; ``written`` In pulse: the next packet is complete, before or
     after its effects come; ``completion``, ``reply`` Out: streams, which do not wait for each
     other; ``done`` Out pulse: the effects of one packet have left.
@@ -58,7 +59,8 @@ class Release(wiring.Component):
     none. At most ``EFFECTS`` packets are complete or have effects here. Reset: empty.
     """
 
-    def __init__(self):
+    def __init__(self, *, depth: int):
+        self._depth = depth
         super().__init__(
             {
                 "effects": In(stream.Signature(Effects)),
@@ -71,7 +73,7 @@ class Release(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=BLOCK_ROWS)
+        m.submodules.effects = effects = StreamFifo(shape=Effects, depth=self._depth)
         m.submodules.next = following = Stage(shape=Effects)
         connect(m, flipped(self.effects), effects.i)
         connect(m, effects.o, following.i)
@@ -153,7 +155,7 @@ class Scatter(wiring.Component):
         m = Module()
         m.submodules.checker = checker = Checker(config=self._config, access=ACCESS_LOCAL_WRITE)
         m.submodules.cutter = cutter = Cutter(config=self._config)
-        m.submodules.release = release = Release()
+        m.submodules.release = release = Release(depth=min(BLOCK_ROWS, self._config.packets_ahead))
         m.submodules.jobs = jobs = StreamFifo(shape=_Taken, depth=EFFECTS)
         m.submodules.verdicts = verdicts = StreamFifo(shape=PayloadPlan, depth=EFFECTS)
         m.submodules.drain = drain = Drain()

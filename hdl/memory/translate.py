@@ -13,13 +13,15 @@ from hdl.ports.tables import TableRead
 
 from .cache import PageCache
 from .keys import KeyCheck
+from .plain_pages import PlainPages
 from .types import PAGE_BITS, Region, TranslateChunk, TranslateRequest, place_bits
 
 __all__ = ["Translate"]
 
 
 class Translate(wiring.Component):
-    """Checks each request's key (KeyCheck), cuts it at 4 KiB, and finds the pages (PageCache).
+    """Checks each request's key (KeyCheck), cuts it at 4 KiB, and finds the pages (PageCache, or
+    PlainPages where ``translation_lines`` is 0).
 
     Members: ``i`` stream of TranslateRequest; ``o`` stream of TranslateChunk, at least one per
     request, in order, the last with ``last``; ``mr`` read port of the table of regions;
@@ -30,7 +32,7 @@ class Translate(wiring.Component):
     A request of 0 bytes and one with ``check_only`` get one chunk of length 0.
     Latency: 9 cycles to the first chunk when its page is cached or the region is a DMA one.
     Throughput: one chunk per cycle, also across requests; a miss does not hold up lookups behind
-    it until 16 are in flight.
+    it until 16 are in flight. Without a cache: see PlainPages.
     Errors: status LOC_PROT_ERR, or REM_ACCESS_ERR when ``remote``: key check failed, page list
     could not be read, or an entry is not a multiple of the page size. It ends the request's chunks
     for the user; later chunks of the same request may still come and carry ``last`` as usual.
@@ -57,7 +59,8 @@ class Translate(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.keys = keys = KeyCheck(config=self._config)
-        m.submodules.cache = cache = PageCache(config=self._config)
+        pages = PageCache if self._config.translation_lines else PlainPages
+        m.submodules.cache = cache = pages(config=self._config)
         connect(m, flipped(self.i), keys.i)
         connect(m, keys.mr, flipped(self.mr))
         connect(m, cache.o, flipped(self.o))

@@ -103,11 +103,13 @@ class CqBuffers(wiring.Component):
         else:
             m.submodules.heads = heads = PlainHeads(config=config)
             m.submodules.descriptors = descriptors = OddElements()
-        m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=WAITING)
-        m.submodules.checks = checks = StreamFifo(shape=Check, depth=WAITING)
+        inside = min(WAITING, config.packets_ahead)
+        m.submodules.kinds = kinds = StreamFifo(shape=Kind, depth=inside)
+        m.submodules.checks = checks = StreamFifo(shape=Check, depth=inside)
         # Beside those, in block RAM, whose output is late.
-        m.submodules.waiting = waiting = StreamFifo(shape=Waiting, depth=BLOCK)
-        m.submodules.rings = rings = StreamFifo(shape=Ring, depth=BLOCK)
+        deep = BLOCK if inside == WAITING else inside
+        m.submodules.waiting = waiting = StreamFifo(shape=Waiting, depth=deep)
+        m.submodules.rings = rings = StreamFifo(shape=Ring, depth=deep)
         m.d.comb += [
             waiting.i.valid.eq(kinds.i.valid & kinds.i.ready),
             waiting.o.ready.eq(kinds.o.valid & kinds.o.ready),

@@ -116,7 +116,9 @@ class Commit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry = data.StructLayout({"record": Pending, "epoch": 1})  # of the drain
-        m.submodules.queue = queue = StreamFifo(shape=entry, depth=PENDING)
+        m.submodules.queue = queue = StreamFifo(
+            shape=entry, depth=min(PENDING, self._config.packets_ahead)
+        )
         m.d.comb += [
             queue.i.valid.eq(self.pending.valid),
             queue.i.payload.record.eq(self.pending.payload),

@@ -10,9 +10,12 @@ FUNCTION, PD = 10, 0x5AC3
 
 
 class World:
-    """A card's regions: several with pages, one of all the bus, and some to be refused."""
+    """A card's regions: several with pages, one of all the bus, and some to be refused.
 
-    def __init__(self, seed: int, mrs: int, bits: int = 64):
+    two_level: some have page lists of two levels.
+    """
+
+    def __init__(self, seed: int, mrs: int, bits: int = 64, *, two_level: bool = True):
         self.rng = rng = random.Random(seed)
         self.memory = Memory(seed + 1, bits)
         self.end = 1 << bits
@@ -24,7 +27,9 @@ class World:
         self.good.append(model.add_pages(rng, indices[6], 8 * PAGE, va=self.end - 8 * PAGE, **own))
         self.good.append(model.add_dma(rng, indices[7], **own))
         two = own | {"levels": 2}
-        if bits == 64:  # in a smaller memory their many pages would lie in each other's lists
+        # In a smaller memory their many pages would lie in each other's lists.
+        self._two_level = two_level and bits == 64
+        if self._two_level:
             self.good += [model.add_pages(rng, indices[n], n * 50 * PAGE, **two) for n in (12, 13)]
         flat = [region for region in self.good if region.levels == 1]
         self.large = [region for region in flat if region.length >= 3 * PAGE]
@@ -45,7 +50,7 @@ class World:
         found = []
         for number, index in enumerate(rng.sample(free, count)):
             entry, size = number // 3 % 8, SIZES[number % 3]
-            levels = 2 if number % 4 == 3 else 1
+            levels = 2 if self._two_level and number % 4 == 3 else 1
             own = {"function": FUNCTION, "pd": PD, "access": 15, "levels": levels, "entry": entry}
             total = rng.choice([size, 1 << 46])
             region, place = model.add_sparse(rng, index, total, length, page=size, **own)

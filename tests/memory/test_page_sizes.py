@@ -9,9 +9,9 @@ from tests.memory.test_translate import Bench
 MIB_2, GIB_1 = SIZES[1:]
 
 
-def bench_with(page, length, *, seed=1, stall=0.0):
+def bench_with(page, length, *, lines=8, seed=1, stall=0.0):
     """A bench, and in it a region of pages of one size."""
-    bench = Bench(seed=seed, stall=stall)
+    bench = Bench(lines=lines, seed=seed, stall=stall)
     index = next(n for n in range(64) if n not in bench.world.model.regions)
     region = bench.world.model.add_pages(
         bench.rng, index, length, page=page, function=FUNCTION, pd=PD, access=15
@@ -19,15 +19,16 @@ def bench_with(page, length, *, seed=1, stall=0.0):
     return bench, region
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.4])
+@pytest.mark.parametrize(("lines", "stall"), [(8, 0.0), (8, 0.4), (0, 0.4)])
 @pytest.mark.parametrize("page", SIZES)
-def test_where_the_bytes_are(page, stall):
+def test_where_the_bytes_are(page, lines, stall):
     """Ranges anywhere, at both ends, across each page's end, and a byte beyond; regions with pages
     of other sizes take the same lines of the cache in between."""
-    bench, region = bench_with(page, 37 * page + 12345, stall=stall, seed=page.bit_length())
+    seed = page.bit_length()
+    bench, region = bench_with(page, 37 * page + 12345, lines=lines, stall=stall, seed=seed)
     rng, world = bench.rng, bench.world
     end = region.va + region.length
-    for _ in range(150):
+    for _ in range(150 if lines else 60):
         length = rng.choice([1, 2, 4095, 4096, 9000])
         border = region.va - region.first_offset + rng.randrange(1, 38) * page
         va = rng.choice(
@@ -46,10 +47,11 @@ def test_where_the_bytes_are(page, stall):
     bench.simulate(bench.run)
 
 
+@pytest.mark.parametrize("lines", [8, 0])
 @pytest.mark.parametrize(("page", "odd"), [(MIB_2, PAGE), (MIB_2, MIB_2 // 2), (GIB_1, MIB_2)])
-def test_a_page_that_is_not_aligned_is_refused(page, odd):
+def test_a_page_that_is_not_aligned_is_refused(page, odd, lines):
     """An entry that names no page of the region's size gives an error, not memory below it."""
-    bench, region = bench_with(page, 4 * page)
+    bench, region = bench_with(page, 4 * page, lines=lines)
     memory, second = bench.world.memory, region.table + 8
     entry = int.from_bytes(memory.read(second, 8), "little")
     memory.write(second, (entry + odd).to_bytes(8, "little"))

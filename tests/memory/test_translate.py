@@ -25,9 +25,12 @@ class Bench:
 
     def __init__(self, *, lines=8, mrs=64, seed=1, stall=0.0, **config):
         sizes = {"width": 64, "mrs": mrs, "translation_lines": lines, "gather_bytes": 8192}
+        if not lines:
+            config |= {"two_level": False}
         self.config = NicConfig(**sizes, **config)
         self.dut = Translate(config=self.config)
-        self.world = World(seed, mrs, self.config.address_bits)
+        two_level = self.config.two_level
+        self.world = World(seed, mrs, self.config.address_bits, two_level=two_level)
         self.rng, self.stall = random.Random(seed), stall
         self.requests: deque[dict] = deque()
         self.wanted: list[list] = []
@@ -137,12 +140,14 @@ class Bench:
         sim.run()
 
 
+@pytest.mark.parametrize("lines", [8, 0])
 @pytest.mark.parametrize("stall", [0.0, 0.5])
-def test_random_requests(stall):
-    """Eight lines for regions of many pages: conflicts, with misses and hits interleaved."""
-    bench = Bench(seed=3, stall=stall)
+def test_random_requests(stall, lines):
+    """Eight lines for regions of many pages: conflicts, with misses and hits interleaved. Without
+    lines each page is read when it is needed."""
+    bench = Bench(lines=lines, seed=3, stall=stall)
     world, rng = bench.world, bench.rng
-    for _ in range(300):
+    for _ in range(300 if lines else 200):
         addr, length, key = world.sge(rng.choice([0, 1, 8, 4096, 4097, 9000]))
         if rng.random() < 0.15:
             addr, length, key = world.spoil(addr, max(length, 1), key)
@@ -150,12 +155,12 @@ def test_random_requests(stall):
     bench.simulate(bench.run)
 
 
-@pytest.mark.parametrize("bits", [24, 32, 33, 48])
-def test_few_address_bits(bits):
+@pytest.mark.parametrize(("bits", "lines"), [(24, 8), (32, 8), (33, 8), (48, 8), (24, 0)])
+def test_few_address_bits(bits, lines):
     """Regions up to the last address of a card that keeps few bits, and accesses beyond it."""
-    bench = Bench(seed=bits, address_bits=bits, page_sizes=False, two_level=False)
+    bench = Bench(lines=lines, seed=bits, address_bits=bits, page_sizes=False, two_level=False)
     world, rng = bench.world, bench.rng
-    for _ in range(300):
+    for _ in range(300 if lines else 200):
         addr, length, key = world.sge(rng.choice([0, 1, 8, 4096, 4097, 9000]))
         if rng.random() < 0.3:
             addr, length, key = world.spoil(addr, max(length, 1), key)
@@ -243,8 +248,9 @@ def test_atomics_of_regions_that_begin_at_any_byte():
     assert len(refused) == 4 * sum(1 for offset in regions if offset)
 
 
-def test_failed_lines_are_read_again():
-    bench = Bench(seed=6)
+@pytest.mark.parametrize("lines", [8, 0])
+def test_failed_lines_are_read_again(lines):
+    bench = Bench(lines=lines, seed=6)
     world = bench.world
     region = world.large[0]
 
@@ -258,6 +264,26 @@ def test_failed_lines_are_read_again():
         bench.ask(region.key, region.va, 8)
         await bench.run(ctx)
         assert bench.chunks[5][0][0] == 0
+
+    bench.simulate(process)
+
+
+def test_pages_without_a_cache():
+    """Each page is read, and so a list that has changed counts at once."""
+    bench = Bench(lines=0, seed=7)
+    region = bench.world.large[0]
+
+    async def process(ctx):
+        bench.ask(region.key, region.va, 8)
+        bench.ask(region.key, region.va, 8)
+        await bench.run(ctx)
+        place = region.table
+        bench.world.memory.write(place, (bench.world.memory.fresh() * PAGE).to_bytes(8, "little"))
+        bench.ask(region.key, region.va, 8)
+        await bench.run(ctx)
+        assert ctx.get(bench.dut.invalidate_done)
+        assert (bench.reads, bench.misses) == (3, 3)
+        assert all(size == 8 for _, _, size in bench.read_times)
 
     bench.simulate(process)
 
