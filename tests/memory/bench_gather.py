@@ -28,7 +28,7 @@ from tests.memory.model import (
 
 WIDTH = int(os.environ["WIDTH"])
 MRS = int(os.environ["MRS"])
-LINES = int(os.environ["LINES"])
+LINES = int(os.environ["LINES"])  # 0: without a cache, and packets one by one
 LANES = WIDTH // 8
 QPS = 4  # whose eras change
 
@@ -39,7 +39,7 @@ class Bench:
     def __init__(self, dut, *, seed=1, idle=0.0, stall=0.0, latency=20, deadline=60_000):
         self.rng = random.Random(seed)
         self.others = random.Random(~seed)  # of what is passed on as it is
-        self.world = World(seed, MRS)
+        self.world = World(seed, MRS, two_level=LINES > 0)
         self.memory, self.model = self.world.memory, self.world.model
         self.counts = Counts(self.model, LINES)
         self.dut, self.bus = dut, Bus(dut, deadline)
@@ -274,7 +274,7 @@ async def grid(dut, idle, stall, seed, jobs=60):
     bench = await Bench(dut, seed=seed, idle=idle, stall=stall).start()
     mixed(bench, jobs)
     await bench.finish()
-    assert bench.count("key_errors") > 0 and bench.count("hits") > 0
+    assert bench.count("key_errors") > 0 and (bench.count("hits") > 0) == (LINES > 0)
     return bench
 
 
@@ -547,10 +547,10 @@ async def stale_requests(dut):
     for n in range(20):
         eras.send(n % 2, request=n % 4 != 3)
     dropped = await eras.check()
-    assert len(dropped) > 5
+    assert len(dropped) > (5 if LINES else 0)  # one by one, few wait
 
 
-@cocotb.test()
+@cocotb.test(skip=not LINES)
 async def eras_at_random(dut):
     bench = await Bench(dut, seed=32, latency=200, stall=0.7).start()
     eras, dropped = Eras(bench), set()
@@ -591,7 +591,7 @@ async def reset_in_mid_packet(dut):
     await bench.finish()
 
 
-@cocotb.test()
+@cocotb.test(skip=not LINES)
 async def a_line_serves_again(dut):
     bench = await Bench(dut, seed=43).start()
     await look_up_again(bench, bench.answered)
@@ -605,7 +605,7 @@ async def everything_is_full(dut, length):
     await fill_up(bench, (bench.header, bench.payload), length)
 
 
-@cocotb.test()
+@cocotb.test(skip=not LINES)
 async def misses_overlap(dut):
     """Packets behind one whose page is not cached are checked meanwhile."""
     latency = 200
@@ -623,7 +623,7 @@ async def misses_overlap(dut):
     await bench.finish()
 
 
-@cocotb.test()
+@cocotb.test(skip=not LINES)
 async def rates(dut):
     """Cycles that a job takes behind others, and a whole small packet: of other lines, cached."""
     bench = await Bench(dut, seed=29, deadline=20_000).start()
@@ -665,7 +665,7 @@ async def rates(dut):
         assert all(one <= max(4.0, least + 0.25) for one in spent.values()), f"{name}: {text}"
 
 
-@cocotb.test()
+@cocotb.test(skip=not LINES)
 async def measure(dut):
     """Cycles from job to answer, and the rate of large packets from unaligned buffers."""
     bench = await Bench(dut, seed=27).start()

@@ -9,7 +9,7 @@ __all__ = ["Counts"]
 
 class Counts:
     """Requests that are refused, and look-ups of pages that find the line of their page list in a
-    cache of ``lines``, or do not.
+    cache of ``lines``, or do not; without lines none does.
 
     Each place of the cache holds the line that was looked up last there: its number, with the
     index of its region over it, is the place. A line that could not be read is not modelled.
@@ -47,12 +47,13 @@ class Counts:
             self._look_up(region.parent if region.windows else region.index, line)
 
     def _look_up(self, region: int, line: int) -> None:
-        place = (line ^ region) % self._places
-        if self._held.get(place) == (region, line):
+        place = (line ^ region) % self._places if self._places else None
+        if place is not None and self._held.get(place) == (region, line):
             self.hits += 1
         else:
             self.misses += 1
-            self._held[place] = region, line
+            if place is not None:
+                self._held[place] = region, line
 
     def line(
         self, function: int, pd: int, sges: list, offset: int, length: int, access: int

@@ -10,18 +10,23 @@ CONFIGS = {
     64: NicConfig(width=64, mrs=64, translation_lines=8, gather_bytes=8192),
     512: NicConfig(width=512, mrs=1024, translation_lines=64, gather_bytes=32768),
 }
+#: One packet at a time in each stage, and each page read when it is needed.
+PLAIN = NicConfig(
+    width=64, mrs=64, translation_lines=0, two_level=False, packets_ahead=1, gather_bytes=8192
+)
 
 
 @pytest.mark.parametrize("direction", ["gather", "scatter"])
-@pytest.mark.parametrize("width", [64, 512])
-def test_room(width, direction):
-    config = CONFIGS[width]
+@pytest.mark.parametrize(
+    "config", [CONFIGS[64], CONFIGS[512], PLAIN], ids=["64", "512", "one_by_one"]
+)
+def test_room(config, direction):
     model = build_model(Rtl("tests.memory.room:Room", {"config": config}))
     run(
         model,
         test_module=f"tests.memory.bench_{direction}",
         extra_env={
-            "WIDTH": str(width),
+            "WIDTH": str(config.width),
             "MRS": str(config.mrs),
             "LINES": str(config.translation_lines),
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -22,7 +23,7 @@ from tests.queues.host import Memory, Queue
 from tests.queues.top import small_config
 from tests.simulate import simulate
 
-CONFIG = small_config(64, ahead=1)
+CONFIG = replace(small_config(64, ahead=1), packets_ahead=1)
 LATENCY = 7
 DEADLINE = 60_000
 
