@@ -1,4 +1,5 @@
-"""cocotb side of test_egress.py. ``EGRESS_WIDTH`` in the environment: bits of a beat."""
+"""cocotb side of test_egress.py. In the environment ``EGRESS_WIDTH``: bits of a beat;
+``EGRESS_AHEAD``: ``packets_ahead``."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ from sim.bench.packet_stream import (
 from sim.wire import packets as pk
 
 WIDTH = int(os.environ["EGRESS_WIDTH"])
+ONE_BY_ONE = os.environ.get("EGRESS_AHEAD") == "1"
 SIZE = WIDTH // 8
 FULL = WIDTH == 512
 #: Of each test: a million cycles.
@@ -231,7 +233,9 @@ async def _sweep(dut, lengths: list[int]) -> None:
     same(bench.frames(), sent)
     total = sum(-(-len(packet.frame) // SIZE) for packet in sent)
     cycles = bench.sink.cycles[-1] - bench.sink.cycles[0] + 1
-    assert cycles == total, f"{cycles} cycles for {total} beats"
+    # One by one, the next packet's headers are begun when those in front have left.
+    most = total + 15 * len(sent) if ONE_BY_ONE else total
+    assert total <= cycles <= most, f"{cycles} cycles for {total} beats"
 
 
 @cocotb.test(**DEADLINE)
@@ -240,7 +244,7 @@ async def every_length(dut):
     await _sweep(dut, list(range(4097)) if FULL else [*range(200), *range(200, 4097, 37), 4096])
 
 
-@cocotb.test(**DEADLINE)
+@cocotb.test(skip=ONE_BY_ONE, **DEADLINE)
 async def single_beats(dut):
     """Acknowledgements only: the highest packet rate."""
     bench = Bench(dut)
@@ -354,4 +358,4 @@ async def latency(dut):
         await ClockCycles(dut.clk, 1)
         cycle += 1
         assert cycle < 100
-    assert cycle == 20
+    assert cycle == 20 - ONE_BY_ONE

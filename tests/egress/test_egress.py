@@ -6,14 +6,15 @@ from hdl.config import NicConfig
 from sim.rtl.build import Rtl, bench
 
 
-@pytest.mark.parametrize("width", [64, 512])
-def test_egress(width):
+@pytest.mark.parametrize(("width", "ahead"), [(64, 256), (512, 256), (64, 1)])
+def test_egress(width, ahead):
+    """Headers of several packets are built ahead of the wire, or one packet's after the other's."""
     bench(
         Rtl(
             "tests.egress.loop:EgressTop",
-            {"config": NicConfig(width=width, gids=4)},
-            f"egress_{width}",
+            {"config": NicConfig(width=width, gids=4, packets_ahead=ahead)},
+            f"egress_{width}_{ahead}",
         ),
         test_module="tests.egress.bench_egress",
-        extra_env={"EGRESS_WIDTH": str(width)},
+        extra_env={"EGRESS_WIDTH": str(width), "EGRESS_AHEAD": str(ahead)},
     )
