@@ -90,6 +90,22 @@ def test_a_router_that_gets_on_is_left_alone() -> None:
     assert place._hopeless(log + place._ROUNDS * "Info: iter=1 wires=1 overused=400 x\n")
 
 
+def test_a_native_tool_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where it is asked for: recorded figures are those of the pinned package."""
+    program = tmp_path / "nextpnr-ecp5"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(place, "_installed", lambda say: tmp_path / "package")
+    said: list[str] = []
+    assert place.run_tool("nextpnr_ecp5", said.append, native=True)[0] == [str(program)]
+    for command, _ in (
+        place.run_tool("nextpnr_ecp5", said.append),
+        place.run_tool("ecppack", said.append, native=True),  # there is no native one
+    ):
+        assert command[0] == sys.executable
+
+
 @pytest.mark.slow
 def test_one_component_placed_and_routed() -> None:
     """Installs nextpnr when it is not there yet."""

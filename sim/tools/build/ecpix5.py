@@ -186,7 +186,7 @@ def route(folder: Path, say: Callable[[str], None]) -> Path:
     """
     for seed in _SEEDS:
         say(f"placing and routing, seed {seed}")
-        command, environment = run_tool("nextpnr_ecp5", say)
+        command, environment = run_tool("nextpnr_ecp5", say, native=True)
         command += [*_OPTIONS, "--seed", str(seed)]
         status = attempt(command, folder, environment, folder / "nextpnr.log")
         if status is not None:
@@ -196,7 +196,7 @@ def route(folder: Path, say: Callable[[str], None]) -> Path:
     if status:
         raise BuildError(f"nextpnr ended with status {status}: {folder / 'nextpnr.log'}")
     say("packing")
-    command, environment = run_tool("ecppack", say)
+    command, environment = run_tool("ecppack", say, native=True)
     command += ["--compress", f"{NAME}.config", f"{NAME}.bit"]
     status = attempt(command, folder, environment, folder / "ecppack.log")
     if status or not (folder / f"{NAME}.bit").is_file():
