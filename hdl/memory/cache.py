@@ -1,18 +1,17 @@
 """The cache of page addresses: looked up in order, filled in order, misses overlap."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
 
-from hdl.common.count import COUNT, increment
+from hdl.common.count import increment
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient
 
 from .lines import LineReads
 from .pages import PageStore
 from .tags import TagLookup
-from .types import TABLE_PAGE_LINE_BITS, Lookup, TranslateChunk
+from .types import TABLE_PAGE_LINE_BITS, page_members
 
 __all__ = ["MISSES", "PageCache"]
 
@@ -40,18 +39,7 @@ class PageCache(wiring.Component):
 
     def __init__(self, *, config: NicConfig):
         self._config = config
-        super().__init__(
-            {
-                "i": In(stream.Signature(Lookup)),
-                "o": Out(stream.Signature(TranslateChunk)),
-                "read_client": Out(ReadClient(config.width)),
-                "invalidate_mr": In(16),
-                "invalidate_start": In(1),
-                "invalidate_done": Out(1),
-                "hits": Out(COUNT),
-                "misses": Out(COUNT),
-            }
-        )
+        super().__init__(page_members(config))
 
     def elaborate(self, platform):
         m = Module()

@@ -1,19 +1,17 @@
 """The pages of lookups without a cache: each one's entry is read from its page list."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import PAGE_ENTRY_SIZE
-from hdl.common.count import COUNT, increment
+from hdl.common.count import increment
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
-from hdl.ports.host import ReadClient
 
 from .fill import is_bad, odd_bits
 from .pages import place_chunk
-from .types import PAGE_BITS, Lookup, TranslateChunk, entry_number, line_number
+from .types import PAGE_BITS, Lookup, entry_number, line_number, page_members
 
 __all__ = ["PlainPages"]
 
@@ -30,18 +28,7 @@ class PlainPages(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        super().__init__(
-            {
-                "i": In(stream.Signature(Lookup)),
-                "o": Out(stream.Signature(TranslateChunk)),
-                "read_client": Out(ReadClient(config.width)),
-                "invalidate_mr": In(16),
-                "invalidate_start": In(1),
-                "invalidate_done": Out(1, init=1),
-                "hits": Out(COUNT),
-                "misses": Out(COUNT),
-            }
-        )
+        super().__init__(page_members(config))
 
     def elaborate(self, platform):
         m = Module()

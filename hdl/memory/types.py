@@ -1,11 +1,14 @@
 """Rows that travel inside the memory room."""
 
 from amaranth.hdl import Mux, Value
-from amaranth.lib import data, enum
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.abi.virtio_rdma import PAGE_SHIFTS, TABLE_PAGE_ENTRIES
+from hdl.common.count import COUNT
 from hdl.config import NicConfig
+from hdl.ports.host import ReadClient
 from hdl.ports.jobs import ERA_BITS, WQE_LINE_BITS
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "Lookup",
     "entry_number",
     "line_number",
+    "page_members",
     "place_bits",
     "PAGE_BITS",
     "PayloadPacket",
@@ -132,6 +136,20 @@ def line_number(lookup) -> Value:
 def entry_number(lookup) -> Value:
     """Which of the eight entries of its cache line names the page of a lookup."""
     return _by_size(lookup, 0, 3)
+
+
+def page_members(config: NicConfig) -> dict:
+    """Members of a component that finds the page of each lookup: see PageCache."""
+    return {
+        "i": In(stream.Signature(Lookup)),
+        "o": Out(stream.Signature(TranslateChunk)),
+        "read_client": Out(ReadClient(config.width)),
+        "invalidate_mr": In(16),
+        "invalidate_start": In(1),
+        "invalidate_done": Out(1),
+        "hits": Out(COUNT),
+        "misses": Out(COUNT),
+    }
 
 
 class CheckSource(enum.Enum, shape=1):

@@ -87,7 +87,7 @@ class Commit(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._config = config
+        self._config, self._depth = config, min(PENDING, config.packets_ahead)
         super().__init__(
             {
                 "pending": In(stream.Signature(Pending)),
@@ -116,9 +116,7 @@ class Commit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         entry = data.StructLayout({"record": Pending, "epoch": 1})  # of the drain
-        m.submodules.queue = queue = StreamFifo(
-            shape=entry, depth=min(PENDING, self._config.packets_ahead)
-        )
+        m.submodules.queue = queue = StreamFifo(shape=entry, depth=self._depth)
         m.d.comb += [
             queue.i.valid.eq(self.pending.valid),
             queue.i.payload.record.eq(self.pending.payload),
