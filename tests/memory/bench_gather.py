@@ -550,7 +550,7 @@ async def stale_requests(dut):
     assert len(dropped) > (5 if LINES else 0)  # one by one, few wait
 
 
-@cocotb.test(skip=not LINES)
+@cocotb.test(skip=not LINES)  # one by one, too few packets wait to be dropped
 async def eras_at_random(dut):
     bench = await Bench(dut, seed=32, latency=200, stall=0.7).start()
     eras, dropped = Eras(bench), set()

@@ -47,13 +47,15 @@ class Counts:
             self._look_up(region.parent if region.windows else region.index, line)
 
     def _look_up(self, region: int, line: int) -> None:
-        place = (line ^ region) % self._places if self._places else None
-        if place is not None and self._held.get(place) == (region, line):
+        if not self._places:
+            self.misses += 1
+            return
+        place = (line ^ region) % self._places
+        if self._held.get(place) == (region, line):
             self.hits += 1
         else:
             self.misses += 1
-            if place is not None:
-                self._held[place] = region, line
+            self._held[place] = region, line
 
     def line(
         self, function: int, pd: int, sges: list, offset: int, length: int, access: int

@@ -29,8 +29,7 @@ class Bench:
             config |= {"two_level": False}
         self.config = NicConfig(**sizes, **config)
         self.dut = Translate(config=self.config)
-        two_level = lines > 0
-        self.world = World(seed, mrs, self.config.address_bits, two_level=two_level)
+        self.world = World(seed, mrs, self.config.address_bits, two_level=lines > 0)
         self.rng, self.stall = random.Random(seed), stall
         self.requests: deque[dict] = deque()
         self.wanted: list[list] = []
