@@ -9,6 +9,8 @@ Clients: what the rooms use. Byte 0 of a request or burst is in lane 0, whatever
 A read client has reserved room for all it asked for: it takes every response beat at once.
 """
 
+from functools import cache
+
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, Signature
 
@@ -43,11 +45,13 @@ def edge_read_request() -> data.StructLayout:
     return data.StructLayout({"tag": 8, "function": 8, "addr": 64, "length": 13})
 
 
+@cache
 def edge_read_beat(width: int) -> data.StructLayout:
     """One beat of read data; ``last`` ends the tag. With ``error`` the tag ends at this beat."""
     return data.StructLayout({"tag": 8, "data": width, "last": 1, "error": 1})
 
 
+@cache
 def edge_write_beat(width: int) -> data.StructLayout:
     """One write beat, complete in itself: ``addr`` is this beat's, aligned to the beat.
 
@@ -76,6 +80,7 @@ class ReadRequest(data.Struct):
     length: 13
 
 
+@cache
 def read_beat(width: int) -> data.StructLayout:
     """Response beat to a client: realigned, in request order. ``error`` is final on ``last``;
     a failed read still returns its full number of beats (their data is undefined). Of an engine
@@ -83,6 +88,7 @@ def read_beat(width: int) -> data.StructLayout:
     return data.StructLayout({"data": width, "keep": width // 8, "first": 1, "last": 1, "error": 1})
 
 
+@cache
 def write_beat(width: int) -> data.StructLayout:
     """A client's write beat. ``function``, ``addr`` and ``stream_id`` are valid on ``first``; byte
     0 of the burst is in lane 0; ``keep`` is contiguous from bit 0 and all ones unless ``last``.
@@ -120,6 +126,7 @@ class WriteClient(Signature):
         super().__init__({"beat": Out(stream.Signature(write_beat(width)))})
 
 
+@cache
 def placed_beat(width: int) -> data.StructLayout:
     """A beat of a client that says where the bytes of each aligned beat of host memory come from.
 

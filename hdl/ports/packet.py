@@ -5,11 +5,14 @@ Contract (docs/architecture.md, "Streams"): ``keep`` is contiguous from bit 0 an
 while it waits.
 """
 
+from functools import cache
+
 from amaranth.lib import data, stream
 
 __all__ = ["packet_beat", "packet_stream"]
 
 
+@cache
 def packet_beat(width: int) -> data.StructLayout:
     """Layout of one beat of ``width`` bits."""
     if width < 8 or width % 8:

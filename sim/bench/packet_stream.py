@@ -10,6 +10,8 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
+from sim.bench.pins import reader
+
 __all__ = [
     "Sink",
     "Source",
@@ -128,7 +130,7 @@ class Source:
     def __init__(self, dut: Any, name: str, *, idle: Pattern = never):
         self._clock = dut.clk
         self._valid = getattr(dut, f"{name}__valid")
-        self._ready = getattr(dut, f"{name}__ready")
+        self._ready = reader(getattr(dut, f"{name}__ready"))
         self._payload = getattr(dut, f"{name}__payload")
         self._valid.value = 0
         self.idle = idle
@@ -151,7 +153,7 @@ class Source:
             if not driven:
                 valid.value, driven = 1, True
             await edge
-            while not ready.value:
+            while not ready():
                 self.stalls += 1
                 await edge
             self.sent += 1
@@ -166,9 +168,9 @@ class Sink:
 
     def __init__(self, dut: Any, name: str, *, stall: Pattern = never):
         self._clock = dut.clk
-        self._valid = getattr(dut, f"{name}__valid")
+        self._valid = reader(getattr(dut, f"{name}__valid"))
         self._ready = getattr(dut, f"{name}__ready")
-        self._payload = getattr(dut, f"{name}__payload")
+        self._payload = reader(getattr(dut, f"{name}__payload"))
         self._ready.value = 0
         self.name = name
         self.stall = stall
@@ -194,8 +196,8 @@ class Sink:
                 ready.value, taking = int(want), want
             await edge
             self.cycle += 1
-            if valid.value:
-                word = int(payload.value)
+            if valid():
+                word = payload()
                 assert self._waiting in (None, word), f"{self.name}: a waiting word has changed"
                 if taking:
                     self.words.append(word)

@@ -10,6 +10,7 @@ import cocotb
 from cocotb.triggers import RisingEdge
 
 from hdl.ports.host import placed_beat
+from sim.bench.pins import number
 from tests.host.dma import PLACED
 
 __all__ = ["PlacedWriter", "Reader", "Request", "Writer", "make_writer"]
@@ -69,7 +70,7 @@ class Reader:
             self.pending.append(request)
             while True:
                 await RisingEdge(self._clk)
-                if self._ready.value == 1:
+                if number(self._ready):
                     break
             request.accepted = self.cycle
             self._valid.value = 0
@@ -79,9 +80,9 @@ class Reader:
         while True:
             await RisingEdge(self._clk)
             self.cycle += 1
-            if self._rsp_valid.value == 0:
+            if not number(self._rsp_valid):
                 continue
-            beat = int(self._rsp.value)
+            beat = number(self._rsp)
             keep = beat >> width & ((1 << count) - 1)
             first, last, error = (beat >> (width + count + bit) & 1 for bit in range(3))
             assert self.pending, "a response without a request"
@@ -141,7 +142,7 @@ class Writer:
                 self._valid.value = 1
                 while True:
                     await RisingEdge(self._clk)
-                    if self._ready.value == 1:
+                    if number(self._ready):
                         break
                 self._valid.value = 0
                 self.beats += 1

@@ -31,6 +31,7 @@ MRS = int(os.environ["MRS"])
 LINES = int(os.environ["LINES"])  # 0: without a cache, and packets one by one
 LANES = WIDTH // 8
 QPS = 4  # whose eras change
+LAST = 1 << packet_beat(WIDTH)["last"].offset
 
 
 class Bench:
@@ -48,6 +49,7 @@ class Bench:
         self.eras: dict[int, int] = defaultdict(int)
         self.serial = 0
         self.notes: list[dict] = []
+        self.came = self.looked_at = 0  # whole packets among the beats that were looked at
 
     async def start(self):
         idle, stall, latency = self.settings
@@ -200,8 +202,11 @@ class Bench:
         await self.bus.until(lambda: self.count("drain_done"))
 
     def ends(self):
-        last = 1 << packet_beat(WIDTH)["last"].offset
-        return sum(bool(item & last) for item in self.payload.items)
+        """How many packets have come whole."""
+        items = self.payload.items
+        self.came += sum(bool(item & LAST) for item in items[self.looked_at :])
+        self.looked_at = len(items)
+        return self.came
 
     def packets(self):
         out, packet = [], bytearray()

@@ -14,6 +14,7 @@ from cocotb.triggers import FallingEdge, ReadOnly
 from hdl.ports.host import ReadRequest, read_beat
 from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
+from sim.bench.pins import Pin, reader
 from tests.fields import places
 from tests.memory.model import Memory, Model
 
@@ -35,18 +36,6 @@ def unpack(shape: Any, bits: int) -> dict[str, Any]:
         part = bits >> at.offset & ((1 << at.width) - 1)
         found[name] = part if at.inner is None else unpack(at.inner, part)
     return found
-
-
-class Pin:
-    """An input of one bit; cocotb would work as much for a value that it has already."""
-
-    def __init__(self, handle: Any, value: bool):
-        self.handle, self.value = handle, value
-        handle.value = value
-
-    def drive(self, value: bool) -> None:
-        if value != self.value:
-            self.handle.value = self.value = value
 
 
 class Bus:
@@ -95,7 +84,7 @@ class Source:
     def __init__(self, bus: Bus, name: str, rng: random.Random, idle: float = 0.0):
         self.bus, self.name, self.rng, self.idle = bus, name, rng, idle
         self.valid = Pin(getattr(bus.dut, f"{name}__valid"), False)
-        self.ready = getattr(bus.dut, f"{name}__ready")
+        self.ready = reader(getattr(bus.dut, f"{name}__ready"))
         self.payload = getattr(bus.dut, f"{name}__payload")
         self.items: deque = deque()
         self.times: list[int] = []
@@ -110,7 +99,7 @@ class Source:
         self.valid.drive(self.on)
 
     def sample(self) -> None:
-        if self.on and self.ready.value:
+        if self.on and self.ready():
             self.items.popleft()
             self.times.append(self.bus.now)
             self.on = False
@@ -123,9 +112,9 @@ class Sink:
         self, bus: Bus, name: str, rng: random.Random, stall: float = 0.0, take: Any = None
     ):
         self.bus, self.name, self.rng, self.stall = bus, name, rng, stall
-        self.valid = getattr(bus.dut, f"{name}__valid")
+        self.valid = reader(getattr(bus.dut, f"{name}__valid"))
         self.ready = Pin(getattr(bus.dut, f"{name}__ready"), True)
-        self.payload = getattr(bus.dut, f"{name}__payload")
+        self.payload = reader(getattr(bus.dut, f"{name}__payload"))
         self.items: list[int] = []
         self.times: list[int] = []
         self.take, self.waiting, self.on = take, None, True
@@ -136,10 +125,10 @@ class Sink:
         self.ready.drive(self.on)
 
     def sample(self) -> None:
-        if not self.valid.value:
+        if not self.valid():
             assert self.waiting is None, f"{self.name}: valid taken back"
             return
-        value = int(self.payload.value)
+        value = self.payload()
         assert self.waiting in (None, value), f"{self.name}: payload changed"
         self.waiting = None if self.on else value
         if self.on:
@@ -221,8 +210,8 @@ class Table:
 
     def __init__(self, bus: Bus, name: str, rows: Callable[[int], int]):
         self.rows = rows
-        self.index = getattr(bus.dut, f"{name}__index")
-        self.enable = getattr(bus.dut, f"{name}__enable")
+        self.index = reader(getattr(bus.dut, f"{name}__index"))
+        self.enable = reader(getattr(bus.dut, f"{name}__enable"))
         self.row = getattr(bus.dut, f"{name}__row")
         self.row.value = 0
         self.next: int | None = None
@@ -234,8 +223,8 @@ class Table:
             self.next = None
 
     def sample(self) -> None:
-        if self.enable.value:
-            self.next = self.rows(int(self.index.value))
+        if self.enable():
+            self.next = self.rows(self.index())
 
 
 def regions(model: Model) -> Callable[[int], int]:
@@ -253,8 +242,8 @@ class Lines:
     """WQE lines on a read port: ``slots[line, slot]``."""
 
     def __init__(self, bus: Bus, name: str):
-        self.address = getattr(bus.dut, name)
-        self.enable = getattr(bus.dut, f"{name}_enable")
+        self.address = reader(getattr(bus.dut, name))
+        self.enable = reader(getattr(bus.dut, f"{name}_enable"))
         self.data = getattr(bus.dut, f"{name}_data")
         self.data.value = 0
         self.slots: dict[tuple[int, int], int] = {}
@@ -276,6 +265,6 @@ class Lines:
             self.next = None
 
     def sample(self) -> None:
-        if self.enable.value:
-            at = unpack(WqeRead, int(self.address.value))
+        if self.enable():
+            at = unpack(WqeRead, self.address())
             self.next = self.slots.get((at["line"], at["slot"]), (1 << 128) - 1)

@@ -24,6 +24,7 @@ from hdl.wire.opcodes import (
     Psns,
     Transport,
 )
+from tests.simulate import simulate
 from tests.transport.send_side import SendSide, World, wqe
 
 RIGHTS = {"S": 0, "W": 2, "R": 4, "A": 8}
@@ -213,12 +214,7 @@ def test_imaginary_operation_reaches_the_requester(imaginary):
         assert len(world.jobs) == 1  # the opcode behind it is in no table
         assert (await world.oldest(ctx, 2)).completion == WcOpcode.RDMA_WRITE
 
-    simulator = Simulator(side)
-    simulator.add_clock(4e-9)
-    for model in world.models:
-        simulator.add_process(model)
-    simulator.add_testbench(bench)
-    simulator.run_until(4e-9 * 20000)
+    simulate(side, bench, background=world.models)
 
 
 def received(*, atomics=True, **cfg):
@@ -250,10 +246,7 @@ def received(*, atomics=True, **cfg):
                     seen[port] = ctx.get(getattr(receive, port).payload)
             await ctx.tick()
 
-    simulator = Simulator(receive)
-    simulator.add_clock(4e-9)
-    simulator.add_testbench(bench)
-    simulator.run_until(4e-9 * 1000)
+    simulate(receive, bench, deadline=1000)
     return seen
 
 

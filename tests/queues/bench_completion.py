@@ -5,9 +5,10 @@ from __future__ import annotations
 import cocotb
 
 from hdl.ports.rows import CqRow
+from sim.bench.pins import number
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, SOLICITED, CompletionBench
 from tests.queues.completion_order import Order
-from tests.queues.drive import number, pack, unpack
+from tests.queues.drive import pack, unpack
 
 
 @cocotb.test()

@@ -9,7 +9,8 @@ from cocotb.triggers import RisingEdge
 
 from hdl.ports.host import STREAM_CONTROL
 from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
-from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
+from sim.bench.pins import number
+from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort
 from tests.queues.host import OUTSIDE, Queue, pieces
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import cocotb
 
 from hdl.config import FUNCTION_RDMA
+from sim.bench.pins import number
 from tests.queues.bench_control import ControlBench
-from tests.queues.drive import number
 from tests.queues.host import Queue
 from tests.queues.top import ControlTop, two_functions_config
 

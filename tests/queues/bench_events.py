@@ -9,8 +9,8 @@ import cocotb
 
 from hdl.abi.virtio_rdma import EVENT
 from hdl.ports.jobs import QueueErrorCause
+from sim.bench.pins import number
 from tests.queues.bench_control import ControlBench
-from tests.queues.drive import number
 from tests.queues.host import Queue
 from tests.queues.top import small_config
 

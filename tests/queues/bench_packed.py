@@ -7,11 +7,11 @@ import struct
 import cocotb
 
 from hdl.ports.jobs import QueueErrorCause
+from sim.bench.pins import number
 from tests.queues import wqes
 from tests.queues.bench_control import ControlBench
 from tests.queues.bench_recv import RecvBench
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, CompletionBench, cqe_bytes
-from tests.queues.drive import number
 from tests.queues.host import OUTSIDE, pieces
 from tests.queues.packed_host import DESC, DISABLE, ENABLE, PackedQueue
 from tests.queues.send_bench import SendBench

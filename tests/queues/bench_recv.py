@@ -17,8 +17,9 @@ from hdl.ports.jobs import (
     SinkRequest,
 )
 from hdl.queues.recv_sinks import SINK_AGE_BITS
+from sim.bench.pins import number
 from tests.queues import wqes
-from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, number
+from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort
 from tests.queues.host import Queue, pieces
 from tests.queues.top import small_config
 

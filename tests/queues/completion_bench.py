@@ -8,16 +8,8 @@ from cocotb.triggers import RisingEdge
 
 from hdl.ports.jobs import Completion, Interrupt, QueueError
 from hdl.queues.completion import ArmCq, CqError
-from tests.queues.drive import (
-    Bench,
-    QueueRows,
-    ReadPort,
-    Sink,
-    Source,
-    WritePort,
-    any_function,
-    number,
-)
+from sim.bench.pins import number
+from tests.queues.drive import Bench, QueueRows, ReadPort, Sink, Source, WritePort, any_function
 from tests.queues.host import Queue
 from tests.queues.top import small_config
 

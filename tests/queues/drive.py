@@ -14,6 +14,7 @@ from cocotb.triggers import RisingEdge
 
 from hdl.ports.host import ReadRequest, write_beat
 from hdl.ports.rows import QueueRow
+from sim.bench.pins import Pin, reader
 from tests.fields import places
 from tests.queues.host import Memory
 from tests.queues.top import FUNCTION, QueuesTop
@@ -41,29 +42,19 @@ def unpack(shape: Any, value: int) -> dict[str, Any]:
     return out
 
 
-def number(handle: Any) -> int:
-    return int(handle.value)
-
-
-def toggled(handle: Any, before: bool, now: bool) -> bool:
-    """Drive ``now``, unless it was so ``before``: cocotb would work as much as for another."""
-    if now != before:
-        handle.value = int(now)
-    return now
-
-
 class Source:
     """Offers what is appended to ``queue``, with random gaps."""
 
     def __init__(self, bench: Bench, name: str, shape: Any, gap: float = 0.0):
-        self.payload, self.valid, self.ready = bench.stream(name)
+        self.payload, self.valid, ready = bench.stream(name)
+        self.ready = reader(ready)
         self.shape, self.gap, self.queue, self.rng = shape, gap, deque(), bench.rng
         self.offered, self.taken = False, 0
         self.valid.value = 0
         bench.ports.append(self)
 
     def cycle(self) -> None:
-        if self.offered and number(self.ready):
+        if self.offered and self.ready():
             self.offered = False
             self.taken += 1
             self.valid.value = 0
@@ -77,39 +68,39 @@ class Sink:
     """Collects in ``items``, with random stalls."""
 
     def __init__(self, bench: Bench, name: str, shape: Any, stall: float = 0.0):
-        self.payload, self.valid, self.ready = bench.stream(name)
+        payload, valid, ready = bench.stream(name)
+        self.payload, self.valid, self.ready = reader(payload), reader(valid), Pin(ready, False)
         self.shape, self.stall, self.items, self.rng = shape, stall, [], bench.rng
         self.bench, self.times = bench, []
-        self.was_ready = False
-        self.ready.value = 0
         bench.ports.append(self)
 
     def cycle(self) -> None:
-        if self.was_ready and number(self.valid):
-            self.items.append(unpack(self.shape, number(self.payload)))
+        if self.ready.value and self.valid():
+            self.items.append(unpack(self.shape, self.payload()))
             self.times.append(self.bench.now)
-        self.was_ready = toggled(self.ready, self.was_ready, self.rng.random() >= self.stall)
+        self.ready.drive(self.rng.random() >= self.stall)
 
 
 class ReadPort:
     """A read client: answers from memory, in order, after ``latency`` cycles or more."""
 
     def __init__(self, bench: Bench, name: str, latency: int = 10, stall: float = 0.0):
-        self.payload, self.valid, self.ready = bench.stream(f"{name}__req")
+        payload, valid, ready = bench.stream(f"{name}__req")
+        self.payload, self.valid, self.ready = reader(payload), reader(valid), Pin(ready, False)
         self.rsp = getattr(bench.dut, f"{name}__rsp__payload")
         self.rsp_valid = getattr(bench.dut, f"{name}__rsp__valid")
         self.bench, self.latency, self.stall = bench, latency, stall
         self.beats: deque[tuple[int, int]] = deque()  # (earliest cycle, beat)
-        self.was_ready = self.driving = False
-        self.ready.value = self.rsp_valid.value = 0
+        self.rsp_valid.value = 0
+        self.driving = False
         self.idle_data = 0
         bench.ports.append(self)
 
     def cycle(self) -> None:
         bench = self.bench
-        if self.was_ready and number(self.valid):
-            self._accept(unpack(ReadRequest, number(self.payload)))
-        self.was_ready = toggled(self.ready, self.was_ready, bench.rng.random() >= self.stall)
+        if self.ready.value and self.valid():
+            self._accept(unpack(ReadRequest, self.payload()))
+        self.ready.drive(bench.rng.random() >= self.stall)
         if self.beats and self.beats[0][0] <= bench.now and bench.rng.random() >= self.stall:
             self.rsp.value = self.beats.popleft()[1]
             self.rsp_valid.value = 1
@@ -141,16 +132,16 @@ class WritePort:
     """A write client: checks the bursts and puts them into memory when their last beat comes."""
 
     def __init__(self, bench: Bench, name: str, stall: float = 0.0):
-        self.payload, self.valid, self.ready = bench.stream(f"{name}__beat")
-        self.bench, self.stall, self.was_ready = bench, stall, False
+        payload, valid, ready = bench.stream(f"{name}__beat")
+        self.payload, self.valid, self.ready = reader(payload), reader(valid), Pin(ready, False)
+        self.bench, self.stall = bench, stall
         self.shape, self.burst, self.head = write_beat(bench.width), b"", {}
-        self.ready.value = 0
         bench.ports.append(self)
 
     def cycle(self) -> None:
         bench = self.bench
-        if self.was_ready and number(self.valid):
-            beat = unpack(self.shape, number(self.payload))
+        if self.ready.value and self.valid():
+            beat = unpack(self.shape, self.payload())
             count = beat["keep"].bit_count()
             assert beat["keep"] == (1 << count) - 1, "keep has holes"
             assert beat["last"] or count == bench.width // 8, "a short beat that is not last"
@@ -167,7 +158,7 @@ class WritePort:
                 bench.memory.write(self.head["addr"], self.burst, self.head["stream_id"])
                 bench.event("write", self.head["addr"], self.burst)
                 self.burst = b""
-        self.was_ready = toggled(self.ready, self.was_ready, bench.rng.random() >= self.stall)
+        self.ready.drive(bench.rng.random() >= self.stall)
 
 
 class QueueRows:
@@ -175,16 +166,16 @@ class QueueRows:
 
     def __init__(self, bench: Bench, name: str):
         dut = bench.dut
-        self.index = getattr(dut, f"{name}__index")
-        self.enable = getattr(dut, f"{name}__enable")
+        self.index = reader(getattr(dut, f"{name}__index"))
+        self.enable = reader(getattr(dut, f"{name}__enable"))
         self.row = getattr(dut, f"{name}__row")
         self.bench = bench
         self.row.value = 0
         bench.ports.append(self)
 
     def cycle(self) -> None:
-        if number(self.enable):
-            queue = self.bench.queues.get(number(self.index))
+        if self.enable():
+            queue = self.bench.queues.get(self.index())
             self.row.value = pack(QueueRow, queue.row if queue else {})
 
 

@@ -14,6 +14,7 @@ from hdl.ports.jobs import (
     ReadSink,
     SendFetched,
 )
+from sim.bench.pins import number
 from tests.queues import wqes
 from tests.queues.drive import (
     Bench,
@@ -23,7 +24,6 @@ from tests.queues.drive import (
     Source,
     WritePort,
     any_function,
-    number,
     unpack,
 )
 from tests.queues.host import Queue, pieces

@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import cocotb
@@ -32,6 +34,7 @@ from hdl.ports.regions import RegionRequest
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
 from hdl.transport.receive_types import Counters
+from sim.bench.pins import reader
 from tests.operations import request_row
 
 from .model_receive import AGAIN, IN_SEND, NEXT, RC, SINK, TIMEOUT, Element, Result, Row, World
@@ -55,8 +58,26 @@ _SHAPES = {
     "ack_write": QpAck,
     "resource_write": ReadResource,
 }
+#: What a table's rows are, and where a harness has them.
+_CONTENT: dict[str, tuple[Any, Callable[[Harness], dict[int, Row]]]] = {
+    "cfg": (QpCfg, lambda harness: harness.world.cfg),
+    "reply": (QpReply, lambda harness: harness.world.reply),
+    "ahead_read": (QpRx, lambda harness: harness.ahead),
+    "rx_read": (QpRx, lambda harness: harness.rx),
+    "ack_read": (QpAck, lambda harness: harness.ack),
+    "resource_read": (ReadResource, lambda harness: harness.pool),
+    "running": (TimerRow, lambda harness: harness.running),
+}
 _FLAGS_OUT = (*INPUTS, *OUTPUTS, *TABLES, *WRITES)
+_INDICES = [f"{name}_index" for name in (*TABLES, *WRITES)]
+_LOOKED_AT = ("flags_out", "settled", *OUTPUTS, *WRITES, *_INDICES)
 _REPLIES = ("ack", "nak", "read", "replay")
+
+
+@cache
+def _active(flags: int) -> frozenset[str]:
+    """The names of the flags that are set."""
+    return frozenset(name for bit, name in enumerate(_FLAGS_OUT) if flags >> bit & 1)
 
 
 @dataclass
@@ -105,6 +126,9 @@ class Harness:
         self._started = 0
         self._woken = dict.fromkeys(self.ack, 0)  # the last that a wake told of
         self._rows: dict[str, int] = {}
+        self._packed: dict[tuple[str, int], tuple[Row, int]] = {}  # of each table's rows, the last
+        self._read_pin = {name: reader(getattr(dut, name)) for name in _LOOKED_AT}
+        self._driven: dict[str, int] = {}
         self._before: dict[tuple[str, int], Row] = {}  # rows written in this cycle
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
@@ -120,7 +144,7 @@ class Harness:
             cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
         await FallingEdge(self.dut.clk)
         for name in (*INPUTS, *TABLES, "flags_in"):
-            getattr(self.dut, name).value = 0
+            self._put(name, 0)
         self.dut.rst.value = 1
         for _ in range(3):
             await FallingEdge(self.dut.clk)
@@ -182,13 +206,17 @@ class Harness:
         assert self.cycle < self.limit, f"not finished after {self.limit} cycles: {self._seen}"
         flags = self._drive()
         await ReadOnly()
-        out = int(self.dut.flags_out.value)
-        active = {name for bit, name in enumerate(_FLAGS_OUT) if out >> bit & 1}
-        self._sample(flags, active)
+        self._sample(flags, _active(self._read_pin["flags_out"]()))
+
+    def _put(self, name: str, value: int) -> None:
+        """Drive an input, unless that is what is driven."""
+        if self._driven.get(name) != value:
+            self._driven[name] = value
+            getattr(self.dut, name).value = value
 
     def _drive(self) -> int:
         for name, row in self._rows.items():
-            getattr(self.dut, name).value = row
+            self._put(name, row)
         self._rows.clear()
         if (
             self._may_offer()
@@ -197,23 +225,23 @@ class Harness:
             and self._chance()
         ):
             self._in["header"] = 1
-            self.dut.header.value = pack(RxHeader, self._header[0])
+            self._put("header", pack(RxHeader, self._header[0]))
         if self._may_offer() and not self._in["poke"] and self.pokes and self._chance():
             self._in["poke"] = 1
             self._offered = qp, flags = self.pokes.popitem(last=False)
-            self.dut.poke.value = pack(Activation, {"qp": qp, "flags": flags})
+            self._put("poke", pack(Activation, {"qp": qp, "flags": flags}))
         if self._checks and "scatter_checked" not in self._answers:
             self._answers["scatter_checked"] = self._checks.popleft()
-        for name in INPUTS[2:]:
-            if name in self._answers and self.cycle >= self._answers[name][0]:
+        for name, (earliest, payload) in self._answers.items():
+            if self.cycle >= earliest:
                 self._in[name] = 1
-                getattr(self.dut, name).value = self._answers[name][1]
+                self._put(name, payload)
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             may = name != "effects" or self._answered > self._released
             always = name in ("restart", "timer", "atomic")
             flags |= (may and (always or self._chance())) << bit
-        self.dut.flags_in.value = flags
+        self._put("flags_in", flags)
         return flags
 
     @property
@@ -242,19 +270,18 @@ class Harness:
         self._answers[name] = (self.cycle + 1 + wait, payload)
 
     def _read(self, name: str) -> Row:
-        return unpack(_SHAPES[name], int(getattr(self.dut, name).value))
+        return unpack(_SHAPES[name], self._read_pin[name]())
 
-    def _sample(self, flags: int, active: set[str]) -> None:
-        if self._seen and self.dut.settled.value and self._over():
+    def _sample(self, flags: int, active: frozenset[str]) -> None:
+        if self._seen and self._read_pin["settled"]() and self._over():
             self._finish()
         self._before = {}
         for name in WRITES:
             if name in active:
-                index, row = int(getattr(self.dut, f"{name}_index").value), self._read(name)
+                index, row = self._read_pin[f"{name}_index"](), self._read(name)
                 self._before[name, index] = self._tables[name].get(index, {})
                 self._tables[name][index] = row
-        offered = {name for bit, name in enumerate(INPUTS) if flags >> bit & 1}
-        for name in offered & active:
+        for name in [name for name in INPUTS if self._in[name] and name in active]:
             self._in[name] = 0
             self._answers.pop(name, None)
             self._answered += name == "scatter_checked"
@@ -262,7 +289,7 @@ class Harness:
                 self._begin(name)
         for name in TABLES:
             if name in active:
-                self._table(name, int(getattr(self.dut, f"{name}_index").value))
+                self._table(name, self._read_pin[f"{name}_index"]())
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             if name in active and flags >> bit & 1:
                 self._output(name)
@@ -292,21 +319,14 @@ class Harness:
     def _table(self, name: str, index: int) -> None:
         # A read in the cycle of a write finds the row as it was.
         before = self._before.get((name.replace("read", "write"), index))
-        if name == "resource_read":
-            row = self.pool.get(index, {}) if before is None else before
-            self._rows[name] = pack(ReadResource, row)
-            return
-        index %= CONFIG.qps
-        tables: dict[str, tuple[Any, dict[int, Row]]] = {
-            "cfg": (QpCfg, self.world.cfg),
-            "reply": (QpReply, self.world.reply),
-            "ahead_read": (QpRx, self.ahead),
-            "rx_read": (QpRx, self.rx),
-            "ack_read": (QpAck, self.ack),
-            "running": (TimerRow, self.running),
-        }
-        shape, rows = tables[name]
-        self._rows[name] = pack(shape, rows[index] if before is None else before)
+        shape, rows = _CONTENT[name]
+        if name != "resource_read":
+            index %= CONFIG.qps
+        row = rows(self).get(index, {}) if before is None else before
+        known = self._packed.get((name, index))
+        if known is None or known[0] != row:
+            known = self._packed[name, index] = deepcopy(row), pack(shape, row)
+        self._rows[name] = known[1]
 
     @staticmethod
     def _compare_fetches(seen: Seen, wanted: list[tuple[int, int, int]]) -> None:
@@ -362,7 +382,7 @@ class Harness:
             self.revoked.append(row["key"])
             self._answer("keys_rsp", int(row["key"] in self.world.revocable))
         elif name == "restart":
-            qp = int(getattr(self.dut, name).value)
+            qp = self._read_pin[name]()
             self._about(qp)
             seen.naks.append(qp)
         elif name == "atomic":
@@ -372,7 +392,7 @@ class Harness:
             self._about(row["qp"])
             seen.timers.append((TimerKind(row["kind"]).name, row["code"]))
         else:
-            value = int(getattr(self.dut, name).value)
+            value = self._read_pin[name]()
             qp = value & 0x3FFF
             self._about(qp)
             if name == "head_req":

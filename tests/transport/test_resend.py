@@ -330,7 +330,7 @@ def test_everything_is_sent_whatever_is_lost(seed):
                         peer.post(opcode, rng.choice([0, 7, MTU, 3 * MTU, rng.randrange(2000)]))
                     await world.ring(ctx, qp)
                 peer.quiet += 1
-                if peer._oldest() and peer.quiet > 1500:
+                if peer._oldest() and peer.quiet > 600:
                     await peer.restart(ctx)
             while seen < len(world.jobs):
                 job, seen = world.jobs[seen], seen + 1

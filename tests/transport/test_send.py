@@ -533,7 +533,7 @@ def test_short_wqes_of_a_qp_are_asked_for_together():
         async def scenario(ctx, world, element=element, most=most):
             world.fetch_delay, world.lanes = 200, 64
             seen = 2 + 3 * most  # three fetches' time behind the first two, of unknown length
-            await world.connect(ctx, 2, max_rd_atomic=100)
+            await world.connect(ctx, 2, max_rd_atomic=100, path_mtu=5)
             world.queues[2] = [element] * 60
             await world.ring(ctx, 2, next_index=60)
             await world.until(ctx, lambda: len(world.asked) >= seen, limit=20_000)
