@@ -15,8 +15,8 @@ __all__ = ["Table"]
 
 class Table(wiring.Component):
     """Rows of ``row``, ``depth`` of them: ``read0``.. for readers, the first for the owner, as is
-    ``write`` (when ``owned``), ``program`` for the firmware. ``kept``: bits of the row that the
-    firmware can set; the others stay 0.
+    ``write`` (when ``owned``), ``program`` for the firmware. ``kept``: bits of the row that can
+    be set; the others stay 0.
 
     Index ports are ``index_width`` bits; bits beyond the depth are ignored, so a caller that serves
     untrusted numbers checks them first. Reads take 1 cycle and never wait. The owner's write takes
@@ -87,10 +87,13 @@ class Table(wiring.Component):
             m.d.comb += [rows.write.index.eq(clear), rows.write.enable.eq(1)]
             m.d.sync += clear.eq(clear + 1)
         if self._owned:
+            owners = Value.cast(self.write.row)
+            if self._kept != (1 << len(owners)) - 1:
+                owners = owners & self._kept
             with m.Elif(self.write.enable):
                 m.d.comb += [
                     rows.write.index.eq(self.write.index[:index]),
-                    rows.write.row.eq(self.write.row),
+                    Value.cast(rows.write.row).eq(owners),
                     rows.write.enable.eq(1),
                 ]
         with m.Elif(self.program.write & ~write_done):

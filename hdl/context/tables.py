@@ -14,7 +14,7 @@ from hdl.ports.boxes import QP_INDEX, QP_TABLES, FunctionStatus, MemoryTables, Q
 from hdl.ports.headers import GidRow, GroupAddress, GroupRow, PkeyRow
 from hdl.ports.latency import LatencyPort
 from hdl.ports.regions import RegionKeyPorts
-from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_of_regions
+from hdl.ports.rows import CqRow, MrRow, QpRx, QueueRow, kept_bits
 from hdl.ports.tables import CsrBus, TableProgram, TableRead
 from hdl.ports.trace import TracePort
 
@@ -104,6 +104,7 @@ class Tables(wiring.Component):
         self._checked: dict[str, Table] = {}
         programs = self._qp_tables(m)
 
+        kept = kept_bits(config)
         mrs = self._room(
             m,
             "mrs",
@@ -113,7 +114,7 @@ class Tables(wiring.Component):
                 index_width=16,
                 reads=len(MR_READERS),
                 owned=False,
-                kept=kept_of_regions(config),
+                kept=kept["mrs"],
                 parity=config.parity,
             ),
         )
@@ -164,7 +165,7 @@ class Tables(wiring.Component):
     def _qp_tables(self, m) -> dict:
         """The tables of ``QP_TABLES``; returns the firmware's window of each."""
         depths = {"resources": self._config.read_resources}
-        programs = {}
+        programs, kept = {}, kept_bits(self._config)
         for name, table in QP_TABLES.items():
             made = self._room(
                 m,
@@ -175,6 +176,7 @@ class Tables(wiring.Component):
                     index_width=table.index,
                     reads=len(table.readers),
                     owned=table.owned,
+                    kept=kept.get(name, -1),
                     parity=self._config.parity,
                 ),
             )

@@ -20,6 +20,7 @@ Indices: QP 14 bits (pair index), CQ 14, MR 16, virtqueue 16, PD 16, function 8.
 from amaranth.lib import data, enum
 
 from hdl.config import NicConfig
+from hdl.wire.constants import MAPPED_BITS
 
 from .headers import AddressVector
 
@@ -38,7 +39,7 @@ __all__ = [
     "Outstanding",
     "MrType",
     "MrRow",
-    "kept_of_regions",
+    "kept_bits",
     "CqRow",
     "QueueRow",
 ]
@@ -264,19 +265,37 @@ class MrRow(data.Struct):
     two_level: 1  # the list at ``block`` names pages of the page list
 
 
-def kept_of_regions(config: NicConfig) -> int:
-    """Bits of ``MrRow`` that a card may need."""
+def kept_bits(config: NicConfig) -> dict[str, int]:
+    """Return the bits of a row that a card may need, by the name of the row's table. Of a table
+    that is not named it may need all."""
     address = config.address_bits
-    bits = {"va": address, "length": address, "block": address - 6}
+    cuts = {"va": address, "length": address, "block": address - 6}
     if not config.page_sizes:
-        bits |= {"page_size": 0, "start": address}
+        cuts |= {"page_size": 0, "start": address}
     if not config.two_level:
-        bits |= {"two_level": 0}
+        cuts |= {"two_level": 0}
     if not config.windows:
-        bits |= {"bind": 0, "parent": 0, "qp": 0}
+        cuts |= {"bind": 0, "parent": 0, "qp": 0}
+    # Of a message's address one bit more tells that it is beyond all regions.
+    responder = _kept(QpRx, {"va": address + 1})
+    pair = -1
+    if not config.ipv6:
+        vector = data.Layout.cast(QpCfg)["av"].offset
+        fields = data.Layout.cast(AddressVector)
+        label, prefix = fields["flow_label"], fields["dgid"]
+        pair ^= ((1 << label.width) - 1) << vector + label.offset
+        pair ^= ((1 << MAPPED_BITS) - 1) << vector + prefix.offset
+    return {"mrs": _kept(MrRow, cuts), "qp_cfg": pair, "qp_rx": responder, "qp_rx_ahead": responder}
+
+
+def _kept(row: type[data.Struct], cuts: dict[str, int]) -> int:
+    """The bits of a row, of the fields of ``cuts`` no more than that many."""
+    layout = data.Layout.cast(row)
+    if all(count >= layout[name].width for name, count in cuts.items()):
+        return -1
     return sum(
-        ((1 << min(bits.get(name, field.width), field.width)) - 1) << field.offset
-        for name, field in data.Layout.cast(MrRow)
+        ((1 << min(cuts.get(name, field.width), field.width)) - 1) << field.offset
+        for name, field in layout
     )
 
 

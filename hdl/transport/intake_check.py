@@ -9,6 +9,7 @@ from hdl.config import NicConfig
 from hdl.ports.numbers import number_in
 from hdl.ports.operations import is_datagram, packet_serves
 from hdl.ports.rows import QpState
+from hdl.wire.constants import MAPPED_BITS
 
 from .receive_types import Events, ResponderWork, is_plain_ack
 from .segment import PSN_BLOCK
@@ -33,7 +34,7 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
         & (header.pkey[15] | cfg.pkey[15])
     )
     general = (cfg.type == QpType.GSI) if config.ud else 0
-    same = 0 if config.ipv6 else 96  # bits that all IPv4 addresses have alike in a GID
+    same = 0 if config.ipv6 else MAPPED_BITS  # bits that all IPv4 addresses have alike in a GID
     with m.If((cfg.qpn != header.dest_qp) | (number_in(config, "qps", work.qp) == 0)):
         m.d.comb += cause.unknown_qp.eq(1)
     with m.Elif(cfg.function != header.function):

@@ -33,6 +33,7 @@ __all__ = [
     "ip_offset",
     "bth_offset",
     "icrc_masks",
+    "MAPPED_BITS",
     "mapped_gid",
     "is_mapped_gid",
 ]
@@ -123,6 +124,8 @@ def icrc_masks(*, vlan: bool, ipv6: bool) -> tuple[bytes, bytes, bytes]:
 
 #: What the GID of an IPv4 address begins with (RFC 4291, 2.5.5.2).
 _MAPPED = bytes(10) + b"\xff\xff"
+#: Bits that the GIDs of all IPv4 addresses have alike, the first of a GID.
+MAPPED_BITS = 8 * len(_MAPPED)
 
 
 def mapped_gid(address: bytes) -> bytes:

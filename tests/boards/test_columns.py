@@ -119,6 +119,28 @@ def test_columns_go_through_registers_and_memories(tmp_path):
     assert proven(tmp_path, design)
 
 
+#: Of four columns two are never written with anything but zeros.
+ZEROS = """
+module top(input clk, clear, enable, input [1:0] to, from, input [3:0] data, output reg [3:0] row);
+    reg [3:0] rows[0:3];
+    {initial}
+    wire [3:0] given = clear ? 4'b0000 : {2'b00, data[1:0]};
+    always @(posedge clk) begin
+        if (enable) rows[to] <= given;
+        row <= rows[from];
+    end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("initial,kept", [("", 2), (DIFFERENT.replace("8'h10", "4"), 3)])
+def test_columns_of_zeros_are_constants(tmp_path, initial, kept):
+    """Whatever multiplexer the zeros come through; one that begins with something else is not."""
+    design = made(tmp_path, initial, ZEROS)
+    assert narrow(design) == {"top rows": (4, kept)}
+    assert proven(tmp_path, design)
+
+
 def test_the_proof_finds_a_wrong_column(tmp_path):
     design = made(tmp_path)
     narrow(design)

@@ -6,7 +6,9 @@ without some operations reads a part, takes as many block RAMs as with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
 __all__ = ["narrow"]
@@ -32,18 +34,20 @@ def narrow(design: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
     design: as Yosys' ``write_json`` has it, before cells are mapped to those of the part.
     A column is needed when a port of the top or a cell of the part depends on what is read from it.
-    It is double when another one always gets the same values: that one is read instead.
+    It is double when another one always gets the same values: that one is read instead. It is a
+    constant when it never gets anything but zeros.
     Returns the number of columns before and after of each memory that was changed, by module and
     cell.
     """
     changed = {}
     needed = _Needed(design["modules"])
+    values = _Values(needed.cells)
     for name, module in design["modules"].items():
         instead: dict[int, Net] = {}
         for label, cell in module.get("cells", {}).items():
             if cell["type"] == "$mem_v2":
                 width = _number(cell, "WIDTH")
-                kept = _kept(cell, needed.nets[name], instead)
+                kept = _kept(cell, needed.nets[name], partial(values.of, name), instead)
                 if len(kept) < width:
                     _keep(cell, kept)
                     changed[f"{name} {label}"] = (width, len(kept))
@@ -66,7 +70,7 @@ class _Needed:
         self._modules = modules
         self.nets: dict[str, set[Net]] = {name: set() for name in modules}
         #: What drives a net: a bit of a cell's port, or of a port of instances of its module.
-        self._cells: dict[tuple[str, Net], tuple[Cell, str, int]] = {}
+        self.cells: dict[tuple[str, Net], tuple[Cell, str, int]] = {}
         self._above: dict[tuple[str, Net], list[tuple[str, Net]]] = {}
         waiting: list[tuple[str, Net]] = []
         for name, module in modules.items():
@@ -93,7 +97,7 @@ class _Needed:
         for port, bits in cell["connections"].items():
             if cell["port_directions"][port] == "output":
                 outputs = True
-                self._cells |= {(name, bit): (cell, port, n) for n, bit in enumerate(bits)}
+                self.cells |= {(name, bit): (cell, port, n) for n, bit in enumerate(bits)}
             elif below:
                 for inner, bit in zip(below["ports"][port]["bits"], bits, strict=True):
                     self._above.setdefault((cell["type"], inner), []).append((name, bit))
@@ -103,12 +107,37 @@ class _Needed:
 
     def _behind(self, name: str, bit: Net) -> list[tuple[str, Net]]:
         """What a net depends on."""
-        if (name, bit) not in self._cells:
+        if (name, bit) not in self.cells:
             return self._above.get((name, bit), [])
-        cell, port, n = self._cells[name, bit]
+        cell, port, n = self.cells[name, bit]
         if below := self._modules.get(cell["type"]):
             return [(cell["type"], below["ports"][port]["bits"][n])]
         return [(name, net) for net in _behind(cell, n)]
+
+
+class _Values:
+    """What a net always has the value of: another net or a constant, where a multiplexer has the
+    same on all its ways."""
+
+    def __init__(self, cells: Mapping[tuple[str, Net], tuple[Cell, str, int]]):
+        self._cells = cells
+        self._known: dict[tuple[str, Net], Net] = {}
+
+    def of(self, module: str, net: Net) -> Net:
+        """The net or constant for ``net`` of ``module``."""
+        if (module, net) not in self._known:
+            self._known[module, net] = net  # ends at a loop
+            self._known[module, net] = self._behind(module, net)
+        return self._known[module, net]
+
+    def _behind(self, module: str, net: Net) -> Net:
+        cell, port, bit = self._cells.get((module, net), ({"type": ""}, "", 0))
+        if cell["type"] not in ("$mux", "$pmux"):
+            return net
+        width = len(cell["connections"][port])
+        ways = (cell["connections"][way][bit::width] for way in ("A", "B"))
+        values = {self.of(module, way) for nets in ways for way in nets} - {"x"}
+        return values.pop() if len(values) == 1 else net
 
 
 def _inputs(cell: Cell, without: Collection[str] = ()) -> list[Net]:
@@ -152,15 +181,26 @@ def _initial(cell: Cell) -> list[str]:
     return ["x" if set(bits) == {"x"} else bits[column::width] for column in range(width)]
 
 
-def _kept(cell: Cell, needed: set[Net], instead: dict[int, Net]) -> list[int]:
-    """The columns that are needed, at least one; ``instead`` gets what is read for the others."""
+def _kept(
+    cell: Cell, needed: set[Net], value: Callable[[Net], Net], instead: dict[int, Net]
+) -> list[int]:
+    """The columns that are needed, at least one; ``instead`` gets what is read for the others.
+    value: what a net always has the value of."""
+    written = [tuple(map(value, column)) for column in _columns(cell, "WR_DATA")]
     alike = zip(
-        *(_columns(cell, name) for name in (*_READ[1:], *_WRITE)), _initial(cell), strict=True
+        *(_columns(cell, name) for name in (*_READ[1:], "WR_EN")),
+        written,
+        _initial(cell),
+        strict=True,
     )
     outputs = _columns(cell, "RD_DATA")
     first: dict[Any, int] = {}
     for column, key in enumerate(alike):
         if needed.isdisjoint(outputs[column]):
+            continue
+        *reset, _, ever, start = key
+        if {"0", *ever} == {"0"} and {"0", "x", *start, *chain(*reset)} == {"0", "x"}:
+            instead |= dict.fromkeys(outputs[column], "0")
             continue
         there = first.setdefault(key, column)
         if there != column:

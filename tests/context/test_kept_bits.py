@@ -1,0 +1,62 @@
+"""Rows of which a card keeps a part."""
+
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+from hdl.config import NicConfig
+from hdl.context.table import Table
+from hdl.ports.headers import AddressVector
+from hdl.ports.rows import MrRow, QpCfg, QpRx, kept_bits
+from tests.simulate import simulate
+
+ROWS = {"mrs": MrRow, "qp_cfg": QpCfg, "qp_rx": QpRx, "qp_rx_ahead": QpRx}
+
+
+def left_out(config):
+    """Table -> the bits of its rows that a card does not keep."""
+    wide = {name: (1 << Shape.cast(row).width) - 1 for name, row in ROWS.items()}
+    return {name: ~kept & wide[name] for name, kept in kept_bits(config).items()}
+
+
+def test_a_card_with_everything_keeps_all():
+    assert set(left_out(NicConfig(page_sizes=True, two_level=True, mw=True)).values()) == {0}
+
+
+def test_of_a_short_address_the_bits_that_can_be_set():
+    out = left_out(NicConfig(address_bits=24))
+    va = data.Layout.cast(QpRx)["va"]
+    assert out["qp_rx"] == out["qp_rx_ahead"] == ((1 << 64) - (1 << 25)) << va.offset
+    assert out["mrs"] and not out["qp_cfg"]
+
+
+def test_without_ipv6_the_address_alone():
+    """What the GIDs of all IPv4 addresses begin with, and a label that no header carries."""
+    out = left_out(NicConfig(ipv6=False))["qp_cfg"] >> data.Layout.cast(QpCfg)["av"].offset
+    vector = data.Layout.cast(AddressVector)
+    gone = AddressVector.from_bits(out)
+    assert gone.dgid == (1 << 96) - 1 and gone.flow_label == (1 << vector["flow_label"].width) - 1
+    assert out.bit_count() == 96 + 20
+
+
+def test_neither_the_owner_nor_the_firmware_sets_the_others():
+    kept = 0xFF00_F0F0
+    dut = Table(row=32, depth=8, index_width=8, kept=kept)
+
+    async def bench(ctx):
+        def drive(port, **members):
+            for name, value in members.items():
+                ctx.set(getattr(port, name), value)
+
+        await ctx.tick().until(dut.ready)
+        drive(dut.write, index=1, row=0xFFFF_FFFF, enable=1)
+        await ctx.tick()
+        drive(dut.write, enable=0)
+        drive(dut.program, index=2, row=0x1234_5678, write=1)
+        await ctx.tick().until(dut.program.done)
+        drive(dut.program, write=0)
+        for index, row in ((1, kept), (2, 0x1234_5678 & kept), (3, 0)):
+            drive(dut.read0, index=index, enable=1)
+            await ctx.tick()
+            assert ctx.get(dut.read0.row) == row
+
+    simulate(dut, bench, deadline=200)
