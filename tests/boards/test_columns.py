@@ -149,16 +149,32 @@ def test_the_proof_finds_a_wrong_column(tmp_path):
     assert not proven(tmp_path, design)
 
 
-def test_a_memory_that_nobody_reads_keeps_a_column():
-    """Yosys takes the memory out, and does not take one without width."""
-    cell = {
+def memory(written):
+    """A memory of two columns, of Yosys' ``write_json``; ``written``: what it is written with."""
+    return {
         "type": "$mem_v2",
         "parameters": {"WIDTH": "10", "INIT": "x" * 4}
         | dict.fromkeys(("RD_ARST_VALUE", "RD_SRST_VALUE", "RD_INIT_VALUE"), "xx"),
         "port_directions": {"RD_DATA": "output", "WR_DATA": "input", "WR_EN": "input"},
-        "connections": {"RD_DATA": [2, 3], "WR_DATA": [4, 5], "WR_EN": [6, 6]},
+        "connections": {"RD_DATA": [2, 3], "WR_DATA": written, "WR_EN": [6, 6]},
     }
-    module = {"attributes": {"top": "1"}, "ports": {}, "netnames": {}, "cells": {"rows": cell}}
+
+
+def test_a_memory_that_nobody_reads_keeps_a_column():
+    """Yosys takes the memory out, and does not take one without width."""
+    module = {"attributes": {"top": "1"}, "ports": {}, "netnames": {}}
+    design = {"modules": {"top": module | {"cells": {"rows": memory([4, 5])}}}}
+    assert narrow(design) == {"top rows": (2, 1)}
+
+
+def test_a_constant_has_no_first_value():
+    """Yosys refuses one that says so."""
+    row = {"bits": [2, 3], "attributes": {"init": "00"}}
+    module = {
+        "attributes": {"top": "1"},
+        "ports": {"row": {"direction": "output", "bits": [2, 3]}},
+        "netnames": {"row": row},
+        "cells": {"rows": memory(["0", 5])},
+    }
     assert narrow({"modules": {"top": module}}) == {"top rows": (2, 1)}
-    assert cell["connections"] == {"RD_DATA": [2], "WR_DATA": [4], "WR_EN": [6]}
-    assert cell["parameters"]["INIT"] == "xx"
+    assert row == {"bits": ["0", 3], "attributes": {"init": "0x"}}

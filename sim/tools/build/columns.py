@@ -226,8 +226,14 @@ def _keep(cell: Cell, kept: list[int]) -> None:
 
 
 def _connect(module: dict[str, Any], instead: dict[int, Net]) -> None:
-    """Join the nets of ``module`` that are the same now."""
+    """Join the nets of ``module`` that are the same now. A constant has no first value."""
     for holder in (*module["ports"].values(), *module["netnames"].values()):
+        first = holder.get("attributes", {}).get("init")
+        if first:
+            holder["attributes"]["init"] = "".join(
+                "x" if instead.get(bit) == "0" else value
+                for bit, value in zip(holder["bits"], reversed(first), strict=False)
+            )[::-1]
         holder["bits"] = [instead.get(bit, bit) for bit in holder["bits"]]
     for cell in module["cells"].values():
         for port, bits in cell["connections"].items():
