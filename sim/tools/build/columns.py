@@ -197,6 +197,7 @@ def _kept(
     first: dict[Any, int] = {}
     for column, key in enumerate(alike):
         if needed.isdisjoint(outputs[column]):
+            instead |= dict.fromkeys(outputs[column], "x")
             continue
         *reset, _, ever, start = key
         if {"0", *ever} == {"0"} and {"0", "x", *start, *chain(*reset)} == {"0", "x"}:
@@ -205,7 +206,10 @@ def _kept(
         there = first.setdefault(key, column)
         if there != column:
             instead |= zip(outputs[column], outputs[there], strict=True)
-    return sorted(first.values()) or [0]
+    kept = sorted(first.values()) or [0]
+    for net in chain(*(outputs[column] for column in kept)):
+        instead.pop(net, None)
+    return kept
 
 
 def _keep(cell: Cell, kept: list[int]) -> None:
@@ -231,7 +235,7 @@ def _connect(module: dict[str, Any], instead: dict[int, Net]) -> None:
         first = holder.get("attributes", {}).get("init")
         if first:
             holder["attributes"]["init"] = "".join(
-                "x" if instead.get(bit) == "0" else value
+                "x" if isinstance(instead.get(bit), str) else value
                 for bit, value in zip(holder["bits"], reversed(first), strict=False)
             )[::-1]
         holder["bits"] = [instead.get(bit, bit) for bit in holder["bits"]]

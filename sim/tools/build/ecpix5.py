@@ -42,13 +42,11 @@ _SEEDS = (7, 1, 3)
 #: In Verilog, the modules that are mapped by themselves: the parts of the card, of the NIC those of
 #: its boxes.
 _PIECE = re.compile(rf"^module \\({NAME}\.card\.(?!nic )(?:nic\.[^. ]+\.)?[^. ]+) ", re.M)
-#: Constants become fewer cells, and constants of other parts.
-_HERE_AND_THERE = ("opt_hier", "opt -fast", "opt_hier")
 #: What the parts always write the same to in a memory is taken out of it, and is a constant for who
 #: reads it.
 _COLUMNS = (
     *("opt_expr -mux_undef", "opt_clean", "opt_mem", "opt_clean"),
-    *_HERE_AND_THERE,
+    *("opt_hier", "opt -fast", "opt_hier"),
 )
 #: FIFOs of few wide rows that go into block RAM. Yosys would take look-up tables and registers, of
 #: which there are fewer, counted by what a FIFO takes.
@@ -103,12 +101,12 @@ def scripts(text: str) -> dict[str, str]:
         "read_verilog -lib -specify +/ecp5/cells_sim.v +/ecp5/cells_bb.v",
         f"read_json {_PARTS[1]}",
         "opt_clean",  # what wrote the columns that are gone
-        *_HERE_AND_THERE,  # what read those that are constants
+        "opt -fast",  # what read those that are constants, as far as their part goes
         f'setattr -set ram_style "block" {_WIDE}',
         f"{_SYNTH} -run map_ram:map_luts",
         *([f"setattr -mod -unset keep_hierarchy {pieces}"] if pieces else []),
         "flatten",
-        "opt_clean",
+        *("opt_expr", "opt_clean"),
         f"{_SYNTH} -run map_luts:",
         "stat",
         f"write_json {_MAPPED[1]}",
