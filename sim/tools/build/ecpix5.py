@@ -29,16 +29,17 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
-    "The whole design fits the part by nextpnr's count, but its placement could not be routed.",
+    "The design is placed by wire length alone, as others are not routed: not all clocks are met.",
 )
-#: Of nextpnr: the part, and the placer and router of `synth --place` (docs/synthesis.md).
+#: Of nextpnr: the part, and placer and router (docs/synthesis.md). Placed for time, the design needs
+#: more wires than the router finds.
 _OPTIONS = (
     *("--um5g-85k", "--package", "CABGA554", "--speed", "8"),
-    *("--placer", "static", "--router", "router2"),
+    *("--placer", "static", "--no-tmdriv", "--router", "router2"),
     *("--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf", "--textcfg", f"{NAME}.config"),
     *("--report", "report.json", "--timing-allow-fail", "--freq", "50"),
 )
-_SEEDS = (7, 1, 3)
+_SEEDS = (1, 7, 3)
 #: In Verilog, the modules that are mapped by themselves: the parts of the card, of the NIC those of
 #: its boxes.
 _PIECE = re.compile(rf"^module \\({NAME}\.card\.(?!nic )(?:nic\.[^. ]+\.)?[^. ]+) ", re.M)
