@@ -31,8 +31,8 @@ UNVERIFIED = (
     "The link counts as up, and 1 Gb/s is the only speed.",
     "The design is placed by wire length alone, as others are not routed: not all clocks are met.",
 )
-#: Of nextpnr: the part, and placer and router (docs/synthesis.md). Placed for time, the design needs
-#: more wires than the router finds.
+#: Of nextpnr: the part, and placer and router (docs/synthesis.md). Placed for time, the design
+#: needs more wires than the router finds.
 _OPTIONS = (
     *("--um5g-85k", "--package", "CABGA554", "--speed", "8"),
     *("--placer", "static", "--no-tmdriv", "--router", "router2"),
