@@ -53,7 +53,7 @@ ROUTER = """
 import json, sys, time
 seed = sys.argv[sys.argv.index("--seed") + 1]
 for n in range(40):
-    print(f"Info:     iter={n} wires=9 overused={(n - 9) ** 2 + 1} archfail=NA", flush=True)
+    print(f"Info:     iter={n} wires=9 overused={(n - 9) ** 2 + 101} archfail=NA", flush=True)
 if seed in SEEDS:
     json.dump({"seed": seed}, open(sys.argv[sys.argv.index("--report") + 1], "w"))
 else:
@@ -88,6 +88,14 @@ def test_a_router_that_gets_on_is_left_alone() -> None:
     log = "".join(f"Info: iter={n} wires=1 overused={one} x\n" for n, one in enumerate(rounds))
     assert not place._hopeless(log)
     assert place._hopeless(log + place._ROUNDS * "Info: iter=1 wires=1 overused=400 x\n")
+
+
+def test_the_last_wires_take_long() -> None:
+    """Of the ECPIX-5's a single one was used twice for thirty rounds."""
+    log = "".join(f"Info: iter=1 wires=1 overused={one} x\n" for one in (3000, 90, 1))
+    one = "Info: iter=1 wires=1 overused=1 x\n"
+    assert not place._hopeless(log + 30 * one)
+    assert place._hopeless(log + place._ROUNDS_OF_FEW * one)
 
 
 def test_a_native_tool_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

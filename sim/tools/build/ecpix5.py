@@ -29,7 +29,7 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
-    "The design is placed by wire length alone, as others are not routed: not all clocks are met.",
+    "The design is placed by wire length alone, as others are not routed: its core misses 50 MHz.",
 )
 #: Of nextpnr: the part, and placer and router (docs/synthesis.md). Placed for time, the design
 #: needs more wires than the router finds.

@@ -39,8 +39,9 @@ _OPTIONS = (
 
 #: Placements that are tried, one after the other: the router does not end on all of them.
 _SEEDS = (7, 1, 3)
-#: Rounds of the router in which wires used twice do not become fewer: it will not end.
-_ROUNDS = 16
+#: Rounds of the router in which wires used twice do not become fewer: it will not end. With as few
+#: as ``_FEW`` a round takes no time, and the last one has taken thirty.
+_ROUNDS, _FEW, _ROUNDS_OF_FEW = 16, 100, 400
 _ROUND = re.compile(r"iter=\d+ .*overused=(\d+)")
 #: How often its log is looked at, s.
 _LOOK_S = 5.0
@@ -179,7 +180,8 @@ def attempt(command: list[str], folder: Path, environment: dict[str, str], log: 
 def _hopeless(log: str) -> bool:
     """Whether the router has not come nearer to its end for long."""
     overused = [int(count) for count in _ROUND.findall(log)]
-    before, lately = overused[:-_ROUNDS], overused[-_ROUNDS:]
+    rounds = _ROUNDS_OF_FEW if min(overused, default=0) <= _FEW else _ROUNDS
+    before, lately = overused[:-rounds], overused[-rounds:]
     return bool(before) and min(lately) >= min(before)
 
 
