@@ -87,13 +87,10 @@ class Table(wiring.Component):
             m.d.comb += [rows.write.index.eq(clear), rows.write.enable.eq(1)]
             m.d.sync += clear.eq(clear + 1)
         if self._owned:
-            owners = Value.cast(self.write.row)
-            if self._kept != (1 << len(owners)) - 1:
-                owners = owners & self._kept
             with m.Elif(self.write.enable):
                 m.d.comb += [
                     rows.write.index.eq(self.write.index[:index]),
-                    Value.cast(rows.write.row).eq(owners),
+                    Value.cast(rows.write.row).eq(Value.cast(self.write.row) & self._kept),
                     rows.write.enable.eq(1),
                 ]
         with m.Elif(self.program.write & ~write_done):

@@ -45,6 +45,7 @@ def edge_read_request() -> data.StructLayout:
     return data.StructLayout({"tag": 8, "function": 8, "addr": 64, "length": 13})
 
 
+# Whoever asks gets the same layout: to compare two of them takes Amaranth long.
 @cache
 def edge_read_beat(width: int) -> data.StructLayout:
     """One beat of read data; ``last`` ends the tag. With ``error`` the tag ends at this beat."""

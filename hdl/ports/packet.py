@@ -12,6 +12,7 @@ from amaranth.lib import data, stream
 __all__ = ["packet_beat", "packet_stream"]
 
 
+# Whoever asks gets the same layout: to compare two of them takes Amaranth long.
 @cache
 def packet_beat(width: int) -> data.StructLayout:
     """Layout of one beat of ``width`` bits."""

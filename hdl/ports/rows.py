@@ -290,12 +290,9 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
 
 def _kept(row: type[data.Struct], cuts: dict[str, int]) -> int:
     """The bits of a row, of the fields of ``cuts`` no more than that many."""
-    layout = data.Layout.cast(row)
-    if all(count >= layout[name].width for name, count in cuts.items()):
-        return -1
     return sum(
         ((1 << min(cuts.get(name, field.width), field.width)) - 1) << field.offset
-        for name, field in layout
+        for name, field in data.Layout.cast(row)
     )
 
 

@@ -25,13 +25,13 @@ def reader(handle: Any) -> Callable[[], int]:
 
 
 class Pin:
-    """An input of one bit, ``value`` at first."""
+    """An input, a vector or one bit, ``value`` at first."""
 
-    def __init__(self, handle: Any, value: bool):
+    def __init__(self, handle: Any, value: int):
         self.handle, self.value = handle, value
         handle.value = value
 
-    def drive(self, value: bool) -> None:
+    def drive(self, value: int) -> None:
         """Drive ``value``, unless that is what is driven."""
         if value != self.value:
             self.handle.value = self.value = value

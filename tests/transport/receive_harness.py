@@ -34,7 +34,7 @@ from hdl.ports.regions import RegionRequest
 from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
 from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
 from hdl.transport.receive_types import Counters
-from sim.bench.pins import reader
+from sim.bench.pins import Pin, reader
 from tests.operations import request_row
 
 from .model_receive import AGAIN, IN_SEND, NEXT, RC, SINK, TIMEOUT, Element, Result, Row, World
@@ -128,7 +128,7 @@ class Harness:
         self._rows: dict[str, int] = {}
         self._packed: dict[tuple[str, int], tuple[Row, int]] = {}  # of each table's rows, the last
         self._read_pin = {name: reader(getattr(dut, name)) for name in _LOOKED_AT}
-        self._driven: dict[str, int] = {}
+        self._pins: dict[str, Pin] = {}
         self._before: dict[tuple[str, int], Row] = {}  # rows written in this cycle
         self._answers: dict[str, tuple[int, int]] = {}  # stream -> (cycle from which, payload)
         self._checks: deque[tuple[int, int]] = deque()  # the same for scatter_checked, in order
@@ -144,7 +144,7 @@ class Harness:
             cocotb.start_soon(Clock(self.dut.clk, 4, unit="ns").start())
         await FallingEdge(self.dut.clk)
         for name in (*INPUTS, *TABLES, "flags_in"):
-            self._put(name, 0)
+            self._pins[name] = Pin(getattr(self.dut, name), 0)
         self.dut.rst.value = 1
         for _ in range(3):
             await FallingEdge(self.dut.clk)
@@ -208,15 +208,9 @@ class Harness:
         await ReadOnly()
         self._sample(flags, _active(self._read_pin["flags_out"]()))
 
-    def _put(self, name: str, value: int) -> None:
-        """Drive an input, unless that is what is driven."""
-        if self._driven.get(name) != value:
-            self._driven[name] = value
-            getattr(self.dut, name).value = value
-
     def _drive(self) -> int:
         for name, row in self._rows.items():
-            self._put(name, row)
+            self._pins[name].drive(row)
         self._rows.clear()
         if (
             self._may_offer()
@@ -225,23 +219,23 @@ class Harness:
             and self._chance()
         ):
             self._in["header"] = 1
-            self._put("header", pack(RxHeader, self._header[0]))
+            self._pins["header"].drive(pack(RxHeader, self._header[0]))
         if self._may_offer() and not self._in["poke"] and self.pokes and self._chance():
             self._in["poke"] = 1
             self._offered = qp, flags = self.pokes.popitem(last=False)
-            self._put("poke", pack(Activation, {"qp": qp, "flags": flags}))
+            self._pins["poke"].drive(pack(Activation, {"qp": qp, "flags": flags}))
         if self._checks and "scatter_checked" not in self._answers:
             self._answers["scatter_checked"] = self._checks.popleft()
         for name, (earliest, payload) in self._answers.items():
             if self.cycle >= earliest:
                 self._in[name] = 1
-                self._put(name, payload)
+                self._pins[name].drive(payload)
         flags = sum(1 << bit for bit, name in enumerate(INPUTS) if self._in[name])
         for bit, name in enumerate(OUTPUTS, len(INPUTS)):
             may = name != "effects" or self._answered > self._released
             always = name in ("restart", "timer", "atomic")
             flags |= (may and (always or self._chance())) << bit
-        self._put("flags_in", flags)
+        self._pins["flags_in"].drive(flags)
         return flags
 
     @property

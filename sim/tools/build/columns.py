@@ -117,7 +117,7 @@ class _Needed:
 
 class _Values:
     """What a net always has the value of: another net or a constant, where a multiplexer has the
-    same on all its ways."""
+    same on all its ways. A way that is undefined may have any value, so that one as well."""
 
     def __init__(self, cells: Mapping[tuple[str, Net], tuple[Cell, str, int]]):
         self._cells = cells
@@ -200,7 +200,7 @@ def _kept(
             instead |= dict.fromkeys(outputs[column], "x")
             continue
         *reset, _, ever, start = key
-        if {"0", *ever} == {"0"} and {"0", "x", *start, *chain(*reset)} == {"0", "x"}:
+        if set(ever) == {"0"} and {*start, *chain(*reset)} <= {"0", "x"}:
             instead |= dict.fromkeys(outputs[column], "0")
             continue
         there = first.setdefault(key, column)
@@ -236,7 +236,7 @@ def _connect(module: dict[str, Any], instead: dict[int, Net]) -> None:
         if first:
             holder["attributes"]["init"] = "".join(
                 "x" if isinstance(instead.get(bit), str) else value
-                for bit, value in zip(holder["bits"], reversed(first), strict=False)
+                for bit, value in zip(holder["bits"], reversed(first), strict=True)
             )[::-1]
         holder["bits"] = [instead.get(bit, bit) for bit in holder["bits"]]
     for cell in module["cells"].values():
