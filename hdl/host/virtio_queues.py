@@ -3,7 +3,7 @@
 Spec: Virtio 1.2, 2.6.1 (queue reset), 4.1.4.3 (common configuration), 4.1.5.1.3 (set-up).
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from hdl.abi.virtio_rdma import CONTROL_QUEUE
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
-from hdl.ports.rows import QueueRow
+from hdl.ports.rows import QueueRow, kept_bits
 from hdl.ports.tables import TableProgram, TableRead
 
 from .local import LocalPort, lanes, merge
@@ -82,6 +82,10 @@ class VirtioQueues(wiring.Component):
         self._copies(m, rows)
         own = getattr(rows, f"read{self._reads}")
         row = Signal(stored, reset_less=True)  # the one that is accessed
+        # What of it is stored: an address keeps the bits that the card has.
+        kept = row.as_value() & (
+            kept_bits(self._config)["queues"] | 1 << Shape.cast(QueueRow).width
+        )
         empty = Signal(stored)
         m.d.comb += [
             empty.row.size_log2.eq(self._config.queue_size.bit_length() - 1),
@@ -164,7 +168,7 @@ class VirtioQueues(wiring.Component):
             with m.State("STORE"):
                 m.d.comb += [
                     rows.write.index.eq(self.select),
-                    rows.write.row.eq(row),
+                    rows.write.row.eq(kept),
                     rows.write.enable.eq(self.port.write & exists),
                 ]
                 m.d.sync += [waiting.eq(0), self.port.done.eq(1)]
@@ -174,7 +178,7 @@ class VirtioQueues(wiring.Component):
                 m.d.comb += [
                     self.program.done.eq(1),
                     rows.write.index.eq(self.program.index),
-                    rows.write.row.eq(row),
+                    rows.write.row.eq(kept),
                     rows.write.row.row.fresh.eq(self.program.row.fresh),
                     rows.write.enable.eq(self.program.write),
                 ]

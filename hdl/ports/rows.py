@@ -285,7 +285,14 @@ def kept_bits(config: NicConfig) -> dict[str, int]:
         label, prefix = fields["flow_label"], fields["dgid"]
         pair ^= ((1 << label.width) - 1) << vector + label.offset
         pair ^= ((1 << MAPPED_BITS) - 1) << vector + prefix.offset
-    return {"mrs": _kept(MrRow, cuts), "qp_cfg": pair, "qp_rx": responder, "qp_rx_ahead": responder}
+    rings = _kept(QueueRow, dict.fromkeys(("desc", "driver", "device"), address))
+    return {
+        "mrs": _kept(MrRow, cuts),
+        "qp_cfg": pair,
+        "qp_rx": responder,
+        "qp_rx_ahead": responder,
+        "queues": rings,
+    }
 
 
 def _kept(row: type[data.Struct], cuts: dict[str, int]) -> int:

@@ -6,10 +6,16 @@ from amaranth.lib import data
 from hdl.config import NicConfig
 from hdl.context.table import Table
 from hdl.ports.headers import AddressVector
-from hdl.ports.rows import MrRow, QpCfg, QpRx, kept_bits
+from hdl.ports.rows import MrRow, QpCfg, QpRx, QueueRow, kept_bits
 from tests.simulate import simulate
 
-ROWS = {"mrs": MrRow, "qp_cfg": QpCfg, "qp_rx": QpRx, "qp_rx_ahead": QpRx}
+ROWS = {
+    "mrs": MrRow,
+    "qp_cfg": QpCfg,
+    "qp_rx": QpRx,
+    "qp_rx_ahead": QpRx,
+    "queues": QueueRow,
+}
 
 
 def left_out(config):
@@ -26,6 +32,7 @@ def test_of_a_short_address_the_bits_that_can_be_set():
     out = left_out(NicConfig(address_bits=24))
     va = data.Layout.cast(QpRx)["va"]
     assert out["qp_rx"] == out["qp_rx_ahead"] == ((1 << 64) - (1 << 25)) << va.offset
+    assert out["queues"].bit_count() == 3 * 40
     assert out["mrs"] and not out["qp_cfg"]
 
 
