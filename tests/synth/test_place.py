@@ -90,12 +90,16 @@ def test_a_router_that_gets_on_is_left_alone() -> None:
     assert place._hopeless(log + place._ROUNDS * "Info: iter=1 wires=1 overused=400 x\n")
 
 
-def test_the_last_wires_take_long() -> None:
-    """Of the ECPIX-5's a single one was used twice for thirty rounds."""
-    log = "".join(f"Info: iter=1 wires=1 overused={one} x\n" for one in (3000, 90, 1))
-    one = "Info: iter=1 wires=1 overused=1 x\n"
-    assert not place._hopeless(log + 30 * one)
-    assert place._hopeless(log + place._ROUNDS_OF_FEW * one)
+def test_the_router_of_one_wire_after_the_other() -> None:
+    """On the ECPIX-5 twelve thousand wires once brought it no nearer to its end."""
+
+    def line(left: int) -> str:
+        return f"Info:     538000 |   97000  441000 |  421  579 |{left:>10}|     3.63  1222.21|\n"
+
+    log = "".join(line(left) for left in (300_000, 7_700, 7_620))
+    assert not place._hopeless(log + 12 * line(7_900))
+    assert not place._hopeless(log + 12 * line(7_900) + line(7_500))
+    assert place._hopeless(log + place._THOUSANDS * line(7_620))
 
 
 def test_a_native_tool_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,15 +29,24 @@ UNVERIFIED = (
     "No board has run it. Pins are those of amaranth-boards.",
     "RXC's delay is taken to be the PHY's own (KSZ9031), whose registers are not read.",
     "The link counts as up, and 1 Gb/s is the only speed.",
-    "The design is placed by wire length alone, as others are not routed: its core misses 50 MHz.",
 )
-#: Of nextpnr: the part, and placer and router (docs/synthesis.md). Placed for time, the design
-#: needs more wires than the router finds.
-_OPTIONS = (
+_PLACED = f"{NAME}.placed.json"
+#: Of nextpnr: the part. What is placed and what is routed are two runs, because the second one then
+#: takes all clocks for one of 50 MHz: told that the MAC's are quicker, the router gets nowhere.
+_PART = (
     *("--um5g-85k", "--package", "CABGA554", "--speed", "8"),
-    *("--placer", "static", "--no-tmdriv", "--router", "router2"),
-    *("--json", f"{NAME}.json", "--lpf", f"{NAME}.lpf", "--textcfg", f"{NAME}.config"),
-    *("--report", "report.json", "--timing-allow-fail", "--freq", "50"),
+    *("--lpf", f"{NAME}.lpf", "--timing-allow-fail", "--freq", "50"),
+)
+#: Placed for time, the design needs more wires than there are (docs/synthesis.md).
+_PLACE = (
+    *("--json", f"{NAME}.json", "--placer", "static", "--no-tmdriv"),
+    *("--no-route", "--write", _PLACED),
+)
+#: This router takes each wire on its quickest way, one after the other. That of all wires at once
+#: makes detours, which cost the core an eighth of its clock.
+_ROUTE = (
+    *("--json", _PLACED, "--no-pack", "--no-place", "--router", "router1"),
+    *("--textcfg", f"{NAME}.config", "--report", "report.json"),
 )
 _SEEDS = (1, 7, 3)
 #: In Verilog, the modules that are mapped by themselves: the parts of the card, of the NIC those of
@@ -186,17 +195,19 @@ def route(folder: Path, say: Callable[[str], None]) -> Path:
     can be routed; ToolError when nextpnr cannot be installed. Timing that is not met is no error:
     ``summary`` tells it.
     """
+    command, environment = run_tool("nextpnr_ecp5", say, native=True)
     for seed in _SEEDS:
-        say(f"placing and routing, seed {seed}")
-        command, environment = run_tool("nextpnr_ecp5", say, native=True)
-        command += [*_OPTIONS, "--seed", str(seed)]
-        status = attempt(command, folder, environment, folder / "nextpnr.log")
+        for what, options in (("placing", _PLACE), ("routing", _ROUTE)):
+            say(f"{what}, seed {seed}")
+            log = folder / f"{what}.log"
+            every = [*command, *_PART, *options, "--seed", str(seed)]
+            status = attempt(every, folder, environment, log)
+            if status:
+                raise BuildError(f"nextpnr ended with status {status}: {log}")
         if status is not None:
             break
-    if status is None:
+    else:
         raise BuildError(f"The router gets nowhere with seeds {', '.join(map(str, _SEEDS))}")
-    if status:
-        raise BuildError(f"nextpnr ended with status {status}: {folder / 'nextpnr.log'}")
     say("packing")
     command, environment = run_tool("ecppack", say, native=True)
     command += ["--compress", f"{NAME}.config", f"{NAME}.bit"]
@@ -210,12 +221,11 @@ def summary(report: dict[str, Any]) -> tuple[list[str], bool]:
     """Return lines with clocks and cells of nextpnr's report, and whether all clocks are met."""
     lines, met = [], True
     for clock, found in report["fmax"].items():
-        good = found["achieved"] >= found["constraint"]
+        wanted = (MAC_HZ if "mac" in clock else CONFIG.clock_hz) / 1e6
+        good = found["achieved"] >= wanted
         met &= good
         verdict = "met" if good else "NOT met"
-        lines.append(
-            f"{clock}: {found['achieved']:.1f} MHz of {found['constraint']:.1f}: {verdict}"
-        )
+        lines.append(f"{clock}: {found['achieved']:.1f} MHz of {wanted:.1f}: {verdict}")
     for cell in ("TRELLIS_COMB", "TRELLIS_FF", "DP16KD"):
         some = report["utilization"][cell]
         share = 100 * some["used"] / some["available"]

@@ -39,10 +39,14 @@ _OPTIONS = (
 
 #: Placements that are tried, one after the other: the router does not end on all of them.
 _SEEDS = (7, 1, 3)
-#: Rounds of the router in which wires used twice do not become fewer: it will not end. With as few
-#: as ``_FEW`` a round takes no time, and the last one has taken thirty.
-_ROUNDS, _FEW, _ROUNDS_OF_FEW = 16, 100, 400
-_ROUND = re.compile(r"iter=\d+ .*overused=(\d+)")
+#: Lines in the log of a router (``router2``, ``router1``) and how many of them, one behind the
+#: other, bring it no nearer to its end when it will not end: rounds with the number of wires used
+#: twice; each thousandth wire with the number of those that are left.
+_ROUNDS, _THOUSANDS = 16, 40
+_PROGRESS = (
+    (re.compile(r"iter=\d+ .*overused=(\d+)"), _ROUNDS),
+    (re.compile(r"^Info: +\d+ \|[^|]*\|[^|]*\| *(\d+)\|", re.M), _THOUSANDS),
+)
 #: How often its log is looked at, s.
 _LOOK_S = 5.0
 
@@ -179,10 +183,12 @@ def attempt(command: list[str], folder: Path, environment: dict[str, str], log: 
 
 def _hopeless(log: str) -> bool:
     """Whether the router has not come nearer to its end for long."""
-    overused = [int(count) for count in _ROUND.findall(log)]
-    rounds = _ROUNDS_OF_FEW if min(overused, default=0) <= _FEW else _ROUNDS
-    before, lately = overused[:-rounds], overused[-rounds:]
-    return bool(before) and min(lately) >= min(before)
+    for line, patience in _PROGRESS:
+        left = [int(count) for count in line.findall(log)]
+        before, lately = left[:-patience], left[-patience:]
+        if before and min(lately) >= min(before):
+            return True
+    return False
 
 
 def _read(name: str, report: dict[str, Any]) -> Placed:
