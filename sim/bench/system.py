@@ -33,7 +33,7 @@ from sim.guest.verbs import (
     QPInitAttr,
 )
 
-__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect", "join"]
+__all__ = ["VISIBLE_NS", "Node", "QpOptions", "System", "connect", "join", "together"]
 
 #: How often the firmware looks at its mailbox, ns of simulated time. One that looks seldom lets an
 #: idle simulation skip more.
@@ -173,7 +173,7 @@ class QpOptions:
     pkey_index: int = 0
 
 
-async def _together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
     """Do things of different nodes at the same simulated time; results in order."""
     tasks = [cocotb.start_soon(one) for one in work]
     return [await task for task in tasks]
@@ -189,7 +189,7 @@ async def connect(
     """A QP on each of two nodes, connected if their type is, both in RTS; ``srqs``: that an end
     takes from."""
     o = options or QpOptions()
-    qps: list[QP] = await _together(
+    qps: list[QP] = await together(
         *(
             QP.create(pd, QPInitAttr(o.type, cq, cq, replace(o.cap), o.sq_sig_all, srq))
             for pd, cq, srq in zip(pds, cqs, srqs, strict=True)
@@ -225,7 +225,7 @@ async def join(nodes: Sequence[Node], qps: tuple[QP, QP], options: QpOptions) ->
             ah_attr=AHAttr(gr=route, sl=o.priority, roce_dmac=other.mac),
         )
 
-    await _together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
+    await together(*(qp.to_rts(attr(i)) for i, qp in enumerate(qps)))
 
 
 class System:
@@ -284,7 +284,7 @@ class System:
             node.timer_scale, node.loopback = timer_scale, loopback
             node.firmware_poll_ns = poll_ns
         testbench.deadline(deadline_cycles, system.report)
-        await _together(*(node.start(options) for node in system.nodes))
+        await together(*(node.start(options) for node in system.nodes))
         return system
 
     def stop_firmware(self) -> None:

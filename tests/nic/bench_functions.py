@@ -11,7 +11,7 @@ import numpy as np
 from hdl.abi.enums import WcStatus, WrOpcode
 from hdl.abi.virtio_pci import Feature
 from hdl.config import NicConfig
-from sim.bench.system import Node, System
+from sim.bench.system import Node, System, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import MR, RecvWR
 from tests.nic.bench_multicast import IPV4, IPV6, Member
@@ -42,8 +42,7 @@ async def up(dut, options=(None, None)) -> tuple[System, list[list[Node]]]:
     """The nodes of both cards by function."""
     system = await System.start(dut, CONFIG, options=options[0])
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
-    for node in second:
-        await node.start(options[1])
+    await together(*(node.start(options[1]) for node in second))
     for node in (*system.nodes, *second):
         node.host.set(mmio_latency_ns=0)
     return system, [system.nodes, second]
@@ -162,8 +161,8 @@ async def reset_of_one(dut):
             await system.testbench.cycles(rng.randrange(1500))
             command.cancel()
             await node.context.close()
+        await together(*(node.start() for node in functions[0]))
         for node in functions[0]:
-            await node.start()
             node.host.set(mmio_latency_ns=0)
     running = False
     assert await task > 3

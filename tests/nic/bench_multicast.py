@@ -26,6 +26,9 @@ from sim.guest.verbs.gid import gid_bytes
 from tests.nic.card import CONFIG
 from tests.nic.pair import LENGTH, RIGHTS, WAIT_NS, Pair
 
+#: Where a member's region has what it sends: behind what it receives.
+OUTBOX = LENGTH - 4096
+
 QKEY = 0x01234567  # rdma_cm's
 IPV4, IPV6 = "239.1.2.3", "ff15::7:1"
 
@@ -50,10 +53,10 @@ class Member:
         await self.qp.post_recv(RecvWR(number, [self.mr.sge(at, size)]))
 
     async def send(self, group: str, octets: bytes, *, qkey: int = QKEY) -> None:
-        self.mr.write(np.frombuffer(octets, np.uint8), 16_000)
+        self.mr.write(np.frombuffer(octets, np.uint8), OUTBOX)
         # A source address of the same family: that of GID 1 by IPv6.
         ah = AH(self.pd, AHAttr.to_group(group, sgid_index=int(gid_bytes(group)[0] == 0xFF)))
-        wr = SendWR(99, WrOpcode.SEND, [self.mr.sge(16_000, len(octets))], SendFlags.SIGNALED)
+        wr = SendWR(99, WrOpcode.SEND, [self.mr.sge(OUTBOX, len(octets))], SendFlags.SIGNALED)
         wr.set_wr_ud(ah, MULTICAST_QPN, qkey)
         await self.qp.post_send(wr)
 

@@ -23,7 +23,7 @@ from hdl.abi.virtio_pci import Feature
 from hdl.ports.jobs import QueueErrorCause
 from sim.bench.broken_rings import KINDS as BROKEN
 from sim.bench.broken_rings import break_ring
-from sim.bench.system import QpOptions, System, connect
+from sim.bench.system import QpOptions, System, connect, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.driver.virtqueue import RingPolicy
 from sim.guest.verbs import CQ, MR, QP, SGE, QPAttr, QPCap, QPInitAttr, RecvWR, SendWR
@@ -53,18 +53,19 @@ class Pair:
 
     async def again(self, options=None, qp=None):
         """Device reset on both sides, and everything made anew."""
+        await together(*(node.context.close() for node in self.nodes))
         for node in self.nodes:
-            await node.context.close()
             node.stop_firmware()
-        for node in self.nodes:
             assert not node.host.faults, node.host.faults
-            await node.start(options)
+        await together(*(node.start(options) for node in self.nodes))
+        for node in self.nodes:
+            node.host.set(mmio_latency_ns=0)
         await self.objects(1 << 17, qp)
 
     async def objects(self, length, qp):
-        self.pds = [await n.context.alloc_pd() for n in self.nodes]
-        self.cqs = [await CQ.create(n.context, 64) for n in self.nodes]
-        self.mrs = [await MR.create(pd, length, RIGHTS, offset=5) for pd in self.pds]
+        self.pds = await together(*(n.context.alloc_pd() for n in self.nodes))
+        self.cqs = await together(*(CQ.create(n.context, 64) for n in self.nodes))
+        self.mrs = await together(*(MR.create(pd, length, RIGHTS, offset=5) for pd in self.pds))
         self.qps = await connect(self.nodes, self.pds, self.cqs, qp)
         self.mrs[0].write(DATA[:length])
 

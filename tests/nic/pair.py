@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from hdl.abi.enums import Access, SendFlags, WcStatus, WrOpcode
-from sim.bench.system import Node, QpOptions, connect
+from sim.bench.system import Node, QpOptions, connect, together
 from sim.guest.verbs import CQ, MR, RecvWR, SendWR
 
 __all__ = ["LENGTH", "RIGHTS", "WAIT_NS", "Pair"]
 
 RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_READ | Access.REMOTE_WRITE
 WAIT_NS = 400_000
-LENGTH = 1 << 15
+LENGTH = 1 << 14
 
 
 class Pair:
@@ -25,9 +25,9 @@ class Pair:
         self.nodes, self.rng = nodes, np.random.default_rng(seed)
 
     async def make(self, size: int = 64, options: QpOptions | None = None) -> Pair:
-        self.pds = [await n.context.alloc_pd() for n in self.nodes]
-        self.cqs = [await CQ.create(n.context, size) for n in self.nodes]
-        self.mrs = [await MR.create(pd, LENGTH, RIGHTS) for pd in self.pds]
+        self.pds = await together(*(n.context.alloc_pd() for n in self.nodes))
+        self.cqs = await together(*(CQ.create(n.context, size) for n in self.nodes))
+        self.mrs = await together(*(MR.create(pd, LENGTH, RIGHTS) for pd in self.pds))
         self.qps = await connect(self.nodes, self.pds, self.cqs, options)
         for mr in self.mrs:
             mr.write(self.rng.integers(0, 256, LENGTH, np.uint8))
