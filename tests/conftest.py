@@ -7,6 +7,8 @@ import gc
 import pytest
 from hypothesis import settings
 
+from tests import simulate
+
 # The same examples every time, as with simulations (seed 1); ``rocinante test --seed`` asks for
 # others. Building a model inside a test takes longer than any sensible deadline.
 settings.register_profile("steady", derandomize=True, deadline=None)
@@ -20,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.load_profile("seeded" if seeded else "steady")
+    simulate.quicken()
 
 
 #: Folders whose tests take longest. They begin first, so that at the end both processes have work.

@@ -92,23 +92,27 @@ async def gather_model(ctx, sender, world):
     the replier's jobs without payload have none (TxArbiter). ``world.cycles``: when each job was
     taken."""
     waiting, cycle, offered, leaving = deque(), 0, False, deque()
-    while True:
-        if hasattr(sender, "sent"):
+    told = hasattr(sender, "sent")
+
+    def drive():
+        if told:
             leaves = bool(leaving) and leaving[0][0] <= cycle
             ctx.set(sender.sent, leaves)
             ctx.set(sender.spoiled, leaves and leaving[0][1])
             if leaves:
                 leaving.popleft()
         ctx.set(sender.job.ready, len(waiting) < world.most)
-        *_, valid, ready, job, taken = await ctx.tick().sample(
-            sender.job.valid, sender.job.ready, sender.job.payload.as_value(), sender.checked.ready
-        )
+
+    drive()
+    async for *_, valid, ready, bits, taken in ctx.tick().sample(
+        sender.job.valid, sender.job.ready, sender.job.payload.as_value(), sender.checked.ready
+    ):
         cycle += 1
         if offered and taken:
             offered = False
             ctx.set(sender.checked.valid, 0)
         if valid and ready:
-            job = fields(sender.job.payload, job)
+            job = fields(sender.job.payload, bits)
             world.handed.append(job)
             world.cycles.append(cycle)
             waiting.append((cycle + world.delay, job))
@@ -120,11 +124,11 @@ async def gather_model(ctx, sender, world):
                 if job.header.told:
                     spoiled = bool(world.spoil and world.spoil(job))
                     leaving.append((cycle + world.sending, spoiled))
-            if world.silent and job.source == TxSource.NONE:
-                continue
-            offered = True
-            ctx.set(sender.checked.payload.status, status)
-            ctx.set(sender.checked.valid, 1)
+            if not (world.silent and job.source == TxSource.NONE):
+                offered = True
+                ctx.set(sender.checked.payload.status, status)
+                ctx.set(sender.checked.valid, 1)
+        drive()
 
 
 @dataclass
@@ -153,15 +157,14 @@ class World:
 
     async def requests(self, ctx):
         s, cycle = self.dut.scheduler, 0
-        while True:
-            ctx.set(s.fetch_req.ready, len(self.under_way) < self.lanes)
-            *_, valid, ready, request = await ctx.tick().sample(
-                s.fetch_req.valid, s.fetch_req.ready, s.fetch_req.payload.as_value()
-            )
+        ctx.set(s.fetch_req.ready, 1)
+        async for *_, valid, ready, bits in ctx.tick().sample(
+            s.fetch_req.valid, s.fetch_req.ready, s.fetch_req.payload.as_value()
+        ):
             cycle += 1
             self.cycle = cycle
             if valid and ready:
-                request = fields(s.fetch_req.payload, request)
+                request = fields(s.fetch_req.payload, bits)
                 assert request.queue == 1 + self.dut.config.cqs + 2 * request.qp
                 # The avail index is looked at only when nothing is known, and early.
                 known = (request.known - request.position) & 0xFFFF
@@ -172,12 +175,15 @@ class World:
                     self.polled.append((cycle, request.qp, request.position))
                     posted = len(self.queues[request.qp])
                     self.under_way.append((cycle + self.fetch_delay, request, posted))
+            ctx.set(s.fetch_req.ready, len(self.under_way) < self.lanes)
 
     async def answers(self, ctx):
         s, free = self.dut.scheduler, deque(range(self.dut.config.send_lines))
         while True:
-            while not self.under_way or self.under_way[0][0] > self.cycle:
-                await ctx.tick()
+            if not self.under_way or self.under_way[0][0] > self.cycle:
+                async for _ in ctx.tick():
+                    if self.under_way and self.under_way[0][0] <= self.cycle:
+                        break
             _, request, available = self.under_way[0]
             queue = self.queues[request.qp]
             answer = {"qp": request.qp, "position": request.position, "available": available}
@@ -213,10 +219,9 @@ class World:
         ports = (self.dut.scheduler.release, self.dut.requester.release)
         for port in ports:
             ctx.set(port.ready, 1)
-        while True:
-            *_, v0, p0, v1, p1 = await ctx.tick().sample(
-                ports[0].valid, ports[0].payload, ports[1].valid, ports[1].payload
-            )
+        async for *_, v0, p0, v1, p1 in ctx.tick().sample(
+            ports[0].valid, ports[0].payload, ports[1].valid, ports[1].payload
+        ):
             for valid, line in ((v0, p0), (v1, p1)):
                 if valid:
                     assert line not in self.lines, f"line {line} released twice"
@@ -323,10 +328,15 @@ class World:
         ctx.set(o.pop.valid, 0)
 
     async def until(self, ctx, condition, limit=3000):
-        for _ in range(limit):
+        cycle = 0
+        if condition():
+            return
+        async for _ in ctx.tick():
+            cycle += 1
+            if cycle == limit:
+                break
             if condition():
                 return
-            await ctx.tick()
         raise AssertionError(f"not reached; {len(self.jobs)} jobs, pokes {self.pokes}")
 
 
