@@ -34,6 +34,7 @@ from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
 from tests.ingress.malformed import MAC, malformed, samples, uncovered
 from tests.ingress.reference import cause
+from tests.lengths import lengths
 
 WIDTH = int(os.environ["INGRESS_WIDTH"])
 FULL = WIDTH == 512
@@ -357,11 +358,10 @@ async def every_length(dut):
     """Frames of 58 to 4200 bytes without a gap: one beat per cycle, nothing held back."""
     bench = Bench(dut)
     await bench.start()
-    lengths = range(4097) if FULL else [*range(200), *range(200, 4097, 41), 4096]
     opcodes = [(0x01, {}), (0x0B, {"rkey": 3}), (0x0D, {"msn": 5})]
     opcodes += [(0x64, {"qkey": 5, "src_qp": 9}), (0x65, {"qkey": 7, "imm": b"imm!"})]
     frames = []
-    for number, length in enumerate(lengths):
+    for number, length in enumerate(lengths(WIDTH)):
         opcode, fields = opcodes[number % 5]
         fields = fields | {"vlan": 7} if length % 7 == 1 else fields
         v6 = {"src_gid": GIDS[3], "dst_gid": GIDS[2]} if length % 5 == 1 else {}

@@ -5,6 +5,7 @@ import pytest
 
 from hdl.config import NicConfig
 from sim.rtl.build import Rtl, bench
+from tests.lengths import EVERY
 
 
 def small(width: int) -> Rtl:
@@ -15,13 +16,22 @@ def small(width: int) -> Rtl:
     return Rtl("hdl.ingress.ingress:Ingress", {"config": config}, f"ingress_{width}")
 
 
-@pytest.mark.parametrize("width", [64, 512])
-def test_ingress(width):
+def play(width: int, **environment: str) -> None:
     bench(
         small(width),
         test_module="tests.ingress.bench_ingress",
-        extra_env={"INGRESS_WIDTH": str(width)},
+        extra_env={"INGRESS_WIDTH": str(width), **environment},
     )
+
+
+@pytest.mark.parametrize("width", [64, 512])
+def test_ingress(width):
+    play(width)
+
+
+@pytest.mark.slow
+def test_every_length():
+    play(512, **{EVERY: "1"})
 
 
 def test_line_rate():

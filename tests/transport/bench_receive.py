@@ -1198,7 +1198,7 @@ async def overlapping_packets(dut):
             traffic = Traffic(h.world, [2, 3, 6], seed=seed * 7 + round_, left=0, errors=errors)
             h.sync()
             await h.start(clock=round_ == 0 and not delays)
-            for _ in range(120):
+            for _ in range(80):
                 traffic.prepare()
                 await h.burst(traffic.any, 12)
             count = h.counters()
