@@ -20,8 +20,8 @@ __all__ = ["SCENARIOS", "Parties", "Scenario"]
 Parties = tuple[Party, Party]
 MTUS = (256, 512, 1024, 2048, 4096)
 KIB_64, MIB = 1 << 16, 1 << 20
-#: Path MTUs at which messages of 1 MiB go over IPv4 and over IPv6.
-_LONG = {False: (4096,), True: (256,)}
+#: Bytes of the longest messages over IPv4 and over IPv6, and the path MTU at which they go.
+_LONG = {False: (4 * KIB_64, 4096), True: (MIB, 256)}
 _QPS = 8
 #: Messages of each of several queue pairs, and their bytes at most.
 _MESSAGES, _LONGEST = 10, 20_000
@@ -62,7 +62,8 @@ class Scenario:
 
 def sizes(mtu: int, ipv6: bool) -> tuple[int, ...]:
     """Message sizes in bytes around what matters: padding, packets, and long ones."""
-    long = (MIB,) if mtu in _LONG[ipv6] else ()
+    longest, at = _LONG[ipv6]
+    long = (longest,) if mtu == at else ()
     return (0, 1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 3 * mtu + 5, KIB_64, *long)
 
 
@@ -179,7 +180,8 @@ def _all() -> Iterator[Scenario]:
     for ipv6, family in ((False, "ipv4"), (True, "ipv6")):
         for opcode, operation in OPERATIONS.items():
             name = opcode.lower().replace("rdma_", "").replace("_", "-")
-            what = f"{opcode} both ways over {family}, 0 B to 1 MiB, MTU 256 to 4096"
+            most = f"{_LONG[ipv6][0] >> 10} KiB"
+            what = f"{opcode} both ways over {family}, 0 B to {most}, MTU 256 to 4096"
             run = _operation
             if operation.size is not None:
                 what, run = f"{opcode} both ways over {family}, on {_ATOMICS} words", _atomic
