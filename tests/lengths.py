@@ -2,19 +2,19 @@
 
 import os
 
-__all__ = ["EVERY", "LONGEST", "lengths"]
+__all__ = ["EVERY", "lengths"]
 
 #: In the environment of a simulation: each length is sent, which is what ``--slow`` asks for.
 EVERY = "ROCINANTE_EVERY_LENGTH"
-LONGEST = 4096
-#: Beats of payload up to which each length is sent in any case. How a packet ends depends on its
-#: length modulo a beat, and a header takes less than three beats of 64 bits.
+_LONGEST = 4096
+#: Beats of payload up to which each length is sent in any case: how full a packet's last beat is
+#: depends on its length modulo a beat alone.
 _BEATS = 17
 
 
 def lengths(width: int) -> list[int]:
     """Return payload lengths in bytes for a data path of ``width`` bits."""
     if os.environ.get(EVERY):
-        return list(range(LONGEST + 1))
+        return list(range(_LONGEST + 1))
     short = max(200, _BEATS * width // 8)
-    return [*range(short), *range(short, LONGEST, 41), LONGEST]
+    return [*range(short), *range(short, _LONGEST, 41), _LONGEST]

@@ -32,7 +32,6 @@ from tests.lengths import lengths
 WIDTH = int(os.environ["EGRESS_WIDTH"])
 ONE_BY_ONE = os.environ.get("EGRESS_AHEAD") == "1"
 SIZE = WIDTH // 8
-FULL = WIDTH == 512
 #: Of each test: a million cycles.
 DEADLINE = {"timeout_time": 4, "timeout_unit": "ms"}
 MAC = bytes.fromhex("02aabbccddee")
@@ -241,7 +240,7 @@ async def _sweep(dut, sizes: list[int]) -> None:
 
 @cocotb.test(**DEADLINE)
 async def every_length(dut):
-    """Frames of every length back to back: as many cycles as beats."""
+    """Frames of all ``lengths`` back to back: as many cycles as beats."""
     await _sweep(dut, lengths(WIDTH))
 
 
