@@ -2,6 +2,8 @@
 
 import pytest
 
+from boards.ecpix5.card import CONFIG
+from sim.rtl.verilog import Rtl, sources
 from sim.tools.build.columns import narrow
 from tests.boards import netlists
 
@@ -178,3 +180,13 @@ def test_a_constant_has_no_first_value():
     }
     assert narrow({"modules": {"top": module}}) == {"top rows": (2, 1)}
     assert row == {"bits": ["0", 3], "attributes": {"init": "0x"}}
+
+
+def test_a_short_address_takes_no_columns_in_the_rows_of_queues(tmp_path):
+    """Three addresses, of which the card of 24 bits keeps no more, in each copy of the rows."""
+    assert CONFIG.address_bits == 24
+    queues = Rtl("hdl.host.virtio_queues:VirtioQueues", {"config": CONFIG}, "top")
+    text = "".join(path.read_text() for path in sources(queues))
+    design = netlists.made(tmp_path, text, MAKE.replace("proc\n", "proc\nflatten\n"))
+    copies = narrow(design).values()
+    assert len(copies) == 2 and all(before - after >= 3 * 40 for before, after in copies)
