@@ -7,7 +7,7 @@ import gc
 import pytest
 from hypothesis import settings
 
-from tests import simulate
+from tests.pysim import quicken
 
 # The same examples every time, as with simulations (seed 1); ``rocinante test --seed`` asks for
 # others. Building a model inside a test takes longer than any sensible deadline.
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.load_profile("seeded" if seeded else "steady")
-    simulate.quicken()
+    quicken()
 
 
 #: Folders whose tests take longest. They begin first, so that at the end both processes have work.
