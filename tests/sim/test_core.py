@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
@@ -121,10 +122,12 @@ def test_core(tmp_path, width, monkeypatch):
     """Lint finds nothing; template and page have all ports; constraints name what is there. The
     registers say the commit.
 
-    The only whole card of 128 bits, and the only one without what may be left out.
+    The only whole card of 128 bits, and the only one without all that may be left out.
     """
     monkeypatch.setattr("sim.tools.core.command.commit", lambda: COMMIT)
-    text = f"fast_registration = {str(width != 128).lower()}\n" + SMALL.format(width=width)
+    left_out = [field.name for field in fields(NicConfig) if field.default is True]
+    text = "".join(f"{name} = {str(width != 128).lower()}\n" for name in left_out)
+    text += SMALL.format(width=width)
     file, out = said(tmp_path, text), tmp_path / "out"
     result = CliRunner().invoke(verilog, ["--config", str(file), "-o", str(out), "--name", "card"])
     assert result.exit_code == 0, result.output
