@@ -138,6 +138,7 @@ POSTED = ("tests/pcie/test_posted.py",)
 CONTROL = ("tests/pcie/test_control.py",)
 PCIE = ("tests/pcie/test_pcie.py::test_adapter[pcie4]",)
 STRADDLE = ("tests/pcie/test_straddle.py",)
+REQUESTER = ("tests/pcie/test_requester.py",)
 PTILE = ("tests/pcie/test_ptile.py",)
 STREAMS = ("tests/pcie/test_ptile_streams.py",)
 PTILE_DMA = ("tests/pcie/test_pcie.py::test_adapter[ptile]",)
@@ -498,6 +499,12 @@ FAULTS = (
         what="the words of a packet that pass its last beat are lost",
         force=Force("hdl.pcie.realign:Realign", "spilling", stuck(0)),
         tests=PCIE,
+    ),
+    Fault(
+        name="pcie-shared-beat-not-shared",
+        what="the words of a write that should share a beat of RQ with the next request are lost",
+        force=Force("hdl.pcie.realign:Realign", "tail", stuck(0)),
+        tests=REQUESTER,
     ),
     Fault(
         name="ptile-second-packet-lost",

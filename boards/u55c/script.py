@@ -78,7 +78,7 @@ def pcie_properties(config: NicConfig) -> dict[str, object]:
         "AXISTEN_IF_RC_ALIGNMENT_MODE": "DWORD_Aligned",
         "AXISTEN_IF_EXT_512_CQ_STRADDLE": "false",
         "AXISTEN_IF_EXT_512_CC_STRADDLE": "false",
-        "AXISTEN_IF_EXT_512_RQ_STRADDLE": "false",
+        "AXISTEN_IF_EXT_512_RQ_STRADDLE": "true",
         "AXISTEN_IF_EXT_512_RC_4TLP_STRADDLE": "true",
         "axisten_if_enable_client_tag": "true",
         "extended_tag_field": "true",

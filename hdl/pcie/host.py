@@ -38,7 +38,7 @@ class PcieHost(wiring.Component):
     so that a register read is answered before the host gives it up.
 
     Members: ``host``: the card's; ``cq``, ``cc``, ``rq``, ``rc``: pins of the block's streams,
-    aligned to words of 32 bits, ``rc`` with or without straddle, the others without;
+    aligned to words of 32 bits, ``rq`` with straddle, ``rc`` with or without, the others without;
     ``rq_seq_num``, ``max_payload``, ``max_read`` In: the block's ``pcie_rq_seq_num``,
     ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of each of ``COUNTERS`` Out, see
     ``Completions``; ``refused_requests`` Out: requests of the host that are no access of a word;
@@ -65,7 +65,7 @@ class PcieHost(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.tags = tags = ReadTags(config=self._config, timeout=self._timeout)
-        m.submodules.requests = requests = Requests(head=HEAD)
+        m.submodules.requests = requests = Requests(head=HEAD, straddle=True)
         m.submodules.requester = requester = Requester()
         connect(m, requests.o, requester.i)
         m.submodules.completions = completions = Completions(

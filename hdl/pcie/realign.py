@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.shift import Rotator
 
-__all__ = ["Realign", "realign_beat"]
+__all__ = ["Realign", "realign_beat", "realigned_beat"]
 
 
 def realign_beat(width: int, side) -> data.StructLayout:
@@ -15,6 +15,9 @@ def realign_beat(width: int, side) -> data.StructLayout:
     Word n of 32 bits goes to lane n + ``up``, modulo the beat's words. ``late``: the words of the
     packet's first beat that are valid all pass the top of the beat, so its output begins with them
     and not below. ``spill``: words of the last beat pass the top, and make a beat of their own.
+    ``joined``, in a packet's first beat: that beat of the packet before ends in the lower half, and
+    what is valid of this one goes into the upper half; so both are one. This beat directly follows,
+    without an empty cycle at ``i``, and it is not ``late``.
     """
     words = width // 32
     return data.StructLayout(
@@ -25,28 +28,39 @@ def realign_beat(width: int, side) -> data.StructLayout:
             "first": 1,
             "last": 1,
             "spill": 1,
+            "joined": 1,
             "side": side,
         }
+    )
+
+
+def realigned_beat(width: int, side) -> data.StructLayout:
+    """A beat that comes out, with the ``side`` of the input beat with which it leaves.
+
+    ``tail``: the packet begins in the upper half, and in the lower one the packet before ends, to
+    which ``before`` belongs. Otherwise ``before`` means nothing.
+    """
+    return data.StructLayout(
+        {"data": width, "side": side, "first": 1, "last": 1, "tail": 1, "before": side}
     )
 
 
 class Realign(wiring.Component):
     """Moves the words of each packet up by ``up`` lanes, over the borders of its beats.
 
-    Members: ``i`` of ``realign_beat``; ``o`` of {data, side, first, last}, where ``side`` is that
-    of the input beat with which it leaves. ``up`` and ``late`` are the same for a whole packet.
+    Members: ``i`` of ``realign_beat``; ``o`` of ``realigned_beat``. ``up`` and ``late`` are the
+    same for a whole packet.
     Latency: 3 cycles at 512 bits, one more for a packet that is late and has several beats.
-    Throughput: one beat per cycle; ``spill`` costs a cycle. ``i.ready`` follows ``o.ready`` within
-    the cycle. Errors: none. Reset: empty.
+    Throughput: one beat per cycle; ``spill`` costs a cycle unless the next packet is ``joined``.
+    ``i.ready`` follows ``o.ready`` within the cycle. Errors: none. Reset: empty.
     """
 
     def __init__(self, *, width: int, side):
         self._width, self._side = width, side
-        out = data.StructLayout({"data": width, "side": side, "first": 1, "last": 1})
         super().__init__(
             {
                 "i": In(stream.Signature(realign_beat(width, side))),
-                "o": Out(stream.Signature(out)),
+                "o": Out(stream.Signature(realigned_beat(width, side))),
             }
         )
 
@@ -59,6 +73,7 @@ class Realign(wiring.Component):
                 "first": 1,
                 "last": 1,
                 "spill": 1,
+                "joined": 1,
                 "side": self._side,
             }
         )
@@ -78,19 +93,27 @@ class Realign(wiring.Component):
         spilling = Signal()  # the held words are the packet's last beat
         begun = Signal()  # a beat of the packet has left
         waits = Signal()  # the words of this beat leave with those of the next
+        tail = Signal()  # the held words leave with the first beat of the next packet
         words = self._width // 32
         joined = Cat(
-            Mux(beat.up > n, held.word_select(n, 32), rotate.o.p.data.word_select(n, 32))
+            Mux(
+                Mux(tail, n < words // 2, beat.up > n),
+                held.word_select(n, 32),
+                rotate.o.p.data.word_select(n, 32),
+            )
             for n in range(words)
         )
         m.d.comb += [
             waits.eq(beat.late & beat.first & ~beat.last),
+            tail.eq(spilling & rotate.o.valid & beat.joined),
             self.o.valid.eq(spilling | (rotate.o.valid & ~waits)),
-            self.o.p.first.eq(~begun),
-            self.o.p.last.eq(spilling | (beat.last & ~beat.spill)),
-            rotate.o.ready.eq(~spilling & (self.o.ready | waits)),
+            self.o.p.first.eq(tail | ~begun),
+            self.o.p.last.eq((spilling & ~tail) | (beat.last & ~beat.spill)),
+            self.o.p.tail.eq(tail),
+            Value.cast(self.o.p.before).eq(side),
+            rotate.o.ready.eq((tail & self.o.ready) | (~spilling & (self.o.ready | waits))),
         ]
-        with m.If(spilling):
+        with m.If(spilling & ~tail):
             m.d.comb += [self.o.p.data.eq(held), Value.cast(self.o.p.side).eq(side)]
         with m.Else():
             # A packet of one late beat has nothing before it: its words are all in this one.

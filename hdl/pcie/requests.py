@@ -10,13 +10,14 @@ from hdl.ports.host import edge_write_beat
 
 from .descriptors import WIDTH, RequestType, rq_descriptor
 from .posted import BITS, sequence
-from .realign import Realign
+from .realign import Realign, realigned_beat
 from .tags import PAGE_BITS, read_piece, size_mask
 
 __all__ = ["WORDS", "Requests", "request_beat", "request_side"]
 
 #: Words of a beat.
 WORDS = WIDTH // 32
+HALF = WORDS // 2
 #: Address bits within a beat.
 LANES = (WIDTH // 8 - 1).bit_length()
 
@@ -30,15 +31,16 @@ def request_side() -> data.StructLayout:
 
 
 def request_beat() -> data.StructLayout:
-    """A beat of a request; ``side`` is the same in all of its beats."""
-    return data.StructLayout({"data": WIDTH, "side": request_side(), "first": 1, "last": 1})
+    """A beat of a request, see ``realigned_beat``; ``side`` is the same in all of its beats."""
+    return realigned_beat(WIDTH, request_side())
 
 
 class Requests(wiring.Component):
     """Makes a request of each piece of a read, and of what a write burst has in each block of
     Max_Payload_Size bytes.
 
-    Parameters: ``head``: words that are left free before the data of a request.
+    Parameters: ``head``: words that are left free before the data of a request. ``straddle``: a
+    request may begin in the upper half of the beat in whose lower half the one before ends.
     Members: ``piece``: reads, of ``ReadTags``; ``wr``: the host port; ``o``: requests; a read has
     no data, and one beat; ``max_payload`` In: the size's code; ``may_write`` In: a write's request
     may be taken; ``taken`` Out: one is taken in this cycle, see ``PostedWrites``.
@@ -46,13 +48,16 @@ class Requests(wiring.Component):
     taken before it. Relaxed ordering and ID-based ordering are not used. Reads and writes take
     turns, by requests.
     Latency: 7 cycles, 8 for a write whose first beat does not fill one. Throughput: a beat a cycle.
+    With straddle, the last words of a write that have a beat of their own share it with the request
+    that directly follows: other requests get here in cycles that the block's stream has anyway.
     Errors: none. Reset: empty; a request that was cut off at the block ends with the block's reset.
     """
 
-    def __init__(self, *, head: int):
-        if head not in range(WORDS):
-            raise ValueError(f"A head must have less than {WORDS} words, not {head!r}")
-        self._head = head
+    def __init__(self, *, head: int, straddle: bool = False):
+        most = HALF if straddle else WORDS
+        if head not in range(most):
+            raise ValueError(f"A head must have less than {most} words, not {head!r}")
+        self._head, self._straddle = head, straddle
         super().__init__(
             {
                 "piece": In(stream.Signature(read_piece())),
@@ -167,7 +172,7 @@ class Requests(wiring.Component):
     def _requests(self, m: Module, beats, moved) -> None:
         """Descriptor, byte enables and place of each request, held for its later beats."""
         p = beats.payload
-        side, head = request_side(), self._head
+        side, head = request_side(), Signal(4)
         fresh, kept = Signal(side), Signal(side, reset_less=True)
         first_word, last_word = p.addr[2:PAGE_BITS], p.stop[2:]
         words = Signal(PAGE_BITS - 1)
@@ -179,7 +184,12 @@ class Requests(wiring.Component):
         number = Signal(BITS)  # of the next write
         # Lane of the last valid word of a request's last beat. A read has only its descriptor.
         final = Signal(4)
+        # The last beat that was sent spills into a lower half, and nothing is behind it.
+        follows, joined = Signal(), Signal()
         m.d.comb += [
+            # What is left free before the data, with the lower half if that is not the request's.
+            head.eq(self._head | joined << (HALF - 1).bit_length()),
+            joined.eq(follows & p.first & (p.read | (lane <= self._head + HALF))),
             words.eq(last_word - first_word + 1),
             fresh.head.addr.eq(p.addr[2:]),
             fresh.head.words.eq(words),
@@ -203,8 +213,13 @@ class Requests(wiring.Component):
             moved.payload.first.eq(p.first),
             moved.payload.last.eq(p.last),
             moved.payload.spill.eq(~p.read & ((final + up) >= WORDS) & ~(late & p.first)),
+            moved.payload.joined.eq(joined),
             moved.payload.side.eq(Mux(p.first, fresh, kept)),
         ]
+        if self._straddle:
+            with m.If(moved.ready):  # else that beat still waits before the rotator
+                sent = moved.payload
+                m.d.sync += follows.eq(beats.valid & sent.spill & p.last & (sent.side.end < HALF))
         with m.If(beats.valid & beats.ready):
             m.d.sync += [kept.eq(moved.payload.side), kept_up.eq(up), kept_late.eq(late)]
             m.d.sync += number.eq(number + (p.last & ~p.read))

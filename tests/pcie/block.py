@@ -81,6 +81,7 @@ class Pcie4Block(UltraScalePlusPcieDevice):
             pf_count=functions,
             max_payload_size=1024,
             enable_extended_tag=True,
+            rq_straddle=True,
             rc_4tlp_straddle=True,
             user_clk=dut.clk,
             user_reset=dut.rst,
