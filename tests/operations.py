@@ -7,7 +7,7 @@ from typing import Any
 from hdl.abi.operations import WORK_REQUESTS
 from hdl.config import NicConfig
 from hdl.ports.operations import RequestOperation, request_fields
-from tests.transport.rows import unpack
+from tests.fields import unpack
 
 __all__ = ["request_row"]
 

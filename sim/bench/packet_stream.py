@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from typing import Any
-
-from amaranth.hdl import Shape
-from amaranth.lib import data
 
 from sim.bench.pins import reader
 
@@ -20,9 +16,7 @@ __all__ = [
     "every",
     "never",
     "packets",
-    "pack",
     "sometimes",
-    "unpack",
 ]
 
 
@@ -57,38 +51,6 @@ def packets(words: Iterable[int], width: int) -> Iterator[tuple[bytes, bool]]:
             yield bytes(current), bool(error)
             current = None
     assert current is None, "the last packet has no end"
-
-
-@cache
-def _fields(row: Any) -> dict[str, tuple[int, int, Any]]:
-    """Name -> offset, width, shape. Amaranth would work them out anew with each value."""
-    layout = data.Layout.cast(row)
-    return {str(name): (one.offset, Shape.cast(one.shape).width, one.shape) for name, one in layout}
-
-
-def unpack(row: Any, value: int) -> dict[str, int]:
-    """Fields of a structure (flat ones) from its integer."""
-    return {
-        name: value >> offset & ((1 << width) - 1)
-        for name, (offset, width, _) in _fields(row).items()
-    }
-
-
-def pack(row: Any, values: dict[str, Any]) -> int:
-    """A structure's integer; bytes are taken as they lie, mappings as inner structures."""
-    number = 0
-    for name, given in values.items():
-        offset, width, shape = _fields(row)[name]
-        if isinstance(given, dict):
-            value = pack(shape, given)
-        elif isinstance(given, (bytes, bytearray)):
-            value = int.from_bytes(given, "little")
-        else:
-            value = given
-        if not 0 <= value < 1 << width:
-            raise ValueError(f"{name} must fit {width} bits, not {given!r}")
-        number |= value << offset
-    return number
 
 
 Pattern = Callable[[], bool]

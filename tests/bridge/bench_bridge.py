@@ -4,7 +4,6 @@ import random
 
 import cocotb
 import numpy as np
-from amaranth.lib import data
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 
@@ -15,17 +14,9 @@ from sim.guest.bridge.platform import BridgePlatform
 from sim.guest.driver.memory import view
 from sim.models.uart import UartLine
 from tests.bridge.test_bridge import DIVISOR, SIZE
+from tests.fields import pack, unpack
 
 PERIOD_PS = 20_000
-
-
-def pack(layout, **values) -> int:
-    return data.Layout.cast(layout).const(values).as_value().value
-
-
-def unpack(layout, value: int) -> dict[str, int]:
-    layout = data.Layout.cast(layout)
-    return {name: value >> field.offset & ((1 << field.width) - 1) for name, field in layout}
 
 
 class Card:
@@ -91,18 +82,22 @@ class Card:
                 "wr",
                 pack(
                     edge_write_beat(64),
-                    addr=8 * n,
-                    length=len(octets),
-                    data=int.from_bytes(part, "little"),
-                    strb=sum(lane << at for at, lane in enumerate(lanes)),
-                    first=n == first,
-                    last=n == end - 1,
+                    {
+                        "addr": 8 * n,
+                        "length": len(octets),
+                        "data": part,
+                        "strb": sum(lane << at for at, lane in enumerate(lanes)),
+                        "first": n == first,
+                        "last": n == end - 1,
+                    },
                 ),
             )
 
     async def read(self, tag: int, addr: int, length: int) -> tuple[bytes, bool]:
         self.answered.pop(tag, None)
-        await self._offer("rd_req", pack(edge_read_request(), tag=tag, addr=addr, length=length))
+        await self._offer(
+            "rd_req", pack(edge_read_request(), {"tag": tag, "addr": addr, "length": length})
+        )
         beats = self.answered.setdefault(tag, [])
         while not (beats and beats[-1]["last"]):
             await RisingEdge(self.dut.clk)

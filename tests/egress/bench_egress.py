@@ -21,12 +21,11 @@ from sim.bench.packet_stream import (
     beats,
     every,
     never,
-    pack,
     packets,
     sometimes,
-    unpack,
 )
 from sim.wire import packets as pk
+from tests.fields import pack, unpack
 from tests.lengths import lengths
 
 WIDTH = int(os.environ["EGRESS_WIDTH"])

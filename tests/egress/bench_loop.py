@@ -13,7 +13,8 @@ from cocotb.triggers import ClockCycles
 from hdl.common.count import COUNT
 from hdl.ingress.counters import IngressCounters
 from hdl.ports.headers import GidRow, RxHeader, TxHeader
-from sim.bench.packet_stream import Sink, Source, beats, never, pack, packets, sometimes, unpack
+from sim.bench.packet_stream import Sink, Source, beats, never, packets, sometimes
+from tests.fields import pack, unpack
 
 os.environ["EGRESS_WIDTH"] = os.environ["LOOP_WIDTH"]
 

@@ -12,8 +12,9 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from hdl.abi.limits import GROUP_MEMBERS
 from hdl.ports.headers import GroupAddress, GroupRow
-from sim.bench.packet_stream import always, beats, every, never, pack, sometimes
+from sim.bench.packet_stream import always, beats, every, never, sometimes
 from sim.wire import packets as pk
+from tests.fields import pack
 from tests.ingress.bench_ingress import DEADLINE, GIDS, SEED, SIZE, WIDTH, Bench, expected, flip
 from tests.ingress.malformed import MAC
 from tests.ingress.reference import cause

@@ -25,13 +25,12 @@ from sim.bench.packet_stream import (
     beats,
     every,
     never,
-    pack,
     packets,
     sometimes,
-    unpack,
 )
 from sim.wire import packets as pk
 from sim.wire.pcap import read_pcap
+from tests.fields import pack, unpack
 from tests.ingress.malformed import MAC, malformed, samples, uncovered
 from tests.ingress.reference import cause
 from tests.lengths import lengths

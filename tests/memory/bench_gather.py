@@ -13,8 +13,9 @@ from hdl.ports.atomics import OPERAND_BYTES, OPERAND_SLOT, OPERANDS_AT
 from hdl.ports.headers import TxHeader
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
 from hdl.ports.packet import packet_beat
+from tests.fields import pack, unpack
 from tests.memory.alike import compare_counts, fill_up, look_up_again
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, regions
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.counts import Counts
 from tests.memory.model import (

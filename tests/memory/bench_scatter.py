@@ -18,8 +18,9 @@ from hdl.ports.jobs import (
     ScatterKind,
 )
 from hdl.ports.packet import packet_beat
+from tests.fields import pack, unpack
 from tests.memory.alike import compare_counts, fill_up, look_up_again, ranges
-from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, pack, regions, unpack
+from tests.memory.bus import Bus, Lines, Reader, Sink, Source, Table, regions
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.counts import Counts
 from tests.memory.model import (

@@ -15,27 +15,8 @@ from hdl.ports.host import ReadRequest, read_beat
 from hdl.ports.jobs import WqeRead
 from hdl.ports.rows import MrRow
 from sim.bench.pins import Pin, reader
-from tests.fields import places
+from tests.fields import pack, unpack
 from tests.memory.model import Memory, Model
-
-
-def pack(shape: Any, value: Any) -> int:
-    """Return the bits of ``value`` (a dict for a structure; missing fields are 0)."""
-    if not isinstance(value, dict):
-        return int(value)
-    fields = places(shape)
-    return sum(
-        pack(fields[name].inner, part) << fields[name].offset for name, part in value.items()
-    )
-
-
-def unpack(shape: Any, bits: int) -> dict[str, Any]:
-    """Return the fields of a structure: numbers, and dicts of those that are structures."""
-    found = {}
-    for name, at in places(shape).items():
-        part = bits >> at.offset & ((1 << at.width) - 1)
-        found[name] = part if at.inner is None else unpack(at.inner, part)
-    return found
 
 
 class Bus:

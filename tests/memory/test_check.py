@@ -9,7 +9,7 @@ from hdl.config import NicConfig
 from hdl.memory.check import Checker
 from hdl.memory.types import CheckSource
 from hdl.ports.rows import MrRow
-from tests.memory.bus import pack
+from tests.fields import pack
 from tests.memory.model import DMA, LOC_PROT_ERR, OK, PAGE, REM_ACCESS_ERR
 
 DEADLINE = 100

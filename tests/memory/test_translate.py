@@ -12,7 +12,7 @@ from hdl.config import NicConfig
 from hdl.memory.translate import Translate
 from hdl.ports.host import ReadRequest
 from hdl.ports.rows import MrRow
-from tests.memory.bus import pack, unpack
+from tests.fields import pack, unpack
 from tests.memory.cases import FUNCTION, PD, World
 from tests.memory.model import PAGE
 from tests.simulate import Pin

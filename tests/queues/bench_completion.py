@@ -6,9 +6,9 @@ import cocotb
 
 from hdl.ports.rows import CqRow
 from sim.bench.pins import number
+from tests.fields import pack, unpack
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, SOLICITED, CompletionBench
 from tests.queues.completion_order import Order
-from tests.queues.drive import pack, unpack
 
 
 @cocotb.test()

@@ -9,8 +9,8 @@ import cocotb
 from hdl.ports.jobs import QueueErrorCause
 from hdl.ports.rows import CqRow
 from sim.bench.pins import number
+from tests.fields import pack, unpack
 from tests.queues.completion_bench import CONFIG, CQE, NEXT, CompletionBench, cqe_bytes
-from tests.queues.drive import pack, unpack
 from tests.queues.host import OUTSIDE
 
 

@@ -7,9 +7,9 @@ import cocotb
 from hdl.ports.jobs import QueueErrorCause
 from hdl.ports.rows import CqRow
 from sim.bench.pins import number
+from tests.fields import pack, unpack
 from tests.queues.completion_bench import CompletionBench
 from tests.queues.completion_order import Order
-from tests.queues.drive import pack, unpack
 from tests.queues.top import CompletionTop, many_cqs_config
 
 CONFIG = many_cqs_config(64)

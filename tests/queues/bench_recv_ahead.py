@@ -11,9 +11,9 @@ from cocotb.triggers import ClockCycles
 from hdl.ports.jobs import QueueErrorCause as C
 from hdl.ports.rows import ReceiveSource
 from hdl.queues.recv_lines import sinks_of
+from tests.fields import pack
 from tests.queues import wqes
 from tests.queues.bench_recv import RecvBench
-from tests.queues.drive import pack
 from tests.queues.host import Memory, pieces
 from tests.queues.top import RecvTop, wide_config
 

@@ -15,31 +15,9 @@ from cocotb.triggers import RisingEdge
 from hdl.ports.host import ReadRequest, write_beat
 from hdl.ports.rows import QueueRow
 from sim.bench.pins import Pin, reader
-from tests.fields import places
+from tests.fields import pack, unpack
 from tests.queues.host import Memory
 from tests.queues.top import FUNCTION, QueuesTop
-
-
-def pack(shape: Any, values: dict[str, Any] | int) -> int:
-    """Integer of a structure from its fields; those not given are 0."""
-    if isinstance(values, int):
-        return values
-    total = 0
-    for name, value in values.items():
-        at = places(shape)[name]
-        part = value if isinstance(value, int) else pack(at.inner, value)
-        assert 0 <= part < 1 << at.width, f"{name} = {part} does not fit {at.width} bits"
-        total |= part << at.offset
-    return total
-
-
-def unpack(shape: Any, value: int) -> dict[str, Any]:
-    """Fields of a structure as integers, nested structures as dictionaries."""
-    out: dict[str, Any] = {}
-    for name, at in places(shape).items():
-        part = (value >> at.offset) & ((1 << at.width) - 1)
-        out[name] = part if at.inner is None else unpack(at.inner, part)
-    return out
 
 
 class Source:

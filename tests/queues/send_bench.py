@@ -15,6 +15,7 @@ from hdl.ports.jobs import (
     SendFetched,
 )
 from sim.bench.pins import number
+from tests.fields import unpack
 from tests.queues import wqes
 from tests.queues.drive import (
     Bench,
@@ -24,7 +25,6 @@ from tests.queues.drive import (
     Source,
     WritePort,
     any_function,
-    unpack,
 )
 from tests.queues.host import Queue, pieces
 from tests.queues.top import small_config

@@ -16,7 +16,7 @@ from hdl.ports.rows import QueueRow
 from hdl.queues.completion import CompletionEngine
 from hdl.queues.receive import RecvFetch
 from hdl.queues.send import SendFetch
-from tests.memory.bus import pack, unpack
+from tests.fields import pack, unpack
 from tests.queues import wqes
 from tests.queues.completion_bench import CQE, cqe_bytes
 from tests.queues.host import Memory, Queue

@@ -35,12 +35,12 @@ from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResourc
 from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
 from hdl.transport.receive_types import Counters
 from sim.bench.pins import Pin, reader
+from tests.fields import pack, unpack, zero
 from tests.operations import request_row
 
 from .model_receive import AGAIN, IN_SEND, NEXT, RC, SINK, TIMEOUT, Element, Result, Row, World
 from .model_unanswered import LEFT_OPEN
 from .receive_side import CONFIG, INPUTS, OUTPUTS, TABLES, WRITES
-from .rows import pack, unpack, zero
 
 Mutation = Callable[[World], Any]
 

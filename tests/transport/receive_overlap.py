@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hdl.transport.receive_types import Counters
+from tests.fields import unpack
 
 from .model_receive import ATOMIC, CHECK_READ, KEY, LINE, RC, Result, Row
 from .receive_harness import Harness, Seen, told
 from .receive_side import CONFIG
-from .rows import unpack
 
 __all__ = ["Overlap"]
 
