@@ -58,10 +58,9 @@ CARDS = {
             "boards.ecpix5.card",
             "ecp5",
             ECP5,
-            "The whole design has not been placed yet. nextpnr's figure counts where there is "
-            "one: 59.6 MHz for the core of a larger configuration, placed and routed on the "
-            "slower device without 5G (docs/synthesis.md). "
-            "Bridge and MAC are not in it.",
+            "nextpnr has placed and routed the whole design, and its figure counts "
+            "([synthesis.md](synthesis.md#the-whole-of-the-ecpix-5)): in a part that is four "
+            "fifths full, the core ends below the far case. Bridge and MAC are not in it.",
         ),
     )
 }
