@@ -91,15 +91,21 @@ def test_a_router_that_gets_on_is_left_alone() -> None:
 
 
 def test_the_router_of_one_wire_after_the_other() -> None:
-    """On the ECPIX-5 twelve thousand wires once brought it no nearer to its end."""
+    """A run that ended well once stood still for 43 s; one that did not, as in the second log."""
 
-    def line(left: int) -> str:
-        return f"Info:     538000 |   97000  441000 |  421  579 |{left:>10}|     3.63  1222.21|\n"
+    def log(*rows: tuple[int, float]) -> str:
+        return "".join(
+            f"Info:     53800 |   97000  441000 |  421  579 |{left:>10}|     3.63 {seconds:8.2f}|\n"
+            for left, seconds in rows
+        )
 
-    log = "".join(line(left) for left in (300_000, 7_700, 7_620))
-    assert not place._hopeless(log + 12 * line(7_900))
-    assert not place._hopeless(log + 12 * line(7_900) + line(7_500))
-    assert place._hopeless(log + place._THOUSANDS * line(7_620))
+    well = [(300_000, 40), (20_000, 700), (7_700, 1000), *((7_900, 1000 + n) for n in range(43))]
+    assert not place._hopeless(log(*well))
+    assert not place._hopeless(log(*well, (7_500, 1290)))
+    assert place._hopeless(log(*well, (7_850, 1310)))
+    stuck = [(216_274, 178), (215_860, 189), (215_629, 221), (216_063, 467)]
+    assert not place._hopeless(log(*stuck))
+    assert place._hopeless(log(*stuck, (215_754, 538)))
 
 
 def test_a_native_tool_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
