@@ -1,7 +1,5 @@
 """What is on the ECPIX-5 between the UART and the PHY: core, MAC, and the bridge as its host."""
 
-from dataclasses import replace
-
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -67,15 +65,15 @@ FRAME_BYTES = 18 + 40 + 8 + 12 + 16 + CONFIG.mtu + 4
 class Ecpix5Card(wiring.Component):
     """The card without pins and PLL.
 
-    Parameters: ``divisor``: cycles of a bit of the UART; ``commit``: see ``NicConfig``.
+    Parameters: ``divisor``: cycles of a bit of the UART.
     Members: ``rx`` In, ``tx`` Out: the UART; ``to_phy`` Out, ``from_phy`` In: GMII, of ``mac_tx``
     and ``mac_rx``.
     The link counts as up: the PHY's registers are not read.
     Reset: of ``sync`` and ``mac_tx`` together; of ``mac_rx`` at any time.
     """
 
-    def __init__(self, *, divisor: int = CONFIG.clock_hz // BAUD, commit: int = 0):
-        self._divisor, self._commit = divisor, commit
+    def __init__(self, *, divisor: int = CONFIG.clock_hz // BAUD):
+        self._divisor = divisor
         super().__init__(
             {
                 "rx": In(1, init=1),
@@ -87,9 +85,7 @@ class Ecpix5Card(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.nic = nic = Nic(
-            config=replace(CONFIG, commit=self._commit), around=("mac_rx_drops",)
-        )
+        m.submodules.nic = nic = Nic(config=CONFIG, around=("mac_rx_drops",))
         m.submodules.bridge = bridge = Bridge(size=MEMORY_BYTES, divisor=self._divisor)
         m.submodules.mac = mac = GigabitMac(width=CONFIG.width, frame_bytes=FRAME_BYTES)
         connect(m, nic.host, bridge.host)

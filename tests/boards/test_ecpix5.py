@@ -97,9 +97,10 @@ def netlist(files, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_bitstream_of_the_shell(netlist):
-    """MAC, pins, clocks and resets without the core: all clocks are met."""
-    bits = ecpix5.route(netlist, lambda text: None)
-    assert bits.stat().st_size > 10_000
+    """MAC, pins, clocks and resets without the core: all clocks are met. The commit is in it."""
+    bits = ecpix5.route(netlist, lambda text: None, commit=0x12345678).read_bytes()
+    assert len(bits) > 10_000
+    assert re.search(rb"\xc2[\x00\x80]\0\0\x12\x34\x56\x78", bits)  # sets the USERCODE
     lines, met = ecpix5.summary(json.loads((netlist / "report.json").read_text()))
     assert met, lines
 

@@ -46,16 +46,16 @@ def build(board: str, output: Path | None, complete: bool) -> None:
     if complete and by_vendor:
         raise click.UsageError(f"--bitstream is for {ecpix5.NAME}: {board} needs the vendor's tool")
     folder = output or build_root() / "boards" / board
-    met = True
+    met, built_from = True, commit()
     try:
         with console.progress(f"Generating {board}") as show:
             if by_vendor:
-                paths = write_board(by_vendor, folder, commit=commit())
+                paths = write_board(by_vendor, folder, commit=built_from)
             else:
-                paths = ecpix5.write_board(folder, commit=commit())
+                paths = ecpix5.write_board(folder, commit=built_from)
             if complete:
                 ecpix5.netlist(folder, show)
-                paths.append(ecpix5.route(folder, show))
+                paths.append(ecpix5.route(folder, show, commit=built_from))
     except BuildError as error:
         raise click.ClickException(str(error)) from None
     click.echo("\n".join(map(str, paths)))

@@ -130,13 +130,15 @@ def scripts(text: str) -> dict[str, str]:
 def write_board(folder: Path, *, commit: int = 0) -> list[Path]:
     """Write all files of the board into ``folder``; returns their names.
 
-    commit: see ``NicConfig``.
+    commit: see ``NicConfig``. The gateware does not know it: with another constant the cells go to
+    other places, and not each placement can be routed. The bitstream has it (``route``).
     """
-    files = shell(Ecpix5Top(Ecpix5Card(commit=commit)))
+    files = shell(Ecpix5Top(Ecpix5Card()))
     manifest = {
         "board": NAME,
         "part": f"{Ecpix5Platform.device}-{Ecpix5Platform.speed}{Ecpix5Platform.package}",
-        "configuration": dataclasses.asdict(dataclasses.replace(CONFIG, commit=commit)),
+        "configuration": dataclasses.asdict(CONFIG),
+        "commit": f"{commit:08x}",
         "clocks": {"sync": CONFIG.clock_hz, "mac_tx": MAC_HZ, "mac_txc": MAC_HZ, "mac_rx": MAC_HZ},
         "uart": BAUD,
         "memory": MEMORY_BYTES,
@@ -187,8 +189,10 @@ def _shortened(design: dict[str, Any]) -> list[str]:
     return [f"{opened} chains without a last carry, {begun} with a first one of their own"]
 
 
-def route(folder: Path, say: Callable[[str], None]) -> Path:
+def route(folder: Path, say: Callable[[str], None], *, commit: int = 0) -> Path:
     """Make ``ecpix5.bit`` of netlist and constraints in ``folder``; returns its name.
+
+    commit: what a reader of the part's USERCODE shall find, see ``NicConfig``.
 
     Leaves the tools' logs and nextpnr's ``report.json`` beside it. Raises BuildError when a tool
     fails, the design does not fit, a pin has no ball or one that the part lacks, or no placement
@@ -210,7 +214,7 @@ def route(folder: Path, say: Callable[[str], None]) -> Path:
         raise BuildError(f"The router gets nowhere with seeds {', '.join(map(str, _SEEDS))}")
     say("packing")
     command, environment = run_tool("ecppack", say, native=True)
-    command += ["--compress", f"{NAME}.config", f"{NAME}.bit"]
+    command += ["--compress", "--usercode", str(commit), f"{NAME}.config", f"{NAME}.bit"]
     status = attempt(command, folder, environment, folder / "ecppack.log")
     if status or not (folder / f"{NAME}.bit").is_file():
         raise BuildError(f"ecppack ended with status {status}: {folder / 'ecppack.log'}")
