@@ -22,14 +22,14 @@ PTILE = os.environ["BLOCK"] == "ptile"
 
 @cocotb.test()
 async def rdma(dut):
-    """Enumeration, the guest's driver, the firmware, and traffic at two sizes of the bus."""
+    """Enumeration, the guest's driver, the firmware, and traffic at each size of packets."""
     testbench = PcieNicTestbench(dut, config=CONFIG, memory=16 << 20)
     system = await System.on(testbench, deadline_cycles=200_000, loopback=False)
     cocotb.log.info("the driver is up")
     node, host = system.nodes[0], testbench.hosts[0]
     traffic = await SmallTraffic.start(node, testbench)
     requests = 0
-    for code, split in ((1, True), (2, False)):
+    for code, split in enumerate((False, True, False, True)):
         await host.sizes(code)
         host.rc.max_payload_size, host.rc.split_on_all_rcb = code, split
         host.link.shuffle = split
