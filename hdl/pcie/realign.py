@@ -15,9 +15,9 @@ def realign_beat(width: int, side) -> data.StructLayout:
     Word n of 32 bits goes to lane n + ``up``, modulo the beat's words. ``late``: the words of the
     packet's first beat that are valid all pass the top of the beat, so its output begins with them
     and not below. ``spill``: words of the last beat pass the top, and make a beat of their own.
-    ``joined``, in a packet's first beat: that beat of the packet before ends in the lower half, and
-    what is valid of this one goes into the upper half; so both are one. This beat directly follows,
-    without an empty cycle at ``i``, and it is not ``late``.
+    ``joined``, in a packet's first beat: what the packet before spills ends in the lower half, and
+    the valid words of this beat go into the upper half, so both leave as one beat. This beat
+    directly follows the one that spills, without an empty stage between them, and is not ``late``.
     """
     words = width // 32
     return data.StructLayout(

@@ -49,7 +49,7 @@ class Requests(wiring.Component):
     turns, by requests.
     Latency: 7 cycles, 8 for a write whose first beat does not fill one. Throughput: a beat a cycle.
     With straddle, the last words of a write that have a beat of their own share it with the request
-    that directly follows: other requests get here in cycles that the block's stream has anyway.
+    that directly follows.
     Errors: none. Reset: empty; a request that was cut off at the block ends with the block's reset.
     """
 
@@ -188,7 +188,7 @@ class Requests(wiring.Component):
         follows, joined = Signal(), Signal()
         m.d.comb += [
             # What is left free before the data, with the lower half if that is not the request's.
-            head.eq(self._head | joined << (HALF - 1).bit_length()),
+            head.eq(Mux(joined, self._head + HALF, self._head)),
             joined.eq(follows & p.first & (p.read | (lane <= self._head + HALF))),
             words.eq(last_word - first_word + 1),
             fresh.head.addr.eq(p.addr[2:]),

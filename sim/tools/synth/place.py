@@ -44,8 +44,8 @@ _SEEDS = (7, 1, 3)
 _ROUND = re.compile(r"iter=\d+ .*overused=(\d+)")
 _WIRES = re.compile(r"^Info: +\d+ \|[^|]*\|[^|]*\| *(\d+)\| +[\d.]+ +([\d.]+)\|", re.M)
 #: Rounds that bring it no nearer, and seconds in which not a hundredth of the wires that were left
-#: is routed: then a router does not end, or takes hours. In runs that ended well, the second one
-#: routed an eighth of them in each minute.
+#: is routed: then a router does not end, or takes hours. In the slowest run that ended well, the
+#: second one routed an eighth of them in its slowest five minutes.
 _ROUNDS, _STUCK_S = 16, 300
 #: How often its log is looked at, s.
 _LOOK_S = 5.0
