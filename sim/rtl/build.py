@@ -75,8 +75,6 @@ WAIVERS = {
 }
 
 _DEFAULT_SEED = 1
-_HEADERS = {".h", ".hpp", ".vh", ".svh"}
-_CXX = {".c", ".cc", ".cpp"}
 
 #: The compiler's passes that take two fifths of its time and gain nothing: what Verilator writes
 #: has no structures to take apart, next to no store or load to save, and nothing computed twice.
@@ -214,7 +212,7 @@ def model_sources(
         waves=waves,
         visible=reach.visible,
         optimise=" ".join(_FAST if fast else _QUICK),
-        cxx=any(Path(name).suffix in _CXX for name in files),
+        cxx=any(Path(name).suffix in runner.CXX for name in files),
     )
     return ModelSources(
         files={name: path.read_bytes() for name, path in files.items()},
@@ -385,7 +383,7 @@ def _compile(folder: Path, key: str, sources: ModelSources) -> None:
     for name, contents in sources.files.items():
         (work / name).write_bytes(contents)
     (work / "control.vlt").write_text(sources.control)
-    inputs = [work / name for name in sources.files if Path(name).suffix not in _HEADERS]
+    inputs = [work / name for name in sources.files if Path(name).suffix not in runner.HEADERS]
     inputs.insert(0, work / "control.vlt")
     try:
         executable = runner.compile_model(work, inputs, sources.options, build_root() / "runtime")

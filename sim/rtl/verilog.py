@@ -105,13 +105,13 @@ def sources(rtl: Rtl) -> list[Path]:
         text, imported = _elaborate(rtl)
         _check(rtl, text)
         output = folder / f"{rtl.name}-{digest(text)}.sv"
-        _write(output, text)
+        write(output, text)
         used = _used(text)
         # A source saved while it was read may be hashed as what it was not: leave that uncached.
         if all((REPO / name).stat().st_mtime < started for name in imported):
             names = [path.relative_to(REPO).as_posix() for path in used]
             entry = {"output": output.name, "uses": names, "sources": imported}
-            _write(manifest, json.dumps(entry, indent=1))
+            write(manifest, json.dumps(entry, indent=1))
         return [output, *used]
 
 
@@ -199,7 +199,7 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()[:20]
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a file so that others see the old or the new contents, never a part."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text)

@@ -227,6 +227,27 @@ def test_cxx_model_shares_memory_with_python(tmp_path: Path) -> None:
     run(model, test_module=MODULE, testcase="shares_memory", extra_env={"ECHO": "dpi"})
 
 
+def test_what_reads_nothing_of_the_design_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCINANTE_BUILD_DIR", other_folder(tmp_path / "build"))
+
+    def log(start: int, top: str = DPI_TOP) -> str:
+        """Of a build; its C++ is no other test's."""
+        header = f"// {tmp_path}\n#define START {start}\n"
+        texts = {"ticker.sv": top, "tick.cpp": DPI_CODE, "start.h": header}
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
+        model = build_model([], top="ticker", extra_sources=[tmp_path / name for name in texts])
+        return (model.folder / "build.log").read_text()
+
+    assert "-o tick.o" in log(7)
+    again = log(7, DPI_TOP.replace("initial", "initial  "))
+    assert "-o tick.o" not in again and " tick.o " in again and "-o verilator.o" in again
+    assert "-o tick.o" in log(8)
+    assert "headers.h.gch" not in again, "the compiler says why it does not use them"
+
+
 def test_broken_source_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.sv").write_text("module broken(input clk);\n  wires x;\nendmodule\n")
     with pytest.raises(BuildError, match="broken.sv:2"):
