@@ -43,16 +43,21 @@ def interop(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+#: For the card of 512 bits: what a beat's width can change, as far as Linux sees it.
+WIDE = ["read-ipv6", "eight-qps-ipv4", "eight-qps-ipv6", "psn-wrap", "bad-rkey"]
+
+
 def _each() -> list[str]:
     """Every scenario that is not long. Of those of both IP versions, every fourth is over IPv6,
     which has the most packets: 1 MiB in packets of 256 bytes.
 
-    Without the networks of which ``bad-network`` is made; of these ``loss`` is counted below.
+    Without the networks of which ``bad-network`` is made; of these ``loss`` is counted below. And
+    without what the wider card does.
     """
     names = [one.name for one in SCENARIOS.values() if not one.long]
     both = [name.removesuffix("-ipv4") for name in names if name.endswith("-ipv4")]
     spared = {f"{name}-ipv{4 if i % 4 == 1 else 6}" for i, name in enumerate(both)}
-    spared |= {"duplicates", "reorder"}
+    spared |= {"duplicates", "reorder", *WIDE}
     assert spared < set(names)
     return [name for name in names if name not in spared]
 
@@ -62,7 +67,7 @@ def _each() -> list[str]:
     [
         pytest.param(64, _each(), id="64-each"),
         pytest.param(64, [], id="64-all", marks=pytest.mark.slow),
-        pytest.param(512, ["read-ipv6", "eight-qps-*", "psn-wrap", "bad-rkey"], id="512-some"),
+        pytest.param(512, WIDE, id="512-some"),
     ],
 )
 def test_interop(width: int, scenarios: list[str], tmp_path: Path) -> None:
@@ -101,7 +106,8 @@ class SpoilingRelay(Relay):
             while data := self.ours.recv(1 << 16):
                 card.sendall(data)
 
-    def spoil(self, frame: bytes) -> bytes:
+    @staticmethod
+    def spoil(frame: bytes) -> bytes:
         raise NotImplementedError
 
 
@@ -125,18 +131,16 @@ SPOILERS = {
         "guest: RDMA_WRITE of 200 bytes on QP 0: byte 10 differs",
     ),
     "icrc": (lambda frame: _changed(frame, len(frame) - 1), "completions after"),
+    "none": (lambda frame: frame, ""),
 }
 
 
-@pytest.mark.parametrize("spoiler", [None, *SPOILERS])
 def test_what_a_faulty_card_sends_is_noticed(
-    spoiler: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One fault after the other, each on a connection of its own; in the end there is none."""
     need_qemu()
-    spoil, noticed = SPOILERS.get(spoiler or "", (lambda frame: frame, ""))
-    monkeypatch.setattr(SpoilingRelay, "spoil", lambda self, frame: spoil(frame))
     monkeypatch.setattr(lab, "Relay", SpoilingRelay)
-    monkeypatch.setattr(traffic, "_PATIENCE", 4.0)
 
     def write(parties, tally) -> None:
         connection = Connection.open(parties, ConnectionOptions())
@@ -145,8 +149,12 @@ def test_what_a_faulty_card_sends_is_noticed(
 
     testbench.build(config=NicConfig(width=64))
     with lab.Lab(image.build(), 64) as up:
-        row = command._try(up, Scenario("write", "", write), tmp_path / "x.pcap")
-    assert re.search(noticed, row.error) if noticed else not row.error, row.error
+        for name, (spoil, noticed) in SPOILERS.items():
+            monkeypatch.setattr(SpoilingRelay, "spoil", staticmethod(spoil))
+            # Completions that come do so in a tenth of this time.
+            monkeypatch.setattr(traffic, "_PATIENCE", 4.0 if name == "none" else 2.0)
+            row = command._try(up, Scenario("write", "", write), tmp_path / f"{name}.pcap")
+            assert re.search(noticed, row.error) if noticed else not row.error, (name, row.error)
 
 
 def test_guest_that_does_not_boot_shows_its_console(
