@@ -37,7 +37,7 @@ NARROW = [
 
 #: Replays that a beat's width can change. The others are of what the comparison takes from a
 #: capture.
-REPLAYS = ["golden", "golden_retries", "requests_ahead_of_responses"]
+REPLAYS = ["golden/wide=True", "golden_retries/wide=True", "requests_ahead_of_responses"]
 
 
 def model(width: int):

@@ -59,6 +59,25 @@ RETRIED = [
     "rnr_exceeded",
     "rnr_then_ok",
 ]
+#: Those of both that a beat's width may change: lengths that end anywhere in a beat, each
+#: operation, and each way to begin anew.
+WIDE = {
+    "agent_psn_wrap",
+    "agent_rc_all_m1024",
+    "agent_read_64k",
+    "agent_unsignaled",
+    "ib_atomic_bw_fadd",
+    "ib_read_bw_s20000o2",
+    "ib_write_lat_s64",
+    "mtu4096_rc_all",
+    "rc_pingpong_s4096_m256",
+    "uc_pingpong_s4096",
+    "ud_pingpong_s1000",
+    "drop2nd_write",
+    "drop_read_req",
+    "dup_all",
+    "err_range_read",
+}
 #: Takes half a minute at 512 bits: 23 pauses of 10 ms.
 LONG = "rnr_then_ok"
 

@@ -681,7 +681,9 @@ def test_wqes_behind_each_other(same):
     run(scenario, config=WIDE)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
+)
 @pytest.mark.parametrize("longest", [60, 3000, 9000])
 def test_every_wqe_goes_out_once_whatever_the_doorbells_say(seed, longest):
     """Posts, doorbells with and without an index, restarts and full pools at any moment; with short
