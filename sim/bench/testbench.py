@@ -7,8 +7,8 @@ The top, ``testbench``, has ``clk``, ``rst`` and per card <i>: an instance of th
 (``nic<i>``), a ``host_model`` when it has a host port (members ``host``), a ``link_model`` when it
 has MAC ports (``mac_tx``, ``mac_rx``), and their wake signals ``host<i>_event`` and
 ``wire<i>_event``. Further ports of the gateware become ports of the top, named ``nic<i>_<port>``.
-``off<i>`` stops the clock of a card but the first: it costs no time then, so one model serves
-simulations of one card and of two.
+``off<i>`` stops the clock of a card and its models: it costs no time then, so one model serves
+simulations of one card and of two. ``sleep<i>`` does the same while nothing in them can change.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ def top_source(
     for port, bits in beats.items():
         if port in ports and ports[port][1] != bits:
             raise ValueError(f"{port} must have {bits} bits at width {width}, not {ports[port][1]}")
-    gated = range(1, nics if with_models else 1)
-    head = ["    input logic clk", "    input logic rst"]
-    head += [f"    input logic off{i}" for i in gated]
-    head += ["    input logic settle"] if with_models else []
-    body = [f"    wire clk{i} = clk & ~off{i};" for i in gated]
+    clocked = range(nics if with_models else 0)
+    inputs = ["clk", "rst", *(f"{flag}{i}" for i in clocked for flag in ("off", "sleep"))]
+    head = [f"    input logic {name}" for name in [*inputs, *(["settle"] if with_models else [])]]
+    body = [f"    wire clk{i} = clk & ~(off{i} | sleep{i});" for i in clocked]
     for i in range(nics):
-        clock = f"clk{i}" if i in gated else "clk"
+        clock = f"clk{i}" if with_models else "clk"
         reset = f"rst{i}" if with_models else "rst"
         joined = [f".clk({clock})", f".rst({reset})"]
         host, wire = [], []

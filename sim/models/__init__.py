@@ -6,7 +6,7 @@ __all__ = ["CLOCK", "ECPIX5", "HOST", "LINK", "MEMORIES"]
 
 _HERE = Path(__file__).resolve().parent
 #: Sources of the clock (``sim.rtl.build.build_model(extra_sources=...)``), which the others need.
-CLOCK = tuple(_HERE / name for name in ("clock_model.cpp", "clock.hpp", "ticks.hpp"))
+CLOCK = tuple(_HERE / name for name in ("clock_model.cpp", "clock.hpp", "state.hpp", "ticks.hpp"))
 _EVENTS = _HERE / "events.hpp"
 #: Sources of the host model.
 HOST = (

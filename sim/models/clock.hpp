@@ -8,11 +8,14 @@ namespace rocinante {
 
 constexpr std::uint64_t kNever = ~0ull;
 
-// What a model has to say about time. While the clock stands still nobody calls it.
+// What a model has to say about time. While its card's clock stands still nobody calls it.
 class Timed {
   public:
     Timed() { all().push_back(this); }
     Timed(const Timed &) = delete;
+
+    // Which card it belongs to.
+    virtual unsigned column() const = 0;
 
     // When it will do something by itself, kNever if it waits for others. 0: something is going on
     // in this cycle, or each cycle counts (random stalls). ``now``: the last edge of the clock.
@@ -30,8 +33,9 @@ class Timed {
     ~Timed() = default;
 };
 
-// Something new is about to reach a model: if the clock stands still it goes on, and what has been
-// left out until now is made up for.
+// Something new is about to reach the models of a card, or of any: if its clock stands still it goes
+// on, and what has been left out until now is made up for.
+void wake(unsigned column);
 void wake();
 
 }  // namespace rocinante

@@ -60,6 +60,8 @@ class Host final : public Timed {
 
     void push_mmio(const Mmio &access) { mmio_.push_back(access); }
 
+    unsigned column() const override;
+
     std::uint64_t next(std::uint64_t now) const override {
         if (fired || rsp_valid || mmio_valid || !ready_.empty() || !events.empty()) return 0;
         if (settings.stall_read || settings.stall_write) return 0;
@@ -322,6 +324,8 @@ class Host final : public Timed {
 
 Host hosts[kHosts];
 
+unsigned Host::column() const { return this - hosts; }
+
 }  // namespace
 }  // namespace rocinante
 
@@ -359,7 +363,7 @@ void host_reseed(int id) {
 void host_mmio(int id, std::uint32_t access, std::uint32_t function, std::uint32_t bar,
                std::uint32_t addr, std::uint32_t size, std::uint32_t write, std::uint64_t value) {
     Host &host = hosts[id];
-    rocinante::wake();
+    rocinante::wake(id);
     host.push_mmio({access, function, bar, addr, size, write, value,
                     host.now_ + host.settings.mmio_latency_ps});
 }

@@ -117,9 +117,16 @@ class Port final : public Timed {
     const std::uint8_t *rx_data = nullptr;
     bool fired = false;  // a beat went over the port in the last cycle
 
+    unsigned column() const override;
+
     std::uint64_t next(std::uint64_t now) const override {
         if (fired || rx_valid || !events.empty() || settings.stall_tx) return 0;
         std::uint64_t next = kNever;
+        if (const Port *other = peer()) {
+            // What it sends may be offered to the card in the same cycle, as may the room it has.
+            if (other->inside_ || held_off_ || other->full()) return 0;
+            next = std::min(other->outward.next(), other->inward.next());
+        }
         if (!arriving_.empty()) next = std::min(next, arriving_.front().offer);
         if (!leaving_.empty()) next = std::min(next, leaving_.front().arrival);
         next = std::min({next, outward.next(), inward.next()});
@@ -214,7 +221,11 @@ class Port final : public Timed {
 
     void deliver_to_peer(Frame &&frame, std::uint64_t begin);
 
+    // The port at the other end of the wire, unless that is Python or this one.
+    const Port *peer() const;
+
     Random random_;
+    bool held_off_ = false;  // in the last cycle
     Frame sending_;
     bool inside_ = false;
     std::uint64_t cursor_ = 0;  // until then the line is taken
@@ -229,6 +240,14 @@ class Port final : public Timed {
 };
 
 Port ports[kPorts];
+
+unsigned Port::column() const { return this - ports; }
+
+const Port *Port::peer() const {
+    const Port *const other = settings.peer < kPorts ? &ports[settings.peer] : this;
+    return other == this ? nullptr : other;
+}
+
 
 void Port::deliver_to_peer(Frame &&frame, std::uint64_t begin) {
     ports[settings.peer].arrive(std::move(frame), begin, settings);
@@ -321,8 +340,8 @@ void Port::step(std::uint64_t now, unsigned beat, bool rx_fire) {
         received.push_back(std::move(leaving_.front()));
         leaving_.pop_front();
     }
-    const bool held_off = settings.peer < kPorts && ports[settings.peer].full();
-    tx_ready = cursor_ <= now + settings.fifo_bytes * settings.ps_per_byte && !held_off &&
+    held_off_ = settings.peer < kPorts && ports[settings.peer].full();
+    tx_ready = cursor_ <= now + settings.fifo_bytes * settings.ps_per_byte && !held_off_ &&
                !(settings.stall_tx && random_.below(256) < settings.stall_tx);
 }
 
@@ -363,7 +382,7 @@ void link_capture_end() { capture.close(); }
 
 void link_inject(int id, std::uint64_t earliest, const std::uint8_t *bytes, std::uint64_t size,
                  int error) {
-    rocinante::wake();
+    rocinante::wake(id);
     ports[id].inject(earliest, bytes, size, error != 0);
 }
 

@@ -184,9 +184,10 @@ class ImpairStats(ctypes.Structure):
 
 
 class ClockStats(ctypes.Structure):
-    """Edges since the start, how many of them were left out, jumps, looks at the whole state."""
+    """Edges since the start, how many of them were left out, jumps, looks at a card's whole state,
+    and edges that a card has slept through."""
 
-    _fields_ = _words("cycles", "skipped", "jumps", "looks")
+    _fields_ = _words("cycles", "skipped", "jumps", "looks", "slept")
 
 
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {

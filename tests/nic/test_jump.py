@@ -28,3 +28,20 @@ def test_same_traces(seed, tmp_path):
     assert counters["local_ack_timeout_err"] >= 2, counters
     # Of the 58 ticks of a timer in 60 us, few end a jump.
     assert 1 <= jumped.clock["waiting"] < 15, jumped.clock
+
+
+@pytest.mark.parametrize("seed", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
+def test_two_cards_sleep_at_their_own_times(seed, tmp_path):
+    """As above; odd seeds have a bad network, on which QPs time out."""
+    model = testbench.build(config=NicConfig(width=64))
+    every, slept = (
+        recorded(model, "tests.nic.bench_sleep", tmp_path / jump, SEED=seed, jump=jump)
+        for jump in ("0", "1")
+    )
+    assert slept.trace == every.trace and len(every.trace) > 25
+    assert slept.capture == every.capture and len(every.capture) > 40_000
+    assert slept.clock["cycles"] == every.clock["cycles"]
+    assert every.clock["slept"] == every.clock["skipped"] == 0
+    # Of both cards together, beside the cycles in which both do.
+    alone = slept.clock["slept"] - 2 * slept.clock["skipped"]
+    assert alone > 0.1 * slept.clock["cycles"], slept.clock
