@@ -1,6 +1,6 @@
-// The clock of a testbench. A card and its models, a column, sleep while nothing in them can change:
-// their clock stands still, and the simulation goes on exactly as if all edges in between had been
-// there. When all columns sleep, the clock itself stands still.
+// The clock of a testbench. A card and its models are a column, which sleeps while nothing in it can
+// change: its clock stands still, and the simulation goes on exactly as if all edges in between had
+// been there. When all columns sleep, the clock itself stands still.
 //
 // Nothing in a column can change before a certain time when
 // - none of its models has anything under way before that time (``Timed``), and
@@ -235,7 +235,7 @@ class Clock {
         at(period_ / 2, cbAfterDelay, risen);
     }
 
-    // Lets columns fall asleep; when all do, leaves out the edges before the first one that has to be.
+    // Lets columns fall asleep; when all do, leaves out the edges before the next that has to be.
     bool stand_still() {
         bool all = true;
         for (Column &column : columns_) {

@@ -1,7 +1,7 @@
 // The state of a card's gateware and of its models' registers, as the clock sees it: compared from
-// cycle to cycle, and taken on over cycles that are left out. Big memories are left out of the
-// comparison: their write ports are driven by what is in it, so what they write in the third of three
-// equal cycles they have written in the second.
+// cycle to cycle, and taken on over cycles that are left out. Big memories are not compared: their
+// write ports are driven by what is, so what they write in the third of three equal cycles they have
+// written in the second.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ constexpr Own kOwn[] = {
 #include "own.inc"
     {sizeof(Vtop__Syms), 0, 0}};
 
-constexpr std::size_t kBig = 1024;      // bytes of an array that is left out
+constexpr std::size_t kBig = 1024;  // bytes of an array that is left out
 constexpr std::uint64_t kLongest = 1ull << 40;
 constexpr unsigned kRest = 10;  // at rest an epoch lasts 2^10 times as long: its end takes cycles
 
@@ -143,8 +143,8 @@ class State {
     std::vector<std::uint8_t> saved_;
 
     // Evaluates what is behind the registers that have been written: only the logic behind an edge
-    // of a clock is evaluated, and the rising edge of ``settle`` assigns them to themselves. Its fall
-    // is to be seen too: another column may wake at the same time.
+    // of a clock is evaluated, and the rising edge of ``settle`` assigns them to themselves. Its
+    // fall is to be seen too: another column may wake at the same time.
     void settle() {
         for (const int level : {1, 0}) {
             syms_->TOP.settle = level;

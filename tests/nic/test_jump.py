@@ -4,7 +4,7 @@ import pytest
 
 from hdl.config import NicConfig
 from sim.bench import testbench
-from tests.sim.test_models import recorded
+from tests.sim.test_models import both
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -14,13 +14,8 @@ def test_same_traces(seed, tmp_path):
     Jumps also show that nothing in an idle card changes by itself but what is said to.
     """
     model = testbench.build(config=NicConfig(width=64))
-    every, jumped = (
-        recorded(model, "tests.nic.bench_jump", tmp_path / jump, SEED=seed, jump=jump)
-        for jump in ("0", "1")
-    )
-    assert jumped.trace == every.trace and len(every.trace) > 40
-    assert jumped.capture == every.capture and len(every.capture) > 10_000
-    assert jumped.clock["cycles"] == every.clock["cycles"] and every.clock["skipped"] == 0
+    every, jumped = both(model, "tests.nic.bench_jump", tmp_path, SEED=seed)
+    assert len(every.trace) > 40 and len(every.capture) > 10_000
     assert jumped.clock["skipped"] > 0.7 * every.clock["cycles"] and jumped.clock["jumps"] > 50
     counters = next(
         item for item in jumped.trace if isinstance(item, dict) and "local_ack_timeout_err" in item
@@ -34,14 +29,8 @@ def test_same_traces(seed, tmp_path):
 def test_two_cards_sleep_at_their_own_times(seed, tmp_path):
     """As above; odd seeds have a bad network, on which QPs time out."""
     model = testbench.build(config=NicConfig(width=64))
-    every, slept = (
-        recorded(model, "tests.nic.bench_sleep", tmp_path / jump, SEED=seed, jump=jump)
-        for jump in ("0", "1")
-    )
-    assert slept.trace == every.trace and len(every.trace) > 25
-    assert slept.capture == every.capture and len(every.capture) > 40_000
-    assert slept.clock["cycles"] == every.clock["cycles"]
-    assert every.clock["slept"] == every.clock["skipped"] == 0
+    every, slept = both(model, "tests.nic.bench_sleep", tmp_path, SEED=seed)
+    assert len(every.trace) > 25 and len(every.capture) > 40_000
     # Of both cards together, beside the cycles in which both do.
     alone = slept.clock["slept"] - 2 * slept.clock["skipped"]
     assert alone > 0.1 * slept.clock["cycles"], slept.clock
