@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from boards.ecpix5.card import BAUD, CONFIG
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
-from sim.rtl.env import BuildError
+from sim.rtl.env import REPO, BuildError
 from sim.tools.build import ecpix5
 from sim.tools.build.command import build
 from tests.boards.echo import Echo
@@ -29,6 +29,11 @@ def test_each_pin_has_its_ball(files):
     assert ports == {re.sub(r"\[\d\]$", "", name) for name in placed}
     assert len(set(placed.values())) == len(placed) == 19
     assert placed["eth_rgmii_0__rx_data__io[3]"] == "A9" and placed["uart_0__tx__io"] == "R24"
+
+
+def test_files_do_not_tell_where_they_were_made(files):
+    """Else nobody gets the same ones, and the tools' results are compared with others' in vain."""
+    assert not [name for name, text in files.items() if str(REPO) in text]
 
 
 def test_the_clocks_are_those_of_the_configuration(files):

@@ -73,7 +73,7 @@ _YOSYS = "import sys; from pyosys import libyosys; libyosys.run_pass('script ' +
 def shell(top: Any) -> dict[str, str]:
     """Return Verilog, constraints and the synthesis script of ``top`` on the board."""
     os.environ["AMARANTH_USE_YOSYS"] = "builtin"  # the pinned one, for Verilog
-    plan = Ecpix5Platform().prepare(top, NAME, debug_verilog=True)
+    plan = Ecpix5Platform().prepare(top, NAME, debug_verilog=True, emit_src=False)
     texts = {
         name: text if isinstance(text, str) else text.decode() for name, text in plan.files.items()
     }
