@@ -75,8 +75,7 @@ class Column {
     void wake(std::uint64_t last, std::uint64_t period, bool rest) {
         if (!asleep_) return;
         asleep_ = false;
-        quiet_ = equal_ = 0;
-        look_ = wait_ = kDrain;
+        stir();
         const std::uint64_t cycles = (last - edge_) / period;
         if (!cycles) return;
         stats_.slept += cycles;
@@ -88,8 +87,7 @@ class Column {
     bool falls_asleep(std::uint64_t edge, std::uint64_t period, bool rest) {
         const std::uint64_t next = this->next(edge);
         if (next <= edge) {
-            quiet_ = equal_ = 0;
-            look_ = wait_ = kDrain;
+            stir();
             return false;
         }
         if (++quiet_ < look_) return false;
@@ -122,6 +120,12 @@ class Column {
     std::uint64_t edge_ = 0;   // asleep: the last edge that was
     std::uint64_t until_ = 0;  // ... and the one with which it goes on by itself
     unsigned quiet_ = 0, look_ = kDrain, wait_ = kDrain, equal_ = 0;
+
+    // Something happens: quiet cycles are counted anew.
+    void stir() {
+        quiet_ = equal_ = 0;
+        look_ = wait_ = kDrain;
+    }
 
     std::uint64_t next(std::uint64_t edge) const {
         std::uint64_t next = kNever;

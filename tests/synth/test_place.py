@@ -90,22 +90,31 @@ def test_a_router_that_gets_on_is_left_alone() -> None:
     assert place._hopeless(log + place._ROUNDS * "Info: iter=1 wires=1 overused=400 x\n")
 
 
+def log(*rows: tuple[int, float]) -> str:
+    """What the router of one wire after the other writes: wires that are left, and seconds."""
+    return "".join(
+        f"Info:     53800 |   97000  441000 |  421  579 |{left:>10}|     3.63 {seconds:8.2f}|\n"
+        for left, seconds in rows
+    )
+
+
 def test_the_router_of_one_wire_after_the_other() -> None:
     """A run that ended well once stood still for 43 s; one that did not, as in the second log."""
-
-    def log(*rows: tuple[int, float]) -> str:
-        return "".join(
-            f"Info:     53800 |   97000  441000 |  421  579 |{left:>10}|     3.63 {seconds:8.2f}|\n"
-            for left, seconds in rows
-        )
 
     well = [(300_000, 40), (20_000, 700), (7_700, 1000), *((7_900, 1000 + n) for n in range(43))]
     assert not place._hopeless(log(*well))
     assert not place._hopeless(log(*well, (7_500, 1290)))
     assert place._hopeless(log(*well, (7_850, 1310)))
-    stuck = [(216_274, 178), (215_860, 189), (215_629, 221), (216_063, 467)]
+    begun = [(216_274 + 3000 * n, 178 - n) for n in range(60, 0, -1)]
+    stuck = [*begun, (216_274, 178), (215_860, 189), (215_629, 221), (216_063, 467)]
     assert not place._hopeless(log(*stuck))
     assert place._hopeless(log(*stuck, (215_754, 538)))
+
+
+def test_a_slow_machine_has_more_time() -> None:
+    """The lines of a run that went well, as a machine of a fifth of the speed writes them."""
+    for times in (1, 5):
+        assert not place._hopeless(log(*((100_000 - 40 * n, 3 * n * times) for n in range(300))))
 
 
 def test_a_native_tool_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

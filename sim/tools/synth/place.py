@@ -15,7 +15,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from filelock import FileLock
@@ -45,8 +47,9 @@ _ROUND = re.compile(r"iter=\d+ .*overused=(\d+)")
 _WIRES = re.compile(r"^Info: +\d+ \|[^|]*\|[^|]*\| *(\d+)\| +[\d.]+ +([\d.]+)\|", re.M)
 #: Rounds that bring it no nearer, and seconds in which not a hundredth of the wires that were left
 #: is routed: then a router does not end, or takes hours. In the slowest run that ended well, the
-#: second one routed an eighth of them in its slowest five minutes.
-_ROUNDS, _STUCK_S = 16, 300
+#: second one routed an eighth of them in its slowest five minutes. Where a thousand turns usually
+#: take long, it has the time that ``_STUCK_LINES`` such lines take: here that is five minutes too.
+_ROUNDS, _STUCK_S, _STUCK_LINES = 16, 300, 100
 #: How often its log is looked at, s.
 _LOOK_S = 5.0
 
@@ -188,7 +191,11 @@ def _hopeless(log: str) -> bool:
     if before and min(lately) >= min(before):
         return True
     wires = [(int(left), float(seconds)) for left, seconds in _WIRES.findall(log)]
-    long_ago = [left for left, seconds in wires if seconds <= wires[-1][1] - _STUCK_S]
+    if len(wires) < 2:
+        return False
+    usual = median(later - earlier for (_, earlier), (_, later) in pairwise(wires))
+    begun = wires[-1][1] - max(_STUCK_S, _STUCK_LINES * usual)
+    long_ago = [left for left, seconds in wires if seconds <= begun]
     return bool(long_ago) and wires[-1][0] > 0.99 * long_ago[-1]
 
 
