@@ -18,6 +18,7 @@ _TABLES = {
     "qp_fetch": "qps",
     "qp_tx": "qps",
     "qp_ack": "qps",
+    "qp_sent": "qps",
     "qp_rx": "qps",
     "qp_reply": "qps",
     "cq": "cqs",

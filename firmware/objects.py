@@ -14,7 +14,7 @@ from hdl.abi.limits import device_limits
 from hdl.config import NicConfig
 
 #: Tables with a row for each QP pair.
-QP_TABLES = ("qp_cfg", "qp_fetch", "qp_tx", "qp_ack", "qp_rx", "qp_reply")
+QP_TABLES = ("qp_cfg", "qp_fetch", "qp_tx", "qp_ack", "qp_sent", "qp_rx", "qp_reply")
 
 
 class Refused(Exception):

@@ -19,6 +19,7 @@ from firmware.window_commands import WindowCommands
 from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import QpAttrMask, QpState, QpType, RdmaFeature, SigType
 from hdl.abi.layout import Values
+from hdl.csr.map import row_map
 
 #: Polls of a QP that flushes the WQE it holds, which takes some microseconds.
 FLUSH_POLLS = 1000
@@ -194,12 +195,18 @@ class QpCommands:
         row = await self._hardware.read_row("used", queue)
         return int(row["value"])
 
+    async def _generation(self, qp: Qp) -> dict[str, int]:
+        """The generation of the QP's WQEs, which lives through a RESET."""
+        return await self._hardware.read_fields("qp_tx", qp.number, "generation")
+
     async def _initialise(self, qp: Qp) -> None:
         """RESET -> INIT: all rows as new."""
         send = await self._send_position(qp)
-        await self._write(qp, "qp_fetch", position=send, asked=send, available=send)
-        await self._write(qp, "qp_tx", position=send, high=send)
+        fetched = await self._generation(qp)
+        await self._write(qp, "qp_fetch", position=send, asked=send, available=send, **fetched)
+        await self._write(qp, "qp_tx", position=send, high=send, **fetched)
         await self._write(qp, "qp_ack", position=send)
+        await self._write(qp, "qp_sent")
         await self._write(qp, "qp_rx")
         await self._write(qp, "qp_reply")
 
@@ -211,7 +218,9 @@ class QpCommands:
         send = await self._send_position(qp)
         psn = qp.attrs["sq_psn"]
         await self._write(qp, "qp_ack", psn=psn, start=psn, position=send)
-        await self._write(qp, "qp_tx", position=send, high=send, psn=psn)
+        await self._write(qp, "qp_sent", psn=psn)
+        fetched = await self._generation(qp)
+        await self._write(qp, "qp_tx", position=send, high=send, psn=psn, **fetched)
 
     async def _clear_send_error(self, qp: Qp) -> None:
         """SQE -> RTS: WQEs that are posted from now on are sent. In SQE the send side does not
@@ -251,9 +260,13 @@ class QpCommands:
         await self.configure(qp, QpState.RESET)
         await self._hardware.drain()
         await self._hardware.drop(qp.number)
+        # A WQE that is still fetched is of an older generation whenever the QP sends again.
+        begun = (await self._generation(qp))["generation"] + 1
+        fetched = {"generation": begun % (1 << row_map("qp_tx").fields["generation"].width)}
         for table in QP_TABLES:
             if table != "qp_cfg":
-                await self._hardware.write_row(table, qp.number, {})
+                row = fetched if table in ("qp_fetch", "qp_tx") else {}
+                await self._hardware.write_row(table, qp.number, row)
         for queue in self._queues(qp):
             await self._hardware.drop_queue(queue)
         await self._windows.release(qp.number)

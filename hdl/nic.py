@@ -111,6 +111,7 @@ class Nic(wiring.Component):
         connect(m, memory.header, egress.header)
         connect(m, memory.payload, egress.payload)
         connect(m, egress.o, border.sent)
+        connect(m, egress.departed, transport.departed)
         connect(m, border.mac_tx, flipped(self.mac_tx))
 
         # Tables and the firmware's registers. A card that has broken keeps its rows.

@@ -51,7 +51,7 @@ MAGIC = 0x524F_4349
 MANAGEMENT_VENDOR_ID = 0x1234
 MANAGEMENT_DEVICE_ID = 0x524F
 #: Version of the register map as a whole.
-MAP_VERSION = 2
+MAP_VERSION = 3
 #: Words of the request and of the response in the mailbox (256 bytes).
 MAILBOX_WORDS = 64
 #: The fields of ``core.version``, bit 0 first, and their bits.
@@ -117,6 +117,7 @@ TABLES: dict[str, TableInfo] = {
         "multicast groups and their members",
         "GroupRow",
     ),
+    "qp_sent": TableInfo(15, 14, lambda c: c.qps, "requests that have left the card", "QpSent"),
 }
 
 #: Name of the block -> page of the address space.

@@ -34,6 +34,7 @@ PARITY_TABLES = (
     "qp_reply",
     "resources",
     "mrs",
+    "qp_sent",
 )
 
 

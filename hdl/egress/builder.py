@@ -174,6 +174,7 @@ class HeaderBuilder(wiring.Component):
             result.ipv6.eq(entry4.ipv6),
             result.error.eq(entry4.error),
             result.told.eq(job4.told),
+            result.departure.eq(job4.departure),
         ]
         m.d.comb += [queue.i.payload.eq(result), bytes_queue.i.payload.eq(packet)]
         return m

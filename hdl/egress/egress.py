@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hdl.common.count import BYTES, COUNT, increment
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
-from hdl.ports.headers import GidRow, TxHeader
+from hdl.ports.headers import Departure, GidRow, TxHeader
 from hdl.ports.packet import packet_beat, packet_stream
 from hdl.ports.tables import TableRead
 
@@ -37,7 +37,8 @@ class Egress(wiring.Component):
     Members: ``header`` one row per packet; ``payload`` one packet for each row with ``length`` > 0;
     ``gid`` reads the GID table; ``mac_address`` (raw bytes); ``o`` frames without FCS, at least 60
     bytes; ``sent``: pulse, a packet whose sender wants to be told is on its way, and needs its
-    payload no more; ``spoiled`` then: its frame is, by one of the errors below; ``counters``.
+    payload no more; ``spoiled`` then: its frame is, by one of the errors below; ``departed``: a
+    request that is answered is on its way, spoiled or not; ``counters``.
     Latency: 20 cycles from ``header`` to the first beat.
     Throughput: one beat per cycle, frames back to back, at every length.
     Waits: a frame waits for its payload, also in its middle.
@@ -57,6 +58,7 @@ class Egress(wiring.Component):
                 "o": Out(packet_stream(config.width)),
                 "sent": Out(1),
                 "spoiled": Out(1),
+                "departed": Out(stream.Signature(Departure, always_ready=True)),
                 "counters": Out(EgressCounters),
             }
         )
@@ -75,6 +77,7 @@ class Egress(wiring.Component):
         connect(m, builder.gid, flipped(self.gid))
         connect(m, builder.headers, merge.headers)
         connect(m, seal.o, flipped(self.o))
+        connect(m, merge.departed, flipped(self.departed))
         m.d.comb += [
             builder.mac_address.eq(self.mac_address),
             self.sent.eq(merge.sent),

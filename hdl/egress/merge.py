@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.shift import shifted
+from hdl.ports.headers import Departure
 from hdl.ports.packet import packet_stream
 from hdl.wire.constants import ip_offset
 from hdl.wire.headers import IPV4
@@ -22,7 +23,8 @@ class Merge(wiring.Component):
     many beats as its payload, so one payload beat at most is needed for each.
     Members: ``heads``, ``headers`` (bytes of these packets, no later), ``payload`` In; ``go``:
     there is room for one more beat; ``stepped``: it was begun; ``sent``: it is the last one of a
-    packet whose sender wants to be told, which goes out ``spoiled``; ``o_valid``, ``o`` Out: frames
+    packet whose sender wants to be told, which goes out ``spoiled``; ``departed``: likewise, of a
+    request that is answered; ``o_valid``, ``o`` Out: frames
     with zeros in place of the ICRC.
     Latency: 1 cycle, and one level of shifter. Throughput: one beat per cycle.
     Waits: a beat that needs payload waits for it, also in the middle of a frame.
@@ -40,6 +42,7 @@ class Merge(wiring.Component):
                 "stepped": Out(1),
                 "sent": Out(1),
                 "spoiled": Out(1),
+                "departed": Out(stream.Signature(Departure, always_ready=True)),
                 "o_valid": Out(1),
                 "o": Out(sealed_beat(width)),
             }
@@ -71,6 +74,8 @@ class Merge(wiring.Component):
             self.payload.ready.eq(self.heads.valid & self.go & needs),
             self.heads.ready.eq(step & last),
             self.sent.eq(step & last & now.told),
+            self.departed.valid.eq(step & last & now.departure.counts),
+            self.departed.payload.eq(now.departure),
             self.spoiled.eq(now.error | failed | failing),
         ]
         with m.If(step):

@@ -5,6 +5,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.config import NicConfig
 from hdl.ports.atomics import OPERAND_BYTES
+from hdl.ports.headers import Departure
 from hdl.wire.constants import MAX_MTU, MIN_FRAME, bth_offset
 from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, BTH, DETH, IETH, IMM_DT, RETH
 from hdl.wire.opcodes import ROCE_OPCODES, Opcode, services
@@ -62,7 +63,8 @@ def lengths(width: int) -> data.StructLayout:
 
     ``size`` of the headers, always 2 modulo 4; ``beats`` of the payload; ``check``: bytes that the
     ICRC covers, so its place; ``frame``: bytes of the frame without FCS; ``last_beat``: number
-    of its last beat. ``error``: the frame is sent spoiled. ``told``: see ``TxHeader``.
+    of its last beat. ``error``: the frame is sent spoiled. ``told`` and ``departure``:
+    see ``TxHeader``.
     """
     size = width // 8
     count = ceil_log2(FRAME_BYTES + 1)
@@ -77,6 +79,7 @@ def lengths(width: int) -> data.StructLayout:
             "ipv6": 1,
             "error": 1,
             "told": 1,
+            "departure": Departure,
         }
     )
 

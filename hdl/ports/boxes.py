@@ -35,7 +35,18 @@ from .jobs import (
     Upcoming,
     WqeRead,
 )
-from .rows import MrRow, QpAck, QpCfg, QpFetch, QpReply, QpRx, QpTx, QueueRow, ReadResource
+from .rows import (
+    MrRow,
+    QpAck,
+    QpCfg,
+    QpFetch,
+    QpReply,
+    QpRx,
+    QpSent,
+    QpTx,
+    QueueRow,
+    ReadResource,
+)
 from .tables import TableRead, TableWrite
 
 __all__ = [
@@ -256,6 +267,7 @@ QP_TABLES: dict[str, QpTable] = {
     "qp_fetch": QpTable(QpFetch, ("scheduler",)),
     "qp_tx": QpTable(QpTx, ("requester", "scheduler")),
     "qp_ack": QpTable(QpAck, ("receive", "scheduler", "requester")),
+    "qp_sent": QpTable(QpSent, ("departures", "receive")),
     "qp_rx": QpTable(QpRx, ("receive", "requester", "replier")),
     "qp_rx_ahead": QpTable(QpRx, ("receive",)),
     "qp_reply": QpTable(QpReply, ("replier", "receive")),

@@ -9,8 +9,10 @@ from amaranth.lib import data
 from hdl.abi.limits import GROUP_MEMBERS, MAX_PKEYS
 
 __all__ = [
+    "ERA_BITS",
     "IN_VA",
     "AddressVector",
+    "Departure",
     "GidRow",
     "GroupAddress",
     "GroupRow",
@@ -19,6 +21,9 @@ __all__ = [
     "TxHeader",
 ]
 
+#: Bits of a QP's era: how often it has gone back, modulo 4. A packet that waits while its QP goes
+#: back four times is taken for a new one and goes out, which is no more than a repeated packet.
+ERA_BITS = 2
 #: Fields of extended headers at the place of RETH, with the bits of ``va`` that hold them.
 IN_VA = {
     "syndrome": slice(56, 64),  # AETH
@@ -72,6 +77,17 @@ class AddressVector(data.Struct):
     udp_source: 16
 
 
+class Departure(data.Struct):
+    """What is noted of a request when it has left the card (``Departures``)."""
+
+    counts: 1  # it is a request that is answered; all else is 0 otherwise
+    asks: 1  # it asks for an answer: an acknowledgement, or data
+    qp: 14
+    psn: 24  # behind it; of a READ, behind its last response
+    era: ERA_BITS  # of its QP when it was handed over
+    timeout: 5  # of its QP: how long the answer may take
+
+
 class TxHeader(data.Struct):
     """What egress needs to build the headers of one packet; the opcode says which are present.
 
@@ -93,6 +109,7 @@ class TxHeader(data.Struct):
     msn: 24  # AETH
     length: 13
     told: 1  # egress tells when it has been sent
+    departure: Departure  # egress tells this then
     av: AddressVector
 
 

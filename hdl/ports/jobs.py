@@ -3,9 +3,9 @@
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import Out
 
-from .headers import TxHeader
+from .headers import ERA_BITS, TxHeader
 from .operations import RequestOperation
-from .rows import Outstanding, ReceiveSource
+from .rows import GENERATION, Outstanding, ReceiveSource
 
 __all__ = [
     "ERA_BITS",
@@ -48,9 +48,6 @@ __all__ = [
 ]
 
 
-#: Bits of a QP's era: how often it has gone back, modulo 4. A packet that waits while its QP goes
-#: back four times is taken for a new one and goes out, which is no more than a repeated packet.
-ERA_BITS = 2
 #: Width of the number of a line of RecvFetch; those of SendFetch are shorter.
 WQE_LINE_BITS = 14
 #: Lines of RecvFetch that may be read at a time, as ``LineUse`` tells.
@@ -156,6 +153,7 @@ class SendFetched(data.Struct):
     """Answer to a FetchRequest on a send queue. ``line`` is taken until released (OK only).
 
     EMPTY: ``available`` is the avail index as read for this answer; it may lie behind ``position``.
+    ``generation`` is the scheduler's, who gives it to a WQE that goes on to the requester.
     """
 
     status: FetchStatus
@@ -166,6 +164,7 @@ class SendFetched(data.Struct):
     available: 16  # avail index as now known
     head: 16
     line: 8
+    generation: GENERATION
     wqe: SendWqe
 
 
@@ -379,10 +378,12 @@ class Rewind(data.Struct):
     """The requester gives a WQE back: the scheduler fetches again from ``position``.
 
     ``blocked``: not before the completer has finished an operation of this QP; ``wakes`` is
-    ``QpAck.wakes`` as the requester saw it, so that a finish in between is not missed."""
+    ``QpAck.wakes`` as the requester saw it, so that a finish in between is not missed.
+    ``generation``: of what is fetched from then on."""
 
     qp: 14
     position: 16
+    generation: GENERATION
     blocked: 1
     wakes: 8
 

@@ -7,6 +7,7 @@ copies.
 | qp_fetch | transport/scheduler               | -                                         |
 | qp_tx    | transport/requester               | scheduler                                 |
 | qp_ack   | transport/receive (completer)     | scheduler, requester                      |
+| qp_sent  | transport/departures              | transport/receive                         |
 | qp_rx    | transport/receive (commit)        | requester, replier                        |
 |          | (and a speculative copy)          | transport/receive (responder)             |
 | qp_reply | transport/replier                 | receive                                   |
@@ -25,11 +26,13 @@ from hdl.wire.constants import MAPPED_BITS
 from .headers import AddressVector
 
 __all__ = [
+    "GENERATION",
     "QpState",
     "QpCfg",
     "QpFetch",
     "QpTx",
     "QpAck",
+    "QpSent",
     "QpRx",
     "QpReply",
     "ReceiveSource",
@@ -43,6 +46,11 @@ __all__ = [
     "CqRow",
     "QueueRow",
 ]
+
+
+#: Bits of a generation. No more WQEs wait between the scheduler and the requester than it can count
+#: rewinds (``Requester``), so no WQE is taken for one of a generation that has come again.
+GENERATION = 8
 
 
 class QpState(enum.Enum, shape=3):
@@ -118,6 +126,7 @@ class QpFetch(data.Struct):
     reading: 1  # READs are among them: no more are asked for than can be started
     polled: 1  # the index has been asked for since the last news of it
     blocked: 1  # the requester gave a WQE back; wait for the completer's wake
+    generation: GENERATION  # what is fetched from now on belongs to it; see ``QpTx``
 
 
 class QpTx(data.Struct):
@@ -133,6 +142,9 @@ class QpTx(data.Struct):
     reads: 8  # READs started, modulo 256
     unasked: 7  # packets since the last that asked for an acknowledgement
     error: 1  # a WQE failed here: everything later is flushed
+    # Counts the rewinds of the scheduler, modulo 256. A WQE of another generation was fetched
+    # before the last one, and is dropped.
+    generation: GENERATION
 
 
 class QpAck(data.Struct):
@@ -151,6 +163,14 @@ class QpAck(data.Struct):
     waiting: 1  # it sends nothing until the time is over that an RNR NAK has asked for
     retries: 3  # times that it has gone back since the last progress,
     rnr_retries: 3  # and RNR NAKs since then
+
+
+class QpSent(data.Struct):
+    """Departures: which requests have left the card. What has not left it cannot be answered."""
+
+    psn: 24  # behind the newest packet that has left; of a READ, behind its last response
+    asked: 24  # likewise, behind the last packet that asks for an answer,
+    waits: 1  # unless the QP has gone back since and no such packet has left again
 
 
 class RxMessage(enum.Enum, shape=2):

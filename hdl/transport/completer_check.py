@@ -45,6 +45,8 @@ class EntryFacts(data.Struct):
     expected: 1  # PSN is the oldest unacknowledged one
     at_last: 1  # PSN is the last of the WQE
     past: 1  # PSN lies behind the last of the WQE
+    ghost: 1  # PSN has not left the card: nobody can have answered it
+    awaited: 1  # an answer is: a packet that asks for one has left and is not acknowledged
     acknowledged: 1  # every packet of the WQE has been acknowledged before
     other_kind: 1  # data that answer an atomic for a READ, or the other way round
     packets: 24  # of the READ before this one
@@ -98,12 +100,15 @@ def entry_facts(m: Module, work: CompleterWork, oldest: Oldest, ack: QpAck) -> S
 
     behind, past = distance(header.psn, ack.psn), distance(entry.last_psn, header.psn)
     left = distance(entry.last_psn, ack.psn)
+    sent, unanswered = work.sent, distance(ack.psn, work.sent.asked)
     packets = distance(header.psn, entry.first_psn)
     m.d.comb += [
         facts.behind.eq(behind[23]),
         facts.expected.eq(behind == 0),
         facts.at_last.eq(past == 0),
         facts.past.eq(past[23]),
+        facts.ghost.eq(~distance(header.psn, sent.psn)[23]),
+        facts.awaited.eq(sent.waits & unanswered[23]),
         facts.acknowledged.eq(left[23]),
         facts.packets.eq(packets),
         facts.next_psn.eq(raised(entry.last_psn, Const(1))),

@@ -98,7 +98,8 @@ def decide_poke(m: Module, config: NicConfig, decision: Decision, s: CompleterSt
         with m.Elif(ack.waiting):
             m.d.comb += [decision.resume.eq(1), decision.rnr_retries.eq(ack.rnr_retries)]
             _go_back(m, decision, ack.retries)
-        with m.Elif(oldest.valid & (entry.status == 0) & ~acknowledged):
+        # Else all that has left is answered: the timer starts when the next packet leaves.
+        with m.Elif(oldest.valid & (entry.status == 0) & ~acknowledged & facts.awaited):
             m.d.comb += decision.events.local_ack_timeout_err.eq(1)
             _retry(m, decision, s, ack.retries, ack.rnr_retries)
     with m.Elif(oldest.valid & entry.complete):
@@ -138,6 +139,8 @@ def decide_packet(m: Module, decision: Decision, s: CompleterState) -> None:
     with m.Elif(~oldest.valid | facts.behind):
         # An ACK that says nothing new is no error: duplicates are answered with one.
         m.d.comb += events.unexpected_response.eq(~(is_ack & facts.behind))
+    with m.Elif(facts.ghost):
+        m.d.comb += events.unexpected_response.eq(1)  # from another connection, or an enemy
     with m.Elif(entry.status != 0):
         m.d.comb += [
             decision.poke.eq(ReceiveFlags.FINISH),  # failed here, and now the oldest

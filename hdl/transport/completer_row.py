@@ -49,9 +49,9 @@ def go_back(m, s, due, decision):
         s.ack.retries.eq(decision.retries),
         s.ack.rnr_retries.eq(decision.rnr_retries),
         s.ack.waiting.eq(decision.pause | (s.ack.waiting & ~decision.resume)),
-        s.timer.kind.eq(TimerKind.ANSWER),
-        s.timer.code.eq(s.work.cfg.timeout),
-        due.timer.eq((s.work.cfg.timeout != 0) & (decision.resume | ~s.ack.waiting)),
+        # Until the packet leaves the card again (``Departures``).
+        s.timer.kind.eq(TimerKind.OFF),
+        due.timer.eq(decision.resume | ~s.ack.waiting),
     ]
     with m.If(decision.pause):
         m.d.sync += [

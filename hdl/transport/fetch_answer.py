@@ -37,8 +37,9 @@ class FetchAnswer(wiring.Component):
     Position and indices are compared where they are short to compare; the differences, which only
     an odd answer needs, come in the same cycle and are used a cycle later.
     Members: ``answer``, which stays; ``fetch``, ``tx``, ``ack``: the rows as the tables show them;
-    ``row``: the first of them, a cycle later. ``may_fetch``: by the QP's state. ``half``: see
-    ``FetchTurn``. ``o``: ``newer`` and ``inside`` are valid 2 cycles after the rows, all else 1.
+    ``row`` and ``oldest``: the first of them, and the position of ``ack``, a cycle later.
+    ``may_fetch``: by the QP's state. ``half``: see ``FetchTurn``. ``o``: ``newer`` and ``inside``
+    are valid 2 cycles after the rows, all else 1.
     Latency: 1 cycle. Throughput: one answer at a time. Errors: none. Reset: none needed.
     """
 
@@ -49,6 +50,7 @@ class FetchAnswer(wiring.Component):
                 "answer": In(SendFetched),
                 "fetch": In(QpFetch),
                 "row": In(QpFetch),
+                "oldest": In(16),
                 "tx": In(QpTx),
                 "ack": In(QpAck),
                 "may_fetch": In(1),
@@ -60,7 +62,8 @@ class FetchAnswer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         answer, fetch, row, facts = self.answer, self.fetch, self.row, self.o
-        # Distances from the row's position: the index it tells, the known one, its own position.
+        # Distances from the oldest WQE to the index it tells and to the known one; and from the
+        # row's position to its own.
         answered, known, place = Signal(16), Signal(16), Signal(16)
         under_way = Signal(8)  # never as many as this can count
         expected, all_asked, told_before, none = Signal(4), Signal(4), Signal(4), Signal(4)
@@ -72,8 +75,8 @@ class FetchAnswer(wiring.Component):
             facts.empty.eq(answer.status == FetchStatus.EMPTY),
             facts.poll.eq(answer.poll),
             facts.onward.eq(answer.position + 1),
-            answered.eq(answer.available - row.position),
-            known.eq(row.available - row.position),
+            answered.eq(answer.available - self.oldest),
+            known.eq(row.available - self.oldest),
             place.eq(answer.position - row.position),
             under_way.eq(fetch.asked[:8] - fetch.position[:8]),
             serves.eq(self.may_fetch & ~fetch.blocked),

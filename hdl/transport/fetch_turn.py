@@ -27,8 +27,9 @@ class SendFlags(enum.IntFlag, shape=4):
 class _Distances(data.Struct):
     """How far it is from one position or index to another, modulo 65536."""
 
-    notified: 16  # from the position to the index that the activation carries,
-    known: 16  # and to the one that is known
+    notified: 16  # from the oldest WQE to the index that the activation carries,
+    known: 16  # to the one that is known,
+    asked: 16  # and to the next one to ask for; negative: the QP has gone back behind it
     notified_unasked: 16  # WQEs up to these that have not been asked for
     known_unasked: 16
     under_way: 16  # WQEs asked for and not answered,
@@ -40,8 +41,9 @@ class _Distances(data.Struct):
 def is_newer(config: NicConfig, notified: Value, known: Value) -> Value:
     """Whether the avail index ``notified`` is newer than the ``known`` one.
 
-    Both are distances from the position. The newer one is further away, unless it is further than
-    any ring is long."""
+    Both are distances from the oldest WQE that has not ended, as the driver may use the places of
+    those before it again. The newer one is further away, unless it is further than any ring is
+    long."""
     return (notified <= config.queue_size) & (notified > known)
 
 
@@ -54,7 +56,8 @@ class FetchTurn(wiring.Component):
     once, until there is news.
 
     Members: ``cfg``, ``ack``, ``tx``, ``fetch``: the QP's rows as the tables show them; ``row`` and
-    ``sent`` and ``high``: the last one, and the positions of ``tx``, a cycle later. ``may_fetch``:
+    ``sent``, ``high`` and ``oldest``: the last one, and the positions of ``tx`` and of ``ack``, a
+    cycle later. ``may_fetch``:
     by its state, and with ``drains`` only WQEs that have begun. Steps, each for a cycle, the next
     one in the next cycle: ``take``, with the ``flags`` and the avail index ``notified`` of the
     activation; ``weigh``; ``decide``. With ``take``: ``needless``, a wake that means nothing to the
@@ -79,6 +82,7 @@ class FetchTurn(wiring.Component):
                 "row": In(QpFetch),
                 "sent": In(16),
                 "high": In(16),
+                "oldest": In(16),
                 "may_fetch": In(1),
                 "drains": In(1),
                 "flags": In(SendFlags),
@@ -123,8 +127,9 @@ class FetchTurn(wiring.Component):
                     & (row.blocked | row.reading | doorbell | again)
                 ),
                 self.position.eq(row.asked),
-                distances.notified.eq(self.notified - row.position),
-                distances.known.eq(row.available - row.position),
+                distances.notified.eq(self.notified - self.oldest),
+                distances.known.eq(row.available - self.oldest),
+                distances.asked.eq(row.asked - self.oldest),
                 distances.notified_unasked.eq(self.notified - row.asked),
                 distances.known_unasked.eq(row.available - row.asked),
                 distances.under_way.eq(row.asked - row.position),
@@ -189,8 +194,10 @@ class FetchTurn(wiring.Component):
         unasked, some, exhausted = Signal(16), Signal(), Signal()
         polled, whole, asked = Signal(), Signal(), self.asked_row
 
-        def possible(count: Value) -> Value:
-            return (count != 0) & (count <= self._config.queue_size)
+        def possible(index: Value) -> Value:
+            """Whether there is something before the index, and that not more than fits the ring."""
+            most = self._config.queue_size
+            return (index <= most) & ((distances.asked > most) | (distances.asked < index))
 
         with m.If(self.weigh):
             m.d.sync += [
@@ -201,8 +208,8 @@ class FetchTurn(wiring.Component):
                 some.eq(
                     Mux(
                         news,
-                        possible(distances.notified_unasked),
-                        possible(distances.known_unasked),
+                        possible(distances.notified),
+                        possible(distances.known),
                     )
                 ),
                 exhausted.eq(

@@ -10,7 +10,7 @@ from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Activation, Upcoming
 from hdl.ports.numbers import card_number, ordinal_of
 from hdl.ports.operations import decode_packet, unanswered
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpState
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, QpState
 from hdl.ports.tables import TableRead, TableWrite
 from hdl.wire.opcodes import Kind
 
@@ -41,17 +41,17 @@ class Intake(wiring.Component):
     Spec: IBTA vol 1, 9.6.1 (checks of a packet against its QP), 9.7.5.1.2 (an ACK covers all before
     it).
 
-    Members: ``header``, ``poke`` In. ``cfg``, ``reply``, ``ahead_read``, ``ack_read``: the rows.
-    ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends it for the first and the
-    last. ``part``: whose turn it is at the shared ports. ``rx_written``, ``ack_written``: rows that
-    responder and completer write, which replace those read before. ``completer_busy``,
-    ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
+    Members: ``header``, ``poke`` In. ``cfg``, ``reply``, ``ahead_read``, ``ack_read``,
+    ``sent_read``: the rows. ``responder``, ``completer``, ``dropper`` Out: the work; ``ready`` ends
+    it for the first and the last. ``part``: whose turn it is at the shared ports. ``rx_written``,
+    ``ack_written``: rows that responder and completer write, which replace those read before.
+    ``completer_busy``, ``completer_ending`` (in its last cycle), ``completer_qp``: what it is at;
     ``completer_follows``, ``completer_fetching``: see ``Completer``. ``coming``: a READ response
     that is held for it. ``rest``: nothing new is taken. ``hold``: nothing is taken before the
     completer has ended. ``idle``: nothing is held; ``settled``: no packet is on its way behind.
     ``upcoming`` tells of each packet that will ask for a receive WQE, when its rows are read: most
-    of the time before the packet in front of it is done with.
-    ``merged_acks`` counts ACKs that a later one has replaced while they waited for the completer.
+    of the time before the packet in front of it is done with. ``merged_acks`` counts ACKs that a
+    later one has replaced while they waited for the completer.
     Latency: 3 cycles from ``header`` to the work. Throughput: a packet in 3 cycles and those of its
     part, 1 less when its rows could be read before. Packets and pokes alternate when both wait.
     A packet of a service without answers that takes a receive WQE waits until the WRITEs of that
@@ -69,6 +69,7 @@ class Intake(wiring.Component):
                 "reply": Out(TableRead(14, QpReply)),
                 "ahead_read": Out(TableRead(14, QpRx)),
                 "ack_read": Out(TableRead(14, QpAck)),
+                "sent_read": Out(TableRead(14, QpSent)),
                 "running": Out(TableRead(14, TimerRow)),
                 "responder": Out(stream.Signature(ResponderWork)),
                 "completer": Out(stream.Signature(CompleterWork)),
@@ -94,7 +95,7 @@ class Intake(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         work = Signal(ResponderWork, reset_less=True)  # the packet or poke at hand, and its rows
-        ack = Signal(QpAck, reset_less=True)
+        ack, sent = Signal(QpAck, reset_less=True), Signal(QpSent, reset_less=True)
         cause = Signal(Events)  # why the packet is dropped, one bit
         # ReceiveFlags: what is left to do of a poke; its timer stands still, and has the turn.
         poke, timers = Signal(4), Signal(2)
@@ -115,7 +116,7 @@ class Intake(wiring.Component):
         ]
         free = self._completer_free(work, responds)
         # The next packet says all that this QP's one does, which the completer cannot take yet.
-        replaces = supersedes(m, self.header, arriving, work) & ~self.header.ready
+        replaces = supersedes(m, self.header, arriving, work, sent) & ~self.header.ready
         replaced = Signal()
         given = Signal()  # responder or dropper has done with the work
         peeked = Signal()  # it is not, and the rows of the next packet have been read
@@ -143,11 +144,14 @@ class Intake(wiring.Component):
                     m.next = "ROWS"
                 with m.Else():
                     m.d.sync += turn.eq(self.poke.valid)
-            self._keep_rows(m, work, ack, timers)
+            self._keep_rows(m, work, (ack, sent), timers)
             # CHECK: decides which part works on it; ends when the completer can take work. Until
             # then a later ACK may replace the one at hand.
             with m.State("CHECK"):
                 m.next = "HAND-OVER"
+                # A later ACK may be for what had not left when the one at hand came.
+                m.d.comb += [self.sent_read.index.eq(work.qp), self.sent_read.enable.eq(1)]
+                m.d.sync += sent.eq(self.sent_read.row)
                 good = cause_now.as_value() == 0
                 m.d.sync += [replaced.eq(replaces & good), cause.eq(cause_now), stop.eq(0)]
                 with m.If(self.completer_busy & ~poked & replaced):
@@ -182,7 +186,7 @@ class Intake(wiring.Component):
                 rest = self.rest | unsettled
                 with m.If(given & peeked & ~self.poke.valid & ~rest & ~self.hold):
                     m.d.comb += self.header.ready.eq(1)
-                    self._load_rows(m, work, ack)
+                    self._load_rows(m, work, ack, sent)
                     self._take_packet(m, work, arriving)
                     self._load_qp(m, work, pair)
                     with m.If((self.rx_written.enable | written) & (pair == work.qp)):
@@ -200,11 +204,11 @@ class Intake(wiring.Component):
             m.d.sync += responds.eq(self.header.valid & arriving.response & arriving.data)
         m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.coming.valid.eq(responds)]
         m.d.comb += self.coming.gone.eq(given | (self.completer.valid & self.completer.ready))
-        self._offer(m, work, ack, send_stopped, timers)
+        self._offer(m, work, (ack, sent), send_stopped, timers)
         m.d.comb += [self.dropper.payload.stop.eq(stop), self.dropper.payload.cause.eq(cause)]
         return m
 
-    def _keep_rows(self, m, work, ack, timers):
+    def _keep_rows(self, m, work, rows, timers):
         """The rows that were read. One that is written in the cycle in which it is read comes as it
         was before, and is read again: the word of a write is too late to wait for with the packet.
         Rows that are written later replace what has been read."""
@@ -212,7 +216,7 @@ class Intake(wiring.Component):
         m.d.sync += missed.eq(self.ack_written.enable)
         # ROWS: keeps the rows; ends by itself, when none was written as they were read.
         with m.State("ROWS"):
-            self._load_rows(m, work, ack)
+            self._load_rows(m, work, *rows)
             m.d.sync += timers[0].eq(self.running.row.kind == TimerKind.OFF)
             with m.If(missed):
                 self._read_rows(m, work.qp)
@@ -283,33 +287,37 @@ class Intake(wiring.Component):
         ]
 
     def _read_rows(self, m, index):
-        for table in (self.cfg, self.reply, self.ahead_read, self.ack_read, self.running):
+        rows = (self.cfg, self.reply, self.ahead_read, self.ack_read, self.sent_read)
+        for table in (*rows, self.running):
             m.d.comb += [table.index.eq(index), table.enable.eq(1)]
 
     def _load_qp(self, m, work, qp):
         m.d.sync += work.qp.eq(qp)
         m.d.comb += [self.coming.loads.eq(1), self.coming.next.eq(qp)]
 
-    def _load_rows(self, m, work, ack):
+    def _load_rows(self, m, work, ack, sent):
         m.d.sync += [
             work.cfg.eq(self.cfg.row),
             work.rx.eq(self.ahead_read.row),
             work.reply.eq(self.reply.row),
             ack.eq(self.ack_read.row),
+            sent.eq(self.sent_read.row),
         ]
 
     def _take_packet(self, m, work, operation):
         m.d.sync += [work.header.eq(self.header.payload), work.operation.eq(operation)]
 
-    def _offer(self, m, work, ack, send_stopped, timers):
+    def _offer(self, m, work, rows, send_stopped, timers):
         """The work at hand in the form of each part."""
         completer, dropper = self.completer.payload, self.dropper.payload
+        ack, sent = rows
         m.d.comb += [
             self.responder.payload.eq(work),
             completer.finish.eq(work.flush),
             completer.timeout.eq(work.flush & timers[1]),
             completer.in_error.eq(send_stopped),
             completer.ack.eq(ack),
+            completer.sent.eq(sent),
             dropper.length.eq(work.header.length),
             dropper.rx.eq(work.rx),
             dropper.qp.eq(work.qp),

@@ -55,10 +55,14 @@ def drop_cause(m: Module, config: NicConfig, work: ResponderWork, stopped: Value
     return cause
 
 
-def supersedes(m: Module, waiting, operation: data.View, work: ResponderWork) -> Value:
+def supersedes(
+    m: Module, waiting, operation: data.View, work: ResponderWork, sent: data.View
+) -> Value:
     """Whether the packet of the stream ``waiting`` says all that the one at hand does: a later ACK
-    of the same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it)."""
+    of the same QP from the same peer (IBTA vol 1, 9.7.5.1.2: an ACK covers all before it), for what
+    has left the card by ``sent``."""
     then, header = waiting.payload, work.header
+    ahead = wide_difference(m, then.psn, sent.psn, block=PSN_BLOCK)
     distance = wide_difference(m, then.psn, header.psn, block=PSN_BLOCK)
     names = ("dest_qp", "function", "src_gid", "gid_index", "pkey")
     same = Signal(data.StructLayout({name: 1 for name in names}), name="same_sender")
@@ -69,4 +73,5 @@ def supersedes(m: Module, waiting, operation: data.View, work: ResponderWork) ->
         & is_plain_ack(then, operation)
         & same.as_value().all()
         & ~distance[23]
+        & ahead[23]
     )

@@ -40,7 +40,6 @@ def _now(qp_bits: int, entry_bits: int) -> data.StructLayout:
             "timeout": 5,  # and ``Pop.timeout``
             "ends": 1,  # see ``Finish``
             "timed": 1,  # the timer of ``qp`` starts anew or stops,
-            "first": 1,  # ... if its list was empty
         }
     )
 
@@ -85,10 +84,10 @@ class OutstandingTable(wiring.Component):
     every append, finish, fail and pop of such a list gives a poke. So does the append of an entry
     that no answer ends (``Append.unsent``), the pop of the one before it, and every finish with
     ``ends``.
-    ``timer`` Out: the QP has an answer to wait for from now on, another one, or none. It says so
-    in the order of the operations, the cycle behind each, and must be taken at once.
-    The completer has ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other
-    is, and nothing that it does waits for what it asks.
+    ``timer`` Out: the QP has another answer to wait for from now on, or none. It says so in the
+    order of the operations, the cycle behind each, and must be taken at once. The completer has
+    ``head_req`` or ``pop`` valid, never both: so each is ready whatever the other is, and nothing
+    that it does waits for what it asks.
 
     The lists share a pool of entries (``OutstandingPool``), of which ``FreeList`` knows the free
     ones.
@@ -142,10 +141,8 @@ class OutstandingTable(wiring.Component):
                 | (head.behind & head.follows.replicate(16))
             ),
         ]
-        # Whether a list was empty comes out of RAM, so it decides a cycle later about its timer.
-        was_used = Signal(reset_less=True)
-        m.d.sync += [now.timed.eq(0), now.first.eq(0), was_used.eq(lists.read0.row.used)]
-        m.d.comb += self.timer.valid.eq(now.timed & ~(now.first & was_used))
+        m.d.sync += now.timed.eq(0)
+        m.d.comb += self.timer.valid.eq(now.timed)
         with m.If(self.poke.ready):
             m.d.sync += self.poke.valid.eq(0)
         with m.FSM(name="operation") as operation:
@@ -269,10 +266,6 @@ class OutstandingTable(wiring.Component):
                 self.appended.payload.eq(free.number),
                 self.appended.valid.eq(1),
             ]
-            timeout = self.append.payload.timeout
-            waits = ~self.append.payload.unsent & (timeout != 0)
-            self._time(m, now, now.qp, timeout, start=1, when=waits)
-            m.d.sync += now.first.eq(1)
             with m.If(shown.valid & (now.qp == shown.qp)):
                 m.d.sync += [now.list.tail.eq(free.number), now.list.watched.eq(watched)]
                 with m.If(~now.list.used):

@@ -10,13 +10,11 @@ __all__ = ["Append", "Fail", "Finish", "Look", "Pop"]
 class Append(data.Struct):
     """Append ``entry`` to the list of ``qp``; answered with its number in the pool.
 
-    ``timeout``: code of the QP's timer (``QpTimers``), which starts if the list was empty; 0: none.
     ``unsent``: no packet of it is sent, so no answer ends it.
     """
 
     qp: 14
     entry: Outstanding
-    timeout: 5
     unsent: 1
 
 

@@ -76,10 +76,11 @@ class QpTimers(wiring.Component):
     moves on of a class that has timers, all rows are read, one after the other (a sweep), and those
     that are over are stopped. A row that is set while it is being looked at is left alone.
 
-    Members: ``set0`` (outstanding table), ``set1`` (completer) In: ``TimerSet``; the first one is
-    always taken, if not before ``ready``. ``poke`` Out. ``running``: the row of a QP, for who wants
-    to know whether a poke is older than the timer. ``tick``: cycles of 1.024 us, at least 1.
-    ``ready``: cleared.
+    Members: ``set0`` (outstanding table), ``set1`` (completer), ``set2`` (departures) In:
+    ``TimerSet``; the first one is always taken, if not before ``ready``. The last one changes
+    nothing while the QP pauses: what leaves then was handed over before. ``poke`` Out. ``running``:
+    the row of a QP, for who wants to know whether a poke is older than the timer. ``tick``: cycles
+    of 1.024 us, at least 1. ``ready``: cleared.
     Latency: a set takes effect a cycle after it is taken. Throughput: one a cycle. A sweep takes 4
     cycles for each QP.
     Bounds: a timer runs out between its duration T (for PAUSE up to 2.4 % more) and 1.25 T, and the
@@ -93,6 +94,7 @@ class QpTimers(wiring.Component):
             {
                 "set0": In(stream.Signature(TimerSet, always_ready=True)),
                 "set1": In(stream.Signature(TimerSet)),
+                "set2": In(stream.Signature(TimerSet)),
                 "poke": Out(stream.Signature(Activation)),
                 "running": In(TableRead(14, TimerRow)),
                 "tick": In(16),
@@ -103,7 +105,7 @@ class QpTimers(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = ceil_log2(self._qps)
-        m.submodules.rows = rows = Ram(shape=TimerRow, depth=self._qps, reads=2, earlier=(0, 1))
+        m.submodules.rows = rows = Ram(shape=TimerRow, depth=self._qps, reads=3, earlier=(0, 1))
         m.d.comb += [
             rows.read1.index.eq(self.running.index[:bits]),
             rows.read1.enable.eq(self.running.enable),
@@ -231,15 +233,24 @@ class QpTimers(wiring.Component):
         one bit for each; and whether a row is written."""
         rows, chosen = m.submodules.rows, Signal(TimerSet)
         qp, kind = Signal(ceil_log2(self._qps), reset_less=True), Signal(TimerKind, reset_less=True)
-        odd, setting = Signal(reset_less=True), Signal()
+        odd, taken, setting = Signal(reset_less=True), Signal(), Signal()
         shift, starts = Signal(5, reset_less=True), Signal(32)
+        departs = Signal()  # the row that is written is that of a departure
+        with m.If(self.set0.valid):
+            m.d.comb += chosen.eq(self.set0.payload)
+        with m.Elif(self.set1.valid):
+            m.d.comb += chosen.eq(self.set1.payload)
+        with m.Else():
+            m.d.comb += chosen.eq(self.set2.payload)
         pause, codes = chosen.kind == TimerKind.PAUSE, range(32)
         shifts, odds = (
             Array(_class(TimerKind.PAUSE, code)[n] for code in codes)[chosen.code] for n in range(2)
         )
         m.d.comb += [
             self.set1.ready.eq(self.ready & ~self.set0.valid),
-            chosen.eq(Mux(self.set0.valid, self.set0.payload, self.set1.payload)),
+            self.set2.ready.eq(self.ready & ~self.set0.valid & ~self.set1.valid),
+            rows.read2.index.eq(self.set2.payload.qp),
+            rows.read2.enable.eq(1),
             rows.write.index.eq(qp),
             rows.write.row.kind.eq(kind),
             rows.write.row.shift.eq(shift),
@@ -248,8 +259,10 @@ class QpTimers(wiring.Component):
             rows.write.enable.eq(setting),
             starts.eq((setting & (kind != TimerKind.OFF)) << shift),
         ]
+        m.d.comb += setting.eq(taken & ~(departs & (rows.read2.row.kind == TimerKind.PAUSE)))
         m.d.sync += [
-            setting.eq(self.ready & (self.set0.valid | self.set1.valid)),
+            taken.eq(self.ready & (self.set0.valid | self.set1.valid | self.set2.valid)),
+            departs.eq(~self.set0.valid & ~self.set1.valid),
             qp.eq(chosen.qp),
             kind.eq(chosen.kind),
             shift.eq(Mux(pause, shifts, chosen.code)),

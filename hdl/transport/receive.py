@@ -23,7 +23,7 @@ from hdl.ports.jobs import (
     Upcoming,
 )
 from hdl.ports.regions import RegionKeyPort
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, ReadResource
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
 from hdl.ports.tables import TableRead, TableWrite
 
 from .commit import Commit
@@ -61,15 +61,15 @@ class Receive(wiring.Component):
     ``upcoming``: see ``Intake``. ``line_use``: which of RecvFetch's lines jobs still read.
     ``head_req``/``head_rsp``, ``pop``: the outstanding table. ``wake`` Out: a QP whose operation
     has finished, with or after ``ack_write`` (``QpAck.wakes``). ``restart`` Out: a QP goes back;
-    ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``: copies; ``ahead_read``,
-    ``ahead_write``: the responder's speculative rows; ``rx_read``, ``rx_write``: the committed
-    ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
+    ``timer`` Out, ``running``: its timer. ``cfg``, ``reply``, ``ack_read``, ``sent_read``: copies;
+    ``ahead_read``, ``ahead_write``: the responder's speculative rows; ``rx_read``, ``rx_write``:
+    the committed ones, which all others see; ``ack_write``: the completer's; ``resource_read``,
     ``resource_write``: the pool of READs and atomics; ``atomic`` Out: what an atomic does, one for
-    each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is
-    waited for, so nothing is taken before the completer has ended. ``idle``: nothing taken is
-    unfinished here. ``rolling_back``: rows of a QP whose check was not good are still to be
-    restored. ``keys``, ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``;
-    ``counted`` Out: the same as it happens, by QP.
+    each job of that kind. ``turned``: see ``Quiesce``; ``hold``: it is waited for, so nothing is
+    taken before the completer has ended. ``idle``: nothing taken is unfinished here.
+    ``rolling_back``: rows of a QP whose check was not good are still to be restored. ``keys``,
+    ``settle``, ``settled``: see ``Commit``. ``counters``: see ``COUNTERS``; ``counted`` Out: the
+    same as it happens, by QP.
 
     Latency: 3 cycles to the responder or completer; see there for the rest. Throughput: one packet
     in 3 cycles for a WRITE, 6 for a SEND, 8 for an ACK of one WQE, 6 when another QP's comes next,
@@ -93,6 +93,7 @@ class Receive(wiring.Component):
                 "rx_read": Out(TableRead(14, QpRx)),
                 "rx_write": Out(TableWrite(14, QpRx)),
                 "ack_read": Out(TableRead(14, QpAck)),
+                "sent_read": Out(TableRead(14, QpSent)),
                 "ack_write": Out(TableWrite(14, QpAck)),
                 "resource_read": Out(TableRead(16, ReadResource)),
                 "resource_write": Out(TableWrite(16, ReadResource)),
@@ -143,7 +144,8 @@ class Receive(wiring.Component):
         ):
             wiring.connect(m, one, other)
         for part, names in (
-            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "upcoming", "running")),
+            (intake, ("header", "poke", "cfg", "reply", "ahead_read", "sent_read")),
+            (intake, ("upcoming", "running")),
             (responder, ("resource_read", "resource_write", "fetch_req", "fetch_rsp", "atomic")),
             (completer, ("sink_req", "sink_rsp", "head_req", "head_rsp", "pop")),
             (completer, ("wake", "restart", "timer")),

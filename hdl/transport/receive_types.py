@@ -8,7 +8,7 @@ from hdl.csr.counter_names import COUNTERS as ALL_COUNTERS
 from hdl.ports.headers import RxHeader
 from hdl.ports.jobs import Effects
 from hdl.ports.operations import PacketOperation
-from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx
+from hdl.ports.rows import QpAck, QpCfg, QpReply, QpRx, QpSent
 from hdl.wire.opcodes import Kind
 
 __all__ = [
@@ -73,6 +73,7 @@ class CompleterWork(data.Struct):
     operation: PacketOperation
     cfg: QpCfg
     ack: QpAck
+    sent: QpSent
 
 
 class Part(enum.Enum, shape=2):

@@ -262,8 +262,13 @@ class RequestAdmission(wiring.Component):
         most_reads = Signal(8)  # at a time
         # By the table's row or by the working copy. A choice of rows would be too late for sums.
         found, newer = [Signal(8, name=f"{name}_reads") for name in ("table", "copy")], Signal()
-        position = Mux(self.newer, self.row.position, self.tx.position)
-        moved, stale = self.wqe.position ^ position, Signal(-(-len(position) // PIECE))
+        place = Mux(
+            self.newer,
+            Cat(self.row.position, self.row.generation),
+            Cat(self.tx.position, self.tx.generation),
+        )
+        moved = Cat(self.wqe.position, self.wqe.generation) ^ place
+        stale = Signal(-(-len(moved) // PIECE))
         with m.If(at_rows):
             m.d.sync += [
                 newer.eq(self.newer),

@@ -72,7 +72,6 @@ class RequestEntry(wiring.Component):
         done = self.appended.valid & self.busy
         m.d.comb += [
             port.i.payload.qp.eq(self.qp),
-            port.i.payload.timeout.eq(self.cfg.timeout),
             port.i.payload.unsent.eq(unsent),
             entry.position.eq(wqe.position),
             entry.head.eq(wqe.head),

@@ -11,6 +11,9 @@ from hdl.ports.tables import TableRead
 
 __all__ = ["RequestEras"]
 
+#: Who reads eras; the requester is the one that begins new ones.
+READERS = ("requester", "gather", "departures")
+
 
 class RequestEras(wiring.Component):
     """An era for each QP; it changes when the QP goes back.
@@ -19,15 +22,16 @@ class RequestEras(wiring.Component):
     when the packet's turn comes, and drops a packet of an older era (``PacketGate``). Only the
     comparison counts, so nobody clears the eras, neither at reset nor with a new QP.
 
-    Members: ``requester``, ``gather``: readers; ``advance``: pulse, in the cycle behind the
-    requester's read: the QP that was read is in a new era.
+    Members: ``requester``, ``gather``, ``departures``: readers; ``advance``: pulse, in the cycle
+    behind the requester's read: the QP that was read is in a new era.
     Latency: a read 1 cycle. Errors: none. Reset: the eras stay.
     """
 
     def __init__(self, *, config: NicConfig):
         self._qps = config.qps
         reader = TableRead(14, ERA_BITS)
-        super().__init__({"requester": In(reader), "gather": In(reader), "advance": In(1)})
+        readers = {name: In(reader) for name in READERS}
+        super().__init__(readers | {"advance": In(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -36,11 +40,12 @@ class RequestEras(wiring.Component):
         m.submodules.eras = eras = Ram(
             shape=ERA_BITS,
             depth=self._qps,
-            reads=2,
-            earlier=range(2),
+            reads=len(READERS),
+            earlier=range(len(READERS)),
             block=self._qps >= BLOCK_ROWS,
         )
-        for port, copy in ((self.requester, eras.read0), (self.gather, eras.read1)):
+        for n, name in enumerate(READERS):
+            port, copy = getattr(self, name), getattr(eras, f"read{n}")
             m.d.comb += [
                 copy.index.eq(port.index),
                 copy.enable.eq(port.enable),

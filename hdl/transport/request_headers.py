@@ -9,7 +9,7 @@ from hdl.ports.numbers import ordinal_of
 from hdl.ports.operations import packet_code, unanswered
 from hdl.wire.opcodes import Kind
 
-__all__ = ["ACK_AFTER", "Place", "datagram_headers", "request_headers"]
+__all__ = ["ACK_AFTER", "Place", "datagram_headers", "note_departure", "request_headers"]
 
 #: An acknowledgement is asked for on the last packet of a message and after this many packets
 #: without: peers stop at a limited number of unacknowledged packets (Soft-RoCE at 129).
@@ -24,6 +24,19 @@ class Place(data.Struct):
     first: 1
     last: 1
     left: 32  # bytes of the message from this packet on
+
+
+def note_departure(m: Module, header, *, qp, era, behind, timeout) -> None:
+    """What egress tells of the packet if it is answered; ``behind``: the PSN behind it."""
+    departure, counts = header.departure, ~header.told
+    m.d.comb += [
+        departure.counts.eq(counts),
+        departure.asks.eq(header.ack_request),
+        departure.qp.eq(qp),
+        departure.psn.eq(behind),
+        departure.era.eq(era),
+        departure.timeout.eq(timeout),
+    ]
 
 
 def request_headers(m: Module, config: NicConfig, header, wqe, cfg, row, place) -> None:

@@ -13,7 +13,7 @@ from hdl.ports.operations import is_datagram
 from hdl.ports.rows import QpCfg, QpTx
 from hdl.wire.opcodes import Kind
 
-from .request_headers import Place, datagram_headers, request_headers
+from .request_headers import Place, datagram_headers, note_departure, request_headers
 from .request_recovery import Recovery
 from .request_row import Step
 from .segment import fit, mtu_bytes, ragged_bits, whole_packets
@@ -119,13 +119,25 @@ class RequestPackets(wiring.Component):
             self.handed.eq(self.job.valid & self.job.ready),
             self.step.eq(step),
         ]
+        left_whole = whole_packets(m, mtu_code, left, "left_whole")
         self._job(m, place, payload, some)
+        behind = Signal(24)  # PSN behind the packet
+        m.d.comb += behind.eq(
+            row.psn + Mux(operation.by_length, left_whole, 0) + (~operation.by_length | ragged)
+        )
+        note_departure(
+            m,
+            self.job.payload.header,
+            qp=self.qp,
+            era=self.era,
+            behind=behind,
+            timeout=cfg.timeout,
+        )
 
         def end(way: Recovery) -> None:
             m.d.comb += [self.end.eq(1), self.way.eq(way)]
             m.next = "IDLE"
 
-        left_whole = whole_packets(m, mtu_code, left, "left_whole")
         mtu_now = mtu_bytes(m, cfg.path_mtu)
         whole_now = whole_packets(m, cfg.path_mtu, wqe.length)
         with m.FSM(name="cut"):

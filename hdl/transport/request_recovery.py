@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.enums import WcStatus
 from hdl.common.skid import Register
 from hdl.ports.jobs import FetchStatus, Rewind, SendFetched
-from hdl.ports.rows import QpTx
+from hdl.ports.rows import GENERATION, QpTx
 
 from .outstanding_types import Fail
 
@@ -61,6 +61,9 @@ class RequestRecovery(wiring.Component):
     fetched again, but begun again: ``resume``, a pulse that waits for ``may_resume``. ``done``:
     pulse in the last cycle of every other way.
 
+    ``rewinds``, with ``save``: the row moves on or back, so a new generation of WQEs begins.
+    ``moves``: a row may have moved whose rewind is still to come.
+
     Latency: REFUSED 3 cycles, RESTART and SKIP 6, BACK 8, the others 1 to 3; more while ``fail``,
     ``rewind`` or ``release`` wait. Throughput: one at a time. Errors: none of its own. Reset: idle.
     """
@@ -85,6 +88,8 @@ class RequestRecovery(wiring.Component):
                 "skip": Out(1),
                 "error": Out(1),
                 "save": Out(1),
+                "rewinds": Out(1),
+                "moves": Out(1),
                 "fail": Out(stream.Signature(Fail)),
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(1),
@@ -112,12 +117,19 @@ class RequestRecovery(wiring.Component):
             self.rewind.payload.qp.eq(self.qp),
             self.rewind.payload.position.eq(self.row.position),
             self.rewind.payload.wakes.eq(self.wakes),
+            self.rewind.payload.generation.eq(self.row.generation),
         ]
+        # The row moved: no WQE that has been fetched for its old place may be taken any more. Where
+        # it stays (YIELD, BLOCK) those are behind it.
+        moved_on = Signal(GENERATION)
+        m.d.comb += moved_on.eq(self.row.generation + 1)
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
         way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
+        left = Signal()  # REFUSED: the row leaves the WQE at which it stood
         breaks = Signal()  # the way stops the QP; a cycle later, as it is known late
-        with m.FSM(name="recover"):
+        with m.FSM(name="recover") as recover:
+            m.d.comb += self.moves.eq(~recover.ongoing("IDLE"))
             # IDLE: nothing is wrong; ``start`` ends it.
             with m.State("IDLE"):
                 m.d.sync += [
@@ -131,7 +143,7 @@ class RequestRecovery(wiring.Component):
                         with m.Case(one):
                             m.next = state
 
-            self._restart(m, skips)
+            self._restart(m, skips, moved_on)
             # REFUSED: the row of the refused packet's QP is loaded; lasts one cycle.
             with m.State("REFUSED"):
                 m.d.comb += self.load.eq(1)
@@ -141,7 +153,19 @@ class RequestRecovery(wiring.Component):
             with m.State("REFUSED-ROW"):
                 m.d.comb += self.error.eq(~self.ended)
                 m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
+                m.d.sync += left.eq(self.skip)
                 m.next = "FAIL"
+            # REFUSED-REWIND: the scheduler had been told to fetch the WQE that was left, and
+            # fetches from behind it; ends when it knows.
+            with m.State("REFUSED-REWIND"):
+                m.d.comb += [
+                    self.rewind.valid.eq(1),
+                    self.rewind.payload.generation.eq(moved_on),
+                    self.done.eq(self.rewind.ready),
+                ]
+                m.d.sync += left.eq(0)
+                with m.If(self.rewind.ready):
+                    m.next = "IDLE"
             # LEAVE: the row leaves a WQE that has come to its end; lasts one cycle.
             with m.State("LEAVE"):
                 m.d.comb += [self.skip.eq(1), self.error.eq(breaks)]
@@ -149,12 +173,14 @@ class RequestRecovery(wiring.Component):
             # FAIL: the row is written, and the entry of a WQE that fails gets its status, unless
             # it was appended with it. Ends when that is on its way.
             with m.State("FAIL"):
-                m.d.comb += self.save.eq(1)
+                m.d.comb += [self.save.eq(1), self.rewinds.eq(left)]
                 m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
                 with m.If(refusing & fail.valid & fail.ready):
-                    m.d.comb += [refused.ready.eq(1), self.done.eq(1)]
+                    m.d.comb += [refused.ready.eq(1), self.done.eq(~left)]
                     m.d.sync += refusing.eq(0)
                     m.next = "IDLE"
+                    with m.If(left):
+                        m.next = "REFUSED-REWIND"
                 with m.Elif(~refusing & ~self.entering & (fail.ready | ~marks)):
                     m.next = "RELEASE"
 
@@ -178,8 +204,10 @@ class RequestRecovery(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _restart(self, m: Module, skips: Signal) -> None:
-        """States of a QP that goes back, from idleness (RESTART) or from a WQE (BACK, SKIP)."""
+    def _restart(self, m: Module, skips: Signal, moved_on: Value) -> None:
+        """States of a QP that goes back, from idleness (RESTART) or from a WQE (BACK, SKIP).
+
+        ``moved_on``: the generation of what is fetched behind it."""
         stays = Signal()  # BACK: the WQE at hand is the one to go on with
         # RESTART: the row is loaded; lasts one cycle.
         with m.State("RESTART"):
@@ -215,13 +243,16 @@ class RequestRecovery(wiring.Component):
                 m.next = "RESTART-OFFSET"
         # RESTART-WRITE: the row is written; lasts one cycle.
         with m.State("RESTART-WRITE"):
-            m.d.comb += self.save.eq(1)
+            m.d.comb += [self.save.eq(1), self.rewinds.eq(~stays)]
             m.next = "RESTART-REWIND"
         # RESTART-REWIND: the scheduler fetches from there, when the QP need not wait; ends when
         # it knows, or at once when nothing need be fetched.
         with m.State("RESTART-REWIND"):
             m.d.comb += self.rewind.valid.eq(~stays)
-            m.d.comb += self.rewind.payload.blocked.eq(self.waiting)
+            m.d.comb += [
+                self.rewind.payload.blocked.eq(self.waiting),
+                self.rewind.payload.generation.eq(moved_on),
+            ]
             with m.If(stays):
                 m.next = "RESUME"
             with m.Elif(self.rewind.ready & skips):

@@ -40,9 +40,9 @@ class RequestRow(wiring.Component):
     to ``origin``. Pulses that change the working copy: ``begin``, its
     WQE gets an outstanding entry, with ``data`` as a READ; ``numbered``, the entry's ``number`` in
     the pool; ``advance`` by ``step``; ``skip``, the next WQE follows; ``fail``, later WQEs are
-    flushed. ``save``: ``row`` is written. ``begun``: the WQE at ``row.position`` has its entry, as
-    it was interrupted or is sent again; ``newest``: and no WQE behind it has one, so that
-    ``row.entry`` is its number (valid a cycle after ``row``).
+    flushed. ``save``: ``row`` is written, with ``rewinds`` in a new generation. ``begun``: the WQE
+    at ``row.position`` has its entry, as it was interrupted or is sent again; ``newest``: and no
+    WQE behind it has one, so that ``row.entry`` is its number (valid a cycle after ``row``).
     ``table``, ``write``: ports of the table ``qp_tx``.
 
     Latency: 1 cycle for each change; the row of a last packet is written in the cycle after it.
@@ -68,6 +68,7 @@ class RequestRow(wiring.Component):
                 "skip": In(1),
                 "fail": In(1),
                 "save": In(1),
+                "rewinds": In(1),
                 "qp": Out(14),
                 "row": Out(QpTx),
                 "newer": Out(1),
@@ -89,6 +90,7 @@ class RequestRow(wiring.Component):
             self.write.enable.eq(self.save | store),
             self.write.index.eq(Mux(store, stored_qp, self.qp)),
             self.write.row.eq(row),
+            self.write.row.generation.eq(row.generation + self.rewinds),
             self.begun.eq(row.position != row.high),
         ]
         m.d.sync += [

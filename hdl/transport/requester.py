@@ -40,9 +40,10 @@ class Requester(wiring.Component):
     Members: ``wqe`` from the scheduler; ``destination``: where a WQE in a line goes, if it is a
     datagram; ``gids``: of the source addresses; ``job``/``checked`` to and from the gather;
     ``append``, ``appended``, ``finish``, ``fail``, ``room`` of the outstanding table; ``rewind``
-    and ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``restart``
-    (from the completer) makes a QP go back to its oldest unacknowledged packet, at the next packet
-    of its message, and ``advance`` to a new ``era`` (``RequestEras``); ``turned``: see ``Quiesce``;
+    and ``release`` (line) back; ``started``: a QP's long message begins (``pace``); ``moves``: see
+    ``RequestRecovery``; ``restart`` (from the completer) makes a QP go back to its oldest
+    unacknowledged packet, at the next packet of its message, and ``advance`` to a new ``era``
+    (``RequestEras``), which ``gone_back`` tells a cycle later; ``turned``: see ``Quiesce``;
     ``sent``, ``spoiled``, ``drain_start``, ``drain_done``: see ``RequestChecks``, which also has
     ``packets``. ``keys``, ``settle``, ``settled``: see ``RequestKeys``. After ``quantum`` packets
     the QP's turn ends if the next WQE is another QP's.
@@ -73,6 +74,7 @@ class Requester(wiring.Component):
                 "rx": Out(TableRead(14, QpRx)),
                 "era": Out(TableRead(14, ERA_BITS)),
                 "advance": Out(1),
+                "gone_back": Out(stream.Signature(14, always_ready=True)),
                 "append": Out(stream.Signature(Append)),
                 "appended": In(stream.Signature(16)),
                 "finish": Out(stream.Signature(Finish)),
@@ -83,6 +85,7 @@ class Requester(wiring.Component):
                 "rewind": Out(stream.Signature(Rewind)),
                 "release": Out(stream.Signature(8)),
                 "started": Out(stream.Signature(14)),
+                "moves": Out(1),
                 "turned": Out(1),
                 "drain_start": In(1),
                 "drain_done": Out(1),
@@ -134,6 +137,11 @@ class Requester(wiring.Component):
             m.d.comb += part.cfg.eq(self.cfg.row)
         for part in (admission, entry, recovery):
             m.d.comb += [part.qp.eq(row.qp), part.wqe.eq(packets.held)]
+        # A cycle behind ``advance``.
+        m.d.sync += [
+            self.gone_back.valid.eq(self.advance),
+            self.gone_back.payload.eq(self.restart.payload),
+        ]
         self._turns(m)
         self._decisions(m)
         self._origin(m)
@@ -148,8 +156,14 @@ class Requester(wiring.Component):
         parts, refused = m.submodules, m.submodules.checks.refused
         row, packets, recovery = parts.row, parts.packets, parts.recovery
         takes = Signal()  # the WQE that waits
+        # It waited while a QP went back, and comes before the next one that does: however often a
+        # peer makes its QP go back, others go on, and no generation comes again.
+        passed = Signal()
         own = packets.again | recovery.read | recovery.resume  # rows of the QP at work
-        first = ~self.restart.valid & ~refused.valid & ~self.started.valid  # nothing else is
+        # Nothing else comes first.
+        first = (~self.restart.valid | passed) & ~refused.valid & ~self.started.valid
+        with m.If(takes):
+            m.d.sync += passed.eq(0)
         m.d.comb += [
             self.wqe.ready.eq(takes),
             packets.wqe.eq(self.wqe.payload),
@@ -174,7 +188,8 @@ class Requester(wiring.Component):
                     m.d.comb += [row.read.eq(1), row.index.eq(refused.payload.qp)]
                     m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.REFUSED)]
                     m.next = "BUSY"
-                with m.Elif(self.restart.valid):
+                with m.Elif(self.restart.valid & ~(self.wqe.valid & passed)):
+                    m.d.sync += passed.eq(self.wqe.valid)
                     m.d.comb += [row.read.eq(1), row.index.eq(self.restart.payload)]
                     m.d.comb += [recovery.start.eq(1), recovery.way.eq(Recovery.RESTART)]
                     m.next = "BUSY"
@@ -264,6 +279,7 @@ class Requester(wiring.Component):
             row.skip.eq(recovery.skip),
             row.fail.eq(recovery.error),
             row.save.eq(recovery.save),
+            row.rewinds.eq(recovery.rewinds),
             self.advance.eq(self.restart.valid & self.restart.ready),
             entry.start.eq(admission.enter),
             entry.unsent.eq(admission.fails | admission.execute),
@@ -271,6 +287,7 @@ class Requester(wiring.Component):
             entry.single.eq(packets.single),
             entry.psns.eq(packets.psns),
             entry.handed.eq(packets.handed | recovery.done),
+            self.moves.eq(recovery.moves),
         ]
 
     def _keys(self, m: Module) -> None:

@@ -5,12 +5,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList, activation_layout
+from hdl.common.contract import require
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
 from hdl.common.sums import unequal
 from hdl.config import NicConfig
 from hdl.ports.jobs import FetchRequest, FetchStatus, Rewind, SendFetched
-from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpState, QpTx
+from hdl.ports.rows import GENERATION, QpAck, QpCfg, QpFetch, QpState, QpTx
 from hdl.ports.tables import TableRead, TableWrite
 
 from .fetch_answer import FetchAnswer
@@ -18,6 +19,10 @@ from .fetch_requests import FetchRequests
 from .fetch_turn import FetchTurn, SendFlags
 
 __all__ = ["Scheduler", "SendFlags"]
+
+#: WQEs that wait for the requester. It is rewound at most once for each that it takes, and once
+#: more, so that no WQE that waits sees its generation come again.
+MOST_WAITING = 1 << GENERATION - 1
 
 
 class Scheduler(wiring.Component):
@@ -28,14 +33,16 @@ class Scheduler(wiring.Component):
     WAKE), ``rewind`` (from the requester); ``fetch_req``/``fetch_rsp`` to the fetch engine;
     ``wqe`` to the requester: OK and WQE_ERROR answers, per QP in queue order; ``release``: lines
     of answers that a rewind has made stale; ``started`` from the requester, a QP of which it has
-    begun a message above ``few_bytes``.
+    begun a message above ``few_bytes``; ``moves``: what it says of a row may be ahead of a rewind.
 
     Who is next: a QP that may have more goes to the end of the list, so QPs share the fetch engine
     evenly, up to ``BATCH`` WQEs a turn. How far ahead: ``FetchTurn`` works out what a turn asks
     for, and ``FetchRequests`` asks for it while the next turn begins. What came back:
     ``FetchAnswer`` compares an answer with the row.
     ``QpFetch.position`` is the position of the answer expected next, ``asked`` the one to ask for
-    next. After a rewind, answers to what was asked before are stale and given back.
+    next. After a rewind, answers to what was asked before are stale and given back, and each WQE
+    that goes on to the requester has the new generation: those of the old one are dropped there. So
+    the requester never sends what the scheduler is still to fetch, and is never ahead of it.
     Latency: 8 cycles from an activation to the fetch request when idle. Throughput: a turn takes 6
     cycles, and the next one begins when all of it has been asked for, one WQE a cycle; an answer
     takes 3, or 4 when it tells another index than the one known, a rewind 3 and until the list has
@@ -54,6 +61,7 @@ class Scheduler(wiring.Component):
                 "activate": In(activations),
                 "rewind": In(stream.Signature(Rewind)),
                 "started": In(stream.Signature(14)),
+                "moves": In(1),
                 "cfg": Out(TableRead(14, QpCfg)),
                 "ack": Out(TableRead(14, QpAck)),
                 "tx": Out(TableRead(14, QpTx)),
@@ -98,6 +106,15 @@ class Scheduler(wiring.Component):
                     self._read_rows(m, active.o.payload.qp)
                     m.next = "TAKE-ROW"
             self._turn(m, turn, requests, active, free, once_more)
+            # Of the row that COUNT works with. The requester is rewound whenever it moves on by
+            # itself, and takes nothing that was fetched before.
+            with m.If(turn.weigh):
+                require(
+                    m,
+                    platform,
+                    ~(row.position - turn.sent)[15] | self.moves | self.rewind.valid,
+                    "the requester is never ahead of the scheduler",
+                )
             self._answer(m, answer.o, wqes, row, free, once_more)
             # REWIND: the rows arrive; one cycle.
             with m.State("REWIND"):
@@ -110,6 +127,7 @@ class Scheduler(wiring.Component):
                 m.d.comb += [
                     self.row_write.row.position.eq(rewind.position),
                     self.row_write.row.asked.eq(rewind.position),
+                    self.row_write.row.generation.eq(rewind.generation),
                     self.row_write.row.blocked.eq(stays),
                     self.row_write.row.reading.eq(row.reading | blocked),
                     self.row_write.enable.eq(1),
@@ -122,14 +140,18 @@ class Scheduler(wiring.Component):
 
     def _queue(self, m: Module):
         """Connect the requester's queue; return its input."""
-        depth = max(4, 2 * self._config.send_lines)
+        depth = max(4, min(2 * self._config.send_lines, MOST_WAITING))
         m.submodules.wqes = wqes = StreamFifo(shape=SendFetched, depth=depth)
         # Block RAM is late, and the requester begins to work out a packet from what it gets; it
         # takes one in 4 cycles, and says so late.
         m.submodules.next = following = Register(shape=SendFetched)
         wiring.connect(m, wqes.o, following.i)
         wiring.connect(m, following.o, wiring.flipped(self.wqe))
-        m.d.comb += wqes.i.payload.eq(self.fetch_rsp.payload)
+        # Of the row that the answer is compared with.
+        m.d.comb += [
+            wqes.i.payload.eq(self.fetch_rsp.payload),
+            wqes.i.payload.generation.eq(self.row_write.row.generation),
+        ]
         return wqes.i
 
     def _again(self, m: Module, active):
@@ -170,12 +192,13 @@ class Scheduler(wiring.Component):
         Returns the row, and whether there has been no wake since the rewind was asked for."""
         cfg, ack, tx = self.cfg.row, self.ack.row, self.tx.row
         row, runs, drains = Signal(QpFetch, reset_less=True), Signal(), Signal()
-        sent, high = Signal(16, reset_less=True), Signal(16, reset_less=True)
+        sent, high, oldest = (Signal(16, reset_less=True) for _ in range(3))
         unwoken = Signal(3)
         m.d.sync += [
             row.eq(self.row.row),
             sent.eq(tx.position),
             high.eq(tx.high),
+            oldest.eq(ack.position),
             unwoken.eq(~unequal(self.rewind.payload.wakes, ack.wakes)),
         ]
         m.d.comb += [
@@ -193,6 +216,7 @@ class Scheduler(wiring.Component):
             m.d.comb += [
                 part.fetch.eq(self.row.row),
                 part.row.eq(row),
+                part.oldest.eq(oldest),
                 part.tx.eq(tx),
                 part.ack.eq(ack),
                 part.may_fetch.eq(runs),

@@ -14,11 +14,12 @@ from hdl.config import NicConfig
 from hdl.csr.command import TransportCommands
 from hdl.csr.counter_names import QP_COUNTER_INDEX
 from hdl.ports.boxes import MemoryDrain, QpTables, RecvFetchPort, RxPort, SendFetchPort, TxPort
-from hdl.ports.headers import RxHeader
+from hdl.ports.headers import Departure, RxHeader
 from hdl.ports.jobs import Activation, TxChecked
 from hdl.ports.regions import RegionKeyPorts
 from hdl.ports.tables import TableProgram
 
+from .departures import Departures
 from .outstanding import OutstandingTable
 from .qp_counters import QpCounters
 from .qp_timers import QpTimers
@@ -54,10 +55,10 @@ class Transport(wiring.Component):
     (VR-4.11); ``send_fetch``, ``recv_fetch``: decoded WQEs; ``tx``, ``rx``: packets' jobs to the
     memory box; ``reply`` In: answers that are due; ``header`` In: packets that came; ``tables``:
     the QPs' rows; ``region_keys``: changes of regions' keys; ``gids`` In: what is known of the
-    source addresses; ``sent``, ``spoiled`` In: see ``Egress``; ``command``: the firmware's
-    commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In: readers of
-    the QPs' counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by name.
-    Who waits for whom: docs/architecture.md. Reset: see the parts.
+    source addresses; ``sent``, ``spoiled``, ``departed`` In: see ``Egress``; ``command``: the
+    firmware's commands; ``memory_drain``: see ``Quiesce``; ``qp_counters``, ``guest_counters`` In:
+    readers of the QPs' counters; ``ready`` Out: tables here are cleared after reset; ``counts``: by
+    name. Who waits for whom: docs/architecture.md. Reset: see the parts.
     """
 
     def __init__(self, *, config: NicConfig):
@@ -79,6 +80,7 @@ class Transport(wiring.Component):
                 "gids": In(data.ArrayLayout(GidFacts, config.gids)),
                 "sent": In(1),
                 "spoiled": In(1),
+                "departed": In(stream.Signature(Departure, always_ready=True)),
                 "command": In(TransportCommands()),
                 "memory_drain": Out(MemoryDrain()),
                 "qp_counters": In(TableProgram(QP_COUNTER_INDEX, 32)),
@@ -158,6 +160,7 @@ class Transport(wiring.Component):
         activate, asked = scheduler.activate, command.activate_send
         m.d.comb += [
             requester.room.eq(outstanding.room),
+            scheduler.moves.eq(requester.moves),
             activate.valid.eq(asked.valid),
             activate.payload.qp.eq(asked.payload.qp),
             activate.payload.flags.eq(asked.payload.flags),
@@ -173,6 +176,16 @@ class Transport(wiring.Component):
         connect(m, flipped(self.tx.era), eras.gather)
         connect(m, outstanding.timer, timers.set0)
         connect(m, receive.timer, timers.set1)
+        m.submodules.departures = departures = Departures()
+        connect(m, flipped(self.departed), departures.departed)
+        connect(m, requester.gone_back, departures.restart)
+        connect(m, departures.era, eras.departures)
+        connect(m, departures.timer, timers.set2)
+        for mine, table in (
+            (departures.row, self.tables.qp_sent_departures),
+            (departures.write, self.tables.qp_sent_write),
+        ):
+            connect(m, mine, flipped(table))
         connect(m, receive.running, timers.running)
         connect(m, flipped(self.command.drop), outstanding.drop)
         m.d.comb += [
@@ -267,6 +280,7 @@ class Transport(wiring.Component):
             (scheduler.tx, tables.qp_tx_scheduler),
             (receive.ack_read, tables.qp_ack_receive),
             (receive.ack_write, tables.qp_ack_write),
+            (receive.sent_read, tables.qp_sent_receive),
             (scheduler.ack, tables.qp_ack_scheduler),
             (requester.ack, tables.qp_ack_requester),
             (receive.rx_read, tables.qp_rx_receive),

@@ -147,7 +147,7 @@ async def _registers(registers: Any, context: Any) -> AsyncIterator[str]:
         yield f"cq {cqn}: {_values(await registers.read_row('cq', cqn))}"
     for qpn in list(context.qps)[:_OBJECTS] if context else ():
         pair = abi.qp_index(qpn, context.device.config.max_qp)
-        for table in ("qp_cfg", "qp_fetch", "qp_tx", "qp_ack", "qp_rx", "qp_reply"):
+        for table in ("qp_cfg", "qp_fetch", "qp_tx", "qp_ack", "qp_sent", "qp_rx", "qp_reply"):
             row = await registers.read_row(table, pair)
             if table == "qp_cfg":
                 row = {name: row[name] for name in ("state", "dest_qpn")}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 from cocotb.simtime import get_sim_time
@@ -169,7 +170,7 @@ def sources(
     """
     if not 1 <= nics <= 4:
         raise ValueError(f"nics must be 1 to 4, not {nics!r}")
-    rtl = rtl or Rtl("hdl.nic:Nic", {"config": config}, "nic")
+    rtl = replace(rtl or Rtl("hdl.nic:Nic", {"config": config}, "nic"), checked=True)
     text = verilog(rtl).read_text()
     ports = module_ports(text, rtl.name)
     folder = (

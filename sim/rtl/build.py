@@ -191,7 +191,7 @@ def model_sources(
 
     Raises BuildError when the gateware does not elaborate.
     """
-    rtls = [rtl] if isinstance(rtl, Rtl) else list(rtl)
+    rtls = [replace(one, checked=True) for one in ([rtl] if isinstance(rtl, Rtl) else rtl)]
     extra_sources = [*extra_sources, *([models.MEMORIES] if reach.memories else [])]
     names = [piece.name for piece in rtls]
     if len(set(names)) != len(names):

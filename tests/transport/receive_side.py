@@ -30,7 +30,8 @@ OUTPUTS = (
     "atomic",
 )
 #: Tables read, and tables written; their enables follow the streams in ``flags_out``.
-TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "resource_read", "running")
+TABLES = ("cfg", "reply", "ahead_read", "rx_read", "ack_read", "sent_read", "resource_read")
+TABLES += ("running",)
 WRITES = ("ahead_write", "rx_write", "ack_write", "resource_write")
 
 

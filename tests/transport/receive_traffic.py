@@ -82,6 +82,7 @@ def make_qp(world: World, qp: int, **fields: Any) -> None:
     world.rx[qp] = _zero(world.rx[qp]) | {"psn": psn, "ack_psn": (psn - 1) % PSN}
     world.ack[qp] = _zero(world.ack[qp]) | {"psn": sq_psn, "start": sq_psn}
     world.reply[qp] = _zero(world.reply[qp])
+    world.sent[qp] = {"psn": sq_psn, "asked": sq_psn, "waits": 0}
     world.recv[qp].clear()
     world.send[qp].clear()
     world.outstanding[qp].clear()
@@ -171,6 +172,8 @@ class Peer:
             "key": KEY_FAST,
         } | fields
         entries.append(entry)
+        behind = (last + 1) % PSN
+        self.world.sent[self.qp] = {"psn": behind, "asked": behind, "waits": 1}
         self.world.send[self.qp][position] = self._element(position, length, **(sink or {}))
         return entry
 

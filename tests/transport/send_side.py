@@ -75,7 +75,7 @@ class SendSide(Elaboratable):
             read.enable.eq(r.destination.enable),
             r.destination.row.eq(read.row),
         ]
-        m.d.comb += [r.room.eq(o.room), self.eras.advance.eq(r.advance)]
+        m.d.comb += [s.moves.eq(r.moves), r.room.eq(o.room), self.eras.advance.eq(r.advance)]
         return m
 
 

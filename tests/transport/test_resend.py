@@ -1,12 +1,13 @@
 """Scheduler, requester and outstanding table with a peer that answers late, or never."""
 
 import random
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 
 import pytest
 
 from hdl.abi.enums import WcStatus, WrOpcode
-from tests.transport.send_side import run, wqe
+from tests.transport.send_side import CONFIG, run, wqe
 
 MTU = 256
 FIRST = 0xFFFFF0  # PSNs wrap
@@ -228,7 +229,8 @@ class Peer:
         self.acknowledged = 0  # the oldest PSN that is not
         self.position = self.reads = self.wakes = 0
         self.sent = 0  # the next PSN, unless the QP goes back
-        self.places: set[int] = set()  # where it may go on instead
+        # Where it may go on instead: a packet comes a while after its QP has gone back.
+        self.places: deque[int] = deque(maxlen=64)
         self.quiet = 0
 
     def post(self, opcode, length):
@@ -242,11 +244,9 @@ class Peer:
 
     def take(self, job):
         """A packet is sent. Returns what the completer gets of it: upper end, or None."""
-        near = self.sent if not self.places else min(self.places)
+        near = min(self.places, default=self.sent)
         psn = near + ((job.header.psn - FIRST - near + (1 << 23)) % (1 << 24)) - (1 << 23)
         assert psn == self.sent or psn in self.places, (self.qp, psn, self.sent, self.places)
-        if psn != self.sent:
-            self.places = {self.acknowledged}
         one = self._at(psn)
         self.sent = one.end if one.read else psn + 1
         if self.rng.random() < self.bad:
@@ -281,8 +281,8 @@ class Peer:
             assert entry.head == (100 + self.position) & 0xFFFF
             await self.world.pop(ctx, self.qp)
             self.position, self.reads, ended = self.position + 1, self.reads + one.read, 1
-        self.places.add(self.acknowledged)
         if self.acknowledged != before:
+            self.places.append(self.acknowledged)
             self.quiet = 0
         await self._write(ctx, ended)
         if again:
@@ -303,44 +303,83 @@ class Peer:
 
     async def restart(self, ctx):
         self.quiet = 0
-        self.places.add(self.acknowledged)
+        if self.acknowledged not in self.places:
+            self.places.append(self.acknowledged)
         await self.world.restart(ctx, self.qp)
 
     def _oldest(self):
         return self.wqes[self.position] if self.position < len(self.wqes) else None
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_everything_is_sent_whatever_is_lost(seed):
-    """Random WQEs of three QPs; packets and answers are lost, time runs out at any moment."""
-    rng = random.Random(seed)
-    bad = (0.02, 0.1, 0.2)[seed % 3]
+@dataclass
+class Load:
+    """What three QPs are given to do, and what becomes of it."""
+
+    bad: float  # share of packets, and of answers, that are lost
+    wqes: int = 16  # that each QP sends
+    ring: int = 16  # that may be posted and not ended
+    late: int = 0  # cycles that an answer takes at most, in the order in which they were given
+    patience: int = 600  # cycles without progress after which a QP goes back
+    told: bool = False  # doorbells carry the avail index
+    least: int = 0  # bytes of a message
+    longest: int = 2000
+    deadline: int = 400_000  # cycles
+    opcodes: tuple = (WrOpcode.SEND, WrOpcode.RDMA_READ)
+
+
+LOADS = {f"lost{n}": Load(bad) for n, bad in enumerate((0.02, 0.1, 0.2))}
+LOADS |= {
+    f"late{n}": Load(bad, wqes=40, ring=8, late=late, patience=200, told=True, longest=6000)
+    for n, (bad, late) in enumerate(((0, 400), (0.05, 600), (0, 900), (0.1, 300)))
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_everything_is_sent_whatever_is_lost(name):
+    """Random WQEs of three QPs; packets and answers are lost or late, time runs out at any moment.
+
+    Answers that come after their QP has gone back move it on past what it was going to send again,
+    and the driver then uses those places of the ring again."""
+    load, rng = LOADS[name], random.Random(name)
+    wqes, bad = load.wqes, load.bad
 
     async def scenario(ctx, world):
+        answers = deque()
+        cycle = 0
         peers = {qp: Peer(world, qp, rng, bad) for qp in (1, 2, 3)}
         for qp, peer in peers.items():
             await world.connect(ctx, qp, psn=FIRST)
             await peer._write(ctx, 0)
         seen = 0
-        while not all(peer.position == 16 for peer in peers.values()):
+        while not all(peer.position == wqes for peer in peers.values()):
+            cycle += 1
             for qp, peer in peers.items():
-                if len(peer.wqes) < 16 and rng.random() < 0.02:
-                    for _ in range(min(rng.randint(1, 6), 16 - len(peer.wqes))):
-                        opcode = rng.choice([WrOpcode.SEND, WrOpcode.RDMA_READ])
-                        peer.post(opcode, rng.choice([0, 7, MTU, 3 * MTU, rng.randrange(2000)]))
-                    await world.ring(ctx, qp)
+                room = min(wqes, peer.position + load.ring) - len(peer.wqes)
+                if room and rng.random() < 0.02:
+                    for _ in range(min(rng.randint(1, 6), room)):
+                        opcode = rng.choice(load.opcodes)
+                        least = rng.choice([0, 7, MTU, 3 * MTU, rng.randrange(load.longest)])
+                        peer.post(opcode, max(load.least, least))
+                    await world.ring(ctx, qp, len(peer.wqes) if load.told else None)
                 peer.quiet += 1
-                if peer._oldest() and peer.quiet > 600:
+                if peer._oldest() and peer.quiet > load.patience:
                     await peer.restart(ctx)
             while seen < len(world.jobs):
                 job, seen = world.jobs[seen], seen + 1
                 peer = peers[job.header.dest_qp - 0x4000]
                 found = peer.take(job)
-                if found and rng.random() > bad:
-                    await peer.answer(ctx, *found)
+                if found and rng.random() >= bad:
+                    due = max(cycle, answers[-1][0] if answers else 0)
+                    answers.append((max(due, cycle + rng.randint(0, load.late)), peer, found))
+            while answers and answers[0][0] <= cycle:
+                _, peer, found = answers.popleft()
+                await peer.answer(ctx, *found)
             await ctx.tick()
         await ctx.tick().repeat(300)
         for qp in peers:
             assert await world.oldest(ctx, qp) is None
 
-    run(scenario, deadline=400_000)
+    config = CONFIG
+    if load.told:  # WQEs are fetched far ahead
+        config = replace(CONFIG, queue_size=load.ring, send_lines=16, outstanding=32)
+    run(scenario, deadline=load.deadline, config=config)

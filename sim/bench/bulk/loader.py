@@ -39,6 +39,7 @@ TABLES = {
     "qp_fetch": ("tables.qp_fetch.rows",),
     "qp_tx": ("tables.qp_tx.rows",),
     "qp_ack": ("tables.qp_ack.rows",),
+    "qp_sent": ("tables.qp_sent.rows",),
     "qp_rx": ("tables.qp_rx.rows", "tables.qp_rx_ahead.rows"),
     "qp_reply": ("tables.qp_reply.rows",),
     "used": ("queues.completion.tables.indices",),
