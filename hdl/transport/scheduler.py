@@ -89,6 +89,15 @@ class Scheduler(wiring.Component):
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
 
+        # Of the row that COUNT works with. The requester is rewound whenever it moves on by
+        # itself, and takes nothing that was fetched before.
+        with m.If(turn.weigh):
+            require(
+                m,
+                platform,
+                ~(row.position - turn.sent)[15] | self.moves | self.rewind.valid,
+                "the requester is never ahead of the scheduler",
+            )
         with m.FSM(name="serve"):
             # IDLE: takes a rewind, else an answer, else the next QP on the list; ends with it.
             with m.State("IDLE"):
@@ -106,15 +115,6 @@ class Scheduler(wiring.Component):
                     self._read_rows(m, active.o.payload.qp)
                     m.next = "TAKE-ROW"
             self._turn(m, turn, requests, active, free, once_more)
-            # Of the row that COUNT works with. The requester is rewound whenever it moves on by
-            # itself, and takes nothing that was fetched before.
-            with m.If(turn.weigh):
-                require(
-                    m,
-                    platform,
-                    ~(row.position - turn.sent)[15] | self.moves | self.rewind.valid,
-                    "the requester is never ahead of the scheduler",
-                )
             self._answer(m, answer.o, wqes, row, free, once_more)
             # REWIND: the rows arrive; one cycle.
             with m.State("REWIND"):
