@@ -12,6 +12,7 @@ from hdl.config import NicConfig
 from hdl.ports.rows import QpFetch
 from hdl.transport.fetch_turn import FetchTurn
 from hdl.transport.outstanding import OutstandingTable
+from hdl.transport.pace import AHEAD
 from hdl.transport.receive_types import ResponderWork
 from hdl.transport.responder_outcome import Verdict, replay_needed
 from tests.force import Force, plus, stuck
@@ -32,7 +33,8 @@ def _window(m: Module) -> None:
     m.submodules.dut = dut = FetchTurn(config=CONFIG)
     row = Signal(QpFetch)
     m.d.comb += row.eq(AnyConst(len(row.as_value())))
-    for port in (dut.cfg, dut.ack, dut.tx, dut.sent, dut.high, dut.flags, dut.notified):
+    rows = (dut.cfg, dut.ack, dut.tx, dut.sent, dut.high, dut.oldest)
+    for port in (*rows, dut.flags, dut.notified):
         value = Value.cast(port)
         m.d.comb += value.eq(AnyConst(len(value)))
     m.d.comb += [dut.fetch.eq(row), dut.row.eq(row), dut.may_fetch.eq(AnyConst(1))]
@@ -45,12 +47,25 @@ def _window(m: Module) -> None:
         over.eq(cycle == 4),
     ]
     limit, under_way, left = Signal(8), Signal(16), Signal(16)
+    # From the oldest WQE: the index, and the one to ask for next, which may be behind it.
+    index, asked, behind, pending = (Signal(16) for _ in range(4))
+    there, free = Signal(), Signal()  # something is posted; nothing else holds the QP up
+    most = CONFIG.queue_size
     m.d.comb += [
+        index.eq(dut.known - dut.oldest),
+        asked.eq(row.asked - dut.oldest),
+        behind.eq(dut.oldest - row.asked),
+        pending.eq(row.position - dut.sent),
+        there.eq((index <= most) & (left != 0) & ((asked > most) | (asked < index))),
+        free.eq(~row.reading & (under_way == 0) & (pending <= limit)),
+        Assume((asked <= most) | (behind <= most)),
+        Assume(row.ahead <= AHEAD),
         limit.eq(Mux((1 << row.ahead) < CONFIG.send_lines, 1 << row.ahead, CONFIG.send_lines)),
         under_way.eq(row.asked - row.position),
         left.eq(dut.known - row.asked),
         Assert(~over | (dut.count == 0) | (under_way + dut.count <= limit)),
-        Assert(~over | (dut.count == 0) | ((dut.count <= left) & (left <= CONFIG.queue_size))),
+        Assert(~over | (dut.count == 0) | ((dut.count <= left) & there)),
+        Assert(~over | (dut.count != 0) | ~there | ~free),
         Assert(~over | (dut.asked_row.asked == (row.asked + dut.count)[:16])),
     ]
 
@@ -160,7 +175,8 @@ PROOFS = (
     ),
     Proof(
         "fetch-window",
-        "No turn asks for more WQEs than may be under way, nor for one that is not known.",
+        "No turn asks for more WQEs than may be under way, nor for one that is not known; and one "
+        "asks for some when there are and none is under way, however far the QP has gone back.",
         _window,
         Force("hdl.transport.fetch_turn:FetchTurn", "room", plus(1)),
         depth=6,

@@ -65,14 +65,12 @@ def test_lists_of_all_qps_in_one_pool(seed):
             # Fills up and drains in turn.
             what = rng.random() + (0.3 if step // 40 % 2 else -0.2)
             if what < 0.4 and used < CONFIG.outstanding:
-                entry, timeout = {"position": step, "wr_id": step}, rng.choice((0, 3, 17))
+                entry = {"position": step, "wr_id": step}
                 alone = rng.random() < 0.2  # no answer ends it
-                append = {"qp": qp, "entry": entry, "timeout": timeout, "unsent": alone}
+                append = {"qp": qp, "entry": entry, "unsent": alone}
                 await hand_over(ctx, table.append, append)
                 if alone:
                     unsent.add(step)
-                if timeout and not lists[qp] and not alone:
-                    timers.append((qp, TimerKind.ANSWER, timeout))
                 while not ctx.get(table.appended.valid):
                     await ctx.tick()
                 number = ctx.get(table.appended.payload)

@@ -104,6 +104,29 @@ def test_all_at_random():
     run(scenario)
 
 
+def test_a_departure_starts_no_timer_while_the_qp_pauses():
+    """What leaves the card in a pause was handed over before it; the pause keeps its own time."""
+
+    async def scenario(ctx, dut, now, fired):
+        begun = now()
+        await start(ctx, dut.set1, 2, TimerKind.PAUSE, 2)
+        await start(ctx, dut.set2, 2, TimerKind.ANSWER, 0)  # in the cycle behind it
+        await ctx.tick().repeat(20)
+        await start(ctx, dut.set2, 2, TimerKind.ANSWER, 0)
+        low, high = late(TimerKind.PAUSE, 2)
+        await ctx.tick().repeat(high + 100)
+        ((at, qp),) = fired
+        assert qp == 2 and low <= at - begun <= high + 8
+        fired.clear()
+        begun = now()
+        await start(ctx, dut.set2, 2, TimerKind.ANSWER, 1)  # the pause is over
+        low, high = late(TimerKind.ANSWER, 1)
+        await ctx.tick().repeat(high + 100)
+        assert [one for _, one in fired] == [2] and low <= fired[0][0] - begun
+
+    run(scenario)
+
+
 def test_running_shows_the_row():
     async def scenario(ctx, dut, now, fired):
         async def kind(qp):
