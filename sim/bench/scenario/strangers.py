@@ -57,6 +57,11 @@ class Target:
         return self.packet(operation, psn, rng.randbytes(self.mtu), ackreq=1, **more)
 
 
+def _future(rng: random.Random, psn: int) -> int:
+    """A PSN that no scenario gets to."""
+    return psn + rng.randrange(1000, 1 << 22)
+
+
 def _old(rng: random.Random, psn: int) -> int:
     """A PSN from before the connection."""
     return psn - rng.randrange(1, 1000)
@@ -121,6 +126,10 @@ _HARMLESS: dict[str, Maker] = {
     "stale NAK": lambda t, r: _answer(t, r.choice(_NAKS), _old(r, t.sent)),
     "stale RNR NAK": lambda t, r: _answer(t, _RNR, _old(r, t.sent)),
     "stale READ response": lambda t, r: _response(t, r, _old(r, t.sent)),
+    "ACK from the future": lambda t, r: _answer(t, _ACK, _future(r, t.sent)),
+    "NAK from the future": lambda t, r: _answer(t, r.choice(_NAKS), _future(r, t.sent)),
+    "RNR NAK from the future": lambda t, r: _answer(t, _RNR, _future(r, t.sent)),
+    "READ response from the future": lambda t, r: _response(t, r, _future(r, t.sent)),
     "stale request": lambda t, r: t.request(r, _old(r, t.expects)),
     "stale READ": lambda t, r: t.packet(
         Operation.READ_REQUEST, _old(r, t.expects), va=t.va, rkey=t.rkey, dma_length=64
@@ -132,7 +141,6 @@ _HARMFUL: dict[str, Maker] = {
     "ghost RNR NAK": lambda t, r: _answer(t, _RNR, _near(r, t.sent)),
     "ghost READ response": lambda t, r: _response(t, r, _near(r, t.sent)),
     "request out of order": lambda t, r: t.request(r, _near(r, t.expects)),
-    "ACK from the future": lambda t, r: _answer(t, _ACK, t.sent + r.randrange(1000, 1 << 22)),
     "READ of everything": lambda t, r: t.packet(
         Operation.READ_REQUEST, _near(r, t.expects), va=t.va, rkey=t.rkey, dma_length=1 << 31
     ),
