@@ -1717,6 +1717,16 @@ FAULTS = (
     ),
     # What the firmware does.
     Fault(
+        name="reset-holds-the-others",
+        what="while a function is in reset, the firmware serves no other one",
+        because=FIRMWARE,
+        file="firmware/service.py",
+        old="            acted |= not self._alone and await self._reset(function)\n",
+        new="            if not self._alone and await self._reset(function):\n"
+        "                return True\n",
+        tests=("tests/firmware/test_resets.py",),
+    ),
+    Fault(
         name="old-key-during-change",
         what="the old key of a region that changes is valid while its pages are forgotten",
         because=FIRMWARE,
