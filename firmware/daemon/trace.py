@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firmware.daemon.bars import open_bar
-from firmware.daemon.settings import add_bar, number
+from firmware.daemon.settings import add_bar, number, seconds
 from firmware.device import HardwareError
 from firmware.pcapng import INBOUND, OUTBOUND, Interface, Packet, pcapng
 from firmware.registers import Registers, read_config
@@ -74,7 +74,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--seconds",
-        type=float,
+        type=seconds(0, 10**9),
         metavar="S",
         help="end after that time; default: with SIGINT or SIGTERM",
     )

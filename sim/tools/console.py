@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from hdl.bounds import finite, within
 from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
 
@@ -30,6 +31,26 @@ def writable(_context: Any, _option: Any, value: Path | None) -> Path | None:
         if not os.access(value if value.exists() else folder, os.W_OK):
             raise click.BadParameter(f"{value} cannot be written")
     return value
+
+
+class Finite(click.ParamType):
+    """A number from ``low`` to ``high``, neither NaN nor infinite."""
+
+    name = "number"
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low, self._high = low, high
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; fails with what is wrong with the text."""
+        try:
+            found = finite(str(value))
+            within("it", found, self._low, self._high)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return found
 
 
 width_option = click.option(
@@ -68,7 +89,7 @@ impair_option = click.option(
 )
 timer_scale_option = click.option(
     "--timer-scale",
-    type=click.FloatRange(1 / 250, 250),
+    type=Finite(1 / 250, 250),
     default=1.0,
     show_default=True,
     metavar="N",

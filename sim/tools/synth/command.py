@@ -102,7 +102,13 @@ class Measured:
 )
 @click.option("--all-rooms", is_flag=True, help="All components, but not the whole NIC.")
 @click.option("--family", type=click.Choice([*FAMILIES]), default="xcup", show_default=True)
-@click.option("--paths", default=10, show_default=True, help="How many of the longest to print.")
+@click.option(
+    "--paths",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    help="How many of the longest to print.",
+)
 @click.option("--growth", is_flag=True, help=f"Compare each with the same for {MOST_QPS} QPs.")
 @click.option(
     "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
