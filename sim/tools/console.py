@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from hdl.bounds import finite, within
 from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
+from sim.tools import outputs
 
 out = Console()
 err = Console(stderr=True)
@@ -24,12 +24,11 @@ err = Console(stderr=True)
 
 def writable(_context: Any, _option: Any, value: Path | None) -> Path | None:
     """A callback for options: refuses, before any work, a file that cannot be written later."""
-    if value is not None and str(value) != "-":
-        folder = value.absolute().parent
-        if not folder.is_dir():
-            raise click.BadParameter(f"{value}: there is no folder {folder}")
-        if not os.access(value if value.exists() else folder, os.W_OK):
-            raise click.BadParameter(f"{value} cannot be written")
+    if value is not None:
+        try:
+            outputs.require_file(value)
+        except outputs.Unwritable as error:
+            raise click.BadParameter(str(error)) from None
     return value
 
 
@@ -98,14 +97,6 @@ timer_scale_option = click.option(
 waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
 
 
-def require_writable(path: Path) -> None:
-    """Raise ValueError for a file that could not be written at a command's end."""
-    try:
-        writable(None, None, path)
-    except click.BadParameter as error:
-        raise ValueError(error.message) from None
-
-
 class UsageStop(click.ClickException):
     """Ends a command with one line on standard error and exit status 2."""
 
@@ -137,7 +128,7 @@ def write_json(target: Path | None, data: Any) -> None:
     if str(target) == "-":
         click.echo(text)
     else:
-        target.write_text(text + "\n")
+        outputs.write_text(target, text + "\n")
 
 
 @contextmanager

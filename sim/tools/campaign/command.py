@@ -116,10 +116,10 @@ def _together(
     from sim.tools.campaign.cluster import BATCH, connected, spread
     from sim.tools.campaign.work import version
 
-    sources = _sources()
     with console.stops():
         store = Store(db)
     with closing(store):
+        sources = _sources()
         current = version(sources, impair)
         known = store.results(name, current)
         missing = [seed for seed in seeds if seed not in known]

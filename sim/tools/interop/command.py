@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.interop.scenarios import SCENARIOS, Scenario
 
 __all__ = ["interop"]
@@ -78,10 +78,9 @@ def interop(
         for scenario in chosen:
             click.echo(f"{scenario.name:26} {scenario.what}{' (long)' if scenario.long else ''}")
         return
-    try:
-        pcap_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise console.UsageStop(f"--pcap-dir {pcap_dir}: {error.strerror}") from None
+    with console.stops():
+        outputs.require_folder(pcap_dir, [f"{scenario.name}.pcap" for scenario in chosen])
+    pcap_dir.mkdir(parents=True, exist_ok=True)
     image = _prepare(width)
     with console.progress(f"Interoperability at {width} bits") as say:
         facts, rows = _run(image, width, timer_scale, chosen, pcap_dir, say)

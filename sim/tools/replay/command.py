@@ -10,7 +10,7 @@ import click
 
 from hdl.wire.opcodes import Transport
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.replay.facts import Facts
 from sim.tools.replay.plan import Plan, Run
 
@@ -67,7 +67,7 @@ def replay(
         env.require_compiler()
         if waves:
             env.require_waves()
-            console.require_writable(_waves_file(trace))
+            outputs.require_file(_waves_file(trace))
     found = describe(plan, planned) | {"width": width}
     spec = {
         "trace": str(trace.resolve()),
