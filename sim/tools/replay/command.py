@@ -18,6 +18,8 @@ __all__ = ["replay"]
 
 #: Real time for bringing a card up and for a packet, s.
 _EACH_RUN, _EACH_PACKET = 120, 2
+#: Bytes of a capture that takes so long to read that this is shown.
+_LARGE = 16 << 20
 #: In the line that says why there is nothing to replay.
 _MOST_REASONS = 8
 
@@ -103,7 +105,18 @@ def _plan(trace: Path, facts: Facts) -> Plan:
     if trace.exists() and not (trace.is_file() or trace.is_dir()):
         raise ValueError(f"{trace}: no file that can be read twice")
     try:
-        return Plan(trace, facts)
+        size = trace.stat().st_size
+        if size < _LARGE:
+            return Plan(trace, facts)
+        total, told = size >> 20, 0
+        with console.bar(f"Reading {trace.name}, MiB", total) as step:
+
+            def say(place: int, _size: int) -> None:
+                nonlocal told
+                step((place >> 20) - told, 0)
+                told = place >> 20
+
+            return Plan(trace, facts, say)
     except OSError as error:
         raise ValueError(f"{trace}: {error.strerror}") from None
 
