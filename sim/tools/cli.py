@@ -19,6 +19,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from hdl.bounds import WORD, within
 from sim.rtl import env
 from sim.tools import console, outputs
 
@@ -183,6 +184,7 @@ def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
         number = str(secrets.randbelow(2**31)) if seed == "random" else seed
         if not number.isdigit():
             raise ValueError(f"--seed must be a number or 'random', not {seed!r}")
+        within("--seed", int(number), 0, WORD - 1)
         console.err.print(f"Seed: {number}", highlight=False)
         settings["COCOTB_RANDOM_SEED"] = number
     if waves:

@@ -191,5 +191,5 @@ def test_resets_of_the_only_function_in_a_loop(monkeypatch):
 def test_the_fake_hardware_refuses_what_the_card_never_ends():
     hardware = FakeHardware()
     hardware.inbox.append(asked(FIRST, C.CREATE_PD))
-    with pytest.raises(HardwareError, match="before its request"):
+    with pytest.raises(AssertionError, match="before its request"):
         finish(hardware.drop_queue(0))

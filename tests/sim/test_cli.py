@@ -48,6 +48,9 @@ def test_bad_values_are_one_line_and_status_2() -> None:
     assert status == 2 and "'100'" in text
     status, text = call("test", "--seed", "many")
     assert status == 2 and "--seed must be a number or 'random', not 'many'" in text
+    for seed in (str(1 << 32), "9" * 5000):
+        status, text = call("test", "--seed", seed)
+        assert status == 2 and text.count("\n") == 1, text
     for command in (
         ("demo",),
         ("perf", "write_bw"),
