@@ -45,11 +45,16 @@ class _Later(click.Command):
 
 
 class _Commands(click.Group):
-    """The commands; what one of them cannot write ends it with one line."""
+    """The commands. A wrong argument, and what a command cannot write, ends it with one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        with outputs.written():
-            return super().invoke(ctx)
+        try:
+            with outputs.written():
+                return super().invoke(ctx)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise console.UsageStop(error.format_message()) from None
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
