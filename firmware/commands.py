@@ -17,6 +17,7 @@ from firmware.pkeys import PkeyTable
 from firmware.qp import raw
 from firmware.qp_commands import QpCommands
 from firmware.region_commands import RegionCommands
+from firmware.release import Release
 from firmware.resize_commands import ResizeCommands
 from firmware.srq_commands import SrqCommands
 from firmware.window_commands import WindowCommands
@@ -135,23 +136,13 @@ class Commands:
             self.refusal = str(refused)
             return abi.RESPONSE_HEADER.pack(response=Response.ERR)
 
-    async def release(self) -> None:
-        """Takes all objects from the function, as its device reset asks.
+    def begin_release(self) -> Release:
+        """What takes all objects from the function, as its device reset asks.
 
-        Nothing is under way or fetched ahead when this returns, and all rings begin at 0. Only a
-        function with its driver away may be released: its virtqueues must not be notified.
+        Only a function with its driver away may be released. Its events are of the past at once.
         """
-        objects, hardware = self.objects, self.hardware
-        for qp in objects.qps.all():
-            await self._qps.stop(qp)
-        for mr in objects.mrs.all():
-            await hardware.write_row("mr", mr.number, {})
-            await hardware.invalidate(mr.number)
-        for table, index in self.forget():
-            await hardware.write_row(table, index, {})
-        for queue in range(self.limits.config.queues):
-            if (await hardware.read_row("queue", queue))["enabled"]:
-                await hardware.drop_queue(queue, restart=True)
+        self.events.forget()
+        return Release(self.hardware, self.limits, self.objects, self._qps, self.forget)
 
     def forget(self) -> list[tuple[str, int]]:
         """All objects and events are of the past; returns the (table, row) of each object."""

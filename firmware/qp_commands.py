@@ -255,8 +255,9 @@ class QpCommands:
         ended = await self._hardware.read_fields("qp_ack", qp.number, "position")
         return sent["high"] == ended["position"]
 
-    async def stop(self, qp: Qp) -> None:
-        """To RESET: nothing of the QP is under way or fetched ahead when this returns."""
+    async def stop(self, qp: Qp, *, windows: bool = True) -> None:
+        """To RESET: nothing of the QP is under way or fetched ahead when this returns. ``windows``:
+        the memory windows that it has bound are freed."""
         await self.configure(qp, QpState.RESET)
         await self._hardware.drain()
         await self._hardware.drop(qp.number)
@@ -269,7 +270,8 @@ class QpCommands:
                 await self._hardware.write_row(table, qp.number, row)
         for queue in self._queues(qp):
             await self._hardware.drop_queue(queue)
-        await self._windows.release(qp.number)
+        if windows:
+            await self._windows.release(qp.number)
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None

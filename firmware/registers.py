@@ -259,10 +259,11 @@ class Registers:
         path = f"latency.{name}"
         words = range(LATENCY_BUCKETS)
         counts = [await self._read(f"{path}_counts", word) for word in words]
-        while True:
+        for _ in range(PATIENCE):
             high, low = await self._read(f"{path}_sum_high"), await self._read(f"{path}_sum_low")
             if await self._read(f"{path}_sum_high") == high:
                 return counts, high << 32 | low
+        raise HardwareError(f"{path}_sum_high is another one at each look")
 
     # Tables -------------------------------------------------------------------------------------
 

@@ -10,16 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from firmware.commands import Commands
-from firmware.device import FunctionState, Hardware, HardwareError
+from firmware.device import Hardware, HardwareError
 from firmware.functions import FunctionHardware
 from firmware.objects import Hints, Limits
+from firmware.release import Release
 from hdl.abi.enums import QpType
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.wire.opcodes import QP_TRANSPORT, services
 
 #: The card's counter of the requests that it has given to the firmware.
 REQUEST_COUNTER = "control_requests"
-#: Polls of a device reset before it counts as stuck.
+#: Steps with the same device reset of the only function before it counts as stuck.
 PATIENCE = 100_000
 
 
@@ -38,6 +39,8 @@ class GuestFunction:
     def __init__(self, number: int, commands: Commands, hints: Hints):
         self.number, self.commands, self.hints = number, commands, hints
         self.resets: int | None = None
+        #: Takes away what the function has, while its device reset waits for that.
+        self.release: Release | None = None
 
     def set_vlan(self, index: int, vlan: int | None) -> None:
         """Tag what is sent from GID ``index`` with this VLAN, once the guest sets the GID.
@@ -80,8 +83,10 @@ class Keeper(Protocol):
 class Firmware:
     """Serves the control queues of one NIC's guest functions, which are in ``functions``.
 
-    ``served`` counts requests, ``refusal`` says why the last one was refused, if it was. Errors:
-    HardwareError, and any mistake of the firmware itself, end ``run``: the heartbeat stops.
+    ``served`` counts requests, ``refusal`` says why the last one was refused, if it was, and
+    ``resets`` counts the device resets that were seen to. A function in reset holds neither the
+    others nor ``step``, which does a bounded part of what there is to do. Errors: HardwareError,
+    and any mistake of the firmware itself, end ``run``: the heartbeat stops.
     """
 
     def __init__(
@@ -98,7 +103,10 @@ class Firmware:
         self.functions = [
             self._function(ordinal, config, limits) for ordinal in range(config.functions)
         ]
-        self.served, self.refusal = 0, ""
+        self.served, self.resets, self.refusal = 0, 0, ""
+        #: Of a card with one function: the device reset that goes on, how often it was looked at,
+        #: and whether a command was under way when it began.
+        self._ending, self._looks, self._raced = 0, 0, False
         #: Writes down what changes; None: nobody does.
         self.keeper: Keeper | None = None
 
@@ -116,7 +124,7 @@ class Firmware:
         return GuestFunction(FUNCTION_RDMA + ordinal, commands, hints)
 
     async def step(self) -> bool:
-        """Looks for resets and for one request; whether there was something to do."""
+        """Looks for resets and for one request; whether there was something to do, or is still."""
         acted = await self._step()
         if self.keeper is not None:
             for function in self.functions:
@@ -125,21 +133,27 @@ class Firmware:
 
     async def _step(self) -> bool:
         await self.hardware.beat()
+        if self._alone and await self._reset_of_all(raced=False):
+            return True
+        acted = False
         for function in self.functions:
-            if await self._reset(function, raced=False):
-                return True
-            await function.commands.settle_pkeys()
+            acted |= not self._alone and await self._reset(function)
+            if function.release is None:
+                await function.commands.settle_pkeys()
             await function.commands.events.step()
         request = await self.hardware.request()
         if request is None:
-            return False
+            return acted
         asking = [one for one in self.functions if one.number == request.function]
         if not asking:
             raise HardwareError(f"A request of function {request.function}, which does not exist")
+        if asking[0].release is not None:
+            await self.hardware.respond(b"")  # its driver has gone
+            return True
         commands = asking[0].commands
         response = await commands.serve(request)
         self.refusal = commands.refusal
-        if self._alone and await self._reset(asking[0], raced=True):
+        if self._alone and await self._reset_of_all(raced=True):
             return True  # the reset took the request away
         if self.keeper is not None:
             number = await self.hardware.counter(REQUEST_COUNTER)
@@ -159,43 +173,70 @@ class Firmware:
         """The card has one function: the hardware resets that by itself, with all its tables."""
         return len(self.functions) == 1
 
-    async def _reset(self, function: GuestFunction, *, raced: bool) -> bool:
-        """Sees to a device reset of the function; whether there was one.
+    async def _reset_of_all(self, *, raced: bool) -> bool:
+        """Sees to a device reset of the only function; whether one goes on, or has just ended.
 
-        Of several functions the firmware takes away what the one has, before the reset ends. The
-        only one is forgotten, as the hardware clears its tables. ``raced``: a command was under way
-        and may have written rows after they were cleared, so they are cleared once more.
+        The hardware clears the tables, and all objects are forgotten at the end of it. ``raced``: a
+        command was under way and may have written rows after they were cleared, so they are cleared
+        once more.
         """
-        if self._alone and await self.hardware.resets(function.number) == function.resets:
+        (function,) = self.functions
+        if await self.hardware.resets(function.number) == function.resets:
             return False
         state = await self.hardware.function_state(function.number)
-        if not self._alone and state.waits:
-            # No further request of the function comes, but one may be here.
-            request = await self.hardware.request()
-            if request is not None and request.function == function.number:
-                await self.hardware.respond(b"")
-            await function.commands.release()
-            await self.hardware.reset_done(function.number)
-            await self._end_of_reset(function, state)
+        self._raced |= raced
+        if state.resetting:
+            self._looks = self._looks + 1 if state.resets == self._ending else 1
+            self._ending = state.resets
+            if self._looks > PATIENCE:
+                raise HardwareError("The device reset does not end")
             return True
-        if state.resets == function.resets:
-            return False
-        first = function.resets is None
-        if self._alone:
-            await self._end_of_reset(function, state)
-            rows = function.commands.forget()
-            if raced:
-                for table, index in rows:
-                    await self.hardware.write_row(table, index, {})
-        else:
-            function.resets = state.resets
+        first, function.resets = function.resets is None, state.resets
+        rows = function.commands.forget()
+        if self._raced:
+            for table, index in rows:
+                await self.hardware.write_row(table, index, {})
+        self._looks, self._raced = 0, False
+        self.resets += not first
         return not first
 
-    async def _end_of_reset(self, function: GuestFunction, state: FunctionState) -> None:
-        """Waits until the driver sees the end of the reset."""
-        for _ in range(PATIENCE):
-            if not state.resetting:
-                function.resets = state.resets
-                return
-            state = await self.hardware.function_state(function.number)
-        raise HardwareError("The device reset does not end")
+    async def _reset(self, function: GuestFunction) -> bool:
+        """Sees to a device reset of one of several functions; whether there was something to do.
+
+        The firmware takes away what the function has, a part in each step, and then lets the reset
+        end. It does not wait for that end: the driver may have begun the next one by then.
+        """
+        state = await self.hardware.function_state(function.number)
+        if not state.waits and function.release is None:
+            first, before = function.resets is None, function.resets
+            function.resets = state.resets
+            return before != state.resets and not first
+        if function.release is None:
+            await self.begin_release(function)
+        assert function.release is not None
+        if await function.release.go_on():
+            # No other reset of it can have begun.
+            function.resets = await self.hardware.resets(function.number)
+            await self.hardware.reset_done(function.number)
+            function.release = None
+            self.resets += 1
+        return True
+
+    async def begin_release(self, function: GuestFunction) -> None:
+        """Begins to take away what a function has, whose device reset waits for that."""
+        # No further request of the function comes, but one may be here. The engine drops the
+        # control queue of that request only when it is answered.
+        request = await self.hardware.request()
+        if request is not None and request.function == function.number:
+            await self.hardware.respond(b"")
+        function.release = function.commands.begin_release()
+
+    async def release(self, function: GuestFunction) -> None:
+        """Takes away what a function has, whose device reset waits for that, and the rows of all
+        objects that it could have. The reset goes on waiting."""
+        await self.begin_release(function)
+        assert function.release is not None
+        while not await function.release.go_on():
+            pass
+        function.release = None
+        await function.commands.sweep()

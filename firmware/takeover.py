@@ -120,10 +120,10 @@ class JournalKeeper:
                 # The firmware sees the reset in its next step; here is what it has not seen: what
                 # a command that was interrupted by it may have made.
                 if state.waits:
-                    await commands.release()
+                    await self._firmware.release(function)
                 else:
                     commands.forget()
-                await commands.sweep()
+                    await commands.sweep()
             elif not pending:
                 await self._compare(function)
 
@@ -189,8 +189,7 @@ async def check_unused(firmware: Firmware) -> None:
                 "them: reset the device (unload its driver) first"
             )
         _adopt(commands, found["qp_cfg"], found["mr"])
-        await commands.release()
-        await commands.sweep()
+        await firmware.release(function)
 
 
 def _adopt(commands: Commands, pairs: list[int], regions: list[int]) -> None:

@@ -1717,6 +1717,25 @@ FAULTS = (
     ),
     # What the firmware does.
     Fault(
+        name="reset-holds-the-others",
+        what="while a function is in reset, the firmware serves no other one",
+        because=FIRMWARE,
+        file="firmware/service.py",
+        old="            acted |= not self._alone and await self._reset(function)\n",
+        new="            if not self._alone and await self._reset(function):\n"
+        "                return True\n",
+        tests=("tests/firmware/test_resets.py",),
+    ),
+    Fault(
+        name="request-left-in-reset",
+        what="a control queue is dropped while a request of it waits for its answer",
+        because=FIRMWARE,
+        file="firmware/service.py",
+        old="        if request is not None and request.function == function.number:\n",
+        new="        if request is not None and not function.number:\n",
+        tests=("tests/firmware/test_resets.py", "tests/firmware/test_takeover.py"),
+    ),
+    Fault(
         name="old-key-during-change",
         what="the old key of a region that changes is valid while its pages are forgotten",
         because=FIRMWARE,

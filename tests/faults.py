@@ -230,8 +230,15 @@ def markdown() -> str:
 )
 @click.option("--room", type=click.Choice([room.name for room in ROOMS]), help="Mutants of one.")
 @click.option("--seed", type=int, default=1, help="Which mutants are sampled.")
-@click.option("--record", type=Path, help="JSON file of mutants; goes on with what it holds.")
-@click.option("--limit", type=float, help="Seconds after which no mutant is begun.")
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=console.writable,
+    help="JSON file of mutants; goes on with what it holds.",
+)
+@click.option(
+    "--limit", type=console.Finite(0, 10**7), help="Seconds after which no mutant is begun."
+)
 def faults(
     names: Sequence[str],
     only_list: bool,

@@ -142,12 +142,14 @@ class Daemon:
         firmware = self._firmware
         if self._registers.config.parity:
             await self._look_for_break()
-        served = firmware.served
+        served, resets = firmware.served, firmware.resets
         if not await firmware.step():
             return False
-        if firmware.served == served:
+        if firmware.resets != resets:
             log("info", "reset")
-        elif firmware.refusal:
+        if firmware.served == served:
+            return True
+        if firmware.refusal:
             self._metrics.refused += 1
             log("warning", "refused", why=firmware.refusal, served=firmware.served)
         else:

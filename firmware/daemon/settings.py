@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from firmware.daemon.metrics import Place
+from hdl.bounds import finite, within
 
-__all__ = ["Settings", "TableEntry", "add_bar", "number", "parser", "settings"]
+__all__ = ["Settings", "TableEntry", "add_bar", "number", "parser", "seconds", "settings"]
 
 #: Default of --period: how often the firmware looks for work, s.
 PERIOD_S = 0.001
@@ -44,21 +46,28 @@ class Settings:
 
 
 def number(text: str) -> int:
-    """The number of an option, decimal or with 0x."""
+    """The number of an option, 64 bits, decimal or with 0x."""
     try:
-        return int(text, 0)
+        found = int(text, 0)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 <= found < 1 << 64:
+        raise argparse.ArgumentTypeError(f"must be 0 to 2^64 - 1, not {text!r}")
+    return found
 
 
-def _period(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds <= 1:
-        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1 s, not {text!r}")
-    return seconds
+def seconds(low: float, high: float) -> Callable[[str], float]:
+    """Reads an option in seconds, from ``low`` to ``high``."""
+
+    def read(text: str) -> float:
+        try:
+            found = finite(text)
+            within("it", found, low, high)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return found
+
+    return read
 
 
 def _mac(text: str) -> bytes:
@@ -112,7 +121,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
     add_bar(bar)
     bar.add_argument(
         "--period",
-        type=_period,
+        type=seconds(0.000_001, 1),
         default=PERIOD_S,
         metavar="S",
         help="longest time between two looks for work, s; default: %(default)s",

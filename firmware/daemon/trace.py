@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firmware.daemon.bars import open_bar
-from firmware.daemon.settings import add_bar, number
+from firmware.daemon.outputs import require_file
+from firmware.daemon.settings import add_bar, number, seconds
 from firmware.device import HardwareError
 from firmware.pcapng import INBOUND, OUTBOUND, Interface, Packet, pcapng
 from firmware.registers import Registers, read_config
@@ -74,7 +75,7 @@ def parser(program: str = _PROGRAM) -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--seconds",
-        type=float,
+        type=seconds(0, 10**9),
         metavar="S",
         help="end after that time; default: with SIGINT or SIGTERM",
     )
@@ -153,6 +154,11 @@ def main(arguments: list[str] | None = None, program: str = _PROGRAM) -> int:
     chosen = made.parse_args(arguments)
     if chosen.output is None and not chosen.start:
         made.error("-o is needed")
+    if chosen.output is not None:
+        try:
+            require_file(chosen.output)
+        except OSError as error:
+            made.error(f"-o {chosen.output}: {error.strerror}")
     try:
         asyncio.run(_run(chosen))
     except (HardwareError, OSError) as error:

@@ -64,7 +64,7 @@ one process.
 | `listener.get_request` | the next REQ, with `private_data` and `peer` | timed out |
 | `one.accept` | QP to RTS, REP, waits for the RTU | refused, timed out, ECONNRESET |
 | `one.reject` | REJ | |
-| `one.disconnected` | waits for the peer's DREQ | timed out |
+| `one.disconnected` | waits for the peer's DREQ, or for the connection to be stale | timed out |
 | `one.disconnect` | QP to ERR; DREQ, unless the peer was first | |
 | `agent.serve` | names a UD queue pair to SIDR_REQs | |
 | `agent.resolve` | SIDR: where to send, as an `AH` | refused, timed out, unreachable |
@@ -96,6 +96,27 @@ has its reason and private data.
 - A malformed MAD is dropped and counted in `counters["malformed"]`. A MAD for no connection, from
   another peer or in a wrong state is counted in `counters["unexpected"]`. Nothing is raised.
 - A DREQ for an unknown connection gets a DREP.
+
+## Stale connections
+
+A peer that has started anew may ask for a connection with a queue pair that is connected here
+already. Its REQ (or its REP, on the side that has asked) names the same QPN and the same GUID, and
+another communication id. The old connection is stale then (IBTA vol 1, 12.9.8.3.1):
+
+1. The REQ or the REP is refused by a REJ of reason 10. No listener sees it. The user of
+   `agent.connect` gets a `Rejected` with that reason.
+2. The queue pair of the old connection goes to ERR. `disconnected` of that connection ends, without
+   private data.
+3. A DREQ ends the old connection. It is sent again like any other. Until a DREP has come, or the
+   last time-out, further REQs of the peer's queue pair are refused by the same reason.
+
+A connection that is over stops nobody: its peer may use the queue pair again as soon as its own
+time-wait is over. A REQ whose listener has not answered yet has no queue pair here. A second REQ of
+the same queue pair is refused, and the first stays.
+
+`counters["stale"]` counts the REQs and REPs that were refused. A device names itself by 8 bytes
+that follow from its `sys_image_guid` and its first GID, since the functions of a card share the
+former. A peer without a GUID is told apart by its address.
 
 ## What is not built
 

@@ -34,7 +34,7 @@ from sim.rtl.env import build_root
 from sim.rtl.readable import WRITTEN, place
 from sim.rtl.verilog import module_ports
 
-__all__ = ["Testbench", "build", "sources", "top_source"]
+__all__ = ["Testbench", "build", "plain", "sources", "top_source"]
 
 _RESET_CYCLES = 3  # and one more, because the cards' reset is a register
 
@@ -148,6 +148,15 @@ def _instance(module: str, name: str, pins: Iterable[str]) -> str:
 def build(rtl: Rtl | None = None, **details: Any) -> BuiltModel:
     """Build the simulation that ``sources``, with the same arguments, describes."""
     return sources(rtl, **details).build()
+
+
+def plain(config: NicConfig) -> BuiltModel:
+    """Build two cards of which nothing rewrites the C++ that Verilator has made.
+
+    It shows that the usual model is the same design (``tests/nic/test_plain.py``).
+    """
+    usual = sources(config=config, fast=False)
+    return replace(usual, options=replace(usual.options, plain=True)).build()
 
 
 def sources(

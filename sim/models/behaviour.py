@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from hdl.bounds import WORD, within
+
 __all__ = ["HostBehaviour"]
+
+#: Highest times, ns, and seeds. What is not named has 32 bits.
+_HIGHEST = {"ns": 10**10, "seed": 1 << 62}
+#: Bandwidth that is neither 0 nor too low to be told in ps for each KiB.
+_SLOWEST_GBPS, _FASTEST_GBPS = 0.001, 1_000_000
 
 #: Shares of cycles are whole parts of this number in the compiled model.
 STALL_PARTS = 256
@@ -14,7 +21,7 @@ STALL_PARTS = 256
 class HostBehaviour:
     """Everything that can be chosen about a host. Times in ns, bandwidth in Gb/s of data.
 
-    Raises ValueError for a negative value, or a share of 1 and more.
+    Raises ValueError for a value beyond what the model takes, or a share of 1 and more.
     """
 
     read_latency_ns: float = 500
@@ -35,9 +42,12 @@ class HostBehaviour:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if value < 0 or (field.name.startswith("stall") and value >= 1):
-                raise ValueError(f"{field.name} cannot be {value!r}")
+            name, value = field.name, getattr(self, field.name)
+            within(name, value, 0, _HIGHEST.get(name.split("_")[-1], WORD))
+            if name.startswith("stall") and value >= 1:
+                raise ValueError(f"{name} must be less than 1, not {value!r}")
+            if name.endswith("_gbps") and value:
+                within(name, value, _SLOWEST_GBPS, _FASTEST_GBPS)
 
     def settings(self) -> dict[str, int]:
         """The same as the compiled model takes it (``sim.models.native.HostSettings``)."""

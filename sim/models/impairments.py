@@ -6,12 +6,26 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hdl.bounds import WORD, finite, within
 from hdl.wire.opcodes import OPCODES, Kind, Operation, Transport
 
 __all__ = ["ROLES", "Drop", "Impairments"]
 
 #: Rates of the model are of so many frames.
 _RATE = 1 << 32
+#: Longest time, us: all times of a frame together fit the model's 64 bits of picoseconds.
+_LONGEST_US = 10_000_000
+#: Lowest and highest value of each number.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("loss", "duplicate", "overtaken", "corrupt"), (0, 1)),
+    **dict.fromkeys(("delay_us", "jitter_us", "pause_us", "pause_every_us"), (0, _LONGEST_US)),
+    "burst": (1, WORD),
+    "every": (0, WORD),
+    "reorder": (0, 1 << 16),
+    "gbps": (0.001, 8000),  # a byte takes 8 us to 1 ps
+    "queue": (0, 1 << 40),
+    "seed": (0, 1 << 62),
+}
 #: Kinds of an ACKNOWLEDGE by bits 6 and 5 of its syndrome (IBTA vol 1, 9.7.5.1.1).
 _ANSWERS = {"ack": 1 << 0, "rnr": 1 << 1, "nak": 1 << 3}
 
@@ -42,7 +56,7 @@ class Drop:
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ValueError(f"No role {self.role!r} of a packet; there are {', '.join(ROLES)}")
-        if self.first < 1 or self.count < 1:
+        if not (1 <= self.first <= _RATE and 1 <= self.count <= _RATE):
             raise ValueError(f"Packets have numbers from 1, not {self.first} and {self.count}")
 
     @classmethod
@@ -62,13 +76,13 @@ class Drop:
 class Impairments:
     """What happens to the frames of one direction; the defaults change nothing.
 
-    Rates are between 0 and 1. ``burst``: frames that one loss takes; ``every``: each n-th is lost;
-    ``drop``: those of a role; ``reorder``: up to so many later frames pass one, at the rate
-    ``overtaken``; ``corrupt``: one bit is changed, the frame's FCS is right; ``delay_us`` and
-    ``jitter_us`` come in addition to the link's delay; ``gbps``: rate of the line behind (None: as
-    the link), before which ``queue`` bytes wait: what comes beyond is lost. Once in
-    ``pause_every_us`` the sender begins no frame for ``pause_us``, as after a PAUSE frame of
-    802.3x; nothing is lost by that.
+    Raises ValueError for a number beyond ``_BOUNDS``. Rates are between 0 and 1. ``burst``: frames
+    that one loss takes; ``every``: each n-th is lost; ``drop``: those of a role; ``reorder``: up to
+    so many later frames pass one, at the rate ``overtaken``; ``corrupt``: one bit is changed, the
+    frame's FCS is right; ``delay_us`` and ``jitter_us`` come in addition to the link's delay;
+    ``gbps``: rate of the line behind (None: as the link), before which ``queue`` bytes wait: what
+    comes beyond is lost. Once in ``pause_every_us`` the sender begins no frame for ``pause_us``, as
+    after a PAUSE frame of 802.3x; nothing is lost by that.
     """
 
     loss: float = 0.0
@@ -88,14 +102,10 @@ class Impairments:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "overtaken", "corrupt"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("every", "reorder", "delay_us", "jitter_us", "queue", "pause_us"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative: {getattr(self, name)}")
-        if self.burst < 1 or (self.gbps is not None and not self.gbps > 0):
-            raise ValueError(f"burst and gbps must be more than 0: {self.burst}, {self.gbps}")
+        for name, (low, high) in _BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None:
+                within(name, value, low, high)
         if (self.pause_us or self.pause_every_us) and not 0 < self.pause_us < self.pause_every_us:
             raise ValueError(
                 f"pause_us must be less than pause_every_us, and neither be 0: "
@@ -147,6 +157,6 @@ def _number(text: str, default: float | int | None) -> float | int:
     try:
         if isinstance(default, int):
             return int(text)
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return finite(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError as error:
         raise ValueError(f"Not a number: {text!r}") from error

@@ -17,6 +17,7 @@ from cocotb.simtime import get_sim_time
 from cocotb.task import current_task
 from cocotb.triggers import Event, First, Timer, ValueChange
 
+from hdl.bounds import within
 from sim.guest.driver import platform
 from sim.guest.driver.memory import GuestMemory
 from sim.guest.driver.platform import Message
@@ -279,10 +280,10 @@ class Wire:
         buffer_bytes: what may wait for this card's receive side before the sender is held off.
         stall_*: share of cycles in which a beat is refused, or offered late.
         """
-        if not gbps > 0 or delay_ns < 0 or not 0 <= stall_tx < 1 or not 0 <= stall_rx < 1:
-            raise ValueError(
-                f"No such wire: {gbps!r} Gb/s, {delay_ns!r} ns, {stall_tx}, {stall_rx}"
-            )
+        within("gbps", gbps, 0.001, 8000)
+        within("delay_ns", delay_ns, 0, 10**10)
+        if not 0 <= stall_tx < 1 or not 0 <= stall_rx < 1:
+            raise ValueError(f"Shares must be 0 to less than 1, not {stall_tx} and {stall_rx}")
         self.settings.ps_per_byte = round(8000 / gbps)
         self.settings.delay_ps = int(delay_ns * 1000)
         self.settings.buffer_bytes = buffer_bytes

@@ -33,9 +33,11 @@ _SPLIT = 250_000
 #: 5,000 and 1,500 they are slower by a fiftieth.
 _SPLIT_FUNCTIONS = 2_500
 
-#: What runs between Verilator and the compiler, in this order, where C++ reads the design.
-_NAMES = ("interleave.py", "twins.py", "arrays.py")
-_PROGRAMS = tuple(Path(__file__).with_name(name) for name in _NAMES)
+#: What runs between Verilator and the compiler, in this order, where C++ reads the design: what
+#: rewrites Verilator's C++, and what writes a list for ours.
+_REWRITING = tuple(Path(__file__).with_name(name) for name in ("interleave.py", "twins.py"))
+_LISTING = (Path(__file__).with_name("arrays.py"),)
+_PROGRAMS = (*_REWRITING, *_LISTING)
 
 #: A second makefile, and the headers that it has compiled once for all models.
 _PRECOMPILED = Path(__file__).with_name("precompiled.mk")
@@ -57,13 +59,15 @@ CHECK = ("--cc", *LINT, *(f"-fno-{one}" for one in _LATE))
 
 @dataclass(frozen=True)
 class Options:
-    """All that selects a model apart from its sources."""
+    """All that selects a model apart from its sources. ``plain``: Verilator's C++ is compiled as it
+    is."""
 
     top: str
     waves: bool
     visible: str
     cxx: bool
     optimise: str
+    plain: bool = False
     defines: dict[str, object] = field(default_factory=dict)
 
     def arguments(self) -> list[str]:
@@ -207,5 +211,6 @@ class _Build(cocotb_tools.runner.Verilator):
         # make takes an object for done when it is newer than the makefile Verilator just wrote.
         commands = [verilate, *([["cp", *ready, str(self.build_dir)]] if ready else []), make]
         if self._options.cxx:
-            commands[1:1] = [[sys.executable, str(path)] for path in _PROGRAMS]
+            programs = _LISTING if self._options.plain else _PROGRAMS
+            commands[1:1] = [[sys.executable, str(path)] for path in programs]
         return commands

@@ -6,6 +6,7 @@ Modules that take time to import are imported by the command that needs them.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib
 import os
 import secrets
@@ -18,8 +19,9 @@ from typing import Any
 import click
 from rich.table import Table
 
+from hdl.bounds import WORD, within
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 
 
 class _Later(click.Command):
@@ -42,7 +44,20 @@ class _Later(click.Command):
         return command.make_context(info_name, args, *more, **extra)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands. A wrong argument, and what a command cannot write, ends it with one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            with outputs.written():
+                return super().invoke(ctx)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise console.UsageStop(error.format_message()) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(env.package_version("rocinante"), prog_name="rocinante")
 def rocinante() -> None:
     """Rocinante, an RDMA NIC: generate it, simulate it, test it."""
@@ -119,7 +134,7 @@ def rtl(width: int, output: Path | None) -> None:
     except env.BuildError as error:
         raise click.ClickException(str(error)) from None
     if output is not None:
-        output.write_text("\n".join(path.read_text() for path in paths))
+        outputs.write_text(output, "\n".join(path.read_text() for path in paths))
         paths = [output]
     click.echo("\n".join(map(str, paths)))
 
@@ -174,6 +189,7 @@ def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
         number = str(secrets.randbelow(2**31)) if seed == "random" else seed
         if not number.isdigit():
             raise ValueError(f"--seed must be a number or 'random', not {seed!r}")
+        within("--seed", int(number), 0, WORD - 1)
         console.err.print(f"Seed: {number}", highlight=False)
         settings["COCOTB_RANDOM_SEED"] = number
     if waves:
@@ -183,7 +199,21 @@ def _test_environment(seed: str | None, waves: bool) -> dict[str, str]:
 
 def main() -> Any:
     """Run the command line (the console script's entry)."""
-    return rocinante(prog_name="rocinante")
+    try:
+        return rocinante(prog_name="rocinante")
+    finally:
+        _end_of_output()
+
+
+def _end_of_output() -> None:
+    """Write what standard output still holds; if that cannot be, say so and end with status 1."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush
+        if error.errno != errno.EPIPE:  # whoever read it has gone on purpose
+            print(f"Error: standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +13,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from hdl.bounds import finite, within
 from sim.models.impairments import Impairments
 from sim.rtl.env import ToolError
+from sim.tools import outputs
 
 out = Console()
 err = Console(stderr=True)
@@ -23,13 +24,32 @@ err = Console(stderr=True)
 
 def writable(_context: Any, _option: Any, value: Path | None) -> Path | None:
     """A callback for options: refuses, before any work, a file that cannot be written later."""
-    if value is not None and str(value) != "-":
-        folder = value.absolute().parent
-        if not folder.is_dir():
-            raise click.BadParameter(f"{value}: there is no folder {folder}")
-        if not os.access(value if value.exists() else folder, os.W_OK):
-            raise click.BadParameter(f"{value} cannot be written")
+    if value is not None:
+        try:
+            outputs.require_file(value)
+        except outputs.Unwritable as error:
+            raise click.BadParameter(str(error)) from None
     return value
+
+
+class Finite(click.ParamType):
+    """A number from ``low`` to ``high``, neither NaN nor infinite."""
+
+    name = "number"
+
+    def __init__(self, low: float, high: float) -> None:
+        self._low, self._high = low, high
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number; fails with what is wrong with the text."""
+        try:
+            found = finite(str(value))
+            within("it", found, self._low, self._high)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return found
 
 
 width_option = click.option(
@@ -68,21 +88,13 @@ impair_option = click.option(
 )
 timer_scale_option = click.option(
     "--timer-scale",
-    type=click.FloatRange(1 / 250, 250),
+    type=Finite(1 / 250, 250),
     default=1.0,
     show_default=True,
     metavar="N",
     help="The cards' time-outs and RNR pauses last N times as long as their codes say.",
 )
 waves_option = click.option("--waves", is_flag=True, help="Record waves (FST); slower.")
-
-
-def require_writable(path: Path) -> None:
-    """Raise ValueError for a file that could not be written at a command's end."""
-    try:
-        writable(None, None, path)
-    except click.BadParameter as error:
-        raise ValueError(error.message) from None
 
 
 class UsageStop(click.ClickException):
@@ -116,7 +128,7 @@ def write_json(target: Path | None, data: Any) -> None:
     if str(target) == "-":
         click.echo(text)
     else:
-        target.write_text(text + "\n")
+        outputs.write_text(target, text + "\n")
 
 
 @contextmanager

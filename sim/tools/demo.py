@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 
 __all__ = ["demo"]
 
@@ -49,6 +49,7 @@ def demo(
         env.require_compiler()
         if waves:
             env.require_waves()
+            outputs.require_file(pcap.with_suffix(".fst"))
     began = time.monotonic()
     try:
         with console.progress(f"Building two NICs at {width} bits"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from pathlib import Path
 
 import click
 
 from hdl.abi.cheader import c_header
+from sim.tools import console, outputs
 
 __all__ = ["header"]
 
@@ -15,11 +16,15 @@ __all__ = ["header"]
 @click.option(
     "-o",
     "--output",
-    type=click.File("w"),
+    type=click.Path(dir_okay=False, path_type=Path),
     default="-",
     metavar="FILE",
+    callback=console.writable,
     help="Where to write it; default: standard output.",
 )
-def header(output: TextIO) -> None:
+def header(output: Path) -> None:
     """Write virtio_rdma.h: structures and numbers that a driver and the device share."""
-    output.write(c_header())
+    if str(output) == "-":
+        click.echo(c_header(), nl=False)
+    else:
+        outputs.write_text(output, c_header())

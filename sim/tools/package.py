@@ -15,7 +15,7 @@ import click
 from hdl.csr.blocks import TABLES
 from hdl.csr.row_layouts import FILE, described
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 
 __all__ = ["build", "modules", "package"]
 
@@ -126,8 +126,10 @@ def package(output: Path | None) -> None:
     It needs Python on the host of the card, and nothing else.
     """
     with console.stops():
+        folder = output or env.build_root() / "package"
+        outputs.require_folder(folder)
         try:
-            made = build(output or env.build_root() / "package")
+            made = build(folder)
         except env.BuildError as error:
             raise click.ClickException(str(error)) from None
     click.echo(made)

@@ -10,7 +10,7 @@ import click
 from hdl.config import NicConfig
 from hdl.csr.rdl import TOP, system_rdl
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 
 __all__ = ["compile_rdl", "described", "registers", "write_header", "write_html", "write_rdl"]
 
@@ -22,7 +22,7 @@ def described(width: int = 512) -> NicConfig:
 
 def write_rdl(path: Path, config: NicConfig | None = None) -> None:
     """Write the SystemRDL of ``config`` to ``path``."""
-    path.write_text(system_rdl(config))
+    outputs.write_text(path, system_rdl(config))
 
 
 def compile_rdl(path: Path) -> Any:
@@ -65,7 +65,8 @@ def registers(width: int, output: Path | None) -> None:
     """Write the register map as SystemRDL, as a C header and as HTML pages."""
     with console.stops():
         config = described(width)
-    folder = output or env.build_root() / "registers"
+        folder = output or env.build_root() / "registers"
+        outputs.require_folder(folder, (f"{TOP}.rdl", f"{TOP}.h"))
     folder.mkdir(parents=True, exist_ok=True)
     rdl, header, pages = folder / f"{TOP}.rdl", folder / f"{TOP}.h", folder / "html"
     write_rdl(rdl, config)

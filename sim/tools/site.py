@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.registers import compile_rdl, described, write_html, write_rdl
 
 __all__ = ["build", "docs", "on_files", "on_page_markdown"]
@@ -99,6 +99,8 @@ def docs(output: Path | None) -> None:
     from mkdocs.exceptions import MkDocsException
 
     folder = (output or env.build_root() / "site").absolute()
+    with console.stops():
+        outputs.require_folder(folder)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         with console.progress("Building the site"):

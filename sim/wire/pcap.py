@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["Record", "read_capture", "read_pcap", "write_pcap"]
+__all__ = ["Record", "read_capture", "read_pcap", "records", "write_pcap"]
 
 _MICRO, _NANO, _NG = 0xA1B2C3D4, 0xA1B23C4D, 0x0A0D0D0A
 _ETHERNET = 1
@@ -18,6 +20,10 @@ _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 #: Blocks of pcapng, and the options of an interface that matter here.
 _INTERFACE, _OBSOLETE, _SIMPLE, _ENHANCED = 1, 2, 3, 6
 _RESOLUTION, _OFFSET = 9, 14
+#: Bytes that are read at a time, and how often ``say`` is called for a file.
+_BUFFER, _TELLS = 1 << 20, 200
+#: Longest frame, and longest options beside one: what is longer is no Ethernet.
+_LONGEST, _LONGEST_OPTIONS = 1 << 18, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -39,23 +45,71 @@ class Record:
         return len(self.frame) < self.length
 
 
-def read_capture(path: Path | str) -> list[Record]:
-    """All frames of a pcap (either byte order, us or ns) or pcapng file.
+def records(path: Path | str, say: Callable[[int, int], None] | None = None) -> Iterator[Record]:
+    """Yield each frame of a pcap (either byte order, us or ns) or pcapng file, as it is read.
 
-    Raises ValueError with one line for a file that is neither, that ends inside a record, or whose
-    frames are not Ethernet; OSError when it cannot be read.
+    Only one frame is in memory at a time. ``say`` is called with the bytes that have been read and
+    those of the whole file, at most a few hundred times. Raises ValueError with one line for a file
+    that is neither, that ends inside a record, or whose frames are not Ethernet; OSError when it
+    cannot be read.
     """
-    raw = Path(path).read_bytes()
-    if len(raw) < 24:
-        raise ValueError(f"{path}: no capture: {len(raw)} bytes")
-    frames = _blocks(path, raw) if raw[:4] == _NG.to_bytes(4, "big") else _records(path, raw)
-    return [Record(number, *one) for number, one in enumerate(frames, 1)]
+    with Path(path).open("rb", buffering=_BUFFER) as file:
+        source = _Source(path, file, say)
+        if source.size < 24:
+            raise ValueError(f"{path}: no capture: {source.size} bytes")
+        begin = source.take(4)
+        source.skip(-4)
+        frames = _blocks(source) if begin == _NG.to_bytes(4, "big") else _records(source)
+        for number, one in enumerate(frames, 1):
+            yield Record(number, *one)
+
+
+def read_capture(path: Path | str) -> list[Record]:
+    """All frames of a capture that is not large; errors as with ``records``."""
+    return list(records(path))
 
 
 def read_pcap(path: Path | str) -> Iterator[tuple[int, bytes]]:
-    """Yield (time stamp in ns, frame); errors as with ``read_capture``."""
-    for record in read_capture(path):
+    """Yield (time stamp in ns, frame); errors as with ``records``."""
+    for record in records(path):
         yield record.time, record.frame
+
+
+class _Source:
+    """A file that is read once, from its beginning; ``place`` is where the next byte is."""
+
+    def __init__(
+        self, path: Path | str, file: BinaryIO, say: Callable[[int, int], None] | None
+    ) -> None:
+        self.path, self._file, self._say = path, file, say
+        self.size, self.place = os.fstat(file.fileno()).st_size, 0
+        self._step = max(1, self.size // _TELLS)
+        self._next = self._step
+
+    @property
+    def left(self) -> int:
+        """Bytes that have not been read."""
+        return self.size - self.place
+
+    def take(self, count: int) -> bytes:
+        """The next bytes, of which there are so many."""
+        octets = self._file.read(count)
+        if len(octets) < count:  # it has become shorter meanwhile
+            raise ValueError(f"{self.path}: truncated: it ends at byte {self.place + len(octets)}")
+        self._on(count)
+        return octets
+
+    def skip(self, count: int) -> None:
+        """Leave bytes out, or go back."""
+        self._file.seek(count, os.SEEK_CUR)
+        self._on(count)
+
+    def _on(self, count: int) -> None:
+        self.place += count
+        if self.place >= self._next:
+            self._next += self._step
+            if self._say is not None:
+                self._say(self.place, self.size)
 
 
 def _check_link(path: Path | str, link: int) -> None:
@@ -64,27 +118,31 @@ def _check_link(path: Path | str, link: int) -> None:
         raise ValueError(f"{path}: link type {link}{name} is not Ethernet")
 
 
-def _records(path: Path | str, raw: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _records(source: _Source) -> Iterator[tuple[int, bytes, int]]:
     """(time, frame, length) of a classic file."""
+    path, head = source.path, source.take(24)
     for order in "<>":
-        magic, _, _, _, _, link = struct.unpack_from(f"{order}IIIIII", raw)
+        magic, _, _, _, _, link = struct.unpack(f"{order}IIIIII", head)
         if magic in (_MICRO, _NANO):
             break
     else:
-        names = [f" ({name})" for begin, name in _PACKED.items() if raw.startswith(begin)]
-        raise ValueError(f"{path}: no capture: magic {raw[:4].hex()}{''.join(names)}")
+        names = [f" ({name})" for begin, name in _PACKED.items() if head.startswith(begin)]
+        raise ValueError(f"{path}: no capture: magic {head[:4].hex()}{''.join(names)}")
     _check_link(path, link & 0xFFFF)
-    unit = 1 if magic == _NANO else 1000
-    place = 24
-    while place < len(raw):
-        if place + 16 > len(raw):
-            raise ValueError(f"{path}: truncated: cut record at byte {place}")
-        seconds, fraction, size, length = struct.unpack_from(f"{order}IIII", raw, place)
-        place += 16
-        if place + size > len(raw):
-            raise ValueError(f"{path}: truncated: cut frame at byte {place}")
-        yield seconds * 10**9 + fraction * unit, raw[place : place + size], length
-        place += size
+    unit, record = 1 if magic == _NANO else 1000, struct.Struct(f"{order}IIII")
+    while source.left:
+        if source.left < record.size:
+            raise ValueError(f"{path}: truncated: cut record at byte {source.place}")
+        seconds, fraction, size, length = record.unpack(source.take(record.size))
+        if size > source.left:
+            raise ValueError(f"{path}: truncated: cut frame at byte {source.place}")
+        _check_size(source, size)
+        yield seconds * 10**9 + fraction * unit, source.take(size), length
+
+
+def _check_size(source: _Source, size: int) -> None:
+    if size > _LONGEST:
+        raise ValueError(f"{source.path}: a frame of {size} bytes at byte {source.place}")
 
 
 @dataclass
@@ -101,28 +159,33 @@ class _Interface:
         return self.offset * 10**9 + (high << 32 | low) * 10**9 // self.per_second
 
 
-def _blocks(path: Path | str, raw: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _blocks(source: _Source) -> Iterator[tuple[int, bytes, int]]:
     """(time, frame, length) of a pcapng file (draft-ietf-opsawg-pcapng)."""
-    place, order = 0, "<"
+    path, order = source.path, "<"
     interfaces: list[_Interface] = []
-    while place < len(raw):
-        if place + 12 > len(raw):
+    while source.left:
+        place = source.place
+        if source.left < 12:
             raise ValueError(f"{path}: truncated: cut block at byte {place}")
-        if raw[place : place + 4] == _NG.to_bytes(4, "big"):
-            order = "<" if raw[place + 8 : place + 12] == b"\x4d\x3c\x2b\x1a" else ">"
+        head = source.take(12)  # type, length and the first word
+        if head[:4] == _NG.to_bytes(4, "big"):
+            order = "<" if head[8:12] == b"\x4d\x3c\x2b\x1a" else ">"
             interfaces = []
-        kind, size = struct.unpack_from(f"{order}II", raw, place)
-        if size < 12 or size % 4 or place + size > len(raw):
+        kind, size = struct.unpack_from(f"{order}II", head)
+        if size < 12 or size % 4 or size - 12 > source.left:
             raise ValueError(f"{path}: truncated: cut block at byte {place}")
-        body = raw[place + 8 : place + size - 4]
+        if kind not in (_INTERFACE, _OBSOLETE, _SIMPLE, _ENHANCED):
+            source.skip(size - 12)
+            continue
+        _check_size(source, size - _LONGEST_OPTIONS)
+        body = (head[8:] + source.take(size - 12))[:-4]
         try:
             if kind == _INTERFACE:
                 interfaces.append(_interface(order, body))
-            elif kind in (_OBSOLETE, _SIMPLE, _ENHANCED):
+            else:
                 yield _packet(path, order, kind, body, interfaces)
         except (struct.error, IndexError):
             raise ValueError(f"{path}: broken block at byte {place}") from None
-        place += size
 
 
 def _interface(order: str, body: bytes) -> _Interface:

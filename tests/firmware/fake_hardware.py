@@ -1,6 +1,6 @@
 """Tables, mailbox and commands in memory, with a log of what the firmware did."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from firmware.device import FunctionState, Posted, Request
 from firmware.service import Firmware
@@ -33,6 +33,9 @@ class FakeHardware:
         self.resets_seen, self.resetting, self.features = 0, 0, 0
         self.on_flush = []  # what the hardware would do
         self.waiting = set()  # functions whose device reset waits for the firmware
+        self.begun = Counter()  # device resets of each function, beside ``resets_seen`` of all
+        self.restless = set()  # functions whose driver resets again as soon as a reset has ended
+        self.queue_bits = 16  # of a virtqueue's number in its function
         self.link = True
         self.posting, self.slow = None, 0  # an event on its way, and steps that it takes
         self.buffers, self.events = 100, []  # of the event queue; what was written to them
@@ -56,14 +59,23 @@ class FakeHardware:
         waits = function in self.waiting
         resetting, self.resetting = self.resetting, max(0, self.resetting - 1)
         begun = bool(resetting) or waits
-        return FunctionState(self.resets_seen, begun, waits, self.features, self.status)
+        resets = await self.resets(function)
+        return FunctionState(resets, begun, waits, self.features, self.status)
 
     async def resets(self, function):
-        return self.resets_seen
+        return self.resets_seen + self.begun[function]
+
+    def begin_reset(self, function):
+        """The function's driver writes 0 to the status; during a reset that is lost."""
+        if function not in self.waiting:
+            self.waiting.add(function)
+            self.begun[function] += 1
 
     async def reset_done(self, function):
         self.waiting.remove(function)
         self.log.append(("reset_done", function))
+        if function in self.restless:
+            self.begin_reset(function)
 
     async def request(self):
         return self.inbox[0] if self.inbox else None
@@ -115,6 +127,10 @@ class FakeHardware:
         self.log.append(("drop", pair))
 
     async def drop_queue(self, queue, *, restart=False):
+        owner, number = queue >> self.queue_bits, queue % (1 << self.queue_bits)
+        if number == abi.CONTROL_QUEUE:  # the card would never end it
+            waiting = [one for one in self.inbox if one.function == owner + 1]
+            assert not waiting, "A control queue is dropped before its request is answered"
         self.log.append(("restart_queue" if restart else "drop_queue", queue))
 
     async def clear_counters(self, pair):
@@ -152,9 +168,17 @@ class Bench:
 
     def __init__(self, *, config=CONFIG, qp_types=ALL_TYPES):
         self.hardware = FakeHardware()
+        self.hardware.queue_bits = config.number_bits["queues"]
         self.firmware = Firmware(self.hardware, config, qp_types=qp_types)
         self.function = self.firmware.functions[0]
         finish(self.firmware.step())
+
+    def settle(self):
+        """Steps until there is nothing to do; whether there was something."""
+        acted = False
+        while finish(self.firmware.step()):
+            acted = True
+        return acted
 
     def raw(self, data, writable=256):
         """The response to any bytes."""

@@ -93,7 +93,7 @@ def test_groups_of_one_address(bench):
         assert row["member0"] == qpn and "member1" not in row
     second = bench.firmware.functions[1]
     bench.hardware.waiting.add(second.number)
-    assert asyncio.run(bench.firmware.step())
+    assert bench.settle()
     rows = [bool(bench.hardware.row("group", n)) for n in range(CONFIG.groups)]
     assert rows == [True] * GUEST.groups + [False] * GUEST.groups
 
@@ -129,7 +129,7 @@ def test_reset_of_one(bench):
     hardware.log.clear()
     hardware.waiting.add(second.number)
     hardware.inbox.append(Request(second.number, bytes([C.CREATE_PD]), 1, 100))
-    assert asyncio.run(bench.firmware.step())
+    assert bench.settle()
     assert hardware.outbox.pop() == b"", "a request from before the reset gets no answer"
     assert not hardware.waiting and hardware.log[-1] == ("reset_done", 2)
     restarted = [what[1] for what in hardware.log if what[0] == "restart_queue"]

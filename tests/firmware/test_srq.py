@@ -189,7 +189,7 @@ def test_reset_of_one_of_two_functions():
     bench.taker()
     bench.hardware.log.clear()
     bench.hardware.waiting.add(bench.function.number)
-    assert finish(bench.firmware.step())
+    assert bench.settle()
     assert not [entry for entry in bench.hardware.log if entry[0] == "flush"]
     bench.ok(C.CREATE_PD)
     assert bench.ok(X.CREATE_SRQ, **SRQ).srqn == bench.srqn

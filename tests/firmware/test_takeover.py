@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from firmware.device import HardwareError
+from firmware.device import HardwareError, Request
 from firmware.journal import Journal, JournalError
 from firmware.service import Firmware
 from firmware.takeover import JournalKeeper
@@ -396,7 +396,7 @@ def test_functions_one_by_one(tmp_path):
     kept = bench.firmware.functions[0].commands.objects
     bench.again()
     first, second = bench.firmware.functions
-    finish(bench.firmware.step())
+    bench.settle()
     assert not bench.hardware.waiting
     assert [len(one.commands.objects.qps) for one in (first, second)] == [1, 0]
     assert first.commands.objects.tags == kept.tags
@@ -410,3 +410,25 @@ def test_functions_one_by_one(tmp_path):
     assert not bench.again()
     assert not bench.hardware.row("qp_cfg", WALKS)
     assert not any(any(words) for _, words in bench.hardware.state().items() if _[0] != "pkey")
+
+
+def test_a_request_of_a_function_in_reset(tmp_path):
+    """The firmware was killed with a request in the mailbox, and the function's driver has reset
+    since: the control queue is not dropped while the request waits, so it gets no answer first."""
+    config = NicConfig(qps=32, cqs=16, mrs=64, gids=8, functions=2)
+    for journal in (True, False):
+        bench = Kept(tmp_path / "journal", config=config)
+        for command, fields in SCRIPT[:18]:
+            assert bench.answer(command, fields)[0] == 0
+        finish(bench.hardware.write_row("queue", 0, {"enabled": 1}))
+        bench.hardware.inbox.append(Request(1, bytes([C.CREATE_PD]), 1, 200))
+        bench.hardware.begin_reset(1)
+        bench.hardware.outbox.clear()
+        if not journal:
+            bench.path.unlink()
+        assert bench.again() == journal
+        bench.settle()
+        assert bench.hardware.outbox == [b""] and not bench.hardware.waiting
+        assert not bench.firmware.functions[0].commands.objects.pds.all()
+        assert not bench.hardware.row("qp_cfg", WALKS)
+        bench.path.unlink()

@@ -207,6 +207,37 @@ async def refused(dut):
 
 
 @cocotb.test()
+async def forgotten(dut):
+    """One side starts anew and connects with the same queue pair: the other side's goes to ERR, its
+    user is told, and the next REQ makes a connection."""
+    _, (a, b) = await ends(dut)
+    one, other, listener = await connected(a, b)
+    qp = one.qp
+    await a.agent.close()
+    a.agent = await Agent.open(a.ctx, a.agent.gsi.neighbour, timing=QUICK, seed=77)
+    cocotb.start_soon(a.agent.run())
+    await qp.modify(QPAttr(qp_state=QpState.RESET), QpAttrMask.STATE)
+    with pytest.raises(Rejected) as caught:
+        await a.agent.connect(qp, b.gid, PORT, ConnParam(ack_timeout=3))
+    assert caught.value.reason == Reason.STALE_CONNECTION and listener.take() is None
+    assert await other.disconnected() == b""
+    for _ in range(100):
+        if (await other.qp.query(QpAttrMask.STATE)).qp_state == QpState.ERR:
+            break
+    else:
+        raise AssertionError("The queue pair of the stale connection is not in error")
+    assert b.agent.manager.counters["stale"] == 1
+    (flushed,) = await b.cq.wait(1, timeout_ns=WAIT_NS)
+    assert flushed.status == WcStatus.WR_FLUSH_ERR
+    await b.agent.wait_until(lambda: other.connection.closed, "DREP", WAIT_NS)
+    accepting = cocotb.start_soon(serve(listener, b))
+    await qp.to_init(QPAttr())
+    await qp.post_recv(RecvWR(7, [a.mr.sge(4096, 4096)]))
+    again = await a.agent.connect(qp, b.gid, PORT, ConnParam(ack_timeout=3))
+    await exchange(b, a, (await accepting).qp, again.qp, b"once more")
+
+
+@cocotb.test()
 async def datagrams_by_sidr(dut):
     """Who asks for the port of a service gets QP number and Q_Key, and reaches it."""
     system, (a, b) = await ends(dut)

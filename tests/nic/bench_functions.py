@@ -174,6 +174,47 @@ async def reset_of_one(dut):
 
 
 @cocotb.test()
+async def resets_in_a_loop(dut):
+    """A driver resets its function again as soon as a reset has ended, with a command under way in
+    front of the first. The commands of the other function go on, none of them much later."""
+    system, functions = await up(dut)
+    restless, stays = functions[0][0], functions[1][0]
+    now, running = stays.context.device.platform.now, True
+
+    async def longest(rounds: int) -> int:
+        most = 0
+        for _ in range(rounds):
+            start = now()
+            pd = await stays.context.alloc_pd()
+            await pd.close()
+            most = max(most, now() - start)
+        return most
+
+    async def reset() -> int:
+        resets = 0
+        while running:
+            await restless.context.device.reset()
+            resets += 1
+        return resets
+
+    before = await longest(10)
+    await Pair(functions[0], 1).make()
+    command = cocotb.start_soon(restless.context.alloc_pd())
+    await system.testbench.cycles(500)
+    command.cancel()
+    task = cocotb.start_soon(reset())
+    during = await longest(40)
+    running = False
+    resets = await task
+    dut._log.info("%d resets; two commands took %d ns, then %d ns", resets, before, during)
+    assert resets > 20 and during < 8 * before, (resets, before, during)
+    for node in functions[0]:
+        await node.context.close()
+    await together(*(node.start() for node in functions[0]))
+    await (await Pair(functions[0], 2).make()).exchange(random.Random(1))
+
+
+@cocotb.test()
 async def neighbours(dut):
     """Two functions of one card talk to each other, and with the other card at the same time."""
     _, functions = await up(dut)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from firmware.daemon import settings, trace
 from sim.rtl import env
-from sim.tools import cli
+from sim.tools import cli, console
+from sim.tools.endpoint import fields
+from sim.tools.endpoint.fields import BadRequest
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -41,6 +48,9 @@ def test_bad_values_are_one_line_and_status_2() -> None:
     assert status == 2 and "'100'" in text
     status, text = call("test", "--seed", "many")
     assert status == 2 and "--seed must be a number or 'random', not 'many'" in text
+    for seed in (str(1 << 32), "9" * 5000):
+        status, text = call("test", "--seed", seed)
+        assert status == 2 and text.count("\n") == 1, text
     for command in (
         ("demo",),
         ("perf", "write_bw"),
@@ -50,7 +60,66 @@ def test_bad_values_are_one_line_and_status_2() -> None:
         status, text = call(*command, "--impair", "luck=1%")
         assert status == 2 and "No impairment 'luck=1%'; there are loss=" in text
         status, text = call(*command, "--timer-scale", "0")
-        assert status == 2 and "0.0 is not in the range" in text
+        assert status == 2 and "it must be 0.004 to 250, not 0.0" in text
+
+
+#: What is no number that a computation goes on with.
+NOT_FINITE = ("nan", "-nan", "inf", "-inf", "1e400")
+
+
+def commands() -> dict[str, click.Command]:
+    """Each command, imported."""
+    found = {}
+    for name, one in cli.rocinante.commands.items():
+        later = isinstance(one, cli._Later)
+        found[name] = getattr(importlib.import_module(one._module), name) if later else one
+    return found
+
+
+def numeric_options() -> list[tuple[str, str]]:
+    """Command and option, of each option that takes a number with a fraction."""
+    kinds = (click.types.FloatParamType, console.Finite)
+    return [
+        (name, option.opts[-1])
+        for name, command in commands().items()
+        for option in command.params
+        if isinstance(option, click.Option) and isinstance(option.type, kinds)
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), numeric_options())
+def test_no_option_is_infinite_or_no_number(command: str, option: str) -> None:
+    arguments = (command, "write_bw") if command == "perf" else (command,)
+    for value in NOT_FINITE:
+        status, text = call(*arguments, f"{option}={value}")
+        assert status == 2 and option in text and len(text) < 1000, (value, text)
+        assert "Traceback" not in text
+
+
+def test_the_options_with_a_fraction_are_these() -> None:
+    """An option that is added is found, and the list above is not empty."""
+    names = {option for _, option in numeric_options()}
+    assert {"--timer-scale", "--clock-mhz", "--mmio-ns", "--limit"} <= names
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_the_programs_of_the_package_take_no_such_number(value: str) -> None:
+    for parser, more in ((settings.parser(), "--period"), (trace.parser(), "--seconds")):
+        with (
+            pytest.raises(SystemExit) as stopped,
+            contextlib.redirect_stderr(io.StringIO()) as said,
+        ):
+            parser.parse_args(["--bar", "x", f"{more}={value}"])
+        assert stopped.value.code == 2 and f"Not a number: '{value}'" in said.getvalue()
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "1e13"])
+def test_a_line_of_json_has_no_such_number(value: str) -> None:
+    for line in (f'{{"op":"poll","timeout_ms":{value}}}', f'{{"op":"poll","n":{value}}}'):
+        with pytest.raises(BadRequest, match="must be"):
+            fields.parse(line.encode())
+    with pytest.raises(BadRequest, match="Not a number"):
+        fields.parse(b'{"op":"impair","what":"delay_us=nan"}')
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Pair:
     def serve(self) -> None:
         def listener(one: Connection) -> None:
             self.accepted.append(one)
-            one.accept(qpn=9, private=b"yes", starting_psn=0xABCDEF)
+            one.accept(qpn=8 + len(self.accepted), private=b"yes", starting_psn=0xABCDEF)
 
         self.b.listen(SERVICE, listener)
 
@@ -188,15 +188,15 @@ def test_peers_open_no_more_than_the_limit():
     pair = Pair()
     pair.b.limit = 3
     pair.serve()
-    made = [pair.a.connect(B, SERVICE, 5) for _ in range(4)]
+    made = [pair.a.connect(B, SERVICE, 5 + n) for n in range(4)]
     pair.settle()
     assert [one.state for one in made] == 3 * [State.REP_RECEIVED] + [State.CLOSED]
     (_, refusal), *_ = made[3].events
     assert refusal["reason"] == 3 == Reason.NO_RESOURCES  # IBTA 12.6.7.2
     assert pair.b.counters["refused"] == 1 and len(pair.b._connections) == 3
     # What this side opens is its own matter, and takes no room.
-    pair.a.listen(SERVICE, lambda one: one.accept(qpn=7))
-    own = pair.b.connect(A, SERVICE, 6)
+    pair.a.listen(SERVICE, lambda one: one.accept(qpn=77))
+    own = pair.b.connect(A, SERVICE, 66)
     pair.settle()
     assert own.state is State.REP_RECEIVED
 
@@ -206,7 +206,7 @@ def test_peers_open_no_more_than_the_limit():
     made[1].disconnect()
     pair.settle()
     assert pair.accepted[1].closed and len(pair.b._connections) == 4
-    late = pair.a.connect(B, SERVICE, 5)
+    late = pair.a.connect(B, SERVICE, 9)
     pair.settle()
     assert late.state is State.REP_RECEIVED and pair.b.counters["refused"] == 1
     assert pair.accepted[1] not in pair.b._connections.values()
@@ -217,8 +217,8 @@ def test_refused_requests_leave_nothing_behind():
     pair = Pair()
     pair.b.limit = 1
     pair.serve()
-    for _ in range(100):
-        pair.a.connect(B, SERVICE, 5)
+    for number in range(100):
+        pair.a.connect(B, SERVICE, 5 + number)
         pair.settle()
     assert len(pair.b._connections) == 1 and pair.b.counters["refused"] == 99
 
@@ -296,6 +296,175 @@ def test_driver_that_starts_anew_is_no_duplicate():
     one = pair.a.connect(B, SERVICE, 5)
     pair.settle()
     assert one.state is State.REP_RECEIVED and len(pair.accepted) == 2
+
+
+def request(number: int, qpn: int, guid: int, service: int = SERVICE) -> bytes:
+    """A REQ that a peer sends."""
+    fields = {"local_comm_id": number, "local_qpn": qpn, "local_ca_guid": guid}
+    fields |= {"service_id": service, "local_cm_response_timeout": 20, "max_cm_retries": 15}
+    return Message(mad.REQ, number, fields).pack()
+
+
+class Listening:
+    """One side that listens; ``sent`` is what it has said to whom."""
+
+    def __init__(self):
+        self.time, self.sent, self.accepted = 0, [], []
+        self.manager = Manager(self._send, lambda: self.time, guid=0xB)
+        self.manager.listen(SERVICE, self._accept)
+
+    def _send(self, data: bytes, peer: Peer) -> None:
+        self.sent.append((mad.unpack(data), peer))
+
+    def _accept(self, one: Connection) -> None:
+        self.accepted.append(one)
+        one.accept(qpn=8 + len(self.accepted))
+
+    def rtu(self, one: Connection) -> None:
+        fields = {"local_comm_id": one.remote_id, "remote_comm_id": one.local_id}
+        self.manager.receive(Message(mad.RTU, 1, fields).pack(), one.peer)
+
+    def said(self) -> list[str]:
+        names = [message.kind.name for message, _ in self.sent]
+        self.sent.clear()
+        return names
+
+
+@pytest.mark.parametrize("state", [State.REP_SENT, State.ESTABLISHED])
+def test_a_request_of_a_queue_pair_that_is_connected(state):
+    """A peer that has forgotten a connection asks with its QP again (IBTA 12.9.8.3.1): the REQ is
+    refused as stale, and the old connection ends by a DREQ; its user is told at once."""
+    side = Listening()
+    side.manager.receive(request(100, 5, 0xA), A)
+    (old,) = side.accepted
+    if state is State.ESTABLISHED:
+        side.rtu(old)
+    assert old.state is state
+    side.said()
+    old.events.clear()
+    side.manager.receive(request(200, 5, 0xA), A)
+    assert len(side.accepted) == 1
+    (rej, to), (dreq, _) = side.sent
+    assert (rej.kind, rej["reason"], rej["message_rejected"]) == (mad.REJ, 10, 0)
+    assert (rej["remote_comm_id"], rej["local_comm_id"], to) == (200, 0, A)
+    assert (dreq.kind, dreq["remote_qpn"], dreq["remote_comm_id"]) == (mad.DREQ, 5, 100)
+    assert old.state is State.DREQ_SENT and old in side.manager.stale
+    assert list(old.events) == [(Event.DISCONNECTED, None)]
+    # Until the old one is over, each REQ of the QP is refused, and no second DREQ begins.
+    side.said()
+    side.manager.receive(request(201, 5, 0xA), A)
+    assert side.said() == ["REJ"] and side.manager.counters["stale"] == 2
+    fields = {"local_comm_id": 100, "remote_comm_id": old.local_id}
+    side.manager.receive(Message(mad.DREP, dreq.transaction_id, fields).pack(), A)
+    assert old.closed and len(old.events) == 1
+    side.manager.receive(request(202, 5, 0xA), A)
+    assert side.said() == ["REP"] and len(side.accepted) == 2
+
+
+def test_a_peer_that_has_forgotten_everything_connects_again():
+    """From the first REQ to the second, with a peer that answers the DREQ of what it has lost."""
+    pair = Pair()
+    pair.serve()
+    one = pair.a.connect(B, SERVICE, 5)
+    pair.settle()
+    one.establish()
+    pair.settle()
+    pair.a = Manager(lambda data, peer: pair._send(data, A, peer), lambda: pair.time, first=1000)
+    pair.sent.clear()
+    again = pair.a.connect(B, SERVICE, 5)
+    pair.settle()
+    assert pair.sent == ["REQ", "REJ", "DREQ", "DREP"]
+    assert again.closed and again.events[0][1]["reason"] == Reason.STALE_CONNECTION
+    assert pair.accepted[0].closed
+    again = pair.a.connect(B, SERVICE, 5)
+    pair.settle()
+    assert again.state is State.REP_RECEIVED and len(pair.accepted) == 2
+
+
+def test_a_stale_connection_whose_peer_never_answers():
+    """The DREQ is sent as often as any other message; then the queue pair is free."""
+    side = Listening()
+    side.manager.receive(request(100, 5, 0xA), A)
+    side.rtu(side.accepted[0])
+    side.manager.receive(request(200, 5, 0xA), A)
+    side.said()
+    for _ in range(RETRIES + 1):
+        side.time += TIMEOUT_NS
+        side.manager.tick()
+    assert side.said() == ["DREQ"] * RETRIES and side.accepted[0].closed
+    assert [kind for kind, _ in side.accepted[0].events].count(Event.TIMED_OUT) == 0
+    side.manager.receive(request(300, 5, 0xA), A)
+    assert side.said() == ["REP"]
+
+
+def test_other_queue_pairs_are_not_stale():
+    """Another QPN, another GUID behind the same address, a duplicate, and a connection that is
+    over: none of them ends a connection. The same GUID behind another address does."""
+    side = Listening()
+    side.manager.receive(request(100, 5, 0xA), A)
+    side.rtu(side.accepted[0])
+    for number, (qpn, guid, peer) in enumerate([(6, 0xA, A), (5, 0xC, A), (5, 0, A), (5, 0, B)]):
+        side.said()
+        side.manager.receive(request(200 + number, qpn, guid), peer)
+        assert side.said() == ["REP"], (qpn, guid)
+    side.manager.receive(request(100, 5, 0xA), A)
+    assert side.manager.counters == {"duplicate": 1} and len(side.accepted) == 5
+    side.said()
+    side.manager.receive(request(300, 5, 0xA), STRANGER)
+    assert side.said() == ["REJ", "DREQ"]
+    # A service that nobody listens to makes no difference.
+    side.manager.receive(request(400, 6, 0xA, SERVICE + 1), A)
+    assert side.said() == ["REJ", "DREQ"]
+
+
+def test_a_request_that_waits_for_its_listener():
+    """The first REQ has no queue pair here yet, so only the second is refused."""
+    side = Listening()
+    side.manager.unlisten(SERVICE)
+    held: list[Connection] = []
+    side.manager.listen(SERVICE, held.append)
+    side.manager.receive(request(100, 5, 0xA), A)
+    side.manager.receive(request(200, 5, 0xA), A)
+    assert side.said() == ["REJ"] and len(held) == 1 and held[0].state is State.REQ_RECEIVED
+    assert not side.manager.stale
+    held[0].accept(9)
+    assert side.said() == ["REP"]
+
+
+def test_a_reply_of_a_queue_pair_that_is_connected():
+    """A listener that has forgotten a connection answers with its QP: the REP is refused as stale,
+    the user of the new connection learns why, and the old one ends by a DREQ."""
+    side = Listening()
+    first = side.manager.connect(A, SERVICE, 5)
+    fields = {"local_qpn": 7, "local_ca_guid": 0xA, "starting_psn": 1}
+    said = {"local_comm_id": 100, "remote_comm_id": first.local_id}
+    side.manager.receive(Message(mad.REP, 1, fields | said).pack(), A)
+    first.establish()
+    second = side.manager.connect(A, SERVICE, 6)
+    side.said()
+    first.events.clear()
+    said = {"local_comm_id": 101, "remote_comm_id": second.local_id}
+    side.manager.receive(Message(mad.REP, 2, fields | said).pack(), A)
+    (rej, _), (dreq, _) = side.sent
+    assert (rej.kind, rej["reason"], rej["message_rejected"]) == (mad.REJ, 10, 1)
+    assert (rej["local_comm_id"], rej["remote_comm_id"]) == (second.local_id, 101)
+    assert (dreq.kind, dreq["remote_qpn"], dreq["remote_comm_id"]) == (mad.DREQ, 7, 100)
+    assert second.closed and first.state is State.DREQ_SENT
+    ((kind, message),) = second.events
+    assert kind is Event.REJECTED and message["reason"] == Reason.STALE_CONNECTION
+    assert list(first.events) == [(Event.DISCONNECTED, None)]
+    # The REP once more, as its sender has not seen the REJ: the same answer.
+    side.said()
+    side.manager.receive(Message(mad.REP, 2, fields | said).pack(), A)
+    assert side.said() == ["REJ"]
+
+
+def test_each_side_names_its_card():
+    """Without a GUID, queue pairs of two cards with the same number would be one (12.7.2)."""
+    side = Listening()
+    side.manager.connect(A, SERVICE, 5)
+    side.manager.receive(request(100, 5, 0xA), A)
+    assert [message["local_ca_guid"] for message, _ in side.sent] == [0xB, 0xB]
 
 
 def test_end_is_forgotten():

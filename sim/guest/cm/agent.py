@@ -16,7 +16,9 @@ Queue pairs may be in RESET or, so that receives can be posted before, in INIT.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import random
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +52,17 @@ _FOREVER_NS = 1 << 62
 _POLL_NS = 1_000
 
 
+def _guid(ctx: Context) -> int:
+    """What REQ and REP name the device by: its own in a start of the driver and in the next.
+
+    The functions of a card share its MAC address, and with it ``sys_image_guid``, but not their
+    QPNs. They have different GIDs, so the first GID makes the difference.
+    """
+    first = next(iter(ctx.gids().values()), b"")
+    name = bytes(ctx.query_device().sys_image_guid) + first
+    return int.from_bytes(hashlib.blake2s(name, digest_size=8).digest(), "big")
+
+
 @dataclass(frozen=True)
 class Destination:
     """Where datagrams for a service go: arguments of ``SendWR.set_wr_ud``, and what it said."""
@@ -65,6 +78,7 @@ class ConnId:
 
     def __init__(self, agent: Agent, connection: Connection):
         self.agent, self.connection = agent, connection
+        connection.owner = self
         self.qp: QP | None = None
         #: What the peer sent in its REQ, behind the addresses, or in its REP.
         self.private_data = b""
@@ -104,8 +118,10 @@ class ConnId:
         assert answer is not None
         self.private_data = answer.private
         await self._ready(qp, param, answer, psn)
-        if self.connection.closed:  # a REJ came meanwhile
-            await self._next("RTU")
+        if self.connection.state is not State.REP_RECEIVED:
+            await self._next("RTU")  # a REJ came meanwhile
+            await self.give_up()
+            raise RdmaError(errno.ECONNRESET, "The peer has forgotten the connection")
         self.connection.establish()
 
     async def accept(self, qp: QP, param: ConnParam | None = None) -> None:
@@ -133,10 +149,15 @@ class ConnId:
         self.connection.reject(private_data)
 
     async def disconnected(self) -> bytes:
-        """Waits until the peer disconnects; its private data."""
+        """Waits until the peer disconnects; its private data. Of a peer that has forgotten the
+        connection, and asks for another one with the same queue pair, there is none."""
         _, message = await self._next("DREQ")
-        assert message is not None
-        return message.private
+        return b"" if message is None else message.private
+
+    async def give_up(self) -> None:
+        """Flushes the queue pair of a connection that is no more."""
+        if self.qp is not None:
+            await self.qp.modify(QPAttr(qp_state=QpState.ERR), QpAttrMask.STATE)
 
     async def disconnect(self, private_data: bytes = b"") -> None:
         """Flushes the queue pair and tells the peer, unless that has gone already.
@@ -196,7 +217,8 @@ class Agent:
         self.ctx, self.gsi, self._rng = ctx, gsi, rng
         self._outbox: deque[tuple[bytes, Peer]] = deque()
         first = rng.getrandbits(30)
-        self.manager = Manager(self._put, ctx.device.platform.now, first, timing, limit)
+        now = ctx.device.platform.now
+        self.manager = Manager(self._put, now, first, timing, limit, _guid(ctx))
         self._running = self._closing = False
 
     @classmethod
@@ -224,10 +246,19 @@ class Agent:
             for data, peer in await self.gsi.poll():
                 self.manager.receive(data, peer)
             self.manager.tick()
+            await self._give_up_stale()
             while self._outbox:
                 await self.gsi.send(*self._outbox.popleft())
             await self.ctx.device.platform.wait_event(_POLL_NS)
         self._running = False
+
+    async def _give_up_stale(self) -> None:
+        """Queue pairs of stale connections send nothing more (IBTA vol 1, 12.9.8.3.1)."""
+        while self.manager.stale:
+            owner = self.manager.stale.popleft().owner
+            if owner is not None:
+                with contextlib.suppress(RdmaError):  # its user has destroyed it
+                    await owner.give_up()
 
     async def close(self) -> None:
         """Ends ``run`` and gives QP1 back; connections stay as they are, and are unknown."""

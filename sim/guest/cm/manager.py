@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 from hdl.abi import mad
 from hdl.abi.mad import Message, Reason
@@ -71,6 +72,12 @@ class Connection:
     remote_id: int = 0
     local_qpn: int = 0
     remote_qpn: int = 0
+    #: The peer's card, as ``_card`` names it; 0: not known yet.
+    remote_card: int | bytes = 0
+    #: What the layer above has for it.
+    owner: Any = None
+    #: The peer has forgotten it: its user has been told, and a DREQ ends it.
+    stale: bool = False
     request: Message | None = None
     events: deque[tuple[Event, Message | None]] = field(default_factory=deque)
     _waiting: bytes | None = None
@@ -111,6 +118,7 @@ class Connection:
     def accept(self, qpn: int, private: bytes = b"", **fields: int) -> None:
         """Answer the REQ with a REP; ``fields`` are those of ``mad.REP``."""
         self._need(State.REQ_RECEIVED)
+        fields = {"local_ca_guid": self.manager.guid, **fields}
         data = self._message("REP", private, local_qpn=qpn, **fields)
         self.local_qpn = qpn
         self._ask(data, State.REP_SENT)
@@ -136,9 +144,25 @@ class Connection:
     def disconnect(self, private: bytes = b"") -> None:
         """Send a DREQ."""
         self._need(State.ESTABLISHED)
+        self._part(private)
+
+    def _lose(self) -> None:
+        """The peer's queue pair asks or answers anew: end a connection that it has forgotten."""
+        if self.state in (State.REP_SENT, State.REP_RECEIVED, State.ESTABLISHED):
+            self.stale = True
+            self.manager.stale.append(self)
+            self.events.append((Event.DISCONNECTED, None))
+            self._part(b"")
+
+    def _part(self, private: bytes) -> None:
         self.transaction_id = self.manager.new_transaction()
         data = self._message("DREQ", private, remote_qpn=self.remote_qpn)
         self._ask(data, State.DREQ_SENT)
+
+    def _over(self, event: Event, message: Message | None) -> None:
+        """Tell the user, who has been told already if the connection is stale."""
+        if not self.stale:
+            self.events.append((event, message))
 
     def _repeat(self) -> None:
         """Answer a duplicate with what was said, or with what still waits."""
@@ -150,6 +174,13 @@ class Connection:
         if self.state is State.REQ_SENT:
             self.remote_id, self.remote_qpn = message["local_comm_id"], message["local_qpn"]
             self._settle(State.REP_RECEIVED)
+            if lost := self.manager._connected(message, self.peer):
+                self.reject(reason=Reason.STALE_CONNECTION)
+                assert self._answer is not None
+                self.events.append((Event.REJECTED, mad.unpack(self._answer)))
+                self.manager._lose(lost)
+                return
+            self.remote_card = _card(message, self.peer)
             self.events.append((Event.REPLIED, message))
         elif message["local_comm_id"] == self.remote_id:
             self._repeat()
@@ -183,14 +214,14 @@ class Connection:
         elif self.state in (State.REP_SENT, State.ESTABLISHED, State.DREQ_SENT):
             self.transaction_id = message.transaction_id
             self._say(self._message("DREP"), State.CLOSED)
-            self.events.append((Event.DISCONNECTED, message))
+            self._over(Event.DISCONNECTED, message)
         else:
             self._repeat()
 
     def _on_drep(self, message: Message) -> None:
         if self.state is State.DREQ_SENT:
             self._settle(State.CLOSED)
-            self.events.append((Event.DISCONNECTED, message))
+            self._over(Event.DISCONNECTED, message)
         else:
             self.manager.counters["duplicate"] += 1
 
@@ -210,7 +241,7 @@ class Connection:
             data = self._message("REJ", message_rejected=number, reason=reason)
             self._say(data, State.CLOSED)
         self._settle(State.CLOSED)
-        self.events.append((Event.TIMED_OUT, None))
+        self._over(Event.TIMED_OUT, None)
         return False
 
 
@@ -222,8 +253,11 @@ class Manager:
     one that is over makes room for a new one; when there is none, the REQ is refused and nothing
     is kept of it.
 
+    ``guid``: of this card, which REQ and REP name with the queue pair. ``stale``: connections whose
+    peer has forgotten them, for whoever owns their queue pairs to take.
+
     ``counters``: ``malformed``, ``duplicate``, ``unexpected`` (no such connection or state),
-    ``refused`` (at the limit).
+    ``refused`` (at the limit), ``stale`` (REQs and REPs of queue pairs that are connected).
     """
 
     def __init__(
@@ -233,8 +267,11 @@ class Manager:
         first: int = 1,
         timing: Timing | None = None,
         limit: int = MOST_INCOMING,
+        guid: int = 0,
     ):
         self.send, self.now, self.timing, self.limit = send, now, timing or Timing(), limit
+        self.guid = guid
+        self.stale: deque[Connection] = deque()
         self.counters: Counter[str] = Counter()
         #: The part that finds datagram services.
         self.resolver = Resolver(send, now, self.counters, self.timing)
@@ -263,6 +300,7 @@ class Manager:
         """Send a REQ; ``fields`` are those of ``mad.REQ``."""
         number = self.new_transaction()
         values = {"local_comm_id": number, "service_id": service_id, "local_qpn": qpn, **fields}
+        values["local_ca_guid"] = self.guid
         for end in ("local", "remote"):
             values[f"{end}_cm_response_timeout"] = self.timing.response_timeout
         values["max_cm_retries"] = self.timing.retries
@@ -304,6 +342,10 @@ class Manager:
             if known and one.remote_id == message["local_comm_id"]:
                 one._repeat()
                 return
+        if lost := self._connected(message, peer):
+            self._refuse(message, peer, Reason.STALE_CONNECTION)
+            self._lose(lost)
+            return
         listener = self._listeners.get(message["service_id"])
         if listener is None:
             self._refuse(message, peer, Reason.INVALID_SERVICE_ID)
@@ -317,9 +359,25 @@ class Manager:
         transaction = message.transaction_id
         one = Connection(self, peer, number, transaction, State.REQ_RECEIVED, timing)
         one.remote_id, one.remote_qpn = message["local_comm_id"], message["local_qpn"]
-        one.request = message
+        one.request, one.remote_card = message, _card(message, peer)
         self._connections[number] = one
         listener(one)
+
+    def _connected(self, message: Message, peer: Peer) -> list[Connection]:
+        """The connections of the queue pair that sends this REQ or REP. There should be none: its
+        side has forgotten them, so they are stale (IBTA vol 1, 12.9.8.3.1)."""
+        sender = _card(message, peer), message["local_qpn"]
+        return [
+            one
+            for one in self._connections.values()
+            if (one.remote_card, one.remote_qpn) == sender and not one.closed
+        ]
+
+    def _lose(self, lost: list[Connection]) -> None:
+        """End stale connections, behind the REJ."""
+        self.counters["stale"] += 1
+        for one in lost:
+            one._lose()
 
     def _refuse(self, request: Message, peer: Peer, reason: Reason) -> None:
         """Answer a REQ of which nothing is kept."""
@@ -343,6 +401,11 @@ class Manager:
             if one._tick(now):
                 del self._connections[number]
         self.resolver.tick()
+
+
+def _card(message: Message, peer: Peer) -> int | bytes:
+    """Which card a REQ or a REP is from: its GUID; of one without a GUID, its address."""
+    return message["local_ca_guid"] or peer.gid
 
 
 def _first(one: Connection, message: Message) -> tuple[int, ...]:

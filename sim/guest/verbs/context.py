@@ -137,6 +137,10 @@ class Context(Resource):
         except KeyError:
             raise RdmaError(errno.ENODATA, f"Port {port_num} has no GID {index}") from None
 
+    def gids(self, port_num: int = 1) -> dict[int, bytes]:
+        """The GIDs that this context has set, by index, in the order of the indices."""
+        return {index: gid for (port, index), gid in sorted(self._gids.items()) if port == port_num}
+
     def gid_index(self, port_num: int, gid: bytes) -> int:
         """The index of a GID that this context has set; RdmaError(ENODATA) when it has not."""
         for (port, index), raw in self._gids.items():

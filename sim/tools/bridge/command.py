@@ -26,9 +26,16 @@ __all__ = ["bridge"]
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--port", required=True, metavar="PATH", help="The board's UART, as in /dev/ttyUSB1.")
-@click.option("--baud", default=BAUD, show_default=True, help="Bits per second of the UART.")
+@click.option(
+    "--baud",
+    type=click.IntRange(1, 100_000_000),
+    default=BAUD,
+    show_default=True,
+    help="Bits per second of the UART.",
+)
 @click.option(
     "--timeout",
+    type=console.Finite(0.001, 86_400),
     default=1.0,
     show_default=True,
     metavar="S",

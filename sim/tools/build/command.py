@@ -10,7 +10,7 @@ import click
 from amaranth.hdl import UnusedElaboratable
 
 from sim.rtl.env import BuildError, build_root
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.build import ecpix5, quartus, vivado
 from sim.tools.build.vendor import write_board
 from sim.tools.checkout import commit
@@ -50,6 +50,8 @@ def build(board: str, output: Path | None, complete: bool) -> None:
     # Boards make their cores for the names of the ports; another process elaborates them.
     warnings.simplefilter("ignore", UnusedElaboratable)
     folder = output or build_root() / "boards" / board
+    with console.stops():
+        outputs.require_folder(folder)
     met, built_from = True, commit()
     try:
         with console.progress(f"Generating {board}") as show:

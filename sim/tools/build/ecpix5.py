@@ -16,6 +16,7 @@ from boards.ecpix5.card import BAUD, CONFIG, MEMORY_BYTES, Ecpix5Card
 from boards.ecpix5.platform import Ecpix5Platform
 from boards.ecpix5.top import MAC_HZ, Ecpix5Top
 from sim.rtl.env import REPO, BuildError, roomy
+from sim.tools import outputs
 from sim.tools.build.carries import shorten
 from sim.tools.build.columns import narrow
 from sim.tools.synth import tool
@@ -148,7 +149,7 @@ def write_board(folder: Path, *, commit: int = 0) -> list[Path]:
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_text(text)
+        outputs.write_text(folder / name, text)
     return [folder / name for name in files]
 
 

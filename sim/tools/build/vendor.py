@@ -13,6 +13,7 @@ from amaranth.build import Platform
 
 from hdl.config import NicConfig
 from sim.rtl.verilog import Rtl, sources
+from sim.tools import outputs
 from sim.tools.synth import baseline
 
 __all__ = ["VendorBoard", "write_board", "write_shell"]
@@ -105,5 +106,5 @@ def write_board(board: VendorBoard, folder: Path, *, commit: int = 0) -> list[Pa
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_text(text)
+        outputs.write_text(folder / name, text)
     return [folder / name for name in files]

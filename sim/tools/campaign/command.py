@@ -19,24 +19,28 @@ from sim.tools.campaign.store import Result, Store
 
 __all__ = ["campaign"]
 
+#: Most seeds, and highest first one.
+MOST = 10**9
 #: Failures that the summary shows, and lines of each.
 SHOWN, LINES = 5, 12
 
 
 @click.command()
 @click.argument("name", metavar="[NAME]", type=click.Choice(NAMES), default=NAMES[0])
-@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many.")
 @click.option(
-    "--first", type=click.IntRange(0), default=0, show_default=True, help="The first one."
+    "--seeds", type=click.IntRange(1, MOST), default=100, show_default=True, help="How many."
 )
-@click.option("--seed", type=click.IntRange(0), help="This seed alone, in this process.")
+@click.option(
+    "--first", type=click.IntRange(0, MOST), default=0, show_default=True, help="The first one."
+)
+@click.option("--seed", type=click.IntRange(0, 2 * MOST), help="This seed alone, in this process.")
 @console.waves_option
 @console.impair_option
 @click.option(
     "--cluster", metavar="ADDRESS", help="A Dask cluster.  [default: one on this machine]"
 )
 @click.option(
-    "--workers", type=click.IntRange(1), help="Processes here.  [default: one for a core]"
+    "--workers", type=click.IntRange(1, 1024), help="Processes here.  [default: one for a core]"
 )
 @click.option("--stop", is_flag=True, help="Begin no more seeds when one has failed.")
 @click.option(
@@ -112,10 +116,10 @@ def _together(
     from sim.tools.campaign.cluster import BATCH, connected, spread
     from sim.tools.campaign.work import version
 
-    sources = _sources()
     with console.stops():
         store = Store(db)
     with closing(store):
+        sources = _sources()
         current = version(sources, impair)
         known = store.results(name, current)
         missing = [seed for seed in seeds if seed not in known]

@@ -46,11 +46,15 @@ class Store:
     """
 
     def __init__(self, path: Path):
-        self._connection = sqlite3.connect(path)
+        try:
+            self._connection = sqlite3.connect(path)
+        except sqlite3.Error as error:
+            raise ValueError(f"{path}: {error}") from None
         try:
             with self._connection:
                 self._connection.execute(_TABLE)
                 self._connection.execute(f"select {_COLUMNS} from results limit 1")
+                self._connection.execute("begin immediate")  # nothing is written, but could be
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise ValueError(f"{path} holds no results of a campaign: {error}") from None

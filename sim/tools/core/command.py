@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import click
@@ -11,9 +12,10 @@ from hdl.axi_nic import AxiNic
 from hdl.common.constraints import clock_paths, sdc, xdc
 from sim.rtl.env import BuildError
 from sim.rtl.verilog import Rtl, module_ports, sources
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.checkout import commit
 from sim.tools.core import wrapper
+from sim.tools.core.keywords import KEYWORDS
 from sim.tools.core.settings import CoreSettings, read_settings
 
 __all__ = ["verilog", "write_core"]
@@ -51,25 +53,34 @@ def write_core(settings: CoreSettings, folder: Path, name: str) -> list[Path]:
     parameters, clocks = settings.parameters(), settings.clocks()
     paths = sources(Rtl(AxiNic, parameters, name=f"{name}_core"))
     text = "\n".join(path.read_text() for path in paths)
+    if re.search(rf"^\s*module\s+\\?{name}\b", text, re.MULTILINE):
+        raise BuildError(f"A module inside of the core is called {name} already")
     ports = wrapper.core_ports(module_ports(text, f"{name}_core"))
     crossings = clock_paths(AxiNic(**parameters))
-    files = {
-        f"{name}.sv": wrapper.source(name, ports, clocks, text),
-        f"{name}_template.sv": wrapper.template(name, ports),
-        "ports.md": wrapper.port_list(name, ports, clocks),
-        f"{name}.xdc": xdc(crossings, clocks) if crossings else _NO_PATHS,
-        f"{name}.sdc": sdc(crossings, clocks) if crossings else _NO_PATHS,
-        "package.tcl": _PACKAGE.format(name=name, width=settings.config.width),
-    }
+    contents = (
+        wrapper.source(name, ports, clocks, text),
+        wrapper.template(name, ports),
+        wrapper.port_list(name, ports, clocks),
+        xdc(crossings, clocks) if crossings else _NO_PATHS,
+        sdc(crossings, clocks) if crossings else _NO_PATHS,
+        _PACKAGE.format(name=name, width=settings.config.width),
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    for file, contents in files.items():
-        (folder / file).write_text(contents)
-    return [folder / file for file in files]
+    paths = [folder / file for file in _files(name)]
+    for path, content in zip(paths, contents, strict=True):
+        outputs.write_text(path, content)
+    return paths
+
+
+def _files(name: str) -> tuple[str, ...]:
+    """The names of a core's files."""
+    own = (f"{name}.sv", f"{name}_template.sv", "ports.md", f"{name}.xdc", f"{name}.sdc")
+    return (*own, "package.tcl")
 
 
 def _identifier(_context: click.Context, _option: click.Parameter, text: str) -> str:
-    """A callback: refuses what is no plain Verilog name."""
-    if not (text.isidentifier() and text.isascii()):
+    """A callback: refuses what is no plain Verilog name, or a word of the language."""
+    if not (text.isidentifier() and text.isascii()) or text in KEYWORDS:
         raise click.BadParameter(f"{text!r} is no name of a Verilog module")
     return text
 
@@ -106,6 +117,7 @@ def verilog(file: Path, output: Path, name: str) -> None:
             AxiNic(**settings.parameters())
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from None
+        outputs.require_folder(output, _files(name))
     try:
         with console.progress(f"Generating the core at {settings.config.width} bits"):
             config = settings.config

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hdl.bounds import WORD, within
 from hdl.config import NicConfig
 
 __all__ = ["CoreSettings", "read_settings"]
@@ -57,6 +58,7 @@ def read_settings(path: Path) -> CoreSettings:
         for name, value in core.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{name} must be a whole number from 0 on, not {value!r}")
+            within(name, value, 0, WORD - 1)
         return CoreSettings(config=NicConfig(**said), **core)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None

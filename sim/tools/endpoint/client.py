@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -48,6 +50,8 @@ class EndpointClient:
         timeout: float = 600,
     ):
         self._timeout = timeout
+        #: When nothing is waited for any more (``time.monotonic``), whatever a request allows.
+        self.until = math.inf
         self._replies: queue.Queue[bytes] = queue.Queue()
         #: Lines of its standard error.
         self.messages: list[str] = []
@@ -81,8 +85,9 @@ class EndpointClient:
 
     def reply(self, timeout: float | None = None) -> dict[str, Any]:
         """The next reply, within ``timeout`` s; errors as ``call``."""
+        limit = self._timeout if timeout is None else timeout
         try:
-            line = self._replies.get(timeout=self._timeout if timeout is None else timeout)
+            line = self._replies.get(timeout=max(0, min(limit, self.until - time.monotonic())))
         except queue.Empty:
             raise EndpointGone(self._last_words("does not answer")) from None
         if not line:

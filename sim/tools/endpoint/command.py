@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.endpoint import options, relay
 
 __all__ = ["endpoint"]
@@ -26,6 +26,7 @@ __all__ = ["endpoint"]
     "--pcap",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
+    callback=console.writable,
     help="Record the frames of the card, in simulated time.",
 )
 @console.waves_option
@@ -52,15 +53,13 @@ def endpoint(
         kept = pcap.with_suffix(".fst") if pcap else Path("endpoint.fst")
         if waves:
             env.require_waves()
-            console.require_writable(kept)
+            outputs.require_file(kept)
         config = NicConfig(width=width)
         if len(addresses) > config.gids:
             raise ValueError(f"--ip: {len(addresses)} addresses, the NIC has {config.gids} GIDs")
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(relay.listening(wire)) if listen else None
-            if pcap is not None:
-                pcap.write_bytes(b"")
         except OSError as error:
             what = error.filename or wire
             raise console.UsageStop(f"{what}: {error.strerror or error}") from None

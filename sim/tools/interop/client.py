@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from typing import Any
@@ -95,6 +96,8 @@ class GuestClient:
     def __init__(self, control: socket.socket, *, patience: float = 20.0) -> None:
         self._control = control
         self._patience = patience
+        #: When nothing is waited for any more (``time.monotonic``), whatever a request allows.
+        self.until = math.inf
         self._rest = bytearray()
 
     def call(self, op: str, *, patience: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -105,6 +108,7 @@ class GuestClient:
         """
         limit = self._patience if patience is None else patience
         deadline = time.monotonic() + limit + fields.get("timeout_ms", 0) / 1000
+        deadline = min(deadline, self.until)
         self._send(encode(op, fields), op, deadline)
         return parse(self._line(op, deadline))
 

@@ -4,42 +4,26 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
+from sim.tools.interop.runs import Outcome, Row, Runs
 from sim.tools.interop.scenarios import SCENARIOS, Scenario
 
 __all__ = ["interop"]
 
-#: No scenario is begun after so many seconds of wall time.
-TIME_LIMIT = 480.0
-
-
-@dataclass
-class Row:
-    """One scenario's result; ``error`` is empty when it passed."""
-
-    name: str
-    messages: int
-    bytes_verified: int
-    packets: int
-    seconds: float
-    error: str
-    pcap: str
-    #: Frames that the network has lost or doubled, and request packets that each side has sent
-    #: again; None where the network was good.
-    network: dict[str, int] | None = None
-
-    @property
-    def verdict(self) -> str:
-        """pass or FAIL."""
-        return "FAIL" if self.error else "pass"
+#: How many s a scenario may take, unless --limit says otherwise.
+LIMIT = 300
 
 
 @click.command()
@@ -55,15 +39,23 @@ class Row:
     show_default=True,
     help="Where each scenario's frames are written.",
 )
+@click.option(
+    "--limit",
+    type=console.Finite(1, 86_400),
+    default=LIMIT,
+    show_default=True,
+    metavar="S",
+    help="A scenario is stopped after so many seconds, a long one after six times as many.",
+)
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 def interop(
     width: int,
     json_file: Path | None,
     listing: bool,
     impair: str,
-    timer_scale: float,
     pcap_dir: Path,
     scenarios: tuple[str, ...],
+    **how: float,
 ) -> None:
     """Exchange RDMA traffic between a Linux guest with Soft-RoCE and the simulated NIC.
 
@@ -78,23 +70,49 @@ def interop(
         for scenario in chosen:
             click.echo(f"{scenario.name:26} {scenario.what}{' (long)' if scenario.long else ''}")
         return
-    try:
-        pcap_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise console.UsageStop(f"--pcap-dir {pcap_dir}: {error.strerror}") from None
+    with console.stops():
+        outputs.require_folder(pcap_dir, [f"{scenario.name}.pcap" for scenario in chosen])
+    pcap_dir.mkdir(parents=True, exist_ok=True)
     image = _prepare(width)
+    runs = Runs(partial(_lab, image, width, how["timer_scale"]), pcap_dir, width, how["limit"])
+    began = time.monotonic()
     with console.progress(f"Interoperability at {width} bits") as say:
-        facts, rows = _run(image, width, timer_scale, chosen, pcap_dir, say)
-    failed = [row for row in rows if row.error]
+        runs.play(chosen, say)
+    rows = runs.rows
+    facts: dict[str, Any] = {"width": width, "packages": list(image.packages)}
+    facts |= {"boot_seconds": round(runs.boot_seconds, 1)}
+    facts |= {"seconds": round(time.monotonic() - began, 1)}
     facts |= {"scenarios": [asdict(row) | {"verdict": row.verdict} for row in rows]}
-    facts |= {"passed": len(rows) - len(failed), "failed": len(failed)}
+    count = Counter(row.outcome for row in rows)
+    facts |= {one.replace(" ", "_"): count[one] for one in Outcome}
     console.write_json(json_file, facts)
     if str(json_file) != "-":
         _show(facts, rows, pcap_dir)
-    for row in failed:
-        console.err.print(f"{row.name}: {row.error}", markup=False, highlight=False)
-    if failed:
-        raise click.ClickException(f"{len(failed)} of {len(rows)} scenarios failed")
+    _end(runs, count)
+
+
+def _lab(image: Any, width: int, timer_scale: float) -> Any:
+    from sim.tools.interop.lab import Lab
+
+    return Lab(image, width, timer_scale)
+
+
+def _end(runs: Runs, count: Mapping[Outcome, int]) -> None:
+    """Say what has not passed, and end with the status for it."""
+    for row in runs.rows:
+        if row.outcome in (Outcome.FAILED, Outcome.STOPPED):
+            console.err.print(f"{row.name}: {row.error}", markup=False, highlight=False)
+    if runs.interrupted:
+        console.err.print("Error: stopped by Ctrl-C", highlight=False)
+        raise click.exceptions.Exit(130)
+    if runs.trouble is not None and count[Outcome.NOT_RUN] == len(runs.rows):
+        raise console.UsageStop(str(runs.trouble))
+    if runs.trouble is not None:
+        raise click.ClickException(str(runs.trouble))
+    bad = {one: count[one] for one in Outcome if count[one] and one is not Outcome.PASSED}
+    if bad:
+        text = ", ".join(f"{number} {one}" for one, number in bad.items())
+        raise click.ClickException(f"of {len(runs.rows)} scenarios {text}")
 
 
 def _choose(names: tuple[str, ...]) -> list[Scenario]:
@@ -128,112 +146,6 @@ def _prepare(width: int) -> Any:
     return made
 
 
-def _run(
-    image: Any,
-    width: int,
-    timer_scale: float,
-    chosen: list[Scenario],
-    pcap_dir: Path,
-    say: Any,
-) -> tuple[dict[str, Any], list[Row]]:
-    """Run scenarios one after the other; one that fails leaves nothing to the next."""
-    from sim.tools.interop.guest import GuestError
-    from sim.tools.interop.lab import Lab
-
-    began = time.monotonic()
-    facts: dict[str, Any] = {"width": width, "packages": list(image.packages)}
-    rows: list[Row] = []
-    lab: Lab | None = None
-    try:
-        for scenario in chosen:
-            pcap = pcap_dir / f"{scenario.name}-{width}.pcap"
-            if time.monotonic() - began > TIME_LIMIT:
-                error = f"not begun: {TIME_LIMIT:.0f} s have passed"
-                rows.append(Row(scenario.name, 0, 0, 0, 0.0, error, ""))
-                continue
-            if lab is None:
-                say("starting guest and NIC")
-                lab = Lab(image, width, timer_scale)
-                facts.setdefault("boot_seconds", round(lab.boot_seconds, 1))
-            say(scenario.name)
-            rows.append(_try(lab, scenario, pcap))
-            if rows[-1].error:
-                lab.close()
-                lab = None
-    except GuestError as error:
-        raise console.UsageStop(str(error)) from None
-    except (RuntimeError, OSError) as error:  # the endpoint has not come up
-        raise click.ClickException(str(error)) from None
-    finally:
-        if lab is not None:
-            lab.close()
-    facts["seconds"] = round(time.monotonic() - began, 1)
-    return facts, rows
-
-
-def _try(lab: Any, scenario: Scenario, pcap: Path) -> Row:
-    """One scenario, then its capture."""
-    from sim.tools.interop.frames import icrc_faults, is_roce, msn_faults, tshark_faults
-    from sim.tools.interop.traffic import Tally
-
-    tally, error = Tally(), ""
-    began = time.monotonic()
-    before = lab.nic_counters()
-    after: dict[str, int] = {}
-    with lab.network(scenario.network), lab.relay.capture(pcap) as frames:
-        try:
-            scenario.run(lab.parties, tally)
-            if scenario.network:
-                after = lab.nic_counters()
-        except (AssertionError, OSError, RuntimeError) as found:
-            error = f"{found}\n{lab.report()}"
-    seconds = time.monotonic() - began
-    seen = [frame for _, frame in frames]
-    card = bytes.fromhex(lab.parties[0].mac.replace(":", ""))
-    faults = icrc_faults(seen) + (tshark_faults(pcap) or [])
-    # The MSN is counted from requests that have all come, once each.
-    if not (scenario.network or scenario.resends):
-        faults += msn_faults(seen, card)
-    if faults and not error:
-        error = f"{len(faults)} faulty frames in {pcap}: {'; '.join(faults[:3])}"
-    packets = sum(map(is_roce, seen))
-    if not packets and not error:
-        error = "no RoCE packet has passed"
-    return Row(
-        scenario.name,
-        tally.messages,
-        tally.bytes_verified,
-        packets,
-        round(seconds, 1),
-        error,
-        str(pcap),
-        _network(before, after, tally, seen, lab.parties[1].mac) if after else None,
-    )
-
-
-def _network(
-    before: dict[str, int], after: dict[str, int], tally: Any, frames: list[bytes], guest: str
-) -> dict[str, int]:
-    """What the network has done, and how many request packets each side has sent again for it.
-
-    The NIC counts its own. Of the guest all are in the capture, since they are lost behind it.
-    """
-    from sim.tools.interop.frames import requests
-
-    found = {
-        f"{name}_{way}": after[f"wire_{counter}_{way}"]
-        for name, counter in (("lost", "gone"), ("doubled", "duplicated"), ("late", "overtaken"))
-        for way in ("out", "in")
-    }
-    sent = after["requests_sent"] - before["requests_sent"]
-    found["resent_by_nic"] = sent - tally.requests[0]
-    own = bytes.fromhex(guest.replace(":", ""))
-    found["resent_by_guest"] = requests(frames, own) - tally.requests[1]
-    for counter in ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"):
-        found[counter] = after[counter] - before[counter]
-    return found
-
-
 def _told(network: dict[str, int]) -> str:
     """What has happened to the frames of both ways, and what the two sides did about it."""
     lost, doubled, late = (
@@ -248,10 +160,11 @@ def _told(network: dict[str, int]) -> str:
 
 def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
     table = Table(title=f"Linux and the NIC, {facts['width']} bit", title_justify="left")
-    table.add_column("scenario", no_wrap=True)
+    longest = max(len(row.name) for row in rows)
+    table.add_column("scenario", no_wrap=True, min_width=longest)
     for heading in ("messages", "bytes verified", "packets", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(
             row.name,
@@ -259,7 +172,7 @@ def _show(facts: dict[str, Any], rows: list[Row], pcap_dir: Path) -> None:
             f"{row.bytes_verified:,}",
             f"{row.packets:,}",
             f"{row.seconds:.1f}",
-            row.verdict,
+            Text(row.verdict),
         )
     console.out.print(table)
     for row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ class Lab:
 
     def __init__(self, image: GuestImage, width: int, timer_scale: float = 1.0) -> None:
         self._stack = contextlib.ExitStack()
+        self._until = math.inf
         began = time.monotonic()
         try:
             folder = Path(
@@ -89,6 +91,15 @@ class Lab:
         """End guest and endpoint."""
         self._stack.close()
 
+    @property
+    def until(self) -> float:
+        """When no answer of either side is waited for any more (``time.monotonic``)."""
+        return self._until
+
+    @until.setter
+    def until(self, until: float) -> None:
+        self._until = self._client.until = self._endpoint.until = until
+
     @contextlib.contextmanager
     def network(self, what: str) -> Iterator[None]:
         """Let the network do that to frames meanwhile (as ``--impair`` has it), with time-outs."""
@@ -105,7 +116,8 @@ class Lab:
         return found
 
     def report(self) -> str:
-        """How both sides and the wire stand, for a scenario that has failed."""
+        """How both sides and the wire stand, for a scenario that has failed, or was stopped."""
+        self.until = time.monotonic() + 2 * _REPORT_SECONDS
         lines = [f"wire: {self.relay.ended or 'passes frames'}"]
         lines += [f"guest's counters: {self._counters(self._client, patience=_REPORT_SECONDS)}"]
         if self._endpoint.process.poll() is None:

@@ -13,7 +13,7 @@ import click
 
 from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.perf.plan import (
     ATOMIC_TYPES,
     CONNECTIONS,
@@ -149,6 +149,8 @@ def perf(
         plan = _plan(op, size, everything, options)
         if everything and not plots.is_dir():
             raise ValueError(f"--plots {plots} is no folder")
+        if everything:
+            outputs.require_folder(plots)
         plans = [plan.sweep(), *plan.scan()] if everything else [plan]
         env.require_compiler()
     show = str(json_file) != "-"

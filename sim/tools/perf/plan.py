@@ -7,7 +7,8 @@ from typing import Any
 
 from hdl.abi.virtio_pci import Feature
 from hdl.abi.virtio_rdma import GRH_SIZE, PAGE_SIZE
-from hdl.config import MTUS, NicConfig
+from hdl.bounds import WORD, within
+from hdl.config import LIMITS, MTUS, NicConfig
 from hdl.wire.opcodes import ATOMIC_BYTES
 from sim.guest.driver.device import ALL_FEATURES
 from sim.models.impairments import Impairments
@@ -164,25 +165,27 @@ class Plan:
 
     def _check_options(self) -> None:
         """Each option by itself is one that there is, or within its bounds."""
+        within("--clock-mhz", self.clock_mhz, *(hz / 1e6 for hz in LIMITS["clock_hz"][:2]))
         config = self.config
         if self.op not in OPERATIONS:
             raise ValueError(f"Operation must be one of {', '.join(OPERATIONS)}, not {self.op!r}")
         for size in self.sizes:
-            _within("--size", size, 1, MAX_SIZE)
+            within("--size", size, 1, MAX_SIZE)
         if self.mtu not in MTUS or self.mtu > config.mtu:
             raise ValueError(f"--mtu must be one of {', '.join(map(str, MTUS))}, not {self.mtu}")
-        _within("--qps", self.qps, 1, MANY["qps"] - 2)
+        within("--qps", self.qps, 1, MANY["qps"] - 2)
         # The send queue has twice as many entries: they come back a little after completions.
-        _within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
-        _within("--post-list", self.post_list, 1, config.queue_size)
-        _within("--cq-mod", self.cq_mod, 1, config.queue_size)
-        _within("--inline", self.inline, 0, config.max_inline)
+        within("--tx-depth", self.tx_depth, 1, config.queue_size // 2)
+        within("--post-list", self.post_list, 1, config.queue_size)
+        within("--cq-mod", self.cq_mod, 1, config.queue_size)
+        within("--inline", self.inline, 0, config.max_inline)
         if self.iters is not None:
-            _within("--iters", self.iters, 1, 10_000_000)
-        _within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
-        _within("--host-gbps", self.host_gbps, 0, 10_000)
-        _within("--line-gbps", self.line_gbps, 0.1, 1000)
-        _within("--qp-timeout", self.qp_timeout, 0, 31)
+            within("--iters", self.iters, 1, 10_000_000)
+        within("--host-latency-ns", self.host_latency_ns, 0, 1_000_000)
+        within("--host-gbps", self.host_gbps, 0.1 if self.host_gbps else 0, 10_000)
+        within("--line-gbps", self.line_gbps, 0.1, 1000)
+        within("--qp-timeout", self.qp_timeout, 0, 31)
+        within("--seed", self.seed, 0, WORD - 1)
         if self.atomic_type not in ATOMIC_TYPES:
             raise ValueError(
                 f"--atomic-type must be {' or '.join(ATOMIC_TYPES)}, not {self.atomic_type!r}"
@@ -228,13 +231,13 @@ class Plan:
     def _check_size(self, size: int) -> None:
         """Places, queues and memory are enough for messages of ``size`` bytes."""
         config, shape = self.config, self.shape(size)
-        _within("--places", shape.slots, shape.least_slots, 1 << 20)
-        _within("--place-step", shape.stride, shape.size, 1 << 24)
+        within("--places", shape.slots, shape.least_slots, 1 << 20)
+        within("--place-step", shape.stride, shape.size, 1 << 24)
         most = 2 * config.translation_lines // shape.least_slots
-        _within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
+        within("--miss-qps", self.miss_qps, 0, min(self.qps, most))
         if self.miss_qps:
-            _within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
-        _within("the number of CQs", self.cqs, 1, config.cqs)
+            within("--size with --miss-qps", shape.size, 1, LINE_BYTES)
+        within("the number of CQs", self.cqs, 1, config.cqs)
         if shape.slots > config.queue_size and self.places is None:
             raise ValueError(
                 f"--tx-depth {self.tx_depth} with --post-list {self.post_list} and --cq-mod "
@@ -408,8 +411,3 @@ class Plan:
         """The plan that ``to_json`` described."""
         lists = {name: tuple(values[name]) for name in ("sizes", "without")}
         return cls(**(values | lists))
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be {low} to {high}, not {value}")

@@ -8,9 +8,9 @@ import sys
 import click
 
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.perf.command import measure, plan_of
-from sim.tools.perf.recorded import PAGE, load, page, save, verdict
+from sim.tools.perf.recorded import FILE, PAGE, load, page, save, verdict
 from sim.tools.perf.recorded import figures as with_figures
 
 __all__ = ["figures"]
@@ -37,6 +37,8 @@ def figures(patterns: tuple[str, ...], quick: bool, record: bool, page_only: boo
         ]
         if not wanted:
             raise ValueError(f"No row of the table is {' or '.join(patterns)}")
+        for file in (FILE, PAGE) if record else (PAGE,) * page_only:
+            outputs.require_file(file)
         env.require_compiler()
     lost = False
     for row in () if page_only else wanted:

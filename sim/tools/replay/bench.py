@@ -44,7 +44,7 @@ async def replay(dut: Any) -> None:
     """All runs of a capture."""
     job = Job()
     facts = Facts.load(job.spec["facts"]) if job.spec["facts"] else Facts()
-    plan = Plan(job.spec["trace"], facts)
+    plan = Plan(job.spec["trace"], facts, lambda at, of: job.say(f"reading, {100 * at // of} %"))
     config = plan.config(job.spec["width"])
     reports = []
     for letter in job.spec["sides"]:

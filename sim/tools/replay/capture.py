@@ -4,7 +4,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,15 +14,17 @@ from hdl.wire.headers import AETH, ATOMIC_ACK_ETH, ATOMIC_ETH, DETH, IETH, IMM_D
 from hdl.wire.opcodes import ATOMIC_BYTES, ROCE_OPCODES, Transport
 from hdl.wire.opcodes import Operation as Op
 from sim.wire.packets import ROCE_PORT, Dissected, dissect
-from sim.wire.pcap import Record, read_capture
+from sim.wire.pcap import Record, records
 
 __all__ = [
     "ATOMICS",
     "FETCHES",
     "SERVICES",
+    "MOST_PACKETS",
     "Frames",
     "LeftOut",
     "Packet",
+    "Spans",
     "brought",
     "numbers_text",
     "read_packets",
@@ -30,8 +32,12 @@ __all__ = [
 
 #: Services that are replayed.
 SERVICES = (Transport.RC, Transport.UC, Transport.UD)
-#: BTH, smallest, and ICRC.
-_LEAST = 16
+#: Packets that a replay holds, about 4 KB each without their payload.
+MOST_PACKETS = 250_000
+#: Reasons that are told apart, and runs of numbers that a text has.
+_MOST_REASONS, _MOST_SPANS = 256, 5
+#: BTH; it and the ICRC, which are the smallest packet.
+_BTH, _LEAST = 12, 16
 #: A field of each extended header, which a packet that has the header shows.
 _SHOWN = {
     AETH: "msn",
@@ -54,6 +60,8 @@ WITH_IMM = {Op.SEND_LAST_IMM, Op.SEND_ONLY_IMM, Op.WRITE_LAST_IMM, Op.WRITE_ONLY
 WITH_KEY = {Op.SEND_LAST_INV, Op.SEND_ONLY_INV}
 _KINDS = {0x0806: "ARP", 0x8915: "RoCE v1", 0x88CC: "LLDP", 0x8808: "MAC control (pause)"}
 _PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 44: "IPv6 fragments", 58: "ICMPv6"}
+#: Bytes of the longest IPv4 header and a UDP header.
+_HEADERS = 60 + 8
 _IPV4, _IPV6, _UDP, _TAGS = 0x0800, 0x86DD, 17, (0x8100, 0x88A8)
 
 
@@ -113,30 +121,49 @@ def brought(parts: Dissected) -> bytes:
     return parts.payload
 
 
+class Spans:
+    """How many packet numbers there are, and the first runs of them; they come in order."""
+
+    def __init__(self) -> None:
+        self._count, self._spans = 0, list[list[int]]()
+
+    def append(self, number: int) -> None:
+        """One more."""
+        self._count += 1
+        if self._spans and number == self._spans[-1][1] + 1:
+            self._spans[-1][1] = number
+        elif len(self._spans) <= _MOST_SPANS + 1:
+            self._spans.append([number, number])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __str__(self) -> str:
+        texts = [str(a) if a == b else f"{a}-{b}" for a, b in self._spans]
+        if len(texts) > _MOST_SPANS + 1:
+            texts = [*texts[:_MOST_SPANS], f"... ({self._count} in all)"]
+        return f"packet{'s' if self._count > 1 else ''} {', '.join(texts)}"
+
+
 @dataclass
 class LeftOut:
     """Packets without part in the replay, and why."""
 
     reason: str
-    numbers: list[int] = field(default_factory=list)
+    numbers: list[int] | Spans = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{numbers_text(self.numbers)}: {self.reason}"
 
 
-def numbers_text(numbers: Iterable[int]) -> str:
+def numbers_text(numbers: Iterable[int] | Spans) -> str:
     """Packet numbers as a person writes them: ``packets 1-3, 7``."""
-    ordered = sorted(numbers)
-    spans: list[list[int]] = []
-    for number in ordered:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
-    if len(texts) > 6:
-        texts = [*texts[:5], f"... ({len(ordered)} in all)"]
-    return f"packet{'s' if len(ordered) > 1 else ''} {', '.join(texts)}"
+    if isinstance(numbers, Spans):
+        return str(numbers)
+    spans = Spans()
+    for number in sorted(numbers):
+        spans.append(number)
+    return str(spans)
 
 
 @dataclass
@@ -147,20 +174,31 @@ class Frames:
     left_out: list[LeftOut] = field(default_factory=list)
 
 
-def read_packets(path: Path | str) -> Frames:
-    """Read a capture. Raises ValueError, with one line, when the file is not a whole one."""
-    records = read_capture(path)
+def read_packets(path: Path | str, say: Callable[[int, int], None] | None = None) -> Frames:
+    """Read a capture; ``say`` is that of ``sim.wire.pcap.records``.
+
+    Packets are kept; of other frames only how many there are, and the numbers of the first. Raises
+    ValueError, with one line, when the file is not a whole one or has more than ``MOST_PACKETS``.
+    """
     packets: list[Packet] = []
     others: dict[str, LeftOut] = {}
-    for record in records:
+    began = None
+    for record in records(path, say):
+        began = record.time if began is None else began
         found = _roce(record)
         if isinstance(found, str):
-            others.setdefault(found, LeftOut(found)).numbers.append(record.number)
+            if found not in others and len(others) >= _MOST_REASONS:
+                found = "other traffic"
+            others.setdefault(found, LeftOut(found, Spans())).numbers.append(record.number)
             continue
-        packet = Packet(record.number, record.time - records[0].time, record.frame, found)
+        packet = Packet(record.number, record.time - began, record.frame, found)
         if record.cut:
             packet.flaw = f"the capture holds {len(record.frame)} of its {record.length} bytes"
         packets.append(packet)
+        if len(packets) > MOST_PACKETS:
+            raise ValueError(
+                f"{path}: more than {MOST_PACKETS:,} packets of RoCE v2: cut it into parts"
+            )
     return Frames(packets, list(others.values()))
 
 
@@ -183,7 +221,7 @@ def _parts(record: Record) -> Dissected | str:  # noqa: PLR0911 - one for each r
         start += 4
     if kind not in (_IPV4, _IPV6):
         return f"no RoCE v2: {_KINDS.get(kind, f'EtherType {kind:#06x}')}"
-    ip, v4 = frame[start:], kind == _IPV4
+    ip, v4 = frame[start : start + _HEADERS], kind == _IPV4
     if len(ip) < 20:
         return "a cut IP packet"
     protocol, header = (ip[9], 4 * (ip[0] & 15)) if v4 else (ip[6], 40)
@@ -204,23 +242,24 @@ def _parts(record: Record) -> Dissected | str:  # noqa: PLR0911 - one for each r
     size = int.from_bytes(udp[4:6], "big")
     if size < 8 + _LEAST or (start + header + size > len(frame) and not record.cut):
         return "RoCE v2 with a wrong length"
-    return _checked(frame)
+    bth = frame[start + header + 8 :][:_BTH]
+    return _checked(frame, bth) if len(bth) == _BTH else "a cut RoCE v2 packet"
 
 
-def _checked(frame: bytes) -> Dissected | str:
-    """Whether the packet has the form of one that a card sends."""
-    parts = dissect(frame)
-    fields = parts.fields
-    transport = fields["opcode"] >> 5
+def _checked(frame: bytes, bth: bytes) -> Dissected | str:
+    """Whether the packet has the form of one that a card sends: by its BTH, then by all of it."""
+    opcode, qp = bth[0], int.from_bytes(bth[5:8], "big")
+    transport = opcode >> 5
     if transport not in SERVICES:
-        return _other(transport, fields["dest_qp"])
-    row = ROCE_OPCODES.get(fields["opcode"])
+        return _other(transport, qp)
+    row = ROCE_OPCODES.get(opcode)
     if row is None:
-        return f"RoCE v2 with the reserved opcode {fields['opcode']:#04x}"
-    if any(_SHOWN[header] not in fields for header in row.headers):
-        return f"{row.name} packets without all their headers"
-    if transport == Transport.UD and fields["dest_qp"] == MULTICAST_QPN:
+        return f"RoCE v2 with the reserved opcode {opcode:#04x}"
+    if transport == Transport.UD and qp == MULTICAST_QPN:
         return "multicast datagrams, which are not replayed"
+    parts = dissect(frame)
+    if any(_SHOWN[header] not in parts.fields for header in row.headers):
+        return f"{row.name} packets without all their headers"
     return parts
 
 

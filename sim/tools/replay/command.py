@@ -10,7 +10,7 @@ import click
 
 from hdl.wire.opcodes import Transport
 from sim.rtl import env
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.replay.facts import Facts
 from sim.tools.replay.plan import Plan, Run
 
@@ -18,6 +18,8 @@ __all__ = ["replay"]
 
 #: Real time for bringing a card up and for a packet, s.
 _EACH_RUN, _EACH_PACKET = 120, 2
+#: Bytes of a capture that takes so long to read that this is shown.
+_LARGE = 16 << 20
 #: In the line that says why there is nothing to replay.
 _MOST_REASONS = 8
 
@@ -67,7 +69,7 @@ def replay(
         env.require_compiler()
         if waves:
             env.require_waves()
-            console.require_writable(_waves_file(trace))
+            outputs.require_file(_waves_file(trace))
     found = describe(plan, planned) | {"width": width}
     spec = {
         "trace": str(trace.resolve()),
@@ -103,7 +105,18 @@ def _plan(trace: Path, facts: Facts) -> Plan:
     if trace.exists() and not (trace.is_file() or trace.is_dir()):
         raise ValueError(f"{trace}: no file that can be read twice")
     try:
-        return Plan(trace, facts)
+        size = trace.stat().st_size
+        if size < _LARGE:
+            return Plan(trace, facts)
+        total, told = size >> 20, 0
+        with console.bar(f"Reading {trace.name}, MiB", total) as step:
+
+            def say(place: int, _size: int) -> None:
+                nonlocal told
+                step((place >> 20) - told, 0)
+                told = place >> 20
+
+            return Plan(trace, facts, say)
     except OSError as error:
         raise ValueError(f"{trace}: {error.strerror}") from None
 

@@ -6,6 +6,7 @@ together; what does not fit comes in a further run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -258,13 +259,19 @@ class Run:
 class Plan:
     """A capture, what can be replayed of it and what not.
 
-    Raises ValueError, with one line, for a file that is no capture, or is cut.
+    ``say`` is told how much of the file has been read (``sim.wire.pcap.records``). Raises
+    ValueError, with one line, for a file that is no capture, is cut, or has too many packets.
     """
 
-    def __init__(self, path: Path | str, facts: Facts | None = None):
+    def __init__(
+        self,
+        path: Path | str,
+        facts: Facts | None = None,
+        say: Callable[[int, int], None] | None = None,
+    ):
         self.path = Path(path)
         self.facts = facts or Facts()
-        frames = read_packets(path)
+        frames = read_packets(path, say)
         self.left_out: list[LeftOut] = frames.left_out
         self.roce = len(frames.packets)
         self.connections = self._exchanges(frames.packets)

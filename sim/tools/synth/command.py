@@ -19,7 +19,7 @@ from rich.table import Table
 from hdl.config import NicConfig
 from sim.rtl import env
 from sim.rtl.env import BuildError
-from sim.tools import console
+from sim.tools import console, outputs
 from sim.tools.synth import baseline, timing_report
 from sim.tools.synth.cards import CARDS
 from sim.tools.synth.parts import CORE, WHOLE, Part, choose, configuration, parts
@@ -102,7 +102,13 @@ class Measured:
 )
 @click.option("--all-rooms", is_flag=True, help="All components, but not the whole NIC.")
 @click.option("--family", type=click.Choice([*FAMILIES]), default="xcup", show_default=True)
-@click.option("--paths", default=10, show_default=True, help="How many of the longest to print.")
+@click.option(
+    "--paths",
+    type=click.IntRange(0, 10_000),
+    default=10,
+    show_default=True,
+    help="How many of the longest to print.",
+)
 @click.option("--growth", is_flag=True, help=f"Compare each with the same for {MOST_QPS} QPs.")
 @click.option(
     "--place", "placing", is_flag=True, help="Place and route, for ECP5, and report Fmax."
@@ -127,6 +133,10 @@ def synth(**options: Any) -> None:
     Ends with status 1 when a part has no figures, or, with --check, when one has grown.
     """
     wanted = Wanted(**options)
+    with console.stops():
+        records = (timing_report.FILE, timing_report.PAGE) if wanted.timing else (baseline.FILE,)
+        for table in records * wanted.update_baseline:
+            outputs.require_file(table)
     if wanted.timing:
         record, file = wanted.update_baseline, wanted.json_file
         sys.exit(timing_report.run(wanted.timing, file, earlier=wanted.netlist, record=record))

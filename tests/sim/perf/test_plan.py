@@ -57,7 +57,7 @@ def plan(op: str = "write_bw", size: int = 64, **options: Any) -> Plan:
         ({"op": "write_lat", "qps": 2}, "--qps is for bandwidth: not with write_lat"),
         ({"op": "read_lat", "bidirectional": True}, "--bidirectional is for bandwidth"),
         ({"width": 100}, "width must be one of"),
-        ({"clock_mhz": 0}, "clock_hz must be"),
+        ({"clock_mhz": 0}, "--clock-mhz must be 1"),
         ({"line_gbps": 0}, "--line-gbps must be"),
         ({"host_gbps": -1}, "--host-gbps must be"),
         ({"host_latency_ns": -1}, "--host-latency-ns must be"),
