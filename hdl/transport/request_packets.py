@@ -1,6 +1,6 @@
 """Cuts the requester's WQE into packets for the gather."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -121,18 +121,7 @@ class RequestPackets(wiring.Component):
         ]
         left_whole = whole_packets(m, mtu_code, left, "left_whole")
         self._job(m, place, payload, some)
-        behind = Signal(24)  # PSN behind the packet
-        m.d.comb += behind.eq(
-            row.psn + Mux(operation.by_length, left_whole, 0) + (~operation.by_length | ragged)
-        )
-        note_departure(
-            m,
-            self.job.payload.header,
-            qp=self.qp,
-            era=self.era,
-            behind=behind,
-            timeout=cfg.timeout,
-        )
+        self._departure(m, operation, left_whole, ragged)
 
         def end(way: Recovery) -> None:
             m.d.comb += [self.end.eq(1), self.way.eq(way)]
@@ -215,6 +204,15 @@ class RequestPackets(wiring.Component):
             with m.State("STATE"):
                 m.next = "PACKET"
         return m
+
+    def _departure(self, m: Module, operation, whole: Value, ragged: Value) -> None:
+        """What is noted of the packet when it leaves. ``whole``, ``ragged``: the full packets of
+        the rest of the message, and whether there is one that is not."""
+        behind = Signal(24)  # PSN behind the packet; of a READ behind its responses
+        asked = Mux(operation.by_length, whole, 0)
+        m.d.comb += behind.eq(self.row.psn + asked + (~operation.by_length | ragged))
+        header, timeout = self.job.payload.header, self.cfg.timeout
+        note_departure(m, header, qp=self.qp, era=self.era, behind=behind, timeout=timeout)
 
     def _job(self, m: Module, place: Signal, payload: Signal, some: Signal) -> None:
         """The packet at hand."""

@@ -23,6 +23,14 @@ def finish(coroutine):
     raise AssertionError("It waits")
 
 
+def without_generation(table, words):
+    """The words of a row; of those with a generation, with 0 in its place."""
+    row = row_map(table)
+    if "generation" not in row.fields:
+        return words
+    return row.pack(row.unpack(words) | {"generation": 0})
+
+
 class FakeHardware:
     """Implements ``firmware.device.Hardware``; rows pass through the real row layouts."""
 
@@ -52,8 +60,13 @@ class FakeHardware:
         return {name: value for name, value in row_map(table).unpack(words).items() if value}
 
     def state(self):
-        """Everything that a refused command must not change."""
-        return {(t, i): tuple(w) for t, rows in self.rows.items() for i, w in rows.items()}
+        """Everything that a refused command must not change, and that lives through no object: a
+        QP's generation counts on from one that has the same number to the next."""
+        return {
+            (table, i): tuple(without_generation(table, words))
+            for table, rows in self.rows.items()
+            for i, words in rows.items()
+        }
 
     async def function_state(self, function):
         waits = function in self.waiting

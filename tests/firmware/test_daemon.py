@@ -304,5 +304,5 @@ def test_small_bars(tmp_path):
     path.write_bytes(bytes(4096))
     with Daemon("--bar", path, *MAC) as daemon:
         status, (error,) = daemon.ended()
-    assert status == 1 and "0x1000 bytes, the registers need 0x1e000" in error["event"]
+    assert status == 1 and "0x1000 bytes, the registers need 0x1f000" in error["event"]
     assert not any(path.read_bytes())

@@ -11,6 +11,7 @@ from hdl.abi.enums import ControlCommand
 from hdl.csr.blocks import TABLES
 from hdl.csr.counter_names import COUNTERS, PORT_COUNTERS
 from hdl.csr.management import Management
+from hdl.csr.map import row_map
 from tests.firmware.test_registers import CONFIG, drive
 
 DEADLINE = 50_000
@@ -157,4 +158,8 @@ def test_a_whole_qp():
     ]
     partitions = rooms.rows.pop("pkey")  # live on; all others are empty again
     assert partitions == {0: DEFAULT_PKEY}
-    assert not any(any(table.values()) for table in rooms.rows.values())
+    rows = {name: list(table.values()) for name, table in rooms.rows.items()}
+    for name in ("qp_fetch", "qp_tx"):  # the generation of what was fetched lives on
+        rows[name] = [row_map(name).unpack_number(row) for row in rows[name]]
+        rows[name] = [any(row[one] for one in row if one != "generation") for row in rows[name]]
+    assert not any(any(table) for table in rows.values())

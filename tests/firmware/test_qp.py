@@ -272,12 +272,17 @@ def test_to_error_and_reset():
     queues = (CONFIG.sq_queue(2), CONFIG.rq_queue(2))
     assert log[-2:] == [("drop_queue", queue) for queue in queues]
     del log[-2:]
-    assert {entry[1] for entry in log[3:]} == {"qp_fetch", "qp_tx", "qp_ack", "qp_rx", "qp_reply"}
-    assert all(not bench.row(entry[1]) for entry in log[3:])
+    tables = {"qp_fetch", "qp_tx", "qp_ack", "qp_sent", "qp_rx", "qp_reply"}
+    assert {entry[1] for entry in log[3:]} == tables
+    # What was fetched before is of an older generation than all that will be.
+    left = {"qp_fetch": {"generation": 1}, "qp_tx": {"generation": 1}}
+    assert all(bench.row(table) == left.get(table, {}) for table in tables)
     for step in (S.INIT, S.RTR, S.RTS):
         bench.go(step)
+    assert bench.row("qp_tx")["generation"] == bench.row("qp_fetch")["generation"] == 1
     bench.ok(C.DESTROY_QP, qpn=bench.qpn)
-    assert all(not bench.row(t) for t in ("qp_cfg", "qp_tx", "qp_rx", "qp_ack"))
+    assert all(not bench.row(t) for t in ("qp_cfg", "qp_sent", "qp_rx", "qp_ack"))
+    assert bench.row("qp_tx") == {"generation": 2}
 
 
 @pytest.mark.parametrize("type_", [T.UC, T.UD, T.GSI])

@@ -373,6 +373,7 @@ def test_a_whole_qp():
 
     run(main())
     left = {name: [row for row in rows.values() if any(row)] for name, rows in bus.rows.items()}
+    assert left.pop("qp_fetch") and left.pop("qp_tx")  # the generation of what was fetched
     assert {name for name, rows in left.items() if rows} == {"pkey"}
 
 
