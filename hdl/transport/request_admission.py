@@ -268,11 +268,13 @@ class RequestAdmission(wiring.Component):
             Cat(self.tx.position, self.tx.generation),
         )
         moved = Cat(self.wqe.position, self.wqe.generation) ^ place
-        stale = Signal(-(-len(moved) // PIECE))
+        # Three pieces: one more is one more level in front of the decision.
+        piece = -(-len(moved) // 3)
+        stale = Signal(3)
         with m.If(at_rows):
             m.d.sync += [
                 newer.eq(self.newer),
-                stale.eq(Cat(moved[n : n + PIECE].any() for n in range(0, len(moved), PIECE))),
+                stale.eq(Cat(moved[n : n + piece].any() for n in range(0, len(moved), piece))),
             ]
             for reads, row in zip(found, (self.tx, self.row), strict=True):
                 m.d.sync += reads.eq(row.reads - ack.reads)  # under way

@@ -126,7 +126,6 @@ class RequestRecovery(wiring.Component):
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
         way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES
-        left = Signal()  # REFUSED: the row leaves the WQE at which it stood
         breaks = Signal()  # the way stops the QP; a cycle later, as it is known late
         with m.FSM(name="recover") as recover:
             m.d.comb += self.moves.eq(~recover.ongoing("IDLE"))
@@ -153,19 +152,7 @@ class RequestRecovery(wiring.Component):
             with m.State("REFUSED-ROW"):
                 m.d.comb += self.error.eq(~self.ended)
                 m.d.comb += self.skip.eq(self.row.position == refused.payload.position)
-                m.d.sync += left.eq(self.skip)
                 m.next = "FAIL"
-            # REFUSED-REWIND: the scheduler had been told to fetch the WQE that was left, and
-            # fetches from behind it; ends when it knows.
-            with m.State("REFUSED-REWIND"):
-                m.d.comb += [
-                    self.rewind.valid.eq(1),
-                    self.rewind.payload.generation.eq(moved_on),
-                    self.done.eq(self.rewind.ready),
-                ]
-                m.d.sync += left.eq(0)
-                with m.If(self.rewind.ready):
-                    m.next = "IDLE"
             # LEAVE: the row leaves a WQE that has come to its end; lasts one cycle.
             with m.State("LEAVE"):
                 m.d.comb += [self.skip.eq(1), self.error.eq(breaks)]
@@ -173,14 +160,13 @@ class RequestRecovery(wiring.Component):
             # FAIL: the row is written, and the entry of a WQE that fails gets its status, unless
             # it was appended with it. Ends when that is on its way.
             with m.State("FAIL"):
-                m.d.comb += [self.save.eq(1), self.rewinds.eq(left)]
+                m.d.comb += [self.save.eq(1), self.rewinds.eq(refusing)]
                 m.d.comb += fail.valid.eq((marks | refusing) & ~self.entering)
                 with m.If(refusing & fail.valid & fail.ready):
-                    m.d.comb += [refused.ready.eq(1), self.done.eq(~left)]
+                    # The scheduler may have been told to fetch a WQE that was left.
+                    m.d.comb += refused.ready.eq(1)
                     m.d.sync += refusing.eq(0)
-                    m.next = "IDLE"
-                    with m.If(left):
-                        m.next = "REFUSED-REWIND"
+                    m.next = "RESTART-REWIND"
                 with m.Elif(~refusing & ~self.entering & (fail.ready | ~marks)):
                     m.next = "RELEASE"
 
