@@ -144,6 +144,7 @@ class Commands:
         objects, hardware = self.objects, self.hardware
         for qp in objects.qps.all():
             await self._qps.stop(qp)
+        await self._qps.clear_counters()
         for mr in objects.mrs.all():
             await hardware.write_row("mr", mr.number, {})
             await hardware.invalidate(mr.number)

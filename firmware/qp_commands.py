@@ -45,6 +45,8 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
         self._windows = windows
+        #: Pairs whose counters have begun since the function's last reset.
+        self._counted: set[int] = set()
 
     def find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
@@ -100,6 +102,7 @@ class QpCommands:
         recv_cq.users += 1
         if srq is not None:
             srq.users += 1
+        self._counted.add(qp.number)
         await self._hardware.clear_counters(qp.number)
         await self.configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
@@ -260,6 +263,13 @@ class QpCommands:
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None
+
+    async def clear_counters(self) -> None:
+        """The counters of all QPs that the function has or had read 0, for its next owner."""
+        counted = self._counted | {qp.number for qp in self._objects().qps.all()}
+        for number in sorted(counted):
+            await self._hardware.clear_counters(number)
+        self._counted.clear()
 
     # QUERY, DESTROY -----------------------------------------------------------------------------
 
