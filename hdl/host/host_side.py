@@ -204,7 +204,7 @@ class HostSide(wiring.Component):
                     m.d.comb += getattr(status, name).eq(getattr(own, name))
             m.d.comb += own.mac.eq(status.mac)
             if several:
-                m.d.comb += own.reset_done.eq(status.reset_done)
+                m.d.comb += own.reset_done.eq(self._behind_writes(m, status.reset_done, writer))
         if several and not self._config.parity:
             return
         m.submodules.reset = reset = ResetSequence(breaks=self._config.parity)
@@ -224,6 +224,21 @@ class HostSide(wiring.Component):
             writer.abort.eq(reset.abort),
         ]
         m.d.comb += [one.hold.eq(reset.hold) for one in readers]
+
+    def _behind_writes(self, m, done, writer) -> Signal:
+        """A cycle, when all bursts that the writer had accepted at ``done`` are with the host: what
+        the function had written is not to come behind the end of its reset."""
+        waits, last, left = Signal(), Signal.like(writer.accepted), Signal.like(writer.accepted)
+        passed = Signal()
+        m.d.comb += [
+            left.eq(last - writer.issued),  # fewer than 128 are on their way
+            passed.eq(waits & ((left == 0) | left[-1])),
+        ]
+        with m.If(done):
+            m.d.sync += [waits.eq(1), last.eq(writer.accepted)]
+        with m.Elif(passed):
+            m.d.sync += waits.eq(0)
+        return passed
 
     def _report(self, m, guests) -> None:
         """DEVICE_NEEDS_RESET for one function after the other, in the name of its control queue."""
