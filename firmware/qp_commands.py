@@ -46,6 +46,8 @@ class QpCommands:
         self._hardware, self._limits, self._hints = hardware, limits, hints
         self._objects, self._pkeys, self._negotiated = objects, pkeys, negotiated
         self._windows = windows
+        #: Pairs whose counters have begun since the function's last reset.
+        self._counted: set[int] = set()
 
     def find(self, qpn: int) -> Qp:
         """The QP with this number, all 24 bits of it."""
@@ -101,6 +103,7 @@ class QpCommands:
         recv_cq.users += 1
         if srq is not None:
             srq.users += 1
+        self._counted.add(qp.number)
         await self._hardware.clear_counters(qp.number)
         await self.configure(qp, QpState.RESET)
         return {"qpn": qp.qpn}
@@ -275,6 +278,13 @@ class QpCommands:
         if qp.slice is not None:
             self._objects().slices.give(qp.slice)
             qp.slice = None
+
+    def take_counted(self) -> list[int]:
+        """The QPs that the function has or had since this was asked last: their counters are to
+        read 0 for its next owner."""
+        counted = self._counted | {qp.number for qp in self._objects().qps.all()}
+        self._counted.clear()
+        return sorted(counted)
 
     # QUERY, DESTROY -----------------------------------------------------------------------------
 

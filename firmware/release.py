@@ -18,8 +18,9 @@ __all__ = ["Release"]
 
 #: Register accesses of all pieces that ``go_on`` does at a time, about.
 _BUDGET = 64
-#: Register accesses of one piece, about: a QP that is stopped, a region, a row, a virtqueue.
-_COSTS = {"qp": 32, "mr": 4, "row": 4, "queue": 8}
+#: Register accesses of one piece, about: a QP that is stopped, its counters, a region, a row, a
+#: virtqueue.
+_COSTS = {"qp": 32, "counters": 4, "mr": 4, "row": 4, "queue": 8}
 
 
 class _Piece(NamedTuple):
@@ -52,6 +53,7 @@ class Release:
         self._qps = qps
         self._owned: dict[int, Qp] = {qp.number: qp for qp in objects.qps.all()}
         self._work = deque(_Piece("qp", number) for number in self._owned)
+        self._work.extend(_Piece("counters", number) for number in qps.take_counted())
         self._work.extend(_Piece("mr", mr.number) for mr in objects.mrs.all())
         self._forgotten = False
 
@@ -77,6 +79,8 @@ class Release:
             case "qp":
                 # No window is freed: the rows of all regions go.
                 await self._qps.stop(self._owned[index], windows=False)
+            case "counters":
+                await hardware.clear_counters(index)
             case "mr":
                 await hardware.write_row("mr", index, {})
                 await hardware.invalidate(index)

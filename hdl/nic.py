@@ -43,8 +43,9 @@ class Nic(wiring.Component):
     Parameters: ``around``: the counters (of ``AROUND`` in ``hdl/csr/counter_names.py``) that the
     adapters around it have.
     Members: ``host`` (``HostPort``), ``mac_tx`` Out and ``mac_rx`` In (frames without FCS),
-    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In; ``around`` In, if
-    there are any: what these counters count, modulo 2**``COUNT``.
+    ``intx`` Out (level, of each guest function without MSI-X), ``link_up`` In; ``flr`` In,
+    ``flr_clean``, ``flr_over`` Out: function-level resets of the guest functions, see ``HostSide``;
+    ``around`` In, if there are any: what these counters count, modulo 2**``COUNT``.
     Reset: everything; a device reset of the only guest function resets the rooms, not the
     management function.
     """
@@ -60,6 +61,9 @@ class Nic(wiring.Component):
                 "mac_rx": In(packet_stream(config.width)),
                 "intx": Out(config.functions),
                 "link_up": In(1),
+                "flr": In(config.functions),
+                "flr_clean": Out(config.functions),
+                "flr_over": Out(config.functions),
             }
         )
 
@@ -158,6 +162,9 @@ class Nic(wiring.Component):
             border.loopback.eq(tables.loopback),
             border.groups.eq(tables.any_group),
             self.intx.eq(host_side.intx),
+            host_side.flr.eq(self.flr),
+            self.flr_clean.eq(host_side.flr_clean),
+            self.flr_over.eq(host_side.flr_over),
         ]
         if config.parity:
             m.d.comb += [host_side.broken.eq(tables.broken), tables.halted.eq(host_side.halted)]

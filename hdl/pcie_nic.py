@@ -4,7 +4,6 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hdl.abi import virtio_pci as abi
 from hdl.axi.bus import AxiStream
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.host import config_space as card
@@ -12,7 +11,7 @@ from hdl.mac_streams import MAC_COUNTERS, drop_counts, join_frames
 from hdl.nic import Nic
 from hdl.pcie.bus import block_pins
 from hdl.pcie.completions import COUNTERS
-from hdl.pcie.control import FUNCTIONS, FunctionControl
+from hdl.pcie.control import FUNCTIONS, PATIENCE, FunctionControl
 from hdl.pcie.extend import ConfigExtend
 from hdl.pcie.host import TIMEOUT, PcieHost
 from hdl.pcie.places import Places
@@ -32,7 +31,6 @@ def places(config: NicConfig) -> Places:
     """Where a guest function's registers are."""
     return Places(
         bar=card.BAR_REGISTERS,
-        status=card.COMMON_OFFSET + abi.COMMON_CFG.offset("device_status"),
         window=card.CONFIG_OFFSET,
         window_bytes=card.IMAGE_BYTES,
         msix=card.rdma_image(config.guest).msix,
@@ -56,13 +54,14 @@ class _NicBehindBlock(wiring.Component):
 
     Physical function 0 is that of the network, where nothing answers yet; the RDMA functions are
     behind it, then the management function. INTx is not connected: a driver uses MSI-X.
-    Parameters: ``host``: the adapter; ``pins``: the block's that it has; ``members``: more.
+    Parameters: ``host``: the adapter; ``pins``: the block's that it has; ``members``: more;
+    ``patience``: see ``FunctionControl``.
     """
 
-    def __init__(self, host, pins, members, *, config: NicConfig, mac_clocks: bool):
+    def __init__(self, host, pins, members, *, config: NicConfig, mac_clocks: bool, patience: int):
         self.config, self._mac_clocks = config, mac_clocks
         self._host, self._pins = host, pins
-        self._control = FunctionControl(config=config, places=places(config))
+        self._control = FunctionControl(config=config, places=places(config), patience=patience)
         super().__init__(
             {
                 **pins,
@@ -91,7 +90,12 @@ class _NicBehindBlock(wiring.Component):
                 connect(m, *((ours, its) if member.flow == In else (its, ours)))
             else:
                 self._copy(m, host, name)
-        m.d.comb += nic.around[f"{BUS}resets"].eq(control.resets)
+        m.d.comb += [
+            nic.around[f"{BUS}resets"].eq(control.resets),
+            nic.flr.eq(control.flr),
+            control.flr_clean.eq(nic.flr_clean),
+            control.flr_over.eq(nic.flr_over),
+        ]
         m.d.comb += [nic.around[f"{BUS}{name}"].eq(getattr(host, name)) for name in HOST_COUNTERS]
         join_frames(m, nic, self, width=self.config.width, mac_clocks=self._mac_clocks)
         return control
@@ -106,7 +110,8 @@ class _NicBehindBlock(wiring.Component):
 class PcieNic(_NicBehindBlock):
     """``Nic`` on the user interface of AMD's PCIE4 or PCIE4C block.
 
-    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``.
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``; ``patience``: see
+    ``FunctionControl``.
     Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read``: see
     ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``, ``flr_in_process``,
     ``flr_done``: see ``FunctionControl``; ``ext``: see ``ConfigExtend``; ``m_axis_tx``,
@@ -114,7 +119,14 @@ class PcieNic(_NicBehindBlock):
     Reset: the block's ``user_reset``, all domains together.
     """
 
-    def __init__(self, *, config: NicConfig, mac_clocks: bool = False, timeout: int = TIMEOUT):
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        mac_clocks: bool = False,
+        timeout: int = TIMEOUT,
+        patience: int = PATIENCE,
+    ):
         self._extend = ConfigExtend(config=config, places=places(config))
         members = {
             "function_status": In(4 * FUNCTIONS),
@@ -130,6 +142,7 @@ class PcieNic(_NicBehindBlock):
             members,
             config=config,
             mac_clocks=mac_clocks,
+            patience=patience,
         )
 
     def elaborate(self, platform):
@@ -147,14 +160,22 @@ class PcieNic(_NicBehindBlock):
 class PTileNic(_NicBehindBlock):
     """``Nic`` on the user interface of Intel's P-Tile, which shows the capabilities of virtio.
 
-    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PTileHost``.
+    Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PTileHost``; ``patience``: see
+    ``FunctionControl``.
     Members: ``rx_*``, ``tx_*``, ``tl_cfg_*``, ``virtio_pcicfg_*``, ``flr_*_pf``: P-Tile's pins of
     the same names; ``m_axis_tx``, ``s_axis_rx``, ``link_up``, ``mac_tx_drops``, ``mac_rx_drops``:
     as of ``AxiNic``.
     Reset: the opposite of P-Tile's ``reset_status_n``, all domains together.
     """
 
-    def __init__(self, *, config: NicConfig, mac_clocks: bool = False, timeout: int = TIMEOUT):
+    def __init__(
+        self,
+        *,
+        config: NicConfig,
+        mac_clocks: bool = False,
+        timeout: int = TIMEOUT,
+        patience: int = PATIENCE,
+    ):
         members = {
             **window_pins(),
             "flr_rcvd_pf": In(FLR_FUNCTIONS),
@@ -166,6 +187,7 @@ class PTileNic(_NicBehindBlock):
             members,
             config=config,
             mac_clocks=mac_clocks,
+            patience=patience,
         )
 
     def elaborate(self, platform):

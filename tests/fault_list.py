@@ -116,6 +116,8 @@ GIDS = ("tests/common/test_ram.py::test_gids_and_none_beyond_the_table",)
 COUNTERS = ("tests/transport/test_qp_counters.py",)
 READ = ("tests/host/test_read.py::test_read_engine[64]",)
 VIRTIO = ("tests/host/test_virtio.py::test_small_card[setup]",)
+FLR = ("tests/host/test_virtio.py::test_small_card[flr]",)
+FENCE = ("tests/host/test_fence.py",)
 WRITE = ("tests/host/test_write.py::test_write_engine[64]",)
 PACK = ("tests/common/test_pack.py",)
 REPLAY = ("tests/nic/test_replay_command.py::test_capture_with_every_operation",)
@@ -232,6 +234,61 @@ FAULTS = (
         what="a card that has broken starts its rooms again by itself",
         force=Force("hdl.host.reset:ResetSequence", "request", stuck(1)),
         tests=("tests/host/test_reset.py",),
+    ),
+    # Function-level resets, and requests of several words.
+    Fault(
+        name="reset-function-configured",
+        what="a function-level reset leaves the configuration space as it is",
+        force=Force("hdl.host.config_space:ConfigSpace", "flr", stuck(0)),
+        tests=FLR,
+    ),
+    Fault(
+        name="reset-function-shows-queues",
+        what="a driver reads the queues of the one before while the firmware does not come",
+        force=Force("hdl.host.virtio_queues:VirtioQueues", "hidden", stuck(0)),
+        tests=FLR,
+    ),
+    Fault(
+        name="reset-function-interrupts",
+        what="a driver gets interrupts for the one before, until the firmware has come",
+        force=Force("hdl.host.virtio:VirtioFunction", "asks", like("interrupt.valid")),
+        tests=FLR,
+    ),
+    Fault(
+        name="reset-function-reads",
+        what="reads of a function's previous owner reach the host",
+        force=Force("hdl.host.fence:Fence", "fails", stuck(0)),
+        tests=FENCE,
+    ),
+    Fault(
+        name="reset-function-writes",
+        what="writes of a function's previous owner reach the host",
+        force=Force("hdl.host.fence:Fence", "drops", stuck(0)),
+        tests=FENCE,
+    ),
+    Fault(
+        name="reset-function-burst-cut",
+        what="a burst that the host has been shown is dropped when its function is reset",
+        force=Force("hdl.host.fence:Fence", "inside", stuck(0)),
+        tests=FENCE,
+    ),
+    Fault(
+        name="reset-function-endless",
+        what="a function-level reset waits for the firmware for ever",
+        force=Force("hdl.pcie.control:FunctionControl", "waits", like("flr")),
+        tests=CONTROL,
+    ),
+    Fault(
+        name="register-request-cut",
+        what="of a register request of several words the first is the last",
+        force=Force("hdl.pcie.completer:Completer", "last", stuck(1)),
+        tests=COMPLETER,
+    ),
+    Fault(
+        name="register-last-enables",
+        what="the last word of a register request is accessed whole",
+        force=Force("hdl.pcie.completer:Completer", "last_be", stuck(15)),
+        tests=COMPLETER,
     ),
     # Multicast groups.
     Fault(
@@ -424,8 +481,8 @@ FAULTS = (
     # The adapter for PCI Express.
     Fault(
         name="pcie-any-length-served",
-        what="a request of several words is served as one of a word",
-        force=Force("hdl.pcie.completer:Completer", "word", stuck(1)),
+        what="a request of any length and kind is served as one of memory",
+        force=Force("hdl.pcie.completer:Completer", "access", stuck(1)),
         tests=COMPLETER,
     ),
     Fault(
@@ -473,7 +530,7 @@ FAULTS = (
     Fault(
         name="pcie-function-reset-ignored",
         what="a function-level reset resets nothing and has no end",
-        force=Force("hdl.pcie.control:FunctionControl", "starts", stuck(0)),
+        force=Force("hdl.pcie.control:FunctionControl", "flr", stuck(0)),
         tests=CONTROL,
     ),
     Fault(

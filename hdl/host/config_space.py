@@ -181,7 +181,8 @@ def management_image() -> ConfigImage:
 class ConfigSpace(wiring.Component):
     """Registers of one function's configuration space.
 
-    Members: ``port``; ``interrupt`` In, shown in the PCI status; Out: ``bus_master``,
+    Members: ``port``; ``interrupt`` In, shown in the PCI status; ``flr`` In: a function-level
+    reset, during which all registers are as after reset and writes are lost; Out: ``bus_master``,
     ``intx_disable``, ``msix_enable``, ``msix_mask``, and ``window_bar``, ``window_offset``,
     ``window_length`` of the PCI_CFG capability. Its data word is no register here: whoever owns the
     BARs serves it.
@@ -195,6 +196,7 @@ class ConfigSpace(wiring.Component):
             {
                 "port": In(LocalPort(12)),
                 "interrupt": In(1),
+                "flr": In(1),
                 "bus_master": Out(1),
                 "intx_disable": Out(1),
                 "msix_enable": Out(1),
@@ -220,6 +222,8 @@ class ConfigSpace(wiring.Component):
             words[at] = (held & mask) | (value & ~mask)
             with m.If(port.start & port.write & (port.addr == at)):
                 m.d.sync += held.eq(merge(held, port))
+            with m.If(self.flr):
+                m.d.sync += held.eq(held.init)
 
         def field(start: int, struct: Struct, path: str):
             place = struct.place(path)

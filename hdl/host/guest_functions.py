@@ -17,7 +17,11 @@ from hdl.ports.tables import TableProgram, TableRead
 from .local import FunctionBus
 from .virtio import VirtioFunction, told_features
 
-__all__ = ["GuestFunctions"]
+__all__ = ["FLR_ANSWERS", "GuestFunctions"]
+
+
+#: What each function says of its function-level reset.
+FLR_ANSWERS = ("flr_clean", "flr_over", "fenced")
 
 
 class Turns:
@@ -43,7 +47,8 @@ class GuestFunctions(wiring.Component):
     a function that is not in reset; taken when it is done), ``counters`` and ``qp_counters`` Out;
     ``interrupt``, ``queue_error``, ``queue_read0``.. and ``control_read`` (rows of the virtqueues),
     ``program`` (the firmware's view of them) In; ``write`` Out: MSI-X messages. A bit for each
-    function: ``intx`` and the negotiated features (``told_features``) Out.
+    function: ``intx`` and the negotiated features (``told_features``) Out; ``flr`` In and
+    ``flr_clean``, ``flr_over``, ``fenced`` Out, see ``VirtioFunction``.
     Latency and throughput: those of ``VirtioFunction``; with several functions doorbells and
     messages take a cycle longer. Errors: see ``VirtioFunction``.
     Reset: power-on state; with several functions a device reset of one leaves the others alone.
@@ -57,7 +62,9 @@ class GuestFunctions(wiring.Component):
             | {f"status{n}": Out(FunctionStatus()) for n in count}
             | {f"queue_read{i}": In(TableRead(16, QueueRow)) for i in range(reads)}
             | {name: Out(config.functions) for name in (*told_features(config), "intx")}
+            | {name: Out(config.functions) for name in FLR_ANSWERS}
             | {
+                "flr": In(config.functions),
                 "control_read": In(TableRead(16, QueueRow)),
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "interrupt": In(stream.Signature(Interrupt)),
@@ -89,7 +96,8 @@ class GuestFunctions(wiring.Component):
             for name, member in FunctionStatus().members.items():
                 mine, its = getattr(status, name), getattr(function, name)
                 m.d.comb += mine.eq(its) if member.flow == Out else its.eq(mine)
-        for name in (*told_features(config), "intx"):
+            m.d.comb += function.flr.eq(self.flr[n])
+        for name in (*told_features(config), *FLR_ANSWERS, "intx"):
             m.d.comb += getattr(self, name).eq(Cat(getattr(one, name) for one in functions))
         for name in (*(f"queue_read{i}" for i in range(self._reads)), "control_read"):
             self._rows(m, name, functions)

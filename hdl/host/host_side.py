@@ -14,6 +14,7 @@ from hdl.ports.jobs import Doorbell, Interrupt, QueueError, QueueErrorCause
 from hdl.ports.rows import QueueRow
 from hdl.ports.tables import CsrBus, TableProgram
 
+from .fence import Fence
 from .guest_functions import GuestFunctions
 from .mmio import MmioRouter
 from .read import ReadEngine
@@ -39,6 +40,9 @@ class HostSide(wiring.Component):
     still until the only function is reset. A card with more is to be loaded anew.
     Payload to send has a read engine of its own, with half of the tags: what a room waits for does
     not queue behind payload in bulk.
+    ``flr`` In, ``flr_clean``, ``flr_over`` Out, a bit for each guest function: a function-level
+    reset, see ``VirtioFunction``. From ``flr_clean`` on the host sees no DMA of before, however
+    long the device reset takes that belongs to it: ``Fence`` keeps it back.
     Latency and throughput: see the parts. Reset: see ``ResetSequence``.
     """
 
@@ -50,6 +54,9 @@ class HostSide(wiring.Component):
             | {
                 "host": Out(HostPort(config.width)),
                 "intx": Out(config.functions),
+                "flr": In(config.functions),
+                "flr_clean": Out(config.functions),
+                "flr_over": Out(config.functions),
                 "memory": In(MemoryHost(config)),
                 "doorbell": Out(stream.Signature(Doorbell)),
                 "queue_reset": Out(stream.Signature(16)),
@@ -78,7 +85,11 @@ class HostSide(wiring.Component):
         connect(m, guests.counters, flipped(self.counters))
         connect(m, guests.qp_counters, flipped(self.qp_counters))
         connect(m, flipped(self.queue_rows), guests.program)
-        m.d.comb += self.intx.eq(guests.intx)
+        m.d.comb += [
+            self.intx.eq(guests.intx),
+            guests.flr.eq(self.flr),
+            self.flr_over.eq(guests.flr_over),
+        ]
         room_reset = Signal()
         self._engines(m, guests, room_reset)
         self._bus(m, guests, room_reset)
@@ -160,9 +171,17 @@ class HostSide(wiring.Component):
         connect(m, bulk.rd_req, port.req1)
         connect(m, port.rsp0, small.rd_rsp)
         connect(m, port.rsp1, bulk.rd_rsp)
-        connect(m, port.rd_req, flipped(self.host.rd_req))
-        connect(m, flipped(self.host.rd_rsp), port.rd_rsp)
-        connect(m, engine.wr, flipped(self.host.wr))
+        m.submodules.fence = fence = Fence(config=config)
+        connect(m, port.rd_req, fence.reads)
+        connect(m, fence.beats, port.rd_rsp)
+        connect(m, engine.wr, fence.writes)
+        connect(m, fence.rd_req, flipped(self.host.rd_req))
+        connect(m, flipped(self.host.rd_rsp), fence.rd_rsp)
+        connect(m, fence.wr, flipped(self.host.wr))
+        m.d.comb += [
+            fence.fenced.eq(guests.fenced),
+            self.flr_clean.eq(guests.flr_clean & (fence.settled | ~guests.fenced)),
+        ]
         for one in (small, bulk):
             m.d.comb += [
                 one.writes_accepted.eq(engine.accepted),
@@ -185,7 +204,7 @@ class HostSide(wiring.Component):
                     m.d.comb += getattr(status, name).eq(getattr(own, name))
             m.d.comb += own.mac.eq(status.mac)
             if several:
-                m.d.comb += own.reset_done.eq(status.reset_done)
+                m.d.comb += own.reset_done.eq(self._behind_writes(m, status.reset_done, writer))
         if several and not self._config.parity:
             return
         m.submodules.reset = reset = ResetSequence(breaks=self._config.parity)
@@ -205,6 +224,21 @@ class HostSide(wiring.Component):
             writer.abort.eq(reset.abort),
         ]
         m.d.comb += [one.hold.eq(reset.hold) for one in readers]
+
+    def _behind_writes(self, m, done, writer) -> Signal:
+        """A cycle, when all bursts that the writer had accepted at ``done`` are with the host: what
+        the function had written is not to come behind the end of its reset."""
+        waits, last, left = Signal(), Signal.like(writer.accepted), Signal.like(writer.accepted)
+        passed = Signal()
+        m.d.comb += [
+            left.eq(last - writer.issued),  # fewer than 128 are on their way
+            passed.eq(waits & ((left == 0) | left[-1])),
+        ]
+        with m.If(done):
+            m.d.sync += [waits.eq(1), last.eq(writer.accepted)]
+        with m.Elif(passed):
+            m.d.sync += waits.eq(0)
+        return passed
 
     def _report(self, m, guests) -> None:
         """DEVICE_NEEDS_RESET for one function after the other, in the name of its control queue."""

@@ -33,7 +33,9 @@ class Msix(wiring.Component):
     Parameters: ``function``: the PCI function that writes.
     Members: ``i``, stream of Interrupt; ``write`` (``WriteClient``); ``table`` and ``pending``, the
     two structures' registers; ``enable`` In; ``mask`` In holds all vectors back; ``flush`` In (one
-    cycle) forgets all pending bits (device reset).
+    cycle) forgets all pending bits (device reset); ``clear`` In, held
+    during a function-level reset, does so too, and makes the table what it is after reset; writes
+    to the table are lost then. ``clean`` Out: it has been done.
     Latency: 2 cycles from ``i`` to the write when idle; after unmasking, at most 4 cycles for each
     vector of the table. Throughput: one interrupt in 2 cycles; several for one masked vector become
     one. A register access is answered within a few cycles, whatever the write side does.
@@ -53,6 +55,8 @@ class Msix(wiring.Component):
                 "enable": In(1),
                 "mask": In(1),
                 "flush": In(1),
+                "clear": In(1),
+                "clean": Out(1),
             }
         )
 
@@ -66,7 +70,10 @@ class Msix(wiring.Component):
         scan = Signal(range(vectors))
         scanning = Signal()
         table_waits, pending_waits, flush_waits = Signal(), Signal(), Signal()
-        busy = table_waits | pending_waits | flush_waits
+        clear_waits, clearing = Signal(), Signal()
+        busy = table_waits | pending_waits | flush_waits | clear_waits
+        m.d.sync += clearing.eq(self.clear)
+        m.d.comb += self.clean.eq(clearing & ~clear_waits)
 
         message, full = self._message(m, (table_waits, pending_waits, flush_waits))
         open_, entry, bit = Signal(), entries.read0.row, Signal()
@@ -82,7 +89,7 @@ class Msix(wiring.Component):
                     entries.write.row.masked.eq(1),
                     entries.write.enable.eq(1),
                 ]
-                m.d.sync += index.eq(index + 1)
+                m.d.sync += [index.eq(index + 1), scan.eq(0)]
                 with m.If(index == vectors - 1):
                     m.d.sync += index.eq(0)
                     m.next = "FLUSH"
@@ -91,6 +98,7 @@ class Msix(wiring.Component):
                 m.d.comb += [bits.write.index.eq(index), bits.write.enable.eq(1)]
                 m.d.sync += [index.eq(index + 1), flush_waits.eq(0), count.eq(0)]
                 with m.If(index == words - 1):
+                    m.d.sync += clear_waits.eq(0)
                     m.next = "IDLE"
             # IDLE: takes a flush, an access, an interrupt, or the next vector of the scan; ends
             # with one.
@@ -98,7 +106,10 @@ class Msix(wiring.Component):
                 m.d.comb += self.i.ready.eq(~busy)
                 m.d.comb += [entries.read0.enable.eq(1), bits.read0.enable.eq(1)]
                 m.d.sync += scanning.eq(0)
-                with m.If(flush_waits):
+                with m.If(clear_waits):
+                    m.d.sync += index.eq(0)
+                    m.next = "CLEAR"
+                with m.Elif(flush_waits):
                     m.d.sync += index.eq(0)
                     m.next = "FLUSH"
                 with m.Elif(table_waits):
@@ -165,6 +176,8 @@ class Msix(wiring.Component):
                     self.pending.read_data.eq(Mux(exists, bits.read0.row, 0)),
                 ]
                 m.next = "IDLE"
+        with m.If(self.clear & ~clearing):
+            m.d.sync += clear_waits.eq(1)
         return m
 
     def _message(self, m: Module, waits) -> tuple[Signal, Signal]:
@@ -212,7 +225,7 @@ class Msix(wiring.Component):
         m.d.comb += [
             merged.eq(merge(value, port)),
             entries.write.index.eq(port.addr[4:]),
-            entries.write.enable.eq(port.write & exists),
+            entries.write.enable.eq(port.write & exists & ~self.clear),
             row.eq(entry),
         ]
         with m.Switch(port.addr[:4]):

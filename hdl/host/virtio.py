@@ -67,7 +67,12 @@ class VirtioFunction(wiring.Component):
     Errors: see the parts. An access to no register reads 0xFFFFFFFF and loses writes. Doorbells of
     queues that do not exist, of less than two bytes, or before DRIVER_OK are lost.
     Reset: power-on state; a device reset (status 0) keeps configuration space and MSI-X table. When
-    it begins, doorbells that still wait and a queue reset in progress are withdrawn.
+    it begins, doorbells that still wait and a queue reset in progress are withdrawn, and interrupts
+    are forgotten until it ends.
+    ``flr`` In, held: a function-level reset (PCI Express Base Specification, "Function Level
+    Reset"), which is a device reset and keeps nothing. ``flr_clean`` Out: the driver finds nothing
+    of before any more, except the status of the device reset; ``flr_over`` Out: that is over too.
+    ``fenced`` Out, to its end: work of a previous owner may be left.
     """
 
     def __init__(
@@ -87,6 +92,10 @@ class VirtioFunction(wiring.Component):
                 "queue_reset_done": In(1),
                 "reset_request": Out(1),
                 "reset_done": In(1),
+                "flr": In(1),
+                "flr_clean": Out(1),
+                "flr_over": Out(1),
+                "fenced": Out(1),
                 "program": In(TableProgram(16, QueueRow)),
                 "control_read": In(TableRead(16, QueueRow)),
                 "mac": In(48),
@@ -124,7 +133,7 @@ class VirtioFunction(wiring.Component):
         wiring.connect(m, wiring.flipped(self.queue_reset), queues.queue_reset)
         wiring.connect(m, wiring.flipped(self.queue_error), common.queue_error)
         wiring.connect(m, wiring.flipped(self.write), msix.write)
-        was_resetting = Signal()
+        was_resetting, begun = Signal(), Signal()
         m.d.sync += was_resetting.eq(common.resetting)
         m.d.comb += [
             self.doorbell.valid.eq(doorbells.o.valid & ~common.resetting),
@@ -133,6 +142,7 @@ class VirtioFunction(wiring.Component):
             queues.select.eq(common.queue_select),
             queues.ring_reset.eq(common.features[Feature.RING_RESET]),
             queues.queue_reset_done.eq(self.queue_reset_done),
+            queues.hidden.eq(common.resetting),
             queues.clear.eq(common.clear),
             common.cleared.eq(queues.cleared & common.clear),
             common.misaligned.eq(queues.misaligned),
@@ -152,7 +162,14 @@ class VirtioFunction(wiring.Component):
             msix.enable.eq(pci.msix_enable),
             msix.mask.eq(pci.msix_mask | ~pci.bus_master),
             msix.flush.eq(was_resetting & ~common.resetting),
+            pci.flr.eq(self.flr),
+            common.flr.eq(self.flr),
+            self.fenced.eq(common.fenced),
+            msix.clear.eq(self.flr),
+            self.flr_clean.eq(begun & msix.clean & (common.resetting | common.over)),
+            self.flr_over.eq(begun & common.over),
         ]
+        m.d.sync += begun.eq(self.flr)
         for name, feature in told_features(config).items():
             m.d.comb += getattr(self, name).eq(common.features[feature])
 
@@ -171,6 +188,7 @@ class VirtioFunction(wiring.Component):
             ports["counters"] = window.port
             m.submodules.qp_window = qp_window = QpCounterWindow(config=self._config)
             wiring.connect(m, qp_window.words, wiring.flipped(self.qp_counters))
+            m.d.comb += qp_window.clear.eq(common.resetting)
             ports["qp_counters"] = qp_window.port
         m.submodules.accesses = accesses = VirtioAccesses(
             config=config, window=image.window, counters=self._counters
@@ -197,18 +215,22 @@ class VirtioFunction(wiring.Component):
         return m
 
     def _interrupts(self, m, pci, common, msix, isr, isr_read) -> None:
-        """Queue interrupts and configuration changes to MSI-X, or to the ISR and INTx."""
-        change_waits = Signal()
+        """Queue interrupts and configuration changes to MSI-X, or to the ISR and INTx. Those of a
+        device that is reset go nowhere: the driver of the next one must not get them."""
+        change_waits, asks = Signal(), Signal()
         raised = Signal(2)
         vectored = pci.msix_enable & change_waits & (common.config_vector != abi.NO_VECTOR)
         m.d.comb += [
-            self.interrupt.ready.eq(~pci.msix_enable | (msix.i.ready & ~vectored)),
-            msix.i.valid.eq(vectored | (pci.msix_enable & self.interrupt.valid)),
+            asks.eq(self.interrupt.valid & ~common.resetting),
+            self.interrupt.ready.eq(
+                ~pci.msix_enable | common.resetting | (msix.i.ready & ~vectored)
+            ),
+            msix.i.valid.eq(vectored | (pci.msix_enable & asks)),
             msix.i.payload.function.eq(self.interrupt.payload.function),
             msix.i.payload.vector.eq(
                 Mux(vectored, common.config_vector, self.interrupt.payload.vector)
             ),
-            raised[0].eq(self.interrupt.valid & ~pci.msix_enable),
+            raised[0].eq(asks & ~pci.msix_enable),
             raised[1].eq(common.config_changed),
             pci.interrupt.eq((isr != 0) & ~pci.msix_enable),
             self.intx.eq((isr != 0) & ~pci.msix_enable & ~pci.intx_disable),

@@ -61,10 +61,13 @@ class CommonConfig(wiring.Component):
     ``config_vector``, ``features`` (64; 0 until FEATURES_OK), ``status`` (8), ``driver_ok``,
     ``config_changed`` (one cycle: notify the driver). Reset: ``reset_request`` Out, held until
     ``reset_done`` In; then ``clear`` Out, held until ``cleared`` In; ``resetting`` Out from the
-    write of 0 to the end, ``reset_count`` Out (32) counts at its beginning. ``contents_changed``
-    In, one cycle, the device configuration is new. ``queue_error`` In (always accepted),
-    ``misaligned`` In with ``misaligned_queue``: the first sets DEVICE_NEEDS_RESET and is kept in
-    ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
+    write of 0 to the end, ``reset_count`` Out (32) counts at its beginning. ``flr`` In, held: a
+    function-level reset begins a device reset, or joins the one that goes on, and nothing that the
+    driver had written is readable; ``fenced`` Out from then to the end of the device reset:
+    what the function had has a previous owner; ``over`` Out: no device reset waits or goes on.
+    ``contents_changed`` In, one cycle, the device configuration is new. ``queue_error`` In (always
+    accepted), ``misaligned`` In with ``misaligned_queue``: the first sets DEVICE_NEEDS_RESET and is
+    kept in ``needs_reset``, ``needs_reset_cause``, ``needs_reset_queue`` until the reset.
     Latency: ``done`` two cycles after ``start``.
     Errors: FEATURES_OK is refused (reads back 0) without VERSION_1, with a bit that was not
     offered, or with both packed rings and shared receive queues; DRIVER_OK is refused without
@@ -89,6 +92,9 @@ class CommonConfig(wiring.Component):
                 "clear": Out(1),
                 "cleared": In(1),
                 "resetting": Out(1),
+                "flr": In(1),
+                "fenced": Out(1),
+                "over": Out(1),
                 "reset_count": Out(32),
                 "contents_changed": In(1),
                 "queue_error": In(stream.Signature(QueueError)),
@@ -111,7 +117,7 @@ class CommonConfig(wiring.Component):
         # A cycle after ``port.start``, when the old contents are in a register.
         started, write = Signal(), Signal()
         m.d.comb += [
-            write.eq(started & port.write & ~self.resetting),
+            write.eq(started & port.write & ~self.resetting & ~self.flr),
             features_ok.eq((status & Status.FEATURES_OK) != 0),
             self.features.eq(Mux(features_ok, driver_features, 0)),
             self.status.eq(Mux(self.resetting, int(Status.DEVICE_NEEDS_RESET), status)),
@@ -125,7 +131,7 @@ class CommonConfig(wiring.Component):
             "device_feature_select": device_select,
             "device_feature": self._half(offered, device_select),
             "driver_feature_select": driver_select,
-            "driver_feature": self._half(driver_features, driver_select),
+            "driver_feature": Mux(self.fenced, 0, self._half(driver_features, driver_select)),
             "config_msix_vector": self.config_vector,
             "num_queues": Const(self._config.queues, 16),
             "device_status": self.status,
@@ -167,25 +173,41 @@ class CommonConfig(wiring.Component):
         with m.If(self.driver_ok & (self.contents_changed | (troubled & ~self.needs_reset))):
             m.d.sync += self.config_changed.eq(1)
 
+        chosen = device_select, driver_select, driver_features
+        self._resets(m, written, status, chosen, generation)
+        return m
+
+    def _resets(self, m, written, status, chosen, generation) -> None:
+        """The sequence of a device reset, which the driver or a function-level reset begins."""
+        device_select, driver_select, driver_features = chosen
+        asked, before = Signal(), Signal()  # a function-level reset waits; it had begun a cycle ago
+        m.d.comb += self.over.eq(~self.resetting & ~asked)
         with m.FSM(name="reset"):
+            # IDLE: waits for a reset of the driver or of the function; ends with it.
             with m.State("IDLE"):
                 touched, value = written("device_status")
-                with m.If(touched & (value == 0)):
+                with m.If((touched & (value == 0)) | asked):
                     m.d.sync += [
                         self.resetting.eq(1),
                         self.reset_request.eq(1),
+                        asked.eq(0),
                     ]
                     increment(m, self.reset_count)
                     m.next = "QUIESCE"
+            # QUIESCE: all that the function has is taken away; ends when that is done. A
+            # function-level reset adds nothing, for no access has brought anything new meanwhile.
             with m.State("QUIESCE"):
+                m.d.sync += asked.eq(0)
                 with m.If(self.reset_done):
                     m.d.sync += [self.reset_request.eq(0), self.clear.eq(1)]
                     m.next = "CLEAR"
+            # CLEAR: the rows of the virtqueues are cleared; ends with the last one.
             with m.State("CLEAR"):
                 with m.If(self.cleared):
                     m.d.sync += [
                         self.clear.eq(0),
                         self.resetting.eq(0),
+                        self.fenced.eq(asked),
                         status.eq(0),
                         device_select.eq(0),
                         driver_select.eq(0),
@@ -196,7 +218,17 @@ class CommonConfig(wiring.Component):
                         self.needs_reset_queue.eq(0),
                     ]
                     m.next = "IDLE"
-        return m
+        m.d.sync += before.eq(self.flr)
+        with m.If(self.flr):
+            m.d.sync += [
+                device_select.eq(0),
+                driver_select.eq(0),
+                self.queue_select.eq(0),
+                self.config_vector.eq(abi.NO_VECTOR),
+                generation.eq(0),
+            ]
+        with m.If(self.flr & ~before):
+            m.d.sync += [asked.eq(1), self.fenced.eq(1)]
 
     @staticmethod
     def _half(value, select):

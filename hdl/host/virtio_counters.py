@@ -1,6 +1,6 @@
 """Counters for the guest's driver."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -74,7 +74,8 @@ class QpCounterWindow(wiring.Component):
     """The number of a QP, which the driver writes, and that QP's counters behind it.
 
     Members: ``port`` as of ``CounterWindow``; ``words`` Out: all QPs' counters. The low bits of
-    the number choose the pair, as everywhere; a QP that does not exist reads 0.
+    the number choose the pair, as everywhere; a QP that does not exist reads 0. ``clear`` In: a
+    reset of the device; all reads give 0.
     Latency and throughput: the table's. Errors: writes of counters have no effect.
     Reset: the number is 0.
     """
@@ -82,7 +83,7 @@ class QpCounterWindow(wiring.Component):
     def __init__(self, *, config: NicConfig):
         self._pair = ceil_log2(config.qps)
         words = TableProgram(QP_COUNTER_INDEX, 32)
-        super().__init__({"port": In(LocalPort(12)), "words": Out(words)})
+        super().__init__({"port": In(LocalPort(12)), "words": Out(words), "clear": In(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -97,12 +98,18 @@ class QpCounterWindow(wiring.Component):
             m.d.sync += [port.done.eq(1), port.read_data.eq(qpn)]
             with m.If(port.write):
                 m.d.sync += qpn.eq(merge(qpn, port))
-        with m.Elif(port.start & port.write):
-            m.d.sync += port.done.eq(1)
+        with m.Elif(port.start & (port.write | self.clear)):
+            m.d.sync += [port.done.eq(1), port.read_data.eq(0)]
         with m.Elif(port.start):
             m.d.sync += words.read.eq(1)
         with m.Elif(words.read & words.done):
-            m.d.sync += [words.read.eq(0), port.done.eq(1), port.read_data.eq(words.read_row)]
+            m.d.sync += [
+                words.read.eq(0),
+                port.done.eq(1),
+                port.read_data.eq(Mux(self.clear, 0, words.read_row)),
+            ]
         with m.Else():
             m.d.sync += port.done.eq(0)
+        with m.If(self.clear):
+            m.d.sync += qpn.eq(0)
         return m

@@ -28,14 +28,15 @@ class VirtioQueues(wiring.Component):
     """Serves the ``queue_*`` registers of the common configuration for the queue in ``select``.
 
     Members: ``port`` (offsets of the common configuration); ``select`` In; ``ring_reset`` In, and
-    ``packed`` In of a card with packed rings: the feature was negotiated; ``clear`` In, held until
-    ``cleared`` (one cycle): every row back to its reset value; ``clearing`` Out; ``misaligned``
-    Out, one cycle, with ``misaligned_queue``; ``queue_reset`` Out, stream of queue numbers, each
-    answered by ``queue_reset_done`` (one cycle) when it is taken or later, before the next;
-    ``program`` In (``TableProgram``): the firmware's view, whose writes change ``fresh`` only;
-    ``queue_read0``.. In (``TableRead``): copies for the
-    engines; ``control_read`` In (``TableRead``): the rows of control and event queue; at any other
-    index the row that the firmware has read last.
+    ``packed`` In of a card with packed rings: the feature was negotiated; ``hidden`` In, while the
+    device is reset: accesses of the driver read the reset values and write nothing; ``clear`` In,
+    held until ``cleared`` (one cycle): every row back to its reset value; ``clearing`` Out;
+    ``misaligned`` Out, one cycle, with ``misaligned_queue``; ``queue_reset`` Out, stream of queue
+    numbers, each answered by ``queue_reset_done`` (one cycle) when it is taken or later, before the
+    next; ``program`` In (``TableProgram``): the firmware's view, whose writes change ``fresh``
+    only; ``queue_read0``.. In (``TableRead``): copies for the engines; ``control_read`` In
+    (``TableRead``): the rows of control and event queue; at any other index the row that the
+    firmware has read last.
     Latency: 6 cycles from ``port.start`` to ``port.done``, a few more behind a firmware access;
     engines' reads 1 cycle, always. Clearing takes a cycle per queue; accesses meanwhile are
     answered at once with 0.
@@ -56,6 +57,7 @@ class VirtioQueues(wiring.Component):
                 "port": In(LocalPort(12)),
                 "select": In(16),
                 "ring_reset": In(1),
+                "hidden": In(1),
                 "clear": In(1),
                 "cleared": Out(1),
                 "clearing": Out(1),
@@ -150,7 +152,7 @@ class VirtioQueues(wiring.Component):
                     m.next = "LOAD-PROGRAM"
             # LOAD: keeps the row of the queue that is accessed; one cycle.
             with m.State("LOAD"):
-                m.d.sync += row.eq(own.row)
+                m.d.sync += row.eq(Mux(self.hidden, empty.as_value(), own.row.as_value()))
                 m.next = "SHOW"
             # SHOW: the word that is read becomes known; one cycle.
             with m.State("SHOW"):
@@ -161,7 +163,7 @@ class VirtioQueues(wiring.Component):
                 m.next = "PROGRAM"
             # ACCESS: reads the word and changes the row; one cycle.
             with m.State("ACCESS"):
-                m.d.comb += acting.eq(self.port.write & exists)
+                m.d.comb += acting.eq(self.port.write & exists & ~self.hidden)
                 m.d.sync += [row.eq(changed), self.port.read_data.eq(Mux(exists, value, 0))]
                 m.next = "STORE"
             # STORE: writes the row and answers; one cycle.
@@ -169,7 +171,7 @@ class VirtioQueues(wiring.Component):
                 m.d.comb += [
                     rows.write.index.eq(self.select),
                     rows.write.row.eq(kept),
-                    rows.write.enable.eq(self.port.write & exists),
+                    rows.write.enable.eq(self.port.write & exists & ~self.hidden),
                 ]
                 m.d.sync += [waiting.eq(0), self.port.done.eq(1)]
                 m.next = "IDLE"

@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Member, Out, Signature
 
 from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
 
-__all__ = ["UserStream", "block_pins", "from_pins", "packet_beat", "to_pins"]
+__all__ = ["WORDS", "UserStream", "block_pins", "from_pins", "packet_beat", "to_pins"]
 
+#: Words of a beat.
 WORDS = WIDTH // 32
 
 

@@ -1,6 +1,6 @@
 """Requests of the host (CQ) as accesses of the registers, and their completions (CC)."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,10 +11,15 @@ from hdl.ports.host import MmioPort
 from .descriptors import WIDTH, CompletionStatus, RequestType, cc_descriptor, cq_descriptor, cq_user
 from .posted import IN_FLIGHT
 
-__all__ = ["Completer", "cc_beat", "cq_beat"]
+__all__ = ["MOST_READ", "MOST_WRITTEN", "Completer", "cc_beat", "cq_beat"]
 
 #: Bits of an offset within a BAR: those of the largest one, the management function's.
 OFFSET_BITS = 20
+#: Words of the longest read that is answered: 64 bytes, the most that a processor reads at once, at
+#: any offset.
+MOST_READ = 17
+#: Words of the longest write that is carried out: 16 bytes at any offset. The first beat has them.
+MOST_WRITTEN = 5
 
 
 def cq_beat() -> data.StructLayout:
@@ -23,22 +28,30 @@ def cq_beat() -> data.StructLayout:
 
 
 def cc_beat() -> data.StructLayout:
-    """A packet of CC, which is one beat: ``words`` of ``data`` are valid."""
-    return data.StructLayout({"data": 256, "words": 4})
+    """A packet of CC: ``words`` of ``data`` are valid behind its descriptor."""
+    return data.StructLayout(
+        {"head": cc_descriptor(), "data": 32 * MOST_READ, "words": range(MOST_READ + 1)}
+    )
 
 
 class Completer(wiring.Component):
-    """Makes an access of the host port of each request of one word.
+    """Makes accesses of the host port, a word each, of the host's requests.
 
-    Members: ``cq``, ``cc``: the block's streams; ``mmio``: the host port; ``refused``: a pulse for
-    each request that is none of one word of memory; ``in_flight``, ``done``: of ``PostedWrites``.
+    Members: ``cq``: the block's stream; ``cc``: completions, a packet each; ``mmio``: the host
+    port; ``refused``: a pulse for each request that is none of memory, or too long, or whose byte
+    enables are not allowed; ``in_flight``, ``done``: of ``PostedWrites``.
+    A read has ``MOST_READ`` words at the most and is answered by one completion, a write
+    ``MOST_WRITTEN``. The words of a request are accessed in the order of their addresses, each
+    with its byte enables; a word of a write without any is skipped.
     Waits: the completion of a read waits for all writes that were taken before the card answered:
     what the answer tells of has then happened.
     Errors: a refused request that needs a completion gets UR, with its descriptor for the block's
     header log. A refused write or message is dropped, and so is a packet with ``discontinue``.
-    Latency: 3 cycles from a request to ``mmio``, 1 from its answer to ``cc``.
-    Throughput: a write in 3 cycles; a read waits for the one before it. Reset: nothing on its way.
-    Source: PG213, "Completer Interface".
+    Latency: 3 cycles from a request to ``mmio``, 1 from its last answer to ``cc``.
+    Throughput: a write in 3 cycles, with 1 more for each word behind the first; a read waits for
+    the one before it. Reset: nothing on its way.
+    Source: PG213, "Completer Interface"; PCI Express Base Specification, "First/Last DW Byte
+    Enables Rules" and "Completion Rules".
     """
 
     def __init__(self):
@@ -60,39 +73,43 @@ class Completer(wiring.Component):
         m.submodules.barrier = barrier = Barrier(bursts=IN_FLIGHT, at_once=IN_FLIGHT)
         m.d.comb += [barrier.in_flight.eq(self.in_flight), barrier.done.eq(self.done)]
         beat, head = skid.o.payload, Signal(cq_descriptor())
-        strb, last_be, written = Signal(4), Signal(4), Signal(32)
+        first_be, last_be = Signal(4), Signal(4)
         more, dropped = Signal(), Signal()  # beats follow; the packet ended early
-        answer, status = Signal(32), Signal(CompletionStatus)
-        access, word, request = Signal(), Signal(), self.mmio.req
+        status, word, last = Signal(CompletionStatus), Signal(range(MOST_READ)), Signal()
+        words = Signal(data.ArrayLayout(32, MOST_READ))  # that are read, or written
+        access, request, place = Signal(), self.mmio.req, Signal(OFFSET_BITS - 2)
         mask = Cat((head.aperture > bit) for bit in range(2, OFFSET_BITS))
         m.d.comb += [
-            word.eq((head.words == 1) & (last_be == 0)),
-            access.eq(word & ((head.type == RequestType.MEM_READ) | self._is_write(head))),
+            access.eq(self._is_access(head, first_be, last_be)),
+            last.eq(word + 1 == head.words),
             request.payload.function.eq(head.function),
             request.payload.bar.eq(head.bar),
-            request.payload.addr.eq((head.addr[: OFFSET_BITS - 2] & mask) << 2),
+            request.payload.addr.eq(place << 2),
             request.payload.write.eq(self._is_write(head)),
-            request.payload.strb.eq(strb),
-            request.payload.data.eq(written),
+            request.payload.strb.eq(Mux(word == 0, first_be, Mux(last, last_be, 0b1111))),
+            request.payload.data.eq(Array(words[n] for n in range(MOST_WRITTEN))[word]),
         ]
-        self._complete(m, head, Cat(strb, last_be), answer, status)
+        written = [beat.data[128:].word_select(n, 32) for n in range(MOST_WRITTEN)]
+        self._complete(m, head, first_be, last_be, words, status)
         with m.FSM(name="request"):
             # IDLE: takes the first beat of a packet; ends with it.
             with m.State("IDLE"):
                 m.d.comb += skid.o.ready.eq(1)
                 m.d.sync += [
                     head.eq(beat.data),
-                    written.eq(beat.data[128:160]),
-                    strb.eq(beat.user.first_be),
+                    first_be.eq(beat.user.first_be),
                     last_be.eq(beat.user.last_be),
                     dropped.eq(beat.user.discontinue),
                     more.eq(~beat.last),
+                    word.eq(0),
                 ]
+                m.d.sync += [words[n].eq(written[n]) for n in range(MOST_WRITTEN)]
                 with m.If(skid.o.valid):
                     m.next = "REST"
             # REST: drops the beats that follow; ends behind the last one, with the verdict.
             with m.State("REST"):
                 m.d.comb += skid.o.ready.eq(more)
+                m.d.sync += place.eq(head.addr & mask)
                 with m.If(skid.o.valid & more):
                     m.d.sync += [
                         more.eq(~beat.last),
@@ -108,22 +125,28 @@ class Completer(wiring.Component):
                         m.next = "ACCESS"
                     with m.Else():
                         m.next = "COMPLETE"
-            # ACCESS: hands the request to the card; ends when that takes it, or at once for a
-            # write of no bytes.
+            # ACCESS: hands a word to the card; ends when that takes it, or at once for a write of
+            # no bytes. The last word of a write ends the request.
             with m.State("ACCESS"):
-                nothing = self._is_write(head) & (strb == 0)
+                nothing = self._is_write(head) & (request.payload.strb == 0)
                 m.d.comb += request.valid.eq(~nothing)
                 with m.If(request.ready | nothing):
-                    m.next = "ANSWER"
-                    with m.If(self._is_write(head)):
-                        m.next = "IDLE"
+                    with m.If(~self._is_write(head)):
+                        m.next = "ANSWER"
+                    with m.Else():
+                        m.d.sync += [word.eq(word + 1), place.eq(place + 1)]
+                        with m.If(last):
+                            m.next = "IDLE"
             # ANSWER: waits for the card's answer; ends with it.
             with m.State("ANSWER"):
                 m.d.comb += self.mmio.rsp.ready.eq(1)
-                m.d.sync += [answer.eq(self.mmio.rsp.payload), status.eq(CompletionStatus.SC)]
+                m.d.sync += [words[word].eq(self.mmio.rsp.payload), status.eq(CompletionStatus.SC)]
                 with m.If(self.mmio.rsp.valid):
-                    m.d.comb += barrier.start.eq(1)
-                    m.next = "COMPLETE"
+                    m.d.sync += [word.eq(word + 1), place.eq(place + 1)]
+                    m.next = "ACCESS"
+                    with m.If(last):
+                        m.d.comb += barrier.start.eq(1)
+                        m.next = "COMPLETE"
             # COMPLETE: waits for the writes before the answer, then offers the completion; ends
             # when the block takes it.
             with m.State("COMPLETE"):
@@ -136,24 +159,33 @@ class Completer(wiring.Component):
     def _is_write(head):
         return head.type == RequestType.MEM_WRITE
 
-    def _complete(self, m, head, enables, answer, status) -> None:
-        """The completion of the request ``head``: a word of data, or what the header log needs."""
-        done, first_be, good = Signal(cc_descriptor()), enables[:4], status == CompletionStatus.SC
+    def _is_access(self, head, first_be, last_be):
+        """Whether the request is one of memory that the card carries out. One word has no last
+        byte enables; of several words the first and the last have some bytes."""
+        one = (head.words == 1) & (last_be == 0)
+        several = (head.words > 1) & first_be.any() & last_be.any()
+        short = (one | several) & (head.words <= Mux(self._is_write(head), MOST_WRITTEN, MOST_READ))
+        return short & ((head.type == RequestType.MEM_READ) | self._is_write(head))
+
+    def _complete(self, m, head, first_be, last_be, words, status) -> None:
+        """The completion of the request ``head``: its data, or what the header log needs."""
+        done, good = self.cc.payload.head, status == CompletionStatus.SC
+        memory = head.type == RequestType.MEM_READ
+        end = Mux(head.words == 1, first_be, last_be)
         low = Mux(first_be[0], 0, Mux(first_be[1], 1, Mux(first_be[2], 2, first_be[3] * 3)))
-        high = Mux(first_be[3], 4, Mux(first_be[2], 3, Mux(first_be[1], 2, 1)))
+        high = Mux(end[3], 4, Mux(end[2], 3, Mux(end[1], 2, 1)))
+        log = Cat(first_be, last_be, Const(0, 24), head.as_value())
         m.d.comb += [
-            done.lower_addr.eq(Mux(good, Cat(low[:2], head.addr[:5]), 0)),
+            done.lower_addr.eq(Mux(memory, Cat(low[:2], head.addr[:5]), 0)),
             done.at.eq(head.at),
-            done.byte_count.eq(Mux(good, high - low, 4)),
-            done.words.eq(good),
+            done.byte_count.eq(Mux(memory, ((head.words - 1) << 2) + high - low, 4)),
+            done.words.eq(Mux(good, head.words, 0)),
             done.status.eq(status),
             done.requester.eq(head.requester),
             done.tag.eq(head.tag),
             done.function.eq(head.function),
             done.tc.eq(head.tc),
             done.attr.eq(head.attr),
-            self.cc.payload.words.eq(Mux(good, 4, 8)),
-            self.cc.payload.data.eq(
-                Cat(done.as_value(), Mux(good, answer, enables), head.as_value())
-            ),
+            self.cc.payload.words.eq(Mux(good, head.words, len(log) // 32)),
+            self.cc.payload.data.eq(Mux(good, words.as_value(), log)),
         ]

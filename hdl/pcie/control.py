@@ -10,10 +10,13 @@ from hdl.ports.host import BAR_CONFIG, MmioPort, MmioRequest
 
 from .places import Places
 
-__all__ = ["FUNCTIONS", "FunctionControl", "settings"]
+__all__ = ["FUNCTIONS", "PATIENCE", "FunctionControl", "settings"]
 
 #: Physical functions of the block.
 FUNCTIONS = 4
+#: Cycles that a function-level reset waits for the end of the device reset: 34 ms at 250 MHz, of
+#: the 100 ms that it has (PCI Express Base Specification, "Function Level Reset").
+PATIENCE = 1 << 23
 COMMAND = abi.PCI_HEADER.offset("command")
 
 
@@ -27,26 +30,33 @@ class FunctionControl(wiring.Component):
 
     The block answers to the configuration space that the host sees. The functions of the card have
     their own one, in BAR 7 of the host port. What the host changes in the block is written there:
-    bus mastering, the mask of INTx, enable and mask of MSI-X. A function-level reset becomes a
-    device reset (Virtio 1.2, 2.4) whose end is awaited.
+    bus mastering, the mask of INTx, enable and mask of MSI-X.
+
+    A function-level reset is handed to the function, and ends when that has forgotten everything
+    and its device reset is over. A card with several functions needs its firmware for the device
+    reset. Should that not come within ``patience`` cycles, the function-level reset ends without
+    it: the function does no DMA of before by then, and its device status does not read 0 until the
+    firmware has come.
 
     The first 256 bytes of the card's own configuration space are also readable in BAR 0, from
     ``places.window`` on: the virtio capabilities are there. Writes there are lost.
 
     Members: ``mmio``: of the adapter; ``card``: the card's; ``function_status`` (4 bits a
     function), ``msix_enable``, ``msix_mask``, ``flr_in_process`` In and ``flr_done`` Out (a bit a
-    function): the block's pins of the same names behind ``cfg_``; ``resets`` Out: function-level
+    function): the block's pins of the same names behind ``cfg_``; ``flr`` Out, ``flr_clean``,
+    ``flr_over`` In (a bit a guest function): see ``HostSide``; ``resets`` Out: function-level
     resets of guest functions, which wraps.
     Latency: none for accesses of the host, which wait for at most one access of this component. A
-    change reaches its function in at most 30 cycles, a reset takes as long as a device reset.
+    change reaches its function in at most 30 cycles. A reset takes as long as a device reset, and
+    at most ``patience`` cycles more than the function needs to clear its registers.
     A reset of a function that is no guest function ends at once: nothing of the card belongs to it.
     Errors: none. Reset: as the functions are after theirs.
     """
 
-    def __init__(self, *, config: NicConfig, places: Places):
+    def __init__(self, *, config: NicConfig, places: Places, patience: int = PATIENCE):
         if config.management_function >= FUNCTIONS:
             raise ValueError(f"The block has {FUNCTIONS} functions: not {config.functions} guests")
-        self._config, self._places = config, places
+        self._config, self._places, self._patience = config, places, patience
         super().__init__(
             {
                 "mmio": Out(MmioPort()),
@@ -56,6 +66,9 @@ class FunctionControl(wiring.Component):
                 "msix_mask": In(FUNCTIONS),
                 "flr_in_process": In(FUNCTIONS),
                 "flr_done": Out(FUNCTIONS),
+                "flr": Out(config.functions),
+                "flr_clean": In(config.functions),
+                "flr_over": In(config.functions),
                 "resets": Out(16),
             }
         )
@@ -76,17 +89,14 @@ class FunctionControl(wiring.Component):
             m.d.sync += reading.eq(0)
 
         wanted, told = self._wanted(m)
-        asked, awaits, over = self._resets(m)
         guest = Signal(range(max(2, self._config.functions)))  # which one is looked at
-        differs, starts, polls = Signal(), Signal(), Signal()
-        pause = Signal(4)  # between two questions whether a device reset is over
+        differs = Signal()
         m.d.comb += [
-            differs.eq(Array(wanted)[guest] != Array(told)[guest]),
-            starts.eq(Array(asked)[guest]),
-            polls.eq(Array(awaits)[guest] & (pause == 0)),
+            differs.eq(
+                (Array(wanted)[guest] != Array(told)[guest]) & ~self.flr.bit_select(guest, 1)
+            ),
             own.function.eq(FUNCTION_RDMA + guest),
         ]
-        m.d.sync += pause.eq(Mux(pause == 0, 0, pause - 1))
         held = Signal(settings())
         with m.FSM(name="control"):
             # PASS: accesses of the host pass; ends when there is something to say and none is
@@ -101,12 +111,8 @@ class FunctionControl(wiring.Component):
                 m.d.sync += held.eq(Array(wanted)[guest])
                 with m.If(mmio.req.valid | reading):
                     pass
-                with m.Elif(starts):
-                    m.next = "RESET"
                 with m.Elif(differs):
                     m.next = "COMMAND"
-                with m.Elif(polls):
-                    m.next = "ASK"
                 with m.Elif(guest == self._config.functions - 1):
                     m.d.sync += guest.eq(0)
                 with m.Else():
@@ -132,31 +138,7 @@ class FunctionControl(wiring.Component):
                 with m.If(card.req.ready):
                     m.d.sync += Array(told)[guest].eq(held)
                     m.next = "PASS"
-            # RESET: writes 0 to the device status; ends when the card takes it.
-            with m.State("RESET"):
-                self._write(m, own, self._places.bar, self._places.status, 1)
-                m.d.comb += card.req.valid.eq(1)
-                with m.If(card.req.ready):
-                    m.d.sync += [Array(asked)[guest].eq(0), Array(awaits)[guest].eq(1)]
-                    m.next = "PASS"
-            # ASK: reads the device status; ends when the card takes the request.
-            with m.State("ASK"):
-                self._write(m, own, self._places.bar, self._places.status, 1)
-                m.d.comb += [own.write.eq(0), card.req.valid.eq(1)]
-                with m.If(card.req.ready):
-                    m.next = "HEAR"
-            # HEAR: waits for the status, which is 0 when the reset is over; ends with it.
-            with m.State("HEAR"):
-                m.d.comb += card.rsp.ready.eq(1)
-                m.d.sync += pause.eq(~0)
-                with m.If(card.rsp.valid):
-                    with m.If(card.rsp.payload.word_select(self._places.status & 3, 8) == 0):
-                        m.d.comb += Array(over)[guest].eq(1)
-                        m.d.sync += [
-                            Array(awaits)[guest].eq(0),
-                            self.resets.eq(self.resets + 1),
-                        ]
-                    m.next = "PASS"
+        self._resets(m, told, passing)
         return m
 
     def _window(self, m: Module, request):
@@ -206,20 +188,28 @@ class FunctionControl(wiring.Component):
             ]
         return wanted, told
 
-    def _resets(self, m: Module):
-        """For each guest function: a reset is asked for, its end is awaited; it is over."""
-        asked, awaits, over = list[Signal](), list[Signal](), list[Signal]()
+    def _resets(self, m: Module, told, passing) -> None:
+        """Function-level resets. None ends while this component writes to the card: what it writes
+        to a function in reset is lost, and the function knows of nothing afterwards."""
         served = Signal(FUNCTIONS)  # the reset in process has been answered, or is being done
         m.d.sync += [served.eq(self.flr_in_process), self.flr_done.eq(0)]
         begins = self.flr_in_process & ~served
+        ends, waits = Signal(self._config.functions), Signal(self._config.functions)
         guests = range(FUNCTION_RDMA, FUNCTION_RDMA + self._config.functions)
         for pf in range(FUNCTIONS):
             if pf not in guests:
                 m.d.sync += self.flr_done[pf].eq(begins[pf])
                 continue
-            for signals, name in ((asked, "asked"), (awaits, "awaits"), (over, "over")):
-                signals.append(Signal(name=f"{name}{pf}"))
-            m.d.sync += self.flr_done[pf].eq(over[-1])
+            n, left = pf - FUNCTION_RDMA, Signal(range(self._patience + 1), name=f"left{pf}")
+            m.d.comb += [
+                waits[n].eq((left != 0) & ~self.flr_over[n]),
+                ends[n].eq(self.flr[n] & self.flr_clean[n] & ~waits[n] & passing),
+            ]
             with m.If(begins[pf]):
-                m.d.sync += asked[-1].eq(1)
-        return asked, awaits, over
+                m.d.sync += [self.flr[n].eq(1), left.eq(self._patience)]
+            with m.Elif(ends[n]):
+                m.d.sync += [self.flr[n].eq(0), told[n].eq(0), self.flr_done[pf].eq(1)]
+            with m.Elif(left != 0):
+                m.d.sync += left.eq(left - 1)
+        with m.If(ends.any()):
+            m.d.sync += self.resets.eq(self.resets + sum(ends))

@@ -1,6 +1,6 @@
 """The host port on AMD's PCIE4 and PCIE4C blocks: one of several adapters that may serve it."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -8,7 +8,7 @@ from hdl.common.count import increment
 from hdl.config import NicConfig
 from hdl.ports.host import HostPort
 
-from .bus import block_pins, from_pins, to_pins
+from .bus import WORDS, block_pins, from_pins, to_pins
 from .completer import Completer
 from .completions import COUNTERS, Completions
 from .descriptors import WIDTH, cc_user
@@ -41,7 +41,7 @@ class PcieHost(wiring.Component):
     aligned to words of 32 bits, ``rq`` with straddle, ``rc`` with or without, the others without;
     ``rq_seq_num``, ``max_payload``, ``max_read`` In: the block's ``pcie_rq_seq_num``,
     ``cfg_max_payload`` and ``cfg_max_read_req``; a counter of each of ``COUNTERS`` Out, see
-    ``Completions``; ``refused_requests`` Out: requests of the host that are no access of a word;
+    ``Completions``; ``refused_requests`` Out: requests of the host that ``Completer`` refuses;
     ``lost_writes`` Out: see ``PostedWrites``.
     The block has client tags, 8 bits of them if ``read_tags`` is more than 32.
     Waits, latency, throughput, errors: see the parts. Reset: the block's ``user_reset``, with the
@@ -115,15 +115,29 @@ class PcieHost(wiring.Component):
             completer.cq.valid.eq(self.cq.tvalid),
             self.cq.tready.eq(completer.cq.ready),
         ]
-        answer = completer.cc.payload
-        user = cc_user().const({"sop": 1, "eop": 1})
-        m.d.comb += [
-            self.cc.tdata.eq(answer.data),
-            self.cc.tkeep.eq((1 << answer.words) - 1),
-            self.cc.tuser.eq(user.as_value() | ((answer.words - 1) << 8)[: cc_user().size]),
-            self.cc.tlast.eq(1),
-            self.cc.tvalid.eq(completer.cc.valid),
-            completer.cc.ready.eq(self.cc.tready),
-        ]
+        self._answer(m, completer.cc)
         with m.If(completer.refused):
             increment(m, self.refused_requests)
+
+    def _answer(self, m: Module, completions) -> None:
+        """Put a completion on the pins: one beat, or two if its words go beyond the first."""
+        one, later = completions.payload, Signal()  # the second beat's turn
+        first = WORDS - one.head.shape().size // 32  # words of data in the first beat
+        user, longer, words = Signal(cc_user()), Signal(), Signal(range(WORDS + 1))
+        m.d.comb += [
+            longer.eq(one.words > first),
+            words.eq(Mux(later, one.words - first, Mux(longer, WORDS, one.words + WORDS - first))),
+            user.sop.eq(~later),
+            user.eop.eq(self.cc.tlast),
+            user.eop_ptr.eq(words - 1),
+            self.cc.tdata.eq(
+                Mux(later, one.data[32 * first :], Cat(one.head.as_value(), one.data[: 32 * first]))
+            ),
+            self.cc.tkeep.eq((1 << words) - 1),
+            self.cc.tuser.eq(user),
+            self.cc.tlast.eq(later | ~longer),
+            self.cc.tvalid.eq(completions.valid),
+            completions.ready.eq(self.cc.tready & self.cc.tlast),
+        ]
+        with m.If(self.cc.tvalid & self.cc.tready):
+            m.d.sync += later.eq(~self.cc.tlast)

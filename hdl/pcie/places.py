@@ -11,14 +11,12 @@ class Places:
 
     Attributes:
         bar: BAR of the registers.
-        status: virtio's device status.
         window: where the adapter shows the card's own configuration space; nothing is there else.
         window_bytes: its size, a power of two of which ``window`` is a multiple.
         msix: the MSI-X capability in the card's own configuration space.
     """
 
     bar: int
-    status: int
     window: int
     window_bytes: int
     msix: int

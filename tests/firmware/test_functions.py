@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from firmware.device import Request
+from hdl.abi import virtio_rdma as abi
 from hdl.abi.enums import ControlCommand as C
 from hdl.abi.enums import ExtensionCommand as X
 from hdl.abi.enums import QpAttrMask as M
@@ -120,6 +121,8 @@ def test_reset_of_one(bench):
     for function, gid in ((first, b"\1" * 16), (second, b"\2" * 16)):
         bench.function = function
         populate(bench, gid)
+        gone = bench.ok(C.CREATE_QP, qp_type=2).qpn  # of which only its counters will be left
+        bench.ok(C.DESTROY_QP, qpn=gone)
     hardware = bench.hardware
     before = hardware.state()
     enabled = [0, GUEST.cq_queue(0), GUEST.sq_queue(2), GUEST.rq_queue(2)]
@@ -135,6 +138,8 @@ def test_reset_of_one(bench):
     restarted = [what[1] for what in hardware.log if what[0] == "restart_queue"]
     assert restarted == numbers
     assert ("drop", GUEST.qps + 2) in hardware.log and ("invalidate", GUEST.mrs) in hardware.log
+    cleared = [what[1] for what in hardware.log if what[0] == "clear_counters"]
+    assert cleared == [GUEST.qps + 2, GUEST.qps + abi.qp_index(gone, GUEST.qps)]
     assert ("drop", 2) not in hardware.log and ("invalidate", 0) not in hardware.log
     for table, index in (("qp_cfg", GUEST.qps + 2), ("mr", GUEST.mrs), ("gid", GUEST.gids + 1)):
         assert not hardware.row(table, index)

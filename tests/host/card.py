@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, QP_COUNTER_INDEX
 from hdl.csr.management import Management
+from hdl.host.guest_functions import FLR_ANSWERS
 from hdl.host.mmio import MmioRouter
 from hdl.host.virtio import VirtioFunction
 from hdl.ports.host import MmioPort, WriteClient
@@ -39,6 +40,10 @@ class Card(wiring.Component):
                 "queue_reset_done": In(1),
                 "reset_request": Out(1),
                 "reset_done": In(1),
+                "flr": In(1),
+                "flr_clean": Out(1),
+                "flr_over": Out(1),
+                "fenced": Out(1),
                 "driver_ok": Out(1),
                 "features": Out(4),
                 "counters": Out(TableProgram(COUNTER_INDEX, 32)),
@@ -82,6 +87,8 @@ class Card(wiring.Component):
             ),
             function.queue_reset_done.eq(self.queue_reset_done),
             function.reset_done.eq(self.reset_done),
+            function.flr.eq(self.flr),
+            *(getattr(self, name).eq(getattr(function, name)) for name in FLR_ANSWERS),
             function.mac.eq(Cat(management.port.mac_low, management.port.mac_high)),
             core.function0_resets.eq(function.reset_count),
             core.function0_status_device.eq(function.status),

@@ -34,6 +34,7 @@ QUIET = (
     "queue_error__valid",
     "queue_reset_done",
     "reset_done",
+    "flr",
     "queue_read0__enable",
     "queue_read1__enable",
     "control_read__enable",
@@ -273,6 +274,20 @@ class Host:
         while await self.get("device_status"):
             pass
         self.resetting = False
+
+    async def function_reset(self) -> int:
+        """Function-level reset, which ends with the device reset; returns the cycles until the
+        function said that it is clean."""
+        self.dut.flr.value = 1
+        cycles = clean = 0
+        while not (int(self.dut.flr_over.value) and int(self.dut.flr_clean.value)):
+            await self.tick()
+            cycles += 1
+            assert cycles < 2000, "The function-level reset has no end"
+            clean += not int(self.dut.flr_clean.value)
+        self.dut.flr.value = 0
+        await self.tick()
+        return clean
 
     async def negotiate(self, features: int) -> int:
         """Write the features and FEATURES_OK; the status that results."""

@@ -112,3 +112,36 @@ def test_each_function_is_told():
             assert ctx.get(status.needs_reset_cause) == QueueErrorCause.PARITY
 
     simulate(dut, run)
+
+
+def test_reset_of_one_ends_behind_its_writes():
+    """With several functions the firmware ends a device reset. The driver does not see the end
+    before all writes that the rooms made until then are with the host."""
+    config = NicConfig(width=64, qps=16, cqs=8, mrs=16, gids=4, functions=2)
+    dut = HostSide(config=config)
+    mmio, client, status = dut.host.mmio, dut.completion.write_client.beat, dut.status0
+
+    async def run(ctx):
+        await ctx.tick().repeat(100)
+        ctx.set(client.payload, {"function": 1, "addr": 0x1000, "data": 7, "keep": 1})
+        ctx.set(client.p.first, 1)
+        ctx.set(client.p.last, 1)
+        ctx.set(client.valid, 1)
+        await ctx.tick().until(client.ready)
+        ctx.set(client.valid, 0)
+        ctx.set(mmio.req.payload, {"function": 1, "addr": 0x14, "write": 1, "strb": 1})
+        ctx.set(mmio.req.valid, 1)
+        await ctx.tick().until(mmio.req.ready)
+        ctx.set(mmio.req.valid, 0)
+        await ctx.tick().until(status.reset_request)
+        ctx.set(status.reset_done, 1)
+        await ctx.tick()
+        ctx.set(status.reset_done, 0)
+        for _ in range(200):
+            await ctx.tick()
+            assert ctx.get(status.resetting) and ctx.get(dut.host.wr.valid)
+        ctx.set(dut.host.wr.ready, 1)
+        await ctx.tick().repeat(100)
+        assert not ctx.get(status.resetting)
+
+    simulate(dut, run)

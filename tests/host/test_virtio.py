@@ -13,7 +13,7 @@ def model(config):
     return build_model(Rtl("tests.host.card:Card", {"config": config}))
 
 
-@pytest.mark.parametrize("part", ["config", "setup", "events", "garbage"])
+@pytest.mark.parametrize("part", ["config", "setup", "events", "garbage", "flr"])
 def test_small_card(part):
     run(model(SMALL), test_module=f"tests.host.bench_virtio_{part}")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import cocotb
 import numpy as np
 
+from hdl.abi import virtio_pci as abi
 from hdl.abi.enums import WcStatus, WrOpcode
-from hdl.abi.virtio_pci import Feature
-from hdl.config import NicConfig
+from hdl.abi.virtio_pci import Feature, Status
+from hdl.config import FUNCTION_RDMA, NicConfig
+from hdl.host import config_space as space
 from sim.bench.system import Node, System, together
 from sim.guest.driver.device import ALL_FEATURES, DriverOptions
 from sim.guest.verbs import MR, RecvWR
@@ -38,9 +41,9 @@ CONFIG = NicConfig(
 )
 
 
-async def up(dut, options=(None, None)) -> tuple[System, list[list[Node]]]:
-    """The nodes of both cards by function."""
-    system = await System.start(dut, CONFIG, options=options[0])
+async def up(dut, options=(None, None), **bench: Any) -> tuple[System, list[list[Node]]]:
+    """The nodes of both cards by function; ``bench`` goes to ``Testbench``."""
+    system = await System.start(dut, CONFIG, options=options[0], **bench)
     second = [Node(system.testbench, node.index, beside=node) for node in system.nodes]
     await together(*(node.start(options[1]) for node in second))
     for node in (*system.nodes, *second):
@@ -168,6 +171,84 @@ async def reset_of_one(dut):
     assert await task > 3
     for node in (*functions[0], *functions[1]):
         assert not node.host.faults, node.host.faults
+    last = await Pair(functions[0], 9).make()
+    await last.exchange(rng)
+    await stays.exchange(rng)
+
+
+async def status_of(node: Node) -> int:
+    """The device status that the first function's driver finds."""
+    place = space.COMMON_OFFSET + abi.COMMON_CFG.offset("device_status")
+    return await node.host.mmio.read(FUNCTION_RDMA, space.BAR_REGISTERS, place, 1)
+
+
+async def function_reset(dut, testbench, *, over: bool) -> int:
+    """A function-level reset of card 0's first function, up to its clean registers, or to its end;
+    returns the cycles."""
+    dut.nic0_flr.value = 1
+    wanted = dut.nic0_flr_over if over else dut.nic0_flr_clean
+    for cycles in range(100_000):
+        await testbench.cycles(1)
+        if int(wanted.value) & int(dut.nic0_flr_clean.value) & 1:
+            dut.nic0_flr.value = 0
+            return cycles
+    raise AssertionError("The function-level reset has no end")
+
+
+@cocotb.test()
+async def function_level_reset(dut):
+    """A function is reset in the middle of traffic, with a firmware that is dead, in the middle of
+    a command, or well. Its registers are clean at once, and the host sees no DMA of
+    its previous owner from then on, whatever the peer sends. The other function's traffic goes
+    on; once there is a firmware the function comes up again."""
+    system, functions = await up(dut, jump=False)
+    testbench, node = system.testbench, functions[0][0]
+    stays = await Pair(functions[1], 7).make()
+    rng = random.Random(3)
+    rounds, running = 0, True
+
+    async def traffic() -> None:
+        nonlocal rounds
+        while running:
+            await stays.exchange(rng)
+            rounds += 1
+
+    task = cocotb.start_soon(traffic())
+    for number, firmware in enumerate(("dead", "command", "dead", "well")):
+        goes = await Pair(functions[0], number).make()
+        await goes.exchange(rng)
+        for side in (0, 1):  # messages in both directions, and READs of what will be gone
+            await goes.post(WrOpcode.RDMA_WRITE, 0, LENGTH, side=side)
+            await goes.post(WrOpcode.RDMA_READ, 0, LENGTH, side=side)
+        await testbench.cycles(300 * number)
+        if firmware == "command":
+            command = cocotb.start_soon(node.context.alloc_pd())
+            await testbench.cycles(700)
+            command.cancel()
+        if firmware != "well":
+            node.stop_firmware()
+        assert await function_reset(dut, testbench, over=firmware == "well") < 50_000
+        if firmware != "well":
+            assert await status_of(node) == Status.DEVICE_NEEDS_RESET
+        # The peer goes on with what it has; nothing of it reaches the host.
+        before, since = goes.mrs[0].read(LENGTH), rounds
+        goes.mrs[1].write(np.random.default_rng(number).integers(0, 256, LENGTH, np.uint8))
+        for _ in range(3):
+            await goes.post(WrOpcode.RDMA_WRITE, 0, LENGTH, side=1)
+        while rounds < since + 3:
+            await testbench.cycles(500)
+        assert np.array_equal(goes.mrs[0].read(LENGTH), before)
+        if firmware != "well":
+            assert await status_of(node) == Status.DEVICE_NEEDS_RESET
+            node.start_firmware()
+        await together(*(one.context.close() for one in functions[0]))
+        await together(*(one.start() for one in functions[0]))
+        for one in functions[0]:
+            one.host.set(mmio_latency_ns=0)
+    running = False
+    await task
+    for one in (*functions[0], *functions[1]):
+        assert not one.host.faults, one.host.faults
     last = await Pair(functions[0], 9).make()
     await last.exchange(rng)
     await stays.exchange(rng)

@@ -6,6 +6,7 @@ import random
 
 import cocotb
 import numpy as np
+import pytest
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from cocotbext.pcie.core import RootComplex
 from cocotbext.pcie.core.tlp import CplStatus, Tlp
@@ -162,21 +163,28 @@ async def registers(dut):
     await bench.start()
     rng, model = bench.rng, bytearray(32)
     window = bench.functions[FUNCTION].bar_window[0]
-    for _ in range(60):
-        size = rng.choice([1, 2, 4])
-        at = rng.randrange(32 // size) * size
+    for _ in range(300):
+        # Any bytes of a request, where the eight words are again and again.
+        at = rng.randrange(0x1000 - 64)
+        size = rng.choice([1, 2, 4, 8, 16, rng.randint(1, 16)])
         if rng.random() < 0.5:
             octets = rng.randbytes(size)
-            model[at : at + size] = octets
+            for n, octet in enumerate(octets):
+                model[(at + n) % 32] = octet
             await window.write(at, octets)
         else:
-            assert await window.read(at, size) == model[at : at + size]
+            size = rng.choice([size, rng.randint(1, 64), 64])
+            assert await window.read(at, size) == bytes(model[(at + n) % 32] for n in range(size))
+    assert int(dut.nic0_refused_requests.value) == 0
     for number, function in enumerate(bench.functions):
         place = 0x1234 | number << 23
         assert await function.bar_window[0].read_dword(0x1234) == place
-    await window.write(0, bytes(range(8)))  # two words are no access: refused, and nothing hangs
+    # What is longer than any access of a processor is refused, and nothing hangs.
+    await window.write(0, bytes(range(24)))
+    with pytest.raises(Exception, match="Unsuccessful completion"):
+        await window.read(0, 72)
     assert await window.read(0, 4) == model[:4]
-    assert int(dut.nic0_refused_requests.value) == 1
+    assert int(dut.nic0_refused_requests.value) == 2
 
 
 @cocotb.test()

@@ -18,12 +18,15 @@ def request(rng, kind, words=1):
     """A request of the host, as the block would describe it."""
     tlp = Tlp_us(Tlp())
     tlp.fmt_type, tlp.length = kind, words
-    tlp.address = rng.getrandbits(64) & ~3
+    # No packet crosses 4 KiB (2.2.7).
+    tlp.address = rng.getrandbits(52) << 12 | 4 * rng.randrange(1025 - words)
     tlp.requester_id = PcieId(rng.randrange(256), rng.randrange(32), rng.randrange(8))
     tlp.completer_id = PcieId(0, 0, rng.randrange(8))
     tlp.tag, tlp.bar_id, tlp.bar_aperture = rng.randrange(256), rng.randrange(6), APERTURE
-    tlp.first_be = rng.choice([1, 2, 4, 8, 3, 12, 15, 0] if words == 1 else [15])
-    tlp.last_be = 0 if words == 1 else 15
+    if words == 1:
+        tlp.first_be, tlp.last_be = rng.randrange(16), 0
+    else:
+        tlp.first_be, tlp.last_be = rng.randrange(1, 16), rng.randrange(1, 16)
     if kind in (TlpType.MEM_WRITE_64, TlpType.IO_WRITE):
         tlp.data = bytearray(rng.randbytes(4 * words))
     return tlp
@@ -44,21 +47,56 @@ def beats(tlp):
 
 
 def completion(payload):
-    """The TLP of a packet of CC."""
-    frame = UsPcieFrame()
-    frame.data = [payload.data >> 32 * i & 0xFFFFFFFF for i in range(payload.words)]
+    """The TLP of a packet of CC, and its words."""
+    frame, words = UsPcieFrame(), payload.words
+    head = payload.head.as_bits()
+    frame.data = [head >> 32 * i & 0xFFFFFFFF for i in range(3)]
+    frame.data += [payload.data >> 32 * i & 0xFFFFFFFF for i in range(words)]
     return Tlp_us.unpack_us_cc(frame), frame.data
 
 
+READ, WRITE = TlpType.MEM_READ_64, TlpType.MEM_WRITE_64
+
+
 def traffic(rng):
-    """Requests of all kinds: one word, several words and beats, other types, cut off."""
-    kinds = [(TlpType.MEM_READ_64, 1), (TlpType.MEM_WRITE_64, 1)] * 4
-    kinds += [(TlpType.MEM_READ_64, 2), (TlpType.MEM_WRITE_64, 40), (TlpType.IO_READ, 1)]
-    kinds += [(TlpType.IO_WRITE, 1)]
-    for _ in range(150):
-        tlp = request(rng, *rng.choice(kinds))
-        tlp.discontinue = tlp.length > 12 and rng.random() < 0.3
+    """Requests of all kinds: of one word, several words and beats, other types, cut off, and with
+    byte enables that no packet may have."""
+    lengths = {READ: (1, 1, 2, 3, 16, 17, 18, 40, 1024), WRITE: (1, 1, 2, 3, 4, 5, 6, 13, 40)}
+    for _ in range(400):
+        kind = rng.choice([READ, READ, READ, WRITE, WRITE, WRITE, TlpType.IO_READ])
+        tlp = request(rng, kind, rng.choice(lengths.get(kind, (1,))))
+        tlp.discontinue = tlp.length > 12 and kind == WRITE and rng.random() < 0.3
+        if rng.random() < 0.1:
+            if tlp.length == 1:
+                tlp.last_be = rng.randrange(1, 16)
+            elif rng.random() < 0.5:
+                tlp.first_be = 0
+            else:
+                tlp.last_be = 0
         yield tlp
+
+
+def is_legal(tlp):
+    """Whether a card must carry the request out: byte enables as PCI Express Base, 2.2.5, and no
+    more words than a processor's access of 64 bytes to read, 16 to write, at any offset."""
+    if tlp.fmt_type not in (READ, WRITE) or tlp.length > {READ: 17, WRITE: 5}[tlp.fmt_type]:
+        return False
+    if tlp.length == 1:
+        return tlp.last_be == 0
+    return tlp.first_be != 0 and tlp.last_be != 0
+
+
+def words_of(tlp):
+    """(address, byte enables) of each word that the card is to access."""
+    for n in range(tlp.length):
+        enables = tlp.first_be if n == 0 else tlp.last_be if n == tlp.length - 1 else 15
+        if enables or tlp.fmt_type == READ:
+            yield (tlp.address + 4 * n) % (1 << APERTURE), enables
+
+
+def content(addr):
+    """What the registers hold."""
+    return addr * 0x9E3779B1 & 0xFFFFFFFF
 
 
 @pytest.mark.parametrize("stall", [0, 0.5])
@@ -66,8 +104,8 @@ def test_completer(stall):
     """Each request becomes its access and its completion, in order, or is refused and counted."""
     rng = random.Random(1)
     sent = list(traffic(rng))
-    one = [t for t in sent if t.length == 1 and t.fmt_type.name.startswith("MEM")]
-    answered = [t for t in sent if t.fmt_type != TlpType.MEM_WRITE_64]
+    legal = [t for t in sent if is_legal(t) and not t.discontinue]
+    answered = [t for t in sent if t.fmt_type != WRITE]
     accesses, completions, refused = [], [], 0
     dut = Completer()
 
@@ -89,7 +127,7 @@ def test_completer(stall):
                 accesses.append(got)
                 if not got.write:
                     ctx.set(dut.mmio.req.ready, 0)
-                    ctx.set(dut.mmio.rsp.payload, got.addr ^ 0xABCD0000)
+                    ctx.set(dut.mmio.rsp.payload, content(got.addr))
                     ctx.set(dut.mmio.rsp.valid, 1)
                     await ctx.tick().until(dut.mmio.rsp.ready)
                     ctx.set(dut.mmio.rsp.valid, 0)
@@ -97,7 +135,7 @@ def test_completer(stall):
     async def block(ctx):
         nonlocal refused
         idle = 0
-        while idle < 50:
+        while idle < 300:
             ctx.set(dut.cc.ready, rng.random() >= stall)
             _, _, valid, ready, got, no, busy = await ctx.tick().sample(
                 dut.cc.valid, dut.cc.ready, dut.cc.payload, dut.refused, dut.cq.valid
@@ -107,26 +145,34 @@ def test_completer(stall):
             if valid and ready:
                 completions.append(completion(got))
 
-    simulate(dut, host, block, background=(card,), deadline=20_000)
-    wanted = [t for t in one if t.fmt_type == TlpType.MEM_READ_64 or t.first_be]
+    simulate(dut, host, block, background=(card,), deadline=60_000)
+    wanted = [(tlp, place, be) for tlp in legal for place, be in words_of(tlp)]
     assert len(accesses) == len(wanted)
-    for got, tlp in zip(accesses, wanted, strict=True):
-        assert got.addr == tlp.address % (1 << APERTURE)
+    for got, (tlp, place, be) in zip(accesses, wanted, strict=True):
+        assert (got.addr, got.strb) == (place, be)
         assert (got.function, got.bar) == (tlp.completer_id.function, tlp.bar_id)
-        assert got.strb == tlp.first_be
-        assert got.write == (tlp.fmt_type == TlpType.MEM_WRITE_64)
+        assert got.write == (tlp.fmt_type == WRITE)
         if got.write:
-            assert got.data == int.from_bytes(tlp.data, "little")
-    assert refused == sum(t not in one and not t.discontinue for t in sent)
+            at = (place - tlp.address) % (1 << APERTURE)
+            assert got.data == int.from_bytes(tlp.data[at : at + 4], "little")
+    assert refused == sum(not is_legal(t) and not t.discontinue for t in sent) > 50
     assert len(completions) == len(answered)
     for (done, words), tlp in zip(completions, answered, strict=True):
         assert (done.tag, done.requester_id) == (tlp.tag, tlp.requester_id)
-        if tlp not in one:
+        reads = tlp.fmt_type == READ
+        if reads and (is_legal(tlp) or (tlp.first_be and tlp.last_be)):
+            # The bytes from the first that is enabled to the last (2.3.1.1), also of a refusal.
+            first = tlp.get_first_be_offset() if tlp.first_be else 0
+            assert done.byte_count == tlp.get_be_byte_count()
+            assert done.lower_address == (tlp.address + first) % 128
+        elif not reads:
+            assert (done.byte_count, done.lower_address) == (4, 0)
+        if not is_legal(tlp):
             assert (done.status, done.length) == (CplStatus.UR, 0)
             assert words[4:] == tlp.pack_us_cq().data[:4]
             continue
-        assert (done.status, done.length) == (CplStatus.SC, 1)
-        assert int.from_bytes(done.data, "little") == tlp.address % (1 << APERTURE) ^ 0xABCD0000
-        assert done.byte_count == tlp.get_be_byte_count()
-        first = tlp.get_first_be_offset() if tlp.first_be else 0
-        assert done.lower_address == tlp.address % 128 + first
+        assert (done.status, done.length) == (CplStatus.SC, tlp.length)
+        expected = [content(place) for place, _ in words_of(tlp)]
+        assert [int.from_bytes(done.data[4 * n :][:4], "little") for n in range(tlp.length)] == (
+            expected
+        )

@@ -13,17 +13,19 @@ from hdl.ports.host import BAR_CONFIG
 from tests.simulate import simulate
 
 CONFIG = NicConfig(functions=2)
-PLACES = Places(bar=0, status=0x14, window=0x3000, window_bytes=256, msix=0x98)
+PLACES = Places(bar=0, window=0x3000, window_bytes=256, msix=0x98)
 COMMAND = abi.PCI_HEADER.offset("command")
-BUSY = 5  # questions that a device reset outlasts
+PATIENCE = 200
 
 
 class Card:
-    """Registers by (function, BAR, address); a status that is written 0 is read as 0 later."""
+    """Registers by (function, BAR, address). A function-level reset clears a function's ``words``
+    after ``clears`` cycles, and is over after ``lasts`` more, if at all."""
 
     def __init__(self, dut, rng):
         self.dut, self.rng = dut, rng
-        self.words, self.log, self.left = {}, [], {}
+        self.words, self.log = {}, []
+        self.clears, self.lasts = 10, 40
 
     async def serve(self, ctx):
         dut = self.dut.card
@@ -39,17 +41,27 @@ class Card:
             if got.write:
                 mask = sum(0xFF << 8 * n for n in range(4) if got.strb >> n & 1)
                 self.words[key] = self.words.get(key, 0) & ~mask | got.data & mask
-                if key[1:] == (PLACES.bar, PLACES.status) and mask:
-                    self.left[got.function] = BUSY
                 continue
-            value = self.words.get(key, hash(key) & 0xFFFF_FFFF)
-            if key[1:] == (PLACES.bar, PLACES.status) and got.function in self.left:
-                self.left[got.function] -= 1
-                value = 4 if self.left[got.function] > 0 else 0
-            ctx.set(dut.rsp.payload, value)
+            ctx.set(dut.rsp.payload, self.words.get(key, hash(key) & 0xFFFF_FFFF))
             ctx.set(dut.rsp.valid, 1)
             await ctx.tick().until(dut.rsp.ready)
             ctx.set(dut.rsp.valid, 0)
+
+    async def reset(self, ctx):
+        """Answer the resets of the guest functions."""
+        since = [0] * CONFIG.functions
+        while True:
+            await ctx.tick()
+            asked = ctx.get(self.dut.flr)
+            for n in range(CONFIG.functions):
+                since[n] = since[n] + 1 if asked >> n & 1 else 0
+                if since[n]:
+                    for key in self.words:
+                        self.words[key] = 0 if key[0] == FUNCTION_RDMA + n else self.words[key]
+            clean = sum((at > self.clears) << n for n, at in enumerate(since))
+            over = sum((at > self.clears + self.lasts) << n for n, at in enumerate(since))
+            ctx.set(self.dut.flr_clean, clean)
+            ctx.set(self.dut.flr_over, over)
 
 
 async def access(ctx, dut, function, bar, addr, write=None, strb=15):
@@ -69,13 +81,13 @@ async def access(ctx, dut, function, bar, addr, write=None, strb=15):
 
 
 def bench(body):
-    dut = FunctionControl(config=CONFIG, places=PLACES)
+    dut = FunctionControl(config=CONFIG, places=PLACES, patience=PATIENCE)
     card = Card(dut, random.Random(1))
 
     async def run(ctx):
         await body(ctx, dut, card)
 
-    simulate(dut, run, background=[card.serve], deadline=20_000)
+    simulate(dut, run, background=[card.serve, card.reset], deadline=20_000)
 
 
 def test_what_the_block_says_reaches_the_card():
@@ -106,7 +118,7 @@ def test_what_the_block_says_reaches_the_card():
 
 
 def test_function_level_reset():
-    """A guest function's device is reset, which takes its time; other functions have none."""
+    """A guest function's reset ends with its device reset, other functions have none."""
 
     async def body(ctx, dut, card):
         for pf in (0, 3):
@@ -116,18 +128,67 @@ def test_function_level_reset():
             await ctx.tick().repeat(2)
         assert not card.log
         for count, pf in enumerate((1, 2, 1)):
-            card.log.clear()
             ctx.set(dut.flr_in_process, 1 << pf)
             # The host uses another function meanwhile.
             for n in range(10):
                 await access(ctx, dut, 3, 0, 4 * n, write=n)
+                assert ctx.get(dut.flr) == 1 << pf - FUNCTION_RDMA
+            while not ctx.get(dut.flr_over):
+                assert not ctx.get(dut.flr_done)
+                await ctx.tick()
             await ctx.tick().until(dut.flr_done == 1 << pf)
             ctx.set(dut.flr_in_process, 0)
-            status = [write for key, write in card.log if key == (pf, PLACES.bar, PLACES.status)]
-            assert status == [1] + [0] * BUSY
             await ctx.tick().repeat(50)
             assert ctx.get(dut.resets) == count + 1
-            assert ctx.get(dut.flr_done) == 0
+            assert ctx.get(dut.flr_done) == ctx.get(dut.flr) == 0
+
+    bench(body)
+
+
+def test_a_function_level_reset_waits_only_so_long():
+    """It ends when patience does, though not before the function has cleared its registers; of two
+    at a time each has its own end."""
+
+    async def body(ctx, dut, card):
+        card.lasts = 1 << 30
+        for clears, least in ((10, PATIENCE), (3 * PATIENCE, 3 * PATIENCE)):
+            card.clears = clears
+            ctx.set(dut.flr_in_process, 0b0010)
+            await ctx.tick().repeat(50)
+            ctx.set(dut.flr_in_process, 0b0110)
+            cycles, ends = 50, {}
+            while len(ends) < 2:
+                await ctx.tick()
+                cycles += 1
+                for pf in (1, 2):
+                    if ctx.get(dut.flr_done[pf]):
+                        ends[pf] = cycles
+                        ctx.set(dut.flr_in_process, 0b0100 if pf == 1 else 0)
+            assert least < ends[1] < least + 20 and 40 < ends[2] - ends[1] < 60
+            await ctx.tick().repeat(20)
+
+    bench(body)
+
+
+def test_settings_after_a_function_level_reset():
+    """What the block says then reaches the function, which knows nothing any more, also if it says
+    the same as before and if it was being told when the reset began."""
+
+    async def body(ctx, dut, card):
+        for wait in range(1, 40):
+            ctx.set(dut.function_status, 0x0FF0)
+            ctx.set(dut.msix_enable, 0b0110)
+            await ctx.tick().repeat(wait)
+            ctx.set(dut.flr_in_process, 0b0010)
+            await ctx.tick().until(dut.flr_done[1])
+            ctx.set(dut.flr_in_process, 0)
+            await ctx.tick().repeat(80)
+            for pf in (1, 2):
+                assert card.words[pf, BAR_CONFIG, COMMAND] == 2 | 1 << 2 | 1 << 10
+                assert card.words[pf, BAR_CONFIG, PLACES.msix] == 1 << 31
+            ctx.set(dut.function_status, 0)
+            ctx.set(dut.msix_enable, 0)
+            await ctx.tick().repeat(wait)
 
     bench(body)
 
@@ -179,6 +240,6 @@ def test_capability():
 
 def test_bad_parameters():
     with pytest.raises(ValueError, match="The block has 4 functions: not 3 guests"):
-        FunctionControl(config=NicConfig(functions=3), places=PLACES)
+        FunctionControl(config=NicConfig(functions=3), places=PLACES, patience=1)
     with pytest.raises(ValueError, match="A window of 256 bytes cannot be at 0x3080"):
-        Places(bar=0, status=0, window=0x3080, window_bytes=256, msix=0)
+        Places(bar=0, window=0x3080, window_bytes=256, msix=0)

@@ -179,8 +179,9 @@ def test_completions_do_not_wait_for_requests():
     descriptor = {"lower": 0x24, "status": int(CompletionStatus.SC)}
 
     async def bench(ctx):
-        value = descriptor["lower"] | 4 << 16 | 1 << 32 | 0xBEEF << 48 | 9 << 64 | 2 << 72
-        ctx.set(dut.completions.payload, {"data": value | 0xCAFE << 96, "words": 4})
+        head = {"byte_count": 4, "words": 1, "requester": 0xBEEF, "tag": 9, "function": 2}
+        head["lower_addr"] = descriptor["lower"]
+        ctx.set(dut.completions.payload, {"head": head, "data": 0xCAFE, "words": 1})
         ctx.set(dut.completer, {"bus": 7, "device": 0, "function": 2})
         ctx.set(dut.tx_st_ready, 1)
         for index in (2, 6):  # one credit of each

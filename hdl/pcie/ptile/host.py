@@ -37,7 +37,7 @@ class PTileHost(wiring.Component):
     Members: ``host``: the card's; ``rx_*``, ``tx_*``, ``tl_cfg_*``: the block's pins;
     ``function_status``, ``msix_enable``, ``msix_mask`` Out: for ``FunctionControl``; a counter of
     each of ``COUNTERS`` Out, see ``Completions``; ``refused_requests`` Out: requests of the host
-    that are no access of a word; ``lost_writes`` Out: requests to write that were dropped since
+    that ``Completer`` refuses; ``lost_writes`` Out: requests to write that were dropped since
     their function is no bus master. A read that may not be made is dropped, and ends by the
     timeout.
     Waits, latency, throughput, errors: see the parts. Reset: the block's, with the card's.

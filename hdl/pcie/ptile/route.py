@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
-from hdl.pcie.completer import cq_beat
+from hdl.pcie.completer import MOST_WRITTEN, cq_beat
 from hdl.pcie.descriptors import completion_beat, cq_descriptor
 
 from .receive import received
@@ -27,10 +27,13 @@ def misplaced(head, state, at):
 
 
 def _kept() -> data.StructLayout:
-    """A request as it waits for the registers: no more than its first word of data."""
+    """A request as it waits for the registers: the data of a write that is carried out."""
     return data.StructLayout(
-        {"head": cq_descriptor(), "word": 32, "first_be": 4, "last_be": 4, "abort": 1}
-    )
+        {
+            "head": cq_descriptor(), "words": 32 * MOST_WRITTEN, "first_be": 4, "last_be": 4,
+            "abort": 1,
+        }
+    )  # fmt: skip
 
 
 class Route(wiring.Component):
@@ -80,7 +83,7 @@ class Route(wiring.Component):
                     aperture=self._aperture(m, beat.function, beat.bar),
                 )
             ),
-            fresh.word.eq(beat.data[:32]),
+            fresh.words.eq(beat.data),
             fresh.first_be.eq(header.first_be),
             fresh.last_be.eq(header.last_be),
             kept.i.valid.eq(self.i.valid & ~answer & beat.last),
@@ -92,7 +95,7 @@ class Route(wiring.Component):
             m.d.sync += held.abort.eq(beat.abort | (inside & held.abort))
         one, out = kept.o.payload, self.requests.payload
         m.d.comb += [
-            out.data.eq(Cat(one.head.as_value(), one.word)),
+            out.data.eq(Cat(one.head.as_value(), one.words)),
             out.user.first_be.eq(one.first_be),
             out.user.last_be.eq(one.last_be),
             out.user.discontinue.eq(one.abort),

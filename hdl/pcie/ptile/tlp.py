@@ -107,7 +107,7 @@ def completion_header(m: Module, descriptor, who) -> Signal:
     good = done.status == CompletionStatus.SC
     m.d.comb += [
         done.eq(descriptor),
-        header.words.eq(good),
+        header.words.eq(done.words),
         header.with_data.eq(good),
         header.type.eq(COMPLETION),
         header.attr.eq(done.attr[:2]),

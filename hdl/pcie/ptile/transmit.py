@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
-from hdl.pcie.completer import cc_beat
-from hdl.pcie.descriptors import WIDTH, cc_descriptor
+from hdl.pcie.completer import MOST_READ, cc_beat
+from hdl.pcie.descriptors import WIDTH
 from hdl.pcie.requests import request_beat
 
 from .bus import SEGMENT, TX_LATENCY, stream_pins
@@ -18,8 +18,8 @@ __all__ = ["Transmit"]
 
 #: Beats that are held until a packet is whole: more than the longest one has.
 DEPTH = 64
-#: Units of data of the longest packet: of 16 bytes.
-UNITS = 4096 // 16
+#: Units of data of the longest packet and of the longest completion: of 16 bytes.
+UNITS, ANSWER_UNITS = 4096 // 16, -(-MOST_READ // 4)
 
 
 def _beat() -> data.StructLayout:
@@ -103,10 +103,14 @@ class Transmit(wiring.Component):
     def _line(self, m: Module) -> Stage:
         """Requests and completions as one stream of beats with headers."""
         m.submodules.line = line = Stage(shape=_beat())
-        kinds = {"completion_heads": (2, 12), "completion_units": (6, 16), "reads": (1, 12)}
+        kinds = {
+            "completion_heads": (2, 12, 1),
+            "completion_units": (6, 16, ANSWER_UNITS),
+            "reads": (1, 12, 1),
+        }
         heads, units, reads = (
-            self._credits(m, name, index=index, bits=bits, most=1)
-            for name, (index, bits) in kinds.items()
+            self._credits(m, name, index=index, bits=bits, most=most)
+            for name, (index, bits, most) in kinds.items()
         )
         m.d.comb += [
             reads.need.eq(1),
@@ -116,21 +120,23 @@ class Transmit(wiring.Component):
         ]
         beat, answer = self.requests.payload, self.completions.payload
         side, inside, drops, dropping = beat.side, Signal(), Signal(), Signal()
-        done = data.View(cc_descriptor(), answer.data[: cc_descriptor().size])
+        done = answer.head
         write = side.sequence.write
-        answers = Signal()
+        # A completion is sent; it is its second beat's turn; it needs a second beat.
+        answers, later, longer = Signal(), Signal(), Signal()
         m.d.comb += [
             self.function.eq(side.head.requester),
             self.completer_function.eq(done.function),
             drops.eq(Mux(beat.first, write & ~self.may_write, dropping)),
             heads.need.eq(1),
-            heads.asks.eq(self.completions.valid),
-            units.need.eq(done.words != 0),
-            units.asks.eq(self.completions.valid),
-            answers.eq(self.completions.valid & ~inside & heads.enough & units.enough),
-            heads.spend.eq(answers & line.i.ready),
-            units.spend.eq(answers & line.i.ready),
-            self.completions.ready.eq(answers & line.i.ready),
+            heads.asks.eq(self.completions.valid & ~later),
+            units.need.eq((done.words + 3) >> 2),
+            units.asks.eq(self.completions.valid & ~later),
+            longer.eq((done.words > WIDTH // 32) & ~later),
+            answers.eq(later | (self.completions.valid & ~inside & heads.enough & units.enough)),
+            heads.spend.eq(answers & line.i.ready & ~later),
+            units.spend.eq(answers & line.i.ready & ~later),
+            self.completions.ready.eq(answers & line.i.ready & ~longer),
             self.requests.ready.eq(~answers & line.i.ready),
             line.i.valid.eq(answers | (self.requests.valid & ~drops)),
         ]
@@ -141,14 +147,17 @@ class Transmit(wiring.Component):
         ]
         with m.If(taken):
             m.d.sync += [inside.eq(~beat.last), dropping.eq(drops)]
+        with m.If(answers & line.i.ready):
+            m.d.sync += later.eq(longer)
         one = line.i.payload
         header = request_header(m, side, self.who).as_value()
         with m.If(answers):
             m.d.comb += [
-                one.data.eq(answer.data[len(done.as_value()) :][:32]),
+                one.data.eq(Mux(later, answer.data[WIDTH:], answer.data[:WIDTH])),
                 one.header.eq(completion_header(m, done, self.completer).as_value()),
-                one.first.eq(1),
-                one.last.eq(1),
+                one.upper.eq((done.words > SEGMENT // 32) & ~later),
+                one.first.eq(~later),
+                one.last.eq(~longer),
             ]
         with m.Else():
             last_half = side.end >= SEGMENT // 32
