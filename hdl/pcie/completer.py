@@ -4,12 +4,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.barrier import Barrier
 from hdl.common.skid import Skid
 from hdl.ports.host import MmioPort
 
 from .descriptors import WIDTH, CompletionStatus, RequestType, cc_descriptor, cq_descriptor, cq_user
-from .posted import IN_FLIGHT
 
 __all__ = ["Completer", "cc_beat", "cq_beat"]
 
@@ -31,11 +29,11 @@ class Completer(wiring.Component):
     """Makes an access of the host port of each request of one word.
 
     Members: ``cq``, ``cc``: the block's streams; ``mmio``: the host port; ``refused``: a pulse for
-    each request that is none of one word of memory; ``in_flight``, ``done``: of ``PostedWrites``.
-    Waits: the completion of a read waits for all writes that were taken before the card answered:
-    what the answer tells of has then happened.
-    Errors: a refused request that needs a completion gets UR, with its descriptor for the block's
-    header log. A refused write or message is dropped, and so is a packet with ``discontinue``.
+    each request that is none of one word of memory.
+    Waits: for the card's answers, and for ``cc`` (``Answers``).
+    Errors: a refused request that needs a completion gets UR, with the bytes that it has asked for
+    (PCI Express Base Specification, 2.3.1.1) and its descriptor for the block's header log. A
+    refused write or message is dropped, and so is a packet with ``discontinue``.
     Latency: 3 cycles from a request to ``mmio``, 1 from its answer to ``cc``.
     Throughput: a write in 3 cycles; a read waits for the one before it. Reset: nothing on its way.
     Source: PG213, "Completer Interface".
@@ -48,8 +46,6 @@ class Completer(wiring.Component):
                 "cc": Out(stream.Signature(cc_beat())),
                 "mmio": In(MmioPort()),
                 "refused": Out(1),
-                "in_flight": In(range(IN_FLIGHT + 1)),
-                "done": In(range(IN_FLIGHT + 1)),
             }
         )
 
@@ -57,8 +53,6 @@ class Completer(wiring.Component):
         m = Module()
         m.submodules.skid = skid = Skid(shape=cq_beat())
         wiring.connect(m, wiring.flipped(self.cq), skid.i)
-        m.submodules.barrier = barrier = Barrier(bursts=IN_FLIGHT, at_once=IN_FLIGHT)
-        m.d.comb += [barrier.in_flight.eq(self.in_flight), barrier.done.eq(self.done)]
         beat, head = skid.o.payload, Signal(cq_descriptor())
         strb, last_be, written = Signal(4), Signal(4), Signal(32)
         more, dropped = Signal(), Signal()  # beats follow; the packet ended early
@@ -122,13 +116,11 @@ class Completer(wiring.Component):
                 m.d.comb += self.mmio.rsp.ready.eq(1)
                 m.d.sync += [answer.eq(self.mmio.rsp.payload), status.eq(CompletionStatus.SC)]
                 with m.If(self.mmio.rsp.valid):
-                    m.d.comb += barrier.start.eq(1)
                     m.next = "COMPLETE"
-            # COMPLETE: waits for the writes before the answer, then offers the completion; ends
-            # when the block takes it.
+            # COMPLETE: offers the completion; ends when it is taken.
             with m.State("COMPLETE"):
-                m.d.comb += self.cc.valid.eq(barrier.passed)
-                with m.If(self.cc.valid & self.cc.ready):
+                m.d.comb += self.cc.valid.eq(1)
+                with m.If(self.cc.ready):
                     m.next = "IDLE"
         return m
 
@@ -140,11 +132,13 @@ class Completer(wiring.Component):
         """The completion of the request ``head``: a word of data, or what the header log needs."""
         done, first_be, good = Signal(cc_descriptor()), enables[:4], status == CompletionStatus.SC
         low = Mux(first_be[0], 0, Mux(first_be[1], 1, Mux(first_be[2], 2, first_be[3] * 3)))
-        high = Mux(first_be[3], 4, Mux(first_be[2], 3, Mux(first_be[1], 2, 1)))
+        final = Mux(head.words == 1, first_be, enables[4:])
+        beyond = Mux(final[3], 0, Mux(final[2], 1, Mux(final[1], 2, 3)))  # not asked for
+        memory = head.type == RequestType.MEM_READ
         m.d.comb += [
-            done.lower_addr.eq(Mux(good, Cat(low[:2], head.addr[:5]), 0)),
+            done.lower_addr.eq(Mux(memory, Cat(low[:2], head.addr[:5]), 0)),
             done.at.eq(head.at),
-            done.byte_count.eq(Mux(good, high - low, 4)),
+            done.byte_count.eq(Mux(memory, (head.words << 2) - (low + beyond), 4)),
             done.words.eq(good),
             done.status.eq(status),
             done.requester.eq(head.requester),

@@ -22,8 +22,8 @@ def request(rng, kind, words=1):
     tlp.requester_id = PcieId(rng.randrange(256), rng.randrange(32), rng.randrange(8))
     tlp.completer_id = PcieId(0, 0, rng.randrange(8))
     tlp.tag, tlp.bar_id, tlp.bar_aperture = rng.randrange(256), rng.randrange(6), APERTURE
-    tlp.first_be = rng.choice([1, 2, 4, 8, 3, 12, 15, 0] if words == 1 else [15])
-    tlp.last_be = 0 if words == 1 else 15
+    tlp.first_be = rng.choice([1, 2, 4, 8, 3, 12, 15, 0] if words == 1 else [8, 12, 14, 15])
+    tlp.last_be = 0 if words == 1 else rng.choice([1, 3, 7, 15])
     if kind in (TlpType.MEM_WRITE_64, TlpType.IO_WRITE):
         tlp.data = bytearray(rng.randbytes(4 * words))
     return tlp
@@ -53,11 +53,12 @@ def completion(payload):
 def traffic(rng):
     """Requests of all kinds: one word, several words and beats, other types, cut off."""
     kinds = [(TlpType.MEM_READ_64, 1), (TlpType.MEM_WRITE_64, 1)] * 4
-    kinds += [(TlpType.MEM_READ_64, 2), (TlpType.MEM_WRITE_64, 40), (TlpType.IO_READ, 1)]
+    kinds += [(TlpType.MEM_READ_64, 2), (TlpType.MEM_READ_64, 1024), (TlpType.MEM_WRITE_64, 40)]
+    kinds += [(TlpType.IO_READ, 1), (TlpType.MEM_READ_64, 33)]
     kinds += [(TlpType.IO_WRITE, 1)]
     for _ in range(150):
         tlp = request(rng, *rng.choice(kinds))
-        tlp.discontinue = tlp.length > 12 and rng.random() < 0.3
+        tlp.discontinue = len(tlp.data) > 48 and rng.random() < 0.3
         yield tlp
 
 
@@ -123,6 +124,11 @@ def test_completer(stall):
         assert (done.tag, done.requester_id) == (tlp.tag, tlp.requester_id)
         if tlp not in one:
             assert (done.status, done.length) == (CplStatus.UR, 0)
+            # Of a read of memory what it has asked for, of anything else a word without a place.
+            read = tlp.fmt_type == TlpType.MEM_READ_64
+            assert done.byte_count == (tlp.get_be_byte_count() if read else 4)
+            place = tlp.address % 128 + tlp.get_first_be_offset()
+            assert done.lower_address == (place if read else 0)
             assert words[4:] == tlp.pack_us_cq().data[:4]
             continue
         assert (done.status, done.length) == (CplStatus.SC, 1)
