@@ -18,7 +18,7 @@ TAGS = 64
 class Late(Bench):
     """A host that holds back completions."""
 
-    async def start(self, cycles=600_000):
+    async def start(self, cycles=900_000):
         await super().start(cycles)
         self.held = []
         self.rc.split_on_all_rcb = True
@@ -72,12 +72,20 @@ class Late(Bench):
 @cocotb.test()
 async def a_late_completion_is_nobodys(dut):
     """Completions of a read that was given up come at every place of the traffic behind it, whole
-    or from any part on: each later read has its own bytes, and the tag comes back when the late
-    completions have come whole."""
+    or from any part on, also of a read that is asked for in pieces: each later read has its own
+    bytes, and the tag comes back when the late completions have come whole."""
     bench = Late(dut)
     await bench.start()
     rng, lost = bench.rng, 0
-    for at, length in ((0, 64), (192, 256), (68, 200), (0, 512)):
+    for at, length, read in (
+        (0, 64, 512),
+        (192, 256, 512),
+        (68, 200, 512),
+        (0, 512, 512),
+        (0, 512, 128),
+        (68, 400, 256),
+    ):
+        await bench.sizes(256, read)
         for first in {0, bench.parts(at, length) // 2, bench.parts(at, length) - 1}:
             seen = 0
 
