@@ -133,12 +133,14 @@ class Completer(wiring.Component):
         done, first_be, good = Signal(cc_descriptor()), enables[:4], status == CompletionStatus.SC
         low = Mux(first_be[0], 0, Mux(first_be[1], 1, Mux(first_be[2], 2, first_be[3] * 3)))
         final = Mux(head.words == 1, first_be, enables[4:])
-        beyond = Mux(final[3], 0, Mux(final[2], 1, Mux(final[1], 2, 3)))  # not asked for
-        memory = head.type == RequestType.MEM_READ
+        beyond = Mux(final[3], 0, Mux(final[2], 1, Mux(final[1], 2, 3)))
+        memory, spared = Signal(), Signal(3)  # bytes of the words that are not asked for
+        # In the state behind the request's first beat, in which nothing is completed.
+        m.d.sync += [memory.eq(head.type == RequestType.MEM_READ), spared.eq(low + beyond)]
         m.d.comb += [
             done.lower_addr.eq(Mux(memory, Cat(low[:2], head.addr[:5]), 0)),
             done.at.eq(head.at),
-            done.byte_count.eq(Mux(memory, (head.words << 2) - (low + beyond), 4)),
+            done.byte_count.eq(Mux(memory, (head.words << 2) - spared, 4)),
             done.words.eq(good),
             done.status.eq(status),
             done.requester.eq(head.requester),

@@ -147,9 +147,8 @@ class Completions(wiring.Component):
         m.d.comb += [
             fresh_place.up.eq(head.lower_addr[2:6]),
             fresh_place.size.eq(head.words - 1),  # of the last beat, less one
-            self.moved.valid.eq(
-                taken & ~inside & ((fresh.live & ~packets.p.given_up) | fresh.late)
-            ),
+            # Of any tag: that of no read is begun anew before it matters.
+            self.moved.valid.eq(taken & ~inside & ~packets.p.given_up & ~packets.p.denied),
             self.moved.p.tag.eq(head.tag),
             self.moved.p.rest.low.eq((head.lower_addr[2:] + head.words) << 2),
             self.moved.p.rest.bytes.eq(head.byte_count + head.lower_addr[:2] - (head.words << 2)),
@@ -250,7 +249,12 @@ class Completions(wiring.Component):
         ]
 
     def _decide(self, m: Module, now, cut_off, over) -> None:
-        """Whether the tag of a packet that is ``over`` comes into quarantine or free."""
+        """Whether the tag of a packet that is ``over`` comes into quarantine or free, a cycle
+        later."""
+        shape = data.StructLayout({"facts": _facts(), "cut_off": 1, "over": 1})
+        held = Signal(shape)
+        m.d.sync += [held.facts.eq(now), held.cut_off.eq(cut_off), held.over.eq(over)]
+        now, cut_off, over = held.facts, held.cut_off, held.over
         fate, bad = self.fate.payload, now.bad | cut_off
         ends, changes, parks = Signal(), Signal(), Signal()
         m.d.comb += [

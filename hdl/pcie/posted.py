@@ -1,6 +1,6 @@
 """Writes inside the block: those that a completion of this card could still pass."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -68,45 +68,63 @@ class PostedWrites(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         next_taken, next_done = Signal(BITS), Signal(BITS)  # numbers
-        inside, newest, named = Signal(range(IN_FLIGHT + 1)), Signal(BITS), Signal()
+        inside, reached, named = Signal(range(IN_FLIGHT + 1)), Signal(BITS), Signal()
+        further = Signal(BITS, init=1)  # behind ``next_taken``
         with m.If(self.taken):
-            m.d.sync += next_taken.eq(following(next_taken))
+            m.d.sync += [next_taken.eq(further), further.eq(following(further))]
         # One more may be taken before this is seen.
         m.d.sync += self.may_take.eq(inside < IN_FLIGHT - 1)
-        self._newest(m, newest, named)
+        self._newest(m, reached, named)
 
         left = Signal(range(self._patience), init=self._patience - 1)
         given_up, hit = Signal(), Signal()
-        distance, ahead = Signal(signed(BITS + 1)), Signal(BITS)
+        ahead = self._distance(m, reached, next_done)
+        # What is left behind the write that was named, without and with the one that is taken now.
+        rest, more = (self._distance(m, to, reached) for to in (next_taken, further))
         m.d.comb += [
             given_up.eq(left == 0),
-            distance.eq(newest - next_done),
-            ahead.eq(Mux(distance < 0, distance + NUMBERS, distance)),
-            hit.eq(named & (ahead < inside)),
+            # Any other number is one of a write that was given up.
+            hit.eq(named & (ahead <= inside)),
         ]
-        leaves = Signal.like(inside)
-        m.d.comb += leaves.eq(Mux(given_up, inside, Mux(hit, ahead + 1, 0)))
         m.d.sync += [
             left.eq(left - 1),
-            self.done.eq(leaves),
-            inside.eq(inside + self.taken - leaves),
+            self.done.eq(Mux(given_up, inside, Mux(hit, ahead, 0))),
+            inside.eq(
+                Mux(
+                    given_up,
+                    self.taken,
+                    Mux(hit, Mux(self.taken, more, rest), inside + self.taken),
+                )
+            ),
             self.in_flight.eq(self.in_flight + self.taken - self.done),
         ]
         with m.If(given_up):
             m.d.sync += next_done.eq(next_taken)
         with m.Elif(hit):
-            m.d.sync += next_done.eq(following(newest))
+            m.d.sync += next_done.eq(reached)
         with m.If(given_up | hit | (inside == 0)):
             m.d.sync += left.eq(self._patience - 1)
         with m.If(given_up):
             increment(m, self.lost)
         return m
 
-    def _newest(self, m: Module, newest, named) -> None:
-        """The number of the newest write that the block has named, a cycle later."""
+    @staticmethod
+    def _distance(m: Module, to, origin) -> Signal:
+        """How many numbers ``to`` is behind ``origin``."""
+        straight, wrapped = Signal(BITS + 1), Signal(BITS)
+        distance = Signal(BITS)
+        m.d.comb += [
+            straight.eq(to - origin),
+            wrapped.eq(to - origin - 1),  # the number that there is not
+            distance.eq(Mux(straight[-1], wrapped, straight[:BITS])),
+        ]
+        return distance
+
+    def _newest(self, m: Module, reached, named) -> None:
+        """The number behind the newest write that the block has named, a cycle later."""
         first, second = self.seq_num0, self.seq_num1
         valid = Cat(self.seq_num_vld0 & (first != READ), self.seq_num_vld1 & (second != READ))
         ahead = Signal(BITS)  # of the second, before the first if its highest bit is set
         m.d.comb += ahead.eq(second - first)
         later = valid[1] & ~(valid[0] & ahead[-1])
-        m.d.sync += [named.eq(valid.any()), newest.eq(Mux(later, second, first))]
+        m.d.sync += [named.eq(valid.any()), reached.eq(following(Mux(later, second, first)))]

@@ -48,7 +48,7 @@ class TagPool(wiring.Component):
     what is known of a tag in the same cycle; ``busy``, ``busy_tag`` In: that tag's fate is being
     decided, so it leaves the quarantine by nothing else;
     ``entered``, ``left`` Out: tags that came into quarantine and left it, which wrap.
-    Latency: 2 cycles until a free tag is given out again; the one that has been free for longest
+    Latency: 4 cycles until a free tag is given out again; the one that has been free for longest
     is the next. Throughput: a tag a cycle. Errors: none.
     Reset: each tag is free, after ``tags`` cycles: the block is reset with the card, and the link
     was down.
@@ -80,9 +80,7 @@ class TagPool(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # A cycle later, for what decides is long.
-        ending, ends = Signal(fate()), Signal()
-        m.d.sync += [ending.eq(self.fate.payload), ends.eq(self.fate.valid)]
+        ending, ends = self.fate.payload, self.fate.valid
         clear, cleared = Signal(ceil_log2(self._tags) + 1), Signal()
         m.d.comb += cleared.eq(clear[-1])
         with m.If(~cleared):
@@ -90,18 +88,22 @@ class TagPool(wiring.Component):
         expired, scanned = self._quarantines(m, ending, ends, clear, cleared)
 
         comes, tag = Signal(), Signal(8)  # a tag is free from now on
-        m.d.comb += [
+        m.d.sync += [
             comes.eq(~cleared | expired | (ends & ~ending.now.parked)),
             tag.eq(Mux(cleared, Mux(expired, scanned, ending.tag), clear)),
         ]
         self._give(m, comes, tag)
-        goes_in = ends & ending.now.parked & ~ending.was
-        goes_out = expired | (ends & ~ending.now.parked & ending.was)
+        goes_in, goes_out, counted = Signal(), Signal(), Signal(8)
+        m.d.sync += [
+            goes_in.eq(ends & ending.now.parked & ~ending.was),
+            goes_out.eq(expired | (ends & ~ending.now.parked & ending.was)),
+            counted.eq(Mux(expired, scanned, ending.tag)),
+        ]
         with m.If(goes_in):
             increment(m, self.entered)
         with m.If(goes_out):
             increment(m, self.left)
-        self._count(m, goes_in, goes_out, tag=Mux(expired, scanned, ending.tag))
+        self._count(m, goes_in, goes_out, tag=counted)
         return m
 
     def _quarantines(self, m: Module, ending, ends, clear, cleared):
@@ -110,23 +112,24 @@ class TagPool(wiring.Component):
         m.submodules.rows = rows = memory.Memory(shape=row, depth=self._tags, init=[])
         write, look = rows.write_port(), rows.read_port(domain="comb")
         scan = rows.read_port(domain="comb")
-        tick, time = Signal(range(self._quarantine), init=self._quarantine - 1), Signal(2)
-        m.d.sync += tick.eq(tick - 1)
-        with m.If(tick == 0):
-            m.d.sync += [tick.eq(self._quarantine - 1), time.eq(time + 1)]
-        scanned, expired, age = Signal(range(self._tags)), Signal(), Signal(2)
+        time = self._clock(m)
+        # One tag is looked at in each cycle, and leaves in the next one.
+        scanning, scanned, old = Signal(range(self._tags)), Signal(range(self._tags)), Signal()
+        expired, age = Signal(), Signal(2)
+        with m.If(~ends):
+            m.d.sync += [scanning.eq(scanning + 1), scanned.eq(scanning)]
+        m.d.sync += old.eq(
+            cleared
+            & ~ends  # the table does not change meanwhile
+            & scan.data.now.parked
+            & age[1]
+            & (~scan.data.now.held | self.expires)
+        )
         m.d.comb += [
-            scan.addr.eq(scanned),
+            scan.addr.eq(scanning),
             age.eq(time - scan.data.since),
             # The table has one port to write.
-            expired.eq(
-                cleared
-                & ~ends
-                & ~(self.busy & (self.busy_tag == scanned))
-                & scan.data.now.parked
-                & age[1]
-                & (~scan.data.now.held | self.expires)
-            ),
+            expired.eq(old & ~ends & ~(self.busy & (self.busy_tag == scanned))),
             write.en.eq(~cleared | ends | expired),
             write.addr.eq(Mux(cleared, Mux(ends, ending.tag, scanned), clear)),
             write.data.since.eq(time),
@@ -137,9 +140,24 @@ class TagPool(wiring.Component):
             m.d.comb += write.data.now.eq(ending.now)
         with m.If(ends & (ending.tag == self.tag)):
             m.d.comb += self.state.eq(ending.now)
-        with m.If(~ends):
-            m.d.sync += scanned.eq(scanned + 1)
         return expired, scanned
+
+    def _clock(self, m: Module) -> Signal:
+        """Quarantines since the reset, modulo four: in two counters, for one is too long."""
+        short = min(self._quarantine, 1 << 16)
+        long = -(-self._quarantine // short)
+        fast, over, time = Signal(range(short), init=short - 1), Signal(), Signal(2)
+        m.d.sync += [fast.eq(fast - 1), over.eq(fast == 0)]
+        with m.If(fast == 0):
+            m.d.sync += fast.eq(short - 1)
+        if long == 1:
+            m.d.sync += time.eq(time + over)
+            return time
+        slow, last = Signal(range(long), init=long - 1), Signal()
+        m.d.sync += [last.eq(slow == 0), time.eq(time + (over & last))]
+        with m.If(over):
+            m.d.sync += slow.eq(Mux(last, long - 1, slow - 1))
+        return time
 
     def _give(self, m: Module, comes, tag) -> None:
         """The free tags, in two queues: those that each function may use, and the others."""
