@@ -54,6 +54,7 @@ class Answers(wiring.Component):
         connect(m, flipped(self.i), waiting.i)
         over, ahead, passed = Signal(NUMBER), Signal(NUMBER), Signal()
         free, leaves = Signal(range(DEPTH + 1)), Signal()  # answers that may leave
+        any_free = Signal()
         m.d.comb += [
             marks.i.valid.eq(waiting.i.valid & waiting.i.ready),
             marks.i.payload.eq(over + self.in_flight),
@@ -61,13 +62,14 @@ class Answers(wiring.Component):
             passed.eq(marks.o.valid & (ahead[-1] | (ahead == 0))),
             marks.o.ready.eq(passed),
             self.o.payload.eq(waiting.o.payload),
-            self.o.valid.eq(waiting.o.valid & (free != 0)),
+            self.o.valid.eq(waiting.o.valid & any_free),
             leaves.eq(self.o.valid & self.o.ready),
             waiting.o.ready.eq(leaves),
         ]
         m.d.sync += [
             over.eq(over + self.done),
             free.eq(free + passed - leaves),
+            any_free.eq(passed | (free > 1) | ((free == 1) & ~leaves)),
             self.wants.eq(waiting.level < ENOUGH),
         ]
         return m

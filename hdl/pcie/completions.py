@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -141,8 +141,10 @@ class Completions(wiring.Component):
             self.verdict.p.astray.eq((now.astray | cut_off) & ~now.completed),
         ]
         self._judge(m, packets.p, fresh, taken & ~inside)
-        self._decide(m, now, cut_off, taken & beat.last)
-        with m.If(taken & cut_off & now.live):
+        self._decide(m, kept, cut_off, taken & beat.last)
+        corrupt = Signal()
+        m.d.sync += corrupt.eq(taken & cut_off & now.live)
+        with m.If(corrupt):
             increment(m, self.malformed)
         m.d.comb += [
             fresh_place.up.eq(head.lower_addr[2:6]),
@@ -187,6 +189,7 @@ class Completions(wiring.Component):
         """What becomes of a packet, by its descriptor and what is known of its tag."""
         state, head, given_up, denied = self.state, packet.beat.head, packet.given_up, packet.denied
         poison, refusal, timeout, misplaced = Signal(), Signal(), Signal(), Signal()
+        elsewhere = Signal()  # the place is not the next one
         wrong = Signal()  # nobody can say which bytes these are
         boundary = (head.lower_addr[2:6] + head.words)[:4] == 0
         coded = head.error == RcError.POISONED
@@ -194,14 +197,11 @@ class Completions(wiring.Component):
             poison.eq(head.poisoned | coded),
             refusal.eq(head.status != CompletionStatus.SC),
             timeout.eq((head.error == RcError.TIMEOUT) | (head.error == RcError.FLR)),
+            elsewhere.eq(self._misplaced(head, state, self.at) | ~(head.completed | boundary)),
             wrong.eq(
                 ~refusal
                 & ~coded  # the block has found it in place
-                & (
-                    (head.error != RcError.NONE)
-                    | self._misplaced(head, state, self.at)
-                    | ~(head.completed | boundary)
-                )
+                & ((head.error != RcError.NONE) | elsewhere)
             ),
             misplaced.eq(wrong | (head.error != RcError.NONE)),
             fresh.tag.eq(self.tag),
@@ -210,23 +210,30 @@ class Completions(wiring.Component):
             fresh.completed.eq(head.completed | timeout | denied),
             fresh.live.eq(state.live & ~denied & (state.late | ~given_up)),
             fresh.ours.eq(fresh.live | denied),
-            fresh.bad.eq(state.bad | poison | refusal | misplaced | denied),
+            fresh.bad.eq(
+                state.bad | poison | refusal | (head.error != RcError.NONE) | elsewhere | denied
+            ),
             fresh.astray.eq(state.astray | (wrong & ~given_up)),
             fresh.given_up.eq(given_up),
         ]
         self._late(m, packet, fresh, refusal, wrong)
-        with m.If(counts & ~denied):
-            with m.If(~fresh.live):
-                with m.If(~given_up & ~timeout):
-                    increment(m, self.unexpected)
-            with m.Elif(timeout):
-                increment(m, self.timeouts)
-            with m.Elif(poison):
-                increment(m, self.poisoned)
-            with m.Elif(refusal):
-                increment(m, self.refused)
-            with m.Elif(misplaced):
-                increment(m, self.malformed)
+        self._count(
+            m,
+            counts & ~denied & (fresh.live | ~(given_up | timeout)),
+            unexpected=~fresh.live,
+            timeouts=timeout,
+            poisoned=poison,
+            refused=refusal,
+            malformed=misplaced,
+        )
+
+    def _count(self, m: Module, counts, **causes) -> None:
+        """Count a packet by the first of its ``causes`` that is so, a cycle later."""
+        happens, found = Signal(), Signal(len(causes))
+        m.d.sync += [happens.eq(counts), found.eq(Cat(causes.values()))]
+        for n, name in enumerate(causes):
+            with m.If(happens & found[n] & ~found[:n].any()):
+                increment(m, getattr(self, name))
 
     def _late(self, m: Module, packet, fresh, refusal, wrong) -> None:
         """What a packet says of a tag in quarantine: that nothing more comes of its request
@@ -250,11 +257,10 @@ class Completions(wiring.Component):
 
     def _decide(self, m: Module, now, cut_off, over) -> None:
         """Whether the tag of a packet that is ``over`` comes into quarantine or free, a cycle
-        later."""
-        shape = data.StructLayout({"facts": _facts(), "cut_off": 1, "over": 1})
-        held = Signal(shape)
-        m.d.sync += [held.facts.eq(now), held.cut_off.eq(cut_off), held.over.eq(over)]
-        now, cut_off, over = held.facts, held.cut_off, held.over
+        later. What is known ``now`` is then still that of this packet."""
+        ended, cut = Signal(), Signal()
+        m.d.sync += [ended.eq(over), cut.eq(cut_off)]
+        over, cut_off = ended, cut
         fate, bad = self.fate.payload, now.bad | cut_off
         ends, changes, parks = Signal(), Signal(), Signal()
         m.d.comb += [

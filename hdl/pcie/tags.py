@@ -226,7 +226,15 @@ class ReadTags(wiring.Component):
             m.d.comb += age.eq(time - of_begin.data.time)
             return of_begin.data, live, live & age[1]
 
-        found, live, late = look(self.tag)
+        found, lives, lates = look(self.tag)
+        # Stored a cycle later; until then it is seen here. A tag begins anew later than that.
+        over, over_tag, over_turn = Signal(), Signal(8), Signal()
+        live, late = Signal(), Signal()
+        m.d.sync += [over.eq(self.end), over_tag.eq(self.tag), over_turn.eq(found.turn)]
+        m.d.comb += [
+            live.eq(lives & ~(over & (over_tag == self.tag))),
+            late.eq(lates & ~(over & (over_tag == self.tag))),
+        ]
         m.d.comb += [
             self.state.live.eq(live & (self.tag < self._tags)),
             self.state.late.eq(late & (self.tag < self._tags)),
@@ -239,9 +247,9 @@ class ReadTags(wiring.Component):
             begin.data.time.eq(time),
             begin.data.end.eq(end),
             begin.data.final.eq(final),
-            ended.en.eq(self.end | ~cleared),
-            ended.addr.eq(Mux(cleared, self.tag, clear)),
-            ended.data.eq(found.turn & cleared),
+            ended.en.eq(over | ~cleared),
+            ended.addr.eq(Mux(cleared, over_tag, clear)),
+            ended.data.eq(over_turn & cleared),
         ]
         opinion = data.StructLayout({"bad": 1, "astray": 1})
         m.submodules.verdicts = verdicts = memory.Memory(shape=opinion, depth=self._tags, init=[])
