@@ -10,10 +10,9 @@ from hdl.host import config_space as card
 from hdl.mac_streams import MAC_COUNTERS, drop_counts, join_frames
 from hdl.nic import Nic
 from hdl.pcie.bus import block_pins
-from hdl.pcie.completions import COUNTERS
 from hdl.pcie.control import FUNCTIONS, PATIENCE, FunctionControl
 from hdl.pcie.extend import ConfigExtend
-from hdl.pcie.host import TIMEOUT, PcieHost
+from hdl.pcie.host import DMA_COUNTERS, TIMEOUT, PcieHost
 from hdl.pcie.places import Places
 from hdl.pcie.ptile.bus import FLR_FUNCTIONS, config_pins, stream_pins
 from hdl.pcie.ptile.host import PTileHost
@@ -23,7 +22,7 @@ from hdl.pcie.ptile.window import ConfigWindow, window_pins
 __all__ = ["PTileNic", "PcieNic", "bars", "places"]
 
 #: Counters of ``PcieHost`` and ``PTileHost``, which are the card's with this before the name.
-HOST_COUNTERS = ("refused_requests", "lost_writes", *COUNTERS)
+HOST_COUNTERS = ("refused_requests", "lost_writes", *DMA_COUNTERS)
 BUS = "bus_"
 
 
@@ -112,10 +111,11 @@ class PcieNic(_NicBehindBlock):
 
     Parameters: ``mac_clocks``: see ``AxiNic``; ``timeout``: see ``PcieHost``; ``patience``: see
     ``FunctionControl``.
-    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read``: see
-    ``PcieHost``; ``function_status``, ``msix_enable``, ``msix_mask``, ``flr_in_process``,
-    ``flr_done``: see ``FunctionControl``; ``ext``: see ``ConfigExtend``; ``m_axis_tx``,
-    ``s_axis_rx``, ``link_up``, ``mac_tx_drops``, ``mac_rx_drops``: as of ``AxiNic``.
+    Members: ``cq``, ``cc``, ``rq``, ``rc``, ``rq_seq_num``, ``max_payload``, ``max_read``,
+    ``tfc_nph_av``, ``cq_np_req``, ``mgmt_*``: see ``PcieHost``; ``function_status``,
+    ``msix_enable``, ``msix_mask``, ``flr_in_process``, ``flr_done``: see ``FunctionControl``;
+    ``ext``: see ``ConfigExtend``; ``m_axis_tx``, ``s_axis_rx``, ``link_up``, ``mac_tx_drops``,
+    ``mac_rx_drops``: as of ``AxiNic``.
     Reset: the block's ``user_reset``, all domains together.
     """
 

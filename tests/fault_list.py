@@ -139,6 +139,11 @@ BARRIER = ("tests/common/test_barrier.py",)
 POSTED = ("tests/pcie/test_posted.py",)
 CONTROL = ("tests/pcie/test_control.py",)
 PCIE = ("tests/pcie/test_pcie.py::test_adapter[pcie4]",)
+LATE = ("tests/pcie/test_pcie.py::test_late_completions[pcie4]",)
+PTILE_LATE = ("tests/pcie/test_pcie.py::test_late_completions[ptile]",)
+POOL = ("tests/pcie/test_tag_pool.py",)
+ANSWERS = ("tests/pcie/test_answers.py",)
+SETTINGS = ("tests/pcie/test_settings.py",)
 STRADDLE = ("tests/pcie/test_straddle.py",)
 REQUESTER = ("tests/pcie/test_requester.py",)
 PTILE = ("tests/pcie/test_ptile.py",)
@@ -550,6 +555,54 @@ FAULTS = (
         what="a read whose completion is lost waits for ever",
         force=Force("hdl.pcie.completions:Completions", "expires", stuck(0)),
         tests=PCIE,
+    ),
+    Fault(
+        name="pcie-tag-used-at-once",
+        what="a tag of AMD's block is used again when its read was given up",
+        force=Force("hdl.pcie.completions:Completions", "parks", stuck(0)),
+        tests=LATE,
+    ),
+    Fault(
+        name="ptile-tag-used-at-once",
+        what="a tag on P-Tile is used again when its read was given up",
+        force=Force("hdl.pcie.completions:Completions", "parks", stuck(0)),
+        tests=PTILE_LATE,
+    ),
+    Fault(
+        name="pcie-quarantine-too-short",
+        what="a tag leaves the quarantine as soon as it is looked at",
+        force=Force("hdl.pcie.tag_pool:TagPool", "age", stuck(2)),
+        tests=POOL,
+    ),
+    Fault(
+        name="pcie-tags-not-allowed",
+        what="a function uses tags of 8 bits that the host has not allowed it",
+        force=Force("hdl.pcie.tag_pool:TagPool", "plain", stuck(0)),
+        tests=LATE,
+    ),
+    Fault(
+        name="pcie-sizes-of-function-0",
+        what="writes are as long as function 0 may make them",
+        force=Force("hdl.pcie.settings:BlockSettings", "max_payload", stuck(3)),
+        tests=SETTINGS,
+    ),
+    Fault(
+        name="pcie-read-without-credit",
+        what="a read stands on RQ before writes while the host takes no reads",
+        force=Force("hdl.pcie.read_credits:ReadCredits", "may_read", stuck(1)),
+        tests=SETTINGS,
+    ),
+    Fault(
+        name="pcie-answer-before-writes",
+        what="an answer to a register read overtakes writes before it",
+        force=Force("hdl.pcie.answers:Answers", "ahead", stuck(0)),
+        tests=ANSWERS,
+    ),
+    Fault(
+        name="pcie-old-number-counts",
+        what="the number of a write that was given up is taken for one in flight",
+        force=Force("hdl.pcie.posted:PostedWrites", "hit", like("named")),
+        tests=POSTED,
     ),
     Fault(
         name="pcie-words-left-behind",

@@ -22,16 +22,12 @@ __all__ = [
 #: Lanes of PCI Express and of the QSFP28 cage.
 PCIE_LANES, LANES = 16, 4
 
-#: Inputs of the PCIe block with a constant: value and width. Nobody uses its management port, its
-#: messages, or its own interrupts: an interrupt is a write on RQ.
+#: Inputs of the PCIe block with a constant: value and width. Nobody writes by its management port,
+#: uses its messages, or its own interrupts: an interrupt is a write on RQ.
 PCIE_TIES = {
-    "pcie_cq_np_req": (1, 2),
-    "cfg_mgmt_addr": (0, 10),
-    "cfg_mgmt_function_number": (0, 8),
     "cfg_mgmt_write": (0, 1),
     "cfg_mgmt_write_data": (0, 32),
     "cfg_mgmt_byte_enable": (0, 4),
-    "cfg_mgmt_read": (0, 1),
     "cfg_mgmt_debug_access": (0, 1),
     "cfg_msg_transmit": (0, 1),
     "cfg_msg_transmit_type": (0, 3),
@@ -81,6 +77,13 @@ PCIE = Block(
         "s_axis_rq_tready": ("o", 4),
         **{f"pcie_rq_seq_num{n}": ("o", 6) for n in range(2)},
         **{f"pcie_rq_seq_num_vld{n}": ("o", 1) for n in range(2)},
+        "pcie_tfc_nph_av": ("o", 4),
+        "pcie_cq_np_req": ("i", 2),
+        "cfg_mgmt_addr": ("i", 10),
+        "cfg_mgmt_function_number": ("i", 8),
+        "cfg_mgmt_read": ("i", 1),
+        "cfg_mgmt_read_data": ("o", 32),
+        "cfg_mgmt_read_write_done": ("o", 1),
         "cfg_max_payload": ("o", 2),
         "cfg_max_read_req": ("o", 3),
         "cfg_function_status": ("o", 4 * FUNCTIONS),

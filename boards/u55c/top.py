@@ -24,6 +24,7 @@ from hdl.common.crossing import LevelCrossing, ResetSequencer
 from hdl.config import NicConfig
 from hdl.egress.rows import FRAME_BYTES
 from hdl.mac.cmac import CmacCrossing
+from hdl.pcie.settings import mgmt_pins
 from hdl.pcie_nic import PcieNic
 
 __all__ = ["CLOCKS", "CONFIG", "CORE", "INIT", "MAC", "PARAMETERS", "U55cTop"]
@@ -44,6 +45,9 @@ _PINS = {
     **{f"rq_seq_num_vld{n}": f"pcie_rq_seq_num_vld{n}" for n in range(2)},
     "max_payload": "cfg_max_payload",
     "max_read": "cfg_max_read_req",
+    "tfc_nph_av": "pcie_tfc_nph_av",
+    "cq_np_req": "pcie_cq_np_req",
+    **{name: f"cfg_{name}" for name in mgmt_pins()},
     "function_status": "cfg_function_status",
     "msix_enable": "cfg_interrupt_msix_enable",
     "msix_mask": "cfg_interrupt_msix_mask",

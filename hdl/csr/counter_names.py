@@ -127,6 +127,11 @@ _AROUND = {
     "bus_timeouts": "reads of host memory that did not end in time",
     "bus_malformed": "reads of host memory with an answer that is broken or at a wrong place",
     "bus_unexpected": "answers to no read of host memory: dropped",
+    "bus_denials": "reads of host memory that could not be asked for, as no tag was left or the "
+    "function is no bus master",
+    "bus_tags_quarantined": "tags of reads of host memory that were put aside, as an answer may "
+    "still come",
+    "bus_tags_returned": "of these, those that are in use again",
 }
 #: End the names of the halves of a counter of 64 bits.
 LOW, HIGH = "_low", "_high"

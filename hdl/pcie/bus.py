@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Member, Out, Signature
 
 from .descriptors import WIDTH, cc_user, cq_user, rc_user, rq_user
+from .settings import mgmt_pins
 
 __all__ = ["WORDS", "UserStream", "block_pins", "from_pins", "packet_beat", "to_pins"]
 
@@ -30,7 +31,8 @@ class UserStream(Signature):
 
 def block_pins() -> dict[str, Member]:
     """Members for what joins the block's user interface: its streams, the sequence numbers of
-    requests that it has taken, and the host's settings."""
+    requests that it has taken, the host's settings, the link partner's credits for reads, and the
+    card's for those of the host."""
     return {
         "cq": In(UserStream(cq_user())),
         "cc": Out(UserStream(cc_user())),
@@ -40,6 +42,9 @@ def block_pins() -> dict[str, Member]:
         **{f"rq_seq_num_vld{n}": In(1) for n in range(2)},
         "max_payload": In(2),
         "max_read": In(3),
+        "tfc_nph_av": In(4),
+        "cq_np_req": Out(2),
+        **mgmt_pins(),
     }
 
 

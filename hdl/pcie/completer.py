@@ -4,12 +4,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.barrier import Barrier
 from hdl.common.skid import Skid
 from hdl.ports.host import MmioPort
 
 from .descriptors import WIDTH, CompletionStatus, RequestType, cc_descriptor, cq_descriptor, cq_user
-from .posted import IN_FLIGHT
 
 __all__ = ["MOST_READ", "MOST_WRITTEN", "Completer", "cc_beat", "cq_beat"]
 
@@ -39,14 +37,14 @@ class Completer(wiring.Component):
 
     Members: ``cq``: the block's stream; ``cc``: completions, a packet each; ``mmio``: the host
     port; ``refused``: a pulse for each request that is none of memory, or too long, or whose byte
-    enables are not allowed; ``in_flight``, ``done``: of ``PostedWrites``.
+    enables are not allowed.
     A read has ``MOST_READ`` words at the most and is answered by one completion, a write
     ``MOST_WRITTEN``. The words of a request are accessed in the order of their addresses, each
     with its byte enables; a word of a write without any is skipped.
-    Waits: the completion of a read waits for all writes that were taken before the card answered:
-    what the answer tells of has then happened.
-    Errors: a refused request that needs a completion gets UR, with its descriptor for the block's
-    header log. A refused write or message is dropped, and so is a packet with ``discontinue``.
+    Waits: for the card's answers, and for ``cc`` (``Answers``).
+    Errors: a refused request that needs a completion gets UR, with the bytes that it has asked for
+    (PCI Express Base Specification, 2.3.1.1) and its descriptor for the block's header log. A
+    refused write or message is dropped, and so is a packet with ``discontinue``.
     Latency: 3 cycles from a request to ``mmio``, 1 from its last answer to ``cc``.
     Throughput: a write in 3 cycles, with 1 more for each word behind the first; a read waits for
     the one before it. Reset: nothing on its way.
@@ -61,8 +59,6 @@ class Completer(wiring.Component):
                 "cc": Out(stream.Signature(cc_beat())),
                 "mmio": In(MmioPort()),
                 "refused": Out(1),
-                "in_flight": In(range(IN_FLIGHT + 1)),
-                "done": In(range(IN_FLIGHT + 1)),
             }
         )
 
@@ -70,8 +66,6 @@ class Completer(wiring.Component):
         m = Module()
         m.submodules.skid = skid = Skid(shape=cq_beat())
         wiring.connect(m, wiring.flipped(self.cq), skid.i)
-        m.submodules.barrier = barrier = Barrier(bursts=IN_FLIGHT, at_once=IN_FLIGHT)
-        m.d.comb += [barrier.in_flight.eq(self.in_flight), barrier.done.eq(self.done)]
         beat, head = skid.o.payload, Signal(cq_descriptor())
         first_be, last_be = Signal(4), Signal(4)
         more, dropped = Signal(), Signal()  # beats follow; the packet ended early
@@ -145,13 +139,11 @@ class Completer(wiring.Component):
                     m.d.sync += [word.eq(word + 1), place.eq(place + 1)]
                     m.next = "ACCESS"
                     with m.If(last):
-                        m.d.comb += barrier.start.eq(1)
                         m.next = "COMPLETE"
-            # COMPLETE: waits for the writes before the answer, then offers the completion; ends
-            # when the block takes it.
+            # COMPLETE: offers the completion; ends when it is taken.
             with m.State("COMPLETE"):
-                m.d.comb += self.cc.valid.eq(barrier.passed)
-                with m.If(self.cc.valid & self.cc.ready):
+                m.d.comb += self.cc.valid.eq(1)
+                with m.If(self.cc.ready):
                     m.next = "IDLE"
         return m
 
@@ -170,15 +162,17 @@ class Completer(wiring.Component):
     def _complete(self, m, head, first_be, last_be, words, status) -> None:
         """The completion of the request ``head``: its data, or what the header log needs."""
         done, good = self.cc.payload.head, status == CompletionStatus.SC
-        memory = head.type == RequestType.MEM_READ
         end = Mux(head.words == 1, first_be, last_be)
         low = Mux(first_be[0], 0, Mux(first_be[1], 1, Mux(first_be[2], 2, first_be[3] * 3)))
-        high = Mux(end[3], 4, Mux(end[2], 3, Mux(end[1], 2, 1)))
+        beyond = Mux(end[3], 0, Mux(end[2], 1, Mux(end[1], 2, 3)))
         log = Cat(first_be, last_be, Const(0, 24), head.as_value())
+        memory, spared = Signal(), Signal(3)  # bytes of the words that are not asked for
+        # In the state behind the request's first beat, in which nothing is completed.
+        m.d.sync += [memory.eq(head.type == RequestType.MEM_READ), spared.eq(low + beyond)]
         m.d.comb += [
             done.lower_addr.eq(Mux(memory, Cat(low[:2], head.addr[:5]), 0)),
             done.at.eq(head.at),
-            done.byte_count.eq(Mux(memory, ((head.words - 1) << 2) + high - low, 4)),
+            done.byte_count.eq(Mux(memory, (head.words << 2) - spared, 4)),
             done.words.eq(Mux(good, head.words, 0)),
             done.status.eq(status),
             done.requester.eq(head.requester),

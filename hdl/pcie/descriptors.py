@@ -46,11 +46,13 @@ class CompletionStatus(enum.IntEnum):
 
 class RcError(enum.IntEnum):
     """Why the block passes a completion that is not good (PG213, "Handling of Completion
-    Errors"). FLR and TIMEOUT end requests that get no completion."""
+    Errors"). FLR and TIMEOUT end requests that get no completion; INVALID_TAG is a completion of a
+    tag of which the block has no request."""
 
     NONE = 0
     POISONED = 1
     NO_DATA = 3
+    INVALID_TAG = 6
     FLR = 8
     TIMEOUT = 9
 

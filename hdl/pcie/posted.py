@@ -6,16 +6,24 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.common.count import increment
 
-__all__ = ["BITS", "IN_FLIGHT", "PostedWrites", "sequence"]
+__all__ = ["BITS", "IN_FLIGHT", "NUMBERS", "READ", "PostedWrites", "following", "sequence"]
 
-#: Bits of a write's number, and the most writes that are in flight.
-BITS = 5
-IN_FLIGHT = (1 << BITS) - 1
+#: Bits of a request's number. Writes are numbered in turn from 0, modulo ``NUMBERS``; what is left
+#: is the number of each read.
+BITS = 6
+NUMBERS = READ = (1 << BITS) - 1
+#: The most writes that are in flight.
+IN_FLIGHT = NUMBERS // 2
 
 
 def sequence() -> data.StructLayout:
-    """What the card sends as ``seq_num`` with a request: the number of a write; 0 with a read."""
+    """What the card sends as ``seq_num`` with a request, and whether that is a ``write``."""
     return data.StructLayout({"number": BITS, "write": 1})
+
+
+def following(number):
+    """The number of the write behind that of ``number``."""
+    return Mux(number == NUMBERS - 1, 0, number + 1)[:BITS]
 
 
 class PostedWrites(wiring.Component):
@@ -25,12 +33,17 @@ class PostedWrites(wiring.Component):
     any more (PG213, "Requester Interface", "Maintaining Transaction Order"). Posted requests stay
     in order, so the number of a write says that all writes before it are done as well.
 
+    A write that was given up may be named after all, when the block was only slow. There are twice
+    as many numbers as writes in flight, so such a number is none of those in flight then: it is
+    passed over. It comes before that of any later write, so when one of these has been named, or
+    when they have been given up as well, what was given up before counts as dropped for good.
+
     Parameters: ``patience``: cycles without a number after which all writes in flight are taken for
     done: the block has dropped them, for example because bus mastering is off.
     Members: ``taken`` In: a request is taken in this cycle; ``may_take`` Out: there is room for one
     more; ``seq_num0``, ``seq_num_vld0``, ``seq_num1``, ``seq_num_vld1``: the block's pins;
     ``in_flight``, ``done``: for ``Barrier``; ``lost`` Out: how often ``patience`` has ended, which
-    wraps. Numbers are those of ``sequence``, from 0 after reset.
+    wraps.
     Latency: 2 cycles from a pin to ``done``. Reset: none in flight, with the block.
     """
 
@@ -54,45 +67,64 @@ class PostedWrites(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        next_taken, next_done = Signal(BITS), Signal(BITS)  # numbers, modulo 2**BITS
-        inside, reached, named = Signal(BITS), Signal(BITS), Signal()
-        m.d.comb += inside.eq(next_taken - next_done)
-        m.d.sync += [
-            next_taken.eq(next_taken + self.taken),
-            # One more may be taken before this is seen.
-            self.may_take.eq(inside < IN_FLIGHT - 1),
-        ]
+        next_taken, next_done = Signal(BITS), Signal(BITS)  # numbers
+        inside, reached, named = Signal(range(IN_FLIGHT + 1)), Signal(BITS), Signal()
+        further = Signal(BITS, init=1)  # behind ``next_taken``
+        with m.If(self.taken):
+            m.d.sync += [next_taken.eq(further), further.eq(following(further))]
+        # One more may be taken before this is seen.
+        m.d.sync += self.may_take.eq(inside < IN_FLIGHT - 1)
         self._newest(m, reached, named)
 
         left = Signal(range(self._patience), init=self._patience - 1)
-        given_up, advance = Signal(), Signal(BITS)
+        given_up, hit = Signal(), Signal()
+        ahead = self._distance(m, reached, next_done)
+        # What is left behind the write that was named, without and with the one that is taken now.
+        rest, more = (self._distance(m, to, reached) for to in (next_taken, further))
         m.d.comb += [
             given_up.eq(left == 0),
-            advance.eq(Mux(given_up, inside, reached - next_done)),
+            # Any other number is one of a write that was given up.
+            hit.eq(named & (ahead <= inside)),
         ]
         m.d.sync += [
             left.eq(left - 1),
-            self.done.eq(0),
+            self.done.eq(Mux(given_up, inside, Mux(hit, ahead, 0))),
+            inside.eq(
+                Mux(
+                    given_up,
+                    self.taken,
+                    Mux(hit, Mux(self.taken, more, rest), inside + self.taken),
+                )
+            ),
             self.in_flight.eq(self.in_flight + self.taken - self.done),
         ]
-        # A number beyond those inside is one of a write that was given up.
-        with m.If(given_up | (named & (advance <= inside))):
-            m.d.sync += [self.done.eq(advance), next_done.eq(next_done + advance)]
-        with m.If(given_up | named | (inside == 0)):
+        with m.If(given_up):
+            m.d.sync += next_done.eq(next_taken)
+        with m.Elif(hit):
+            m.d.sync += next_done.eq(reached)
+        with m.If(given_up | hit | (inside == 0)):
             m.d.sync += left.eq(self._patience - 1)
         with m.If(given_up):
             increment(m, self.lost)
         return m
 
+    @staticmethod
+    def _distance(m: Module, to, origin) -> Signal:
+        """How many numbers ``to`` is behind ``origin``."""
+        straight, wrapped = Signal(BITS + 1), Signal(BITS)
+        distance = Signal(BITS)
+        m.d.comb += [
+            straight.eq(to - origin),
+            wrapped.eq(to - origin - 1),  # the number that there is not
+            distance.eq(Mux(straight[-1], wrapped, straight[:BITS])),
+        ]
+        return distance
+
     def _newest(self, m: Module, reached, named) -> None:
         """The number behind the newest write that the block has named, a cycle later."""
-        pins = ((self.seq_num0, self.seq_num_vld0), (self.seq_num1, self.seq_num_vld1))
-        first, second = (data.View(sequence(), number) for number, _ in pins)
-        valid = Cat(vld & view.write for (_, vld), view in zip(pins, (first, second), strict=True))
+        first, second = self.seq_num0, self.seq_num1
+        valid = Cat(self.seq_num_vld0 & (first != READ), self.seq_num_vld1 & (second != READ))
         ahead = Signal(BITS)  # of the second, before the first if its highest bit is set
-        m.d.comb += ahead.eq(second.number - first.number)
+        m.d.comb += ahead.eq(second - first)
         later = valid[1] & ~(valid[0] & ahead[-1])
-        m.d.sync += [
-            named.eq(valid.any()),
-            reached.eq(Mux(later, second.number, first.number) + 1),
-        ]
+        m.d.sync += [named.eq(valid.any()), reached.eq(following(Mux(later, second, first)))]

@@ -53,7 +53,7 @@ class Requester(wiring.Component):
             user.sop_ptr.eq(Mux(beat.tail, UPPER, 0)),
             user.eop.eq(Cat(beat.last | beat.tail, beat.last & beat.tail)),
             user.eop_ptr.eq(Cat(Mux(beat.tail, beat.before.end, beat.side.end), beat.side.end)),
-            user.seq_num0.eq(beat.side.sequence),
+            user.seq_num0.eq(beat.side.sequence.number),
         ]
         with m.If(beat.tail):
             m.d.comb += packet.data[upper : upper + len(head)].eq(head)

@@ -9,7 +9,7 @@ from hdl.common.skid import Skid, Stage
 from hdl.ports.host import edge_write_beat
 
 from .descriptors import WIDTH, RequestType, rq_descriptor
-from .posted import BITS, sequence
+from .posted import BITS, READ, following, sequence
 from .realign import Realign, realigned_beat
 from .tags import PAGE_BITS, read_piece, size_mask
 
@@ -196,7 +196,7 @@ class Requests(wiring.Component):
             fresh.head.type.eq(Mux(p.read, RequestType.MEM_READ, RequestType.MEM_WRITE)),
             fresh.head.requester.eq(p.function),
             fresh.head.tag.eq(p.tag),
-            fresh.sequence.number.eq(Mux(p.read, 0, number)),
+            fresh.sequence.number.eq(Mux(p.read, READ, number)),
             fresh.sequence.write.eq(~p.read),
             fresh.first_be.eq(Mux(words == 1, first_be & last_be, first_be)),
             fresh.last_be.eq(Mux(words == 1, 0, last_be)),
@@ -222,4 +222,5 @@ class Requests(wiring.Component):
                 m.d.sync += follows.eq(beats.valid & sent.spill & p.last & (sent.side.end < HALF))
         with m.If(beats.valid & beats.ready):
             m.d.sync += [kept.eq(moved.payload.side), kept_up.eq(up), kept_late.eq(late)]
-            m.d.sync += number.eq(number + (p.last & ~p.read))
+            with m.If(p.last & ~p.read):
+                m.d.sync += number.eq(following(number))

@@ -23,17 +23,18 @@ WIRES, WINDOW = 8, 0x7000_0000
 
 
 class Scratch(wiring.Component):
-    """Eight words; from address 0x1000 on a read answers with {function, BAR, address}."""
+    """Eight words, of which ``word`` Out is the first one; from address 0x1000 on a read answers
+    with {function, BAR, address}."""
 
     def __init__(self):
-        super().__init__({"mmio": Out(MmioPort())})
+        super().__init__({"mmio": Out(MmioPort()), "word": Out(32)})
 
     def elaborate(self, platform):
         m = Module()
         req, rsp = self.mmio.req, self.mmio.rsp
         words = [Signal(32, name=f"word{n}") for n in range(8)]
         word = Signal(32)
-        m.d.comb += req.ready.eq(~rsp.valid)
+        m.d.comb += [req.ready.eq(~rsp.valid), self.word.eq(words[0])]
         with m.Switch(req.payload.addr[2:5]):
             for n, one in enumerate(words):
                 with m.Case(n):

@@ -291,8 +291,8 @@ async def answers_without_bus_mastering(dut):
 
 @cocotb.test(skip=not PTILE)
 async def reads_that_are_not_allowed(dut):
-    """A function that is no bus master asks for nothing, and one without extended tags uses 5 bits
-    of tag: what it may not ask for fails in the end, and everything works when it may."""
+    """A function that is no bus master asks for nothing: what it may not ask for fails at once,
+    and everything works when it may."""
     bench = Bench(dut)
     await bench.start()
     function, reader, asked = bench.functions[FUNCTION], bench.readers[0], bench.link.asked
@@ -301,19 +301,12 @@ async def reads_that_are_not_allowed(dut):
     reader.read(bench.base, 100)
     await bench.finish()
     bench.check(bad=lambda request: True)
-    assert not asked and bench.counters() == {"timeouts": 1}
+    assert not asked and bench.counters() == {} and int(dut.nic0_denials.value) == 1
     await function.set_master()
-    for extended in (False, True):
-        for one in bench.block.functions:
-            one.pcie_cap.extended_tag_field_enable = extended
-        await bench.settled()
-        asked.clear()
-        for n in range(60):
-            bench.readers[n % 3].read(bench.base + 512 * n, 512)
-        await bench.finish()
-        failed = [request for one in bench.readers for request in one.done if request.error]
-        assert bool(failed) != extended and (max(asked) < 32) != extended
-        bench.check(bad=lambda request, failed=failed: request in failed)
+    await bench.settled()
+    reader.read(bench.base, 100)
+    await bench.finish()
+    bench.check()
 
 
 @cocotb.test()

@@ -1,13 +1,17 @@
 """AMD's block with what its users get: cocotbext-pcie's model, completed where it is empty.
 
-The model has no configuration extension interface and no function-level reset, and describes
-requests by the BARs of function 0, whichever function they are for. All of this is here.
+The model has no configuration extension interface, no function-level reset, no credits of the link
+partner and no completion timeout, and describes requests by the BARs of function 0, whichever
+function they are for. All of this is here.
 """
 
+import cocotb
 from cocotb.queue import Queue
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.pcie.core.caps.common import PciCap, PciCapId
+from cocotbext.pcie.core.tlp import Tlp, TlpType
 from cocotbext.pcie.xilinx.us import UltraScalePlusPcieDevice
+from cocotbext.pcie.xilinx.us.tlp import ErrorCode, Tlp_us
 
 from tests.pcie.model import UserBus
 
@@ -38,6 +42,20 @@ class UserCapability(PciCap):
 
     async def _write_register(self, reg, data, mask):
         """The user has none to write."""
+
+
+class Number:
+    """A pin that the model reads as a number."""
+
+    def __init__(self, pin):
+        self._pin = pin
+
+    def __len__(self):
+        return len(self._pin)
+
+    @property
+    def value(self):
+        return int(self._pin.value)
 
 
 class Requests(Queue):
@@ -85,6 +103,7 @@ class Pcie4Block(UltraScalePlusPcieDevice):
             rc_4tlp_straddle=True,
             user_clk=dut.clk,
             user_reset=dut.rst,
+            pcie_cq_np_req=Number(pin("cq_np_req")),
             **streams,
             **{theirs: pin(ours) for theirs, ours in names.items()},
             **settings,
@@ -94,13 +113,57 @@ class Pcie4Block(UltraScalePlusPcieDevice):
         # The model begins without reset, but the card may be in the middle of something.
         dut.rst.value = 1
         self._pin = pin
+        #: Credits for reads that the block tells of.
+        self.read_credits = 15
+        #: Cycles after which the block gives up a request that ``forget`` has named.
+        self.completion_timeout = 12_000
+        pin("mgmt_read_write_done").value = 0
+        cocotb.start_soon(self._tell_credits())
+        cocotb.start_soon(self._answer_settings())
         if whole:
             for name in ("flr_in_process", *(f"ext__{one}" for one in EXTENSION)):
                 pin(name).value = 0
 
+    async def _tell_credits(self):
+        """Credits as they were two cycles ago."""
+        line = [0, 0]
+        while True:
+            await RisingEdge(self.user_clk)
+            line.append(self.read_credits)
+            self._pin("tfc_nph_av").value = line.pop(0)
+
+    async def _answer_settings(self):
+        """Reads of the configuration space by the management interface."""
+        edge, pin = RisingEdge(self.user_clk), self._pin
+        while True:
+            await edge
+            if pin("mgmt_read").value == 1:
+                await ClockCycles(self.user_clk, 3)
+                one = self.functions[int(pin("mgmt_function_number").value)]
+                word = await one.read_config_register(int(pin("mgmt_addr").value))
+                pin("mgmt_read_data").value = word
+                pin("mgmt_read_write_done").value = 1
+                await edge
+                pin("mgmt_read_write_done").value = 0
+
     def forget(self, tag):
-        """A completion of ``tag`` is lost: the model has no timer of its own."""
+        """A completion of ``tag`` is lost. The block holds the request until its own timeout."""
+        cocotb.start_soon(self._give_up(tag, self.active_request[tag]))
+
+    async def _give_up(self, tag, request):
+        await ClockCycles(self.user_clk, self.completion_timeout)
+        if self.active_request[tag] is request:
+            self.end_request(tag, ErrorCode.TIMEOUT)
+
+    def end_request(self, tag, code):
+        """The block ends the request of ``tag`` and says so; it has no entry of it any more."""
+        request = self.active_request[tag]
         self.active_request[tag] = None
+        self.cpld_credit_count -= request.get_data_credits()
+        end = Tlp_us(Tlp())
+        end.fmt_type, end.tag, end.requester_id = TlpType.CPL, tag, request.requester_id
+        end.error_code, end.request_completed = code, True
+        self.rc_queue.put_nowait(end)
 
     def _ext(self, name):
         return self._pin(f"ext__{name}")

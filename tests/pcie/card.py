@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.config import NicConfig
 from hdl.pcie.bus import block_pins
-from hdl.pcie.completions import COUNTERS
-from hdl.pcie.host import PcieHost
+from hdl.pcie.host import DMA_COUNTERS, PcieHost
 from hdl.pcie.ptile.bus import config_pins, stream_pins
 from hdl.pcie.ptile.host import PTileHost
 from hdl.ports.host import PlacedWriteClient, ReadClient, WriteClient
@@ -31,9 +30,12 @@ class _Card(wiring.Component):
             f"writer{i}": In((PlacedWriteClient if i == PLACED else WriteClient)(width))
             for i in range(WRITES)
         }
-        self._counters = ("refused_requests", "lost_writes", *COUNTERS)
+        self._counters = ("refused_requests", "lost_writes", *DMA_COUNTERS)
         super().__init__(
-            members | pins | {"idle": Out(1)} | {name: Out(16) for name in self._counters}
+            members
+            | pins
+            | {"idle": Out(1), "word": Out(32)}
+            | {name: Out(16) for name in self._counters}
         )
 
     def elaborate(self, platform):
@@ -56,6 +58,7 @@ class _Card(wiring.Component):
                 m.d.comb += ours.eq(its) if member.flow == Out else its.eq(ours)
         m.d.comb += [
             self.idle.eq(dma.read_idle & dma.write_idle),
+            self.word.eq(scratch.word),
             *(getattr(self, name).eq(getattr(host, name)) for name in self._counters),
         ]
         return m

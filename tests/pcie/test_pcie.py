@@ -11,12 +11,12 @@ from tests.axi.test_axi import config
 #: Cycles until a read without completion fails: longer than the model ever takes.
 TIMEOUT = 4096
 CARDS = {"pcie4": "PcieCard", "ptile": "PTileCard"}
-#: P-Tile and its adapter hold a packet until it is whole, so more reads are on their way.
-TAGS = {"pcie4": 32, "ptile": 64}
+#: More than a function may use that has not been allowed more.
+TAGS = 64
 
 
 def model(block):
-    chosen = replace(config(512), read_tags=TAGS[block])
+    chosen = replace(config(512), read_tags=TAGS)
     rtl = Rtl(f"tests.pcie.card:{CARDS[block]}", {"config": chosen, "timeout": TIMEOUT})
     return build(rtl, config=chosen, nics=1, with_models=False, fast=False)
 
@@ -24,3 +24,8 @@ def model(block):
 @pytest.mark.parametrize("block", CARDS)
 def test_adapter(block):
     run(model(block), test_module="tests.pcie.bench_pcie", extra_env={"BLOCK": block})
+
+
+@pytest.mark.parametrize("block", CARDS)
+def test_late_completions(block):
+    run(model(block), test_module="tests.pcie.bench_late", extra_env={"BLOCK": block})

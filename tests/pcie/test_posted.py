@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from hdl.pcie.posted import IN_FLIGHT, PostedWrites
+from hdl.pcie.posted import BITS, IN_FLIGHT, NUMBERS, READ, PostedWrites
 from tests.simulate import simulate
 
 PATIENCE = 200
-WRITE = 1 << 5  # the bit of a write in its sequence number
 
 
 @pytest.mark.parametrize("busy", [0.2, 1])
@@ -22,8 +21,8 @@ def test_counts(busy):
             # For a while nothing is returned, until no more may be taken.
             named = inside[: rng.randint(0, 2) if cycle % 500 > 180 else 0]
             del inside[: len(named)]
-            pins = [(one | WRITE, 1) for one in named] or [(rng.randrange(WRITE), 1)]  # a read
-            pins = [*pins, (rng.randrange(2 * WRITE), 0)][:2]
+            pins = [(one, 1) for one in named] or [(READ, 1)]
+            pins = [*pins, (rng.randrange(1 << BITS), 0)][:2]
             rng.shuffle(pins)
             for n, (value, valid) in enumerate(pins):
                 ctx.set(getattr(dut, f"seq_num{n}"), value)
@@ -33,7 +32,7 @@ def test_counts(busy):
             assert ctx.get(dut.in_flight) == len(inside) + len(named) + sum(due)
             assert ctx.get(dut.done) == due.pop(0)
             due.append(len(named))
-            inside += [number % WRITE] * take
+            inside += [number % NUMBERS] * take
             number += take
             full = max(full, len(inside))
             await ctx.tick()
@@ -54,7 +53,7 @@ def test_dropped():
             ctx.set(dut.taken, 0)
 
         async def name(number):
-            ctx.set(dut.seq_num1, number | WRITE)
+            ctx.set(dut.seq_num1, number)
             ctx.set(dut.seq_num_vld1, 1)
             await ctx.tick()
             ctx.set(dut.seq_num_vld1, 0)
@@ -74,6 +73,53 @@ def test_dropped():
         await name(8)
         await ctx.tick().repeat(2 * PATIENCE)  # without writes nobody loses patience
         assert ctx.get(dut.in_flight) == 0 and ctx.get(dut.lost) == 1
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("given_up", [1, 7, 30, 31])
+@pytest.mark.parametrize("taken", [1, 5, 30, 31])
+@pytest.mark.parametrize("done", [0, 20, 62])
+def test_named_after_all(done, taken, given_up):
+    """The block was only slow: numbers of writes that were given up say nothing of those in flight
+    then, however many these are, and those of these still do."""
+    dut = PostedWrites(patience=PATIENCE)
+
+    async def bench(ctx):
+        number = 0
+
+        async def take(count):
+            nonlocal number
+            first = number
+            for _ in range(count):
+                ctx.set(dut.taken, 1)
+                await ctx.tick()
+                number = (number + 1) % NUMBERS
+            ctx.set(dut.taken, 0)
+            return [(first + n) % NUMBERS for n in range(count)]
+
+        async def name(one):
+            ctx.set(dut.seq_num0, one)
+            ctx.set(dut.seq_num_vld0, 1)
+            await ctx.tick()
+            ctx.set(dut.seq_num_vld0, 0)
+            await ctx.tick().repeat(3)
+
+        for _ in range(done):
+            for one in await take(1):
+                await name(one)
+        slow = await take(given_up)
+        await ctx.tick().repeat(PATIENCE + 10)
+        assert ctx.get(dut.in_flight) == 0 and ctx.get(dut.lost) == 1
+        inside = await take(taken)
+        await ctx.tick().repeat(3)
+        for one in slow[-12:]:
+            await name(one)
+            assert ctx.get(dut.in_flight) == taken
+        for n, one in enumerate(inside):
+            await name(one)
+            assert ctx.get(dut.in_flight) == taken - 1 - n
+        assert ctx.get(dut.lost) == 1
 
     simulate(dut, bench)
 

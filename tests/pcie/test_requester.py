@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import connect
 
 from hdl.pcie.descriptors import WIDTH, RequestType, rq_descriptor, rq_user
+from hdl.pcie.posted import READ
 from hdl.pcie.requester import HEAD, Requester
 from hdl.pcie.requests import Requests
 from tests.simulate import Pin, Prepared, simulate
@@ -119,7 +120,7 @@ def received(beats: Sequence[tuple[int, int]]) -> list[Packet]:
             assert words is None and begin in (0, HALF)
             words, enables = lanes[begin:], (user.first_be & 15, user.last_be & 15)
             write = words[2] >> 11 & 15 == RequestType.MEM_WRITE
-            assert user.seq_num0 >> 5 == write
+            assert (user.seq_num0 != READ) == write
             if ends:
                 packets.append(parsed(words[: ends.pop(0) + 1 - begin], enables))
                 words = None

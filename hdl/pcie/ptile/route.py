@@ -13,17 +13,12 @@ from hdl.pcie.descriptors import completion_beat, cq_descriptor
 from .receive import received
 from .tlp import completion, is_completion, request, request_layout
 
-__all__ = ["Bars", "Route", "misplaced"]
+__all__ = ["Bars", "Route"]
 
 #: (function, BAR) -> bits of an offset in it.
 Bars = Mapping[tuple[int, int], int]
 #: Requests that wait for the registers without holding the completions behind them.
 REQUESTS = 16
-
-
-def misplaced(head, state, at):
-    """As ``Misplaced``. The header has seven bits of the address, the byte count tells the rest."""
-    return (head.lower_addr[: len(at.low)] != at.low) | (head.byte_count != at.bytes)
 
 
 def _kept() -> data.StructLayout:

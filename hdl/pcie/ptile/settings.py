@@ -1,11 +1,12 @@
 """What the host sets in P-Tile's configuration space, as P-Tile tells it word by word."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
 from hdl.config import FUNCTION_RDMA, NicConfig
 from hdl.pcie.control import FUNCTIONS
+from hdl.pcie.settings import least
 
 from .bus import config_pins
 from .tlp import identity
@@ -39,8 +40,8 @@ class Settings(wiring.Component):
     Members: ``tl_cfg_*``: the block's pins; ``identity`` Out: requester and completer ID of each
     function; ``may_ask`` Out: a bit for each function: it is a bus master; ``function_status``,
     ``msix_enable``, ``msix_mask`` Out: for ``FunctionControl``; ``max_payload``, ``max_read`` Out:
-    codes of the sizes, the least of all functions that read and write; ``extended_tags`` Out: all
-    of these may use 8 bits of tag.
+    codes of the sizes, the least of all functions that read and write; ``extended_tags`` Out: a
+    bit for each function: it may use 8 bits of tag.
     Latency: 1 cycle; P-Tile comes back to a word after some hundred cycles. Reset: as in the
     configuration space after reset.
     """
@@ -57,7 +58,7 @@ class Settings(wiring.Component):
                 "msix_mask": Out(FUNCTIONS),
                 "max_payload": Out(3),
                 "max_read": Out(3, init=2),
-                "extended_tags": Out(1),
+                "extended_tags": Out(FUNCTIONS),
             }
         )
 
@@ -90,13 +91,10 @@ class Settings(wiring.Component):
             status = self.function_status[4 * n : 4 * n + 4]
             m.d.comb += status.eq(Cat(0, 0, device.bus_master, disable))
             m.d.comb += self.may_ask[n].eq(device.bus_master)
+            m.d.comb += self.extended_tags[n].eq(device.extended_tags)
         guests = [control[n] for n in self._guests]
-        m.d.sync += self.extended_tags.eq(Cat(one.extended_tags for one in guests).all())
         for name in ("max_payload", "max_read"):
-            least = getattr(guests[0], name)
-            for one in guests[1:]:
-                least = Mux(getattr(one, name) < least, getattr(one, name), least)
-            m.d.sync += getattr(self, name).eq(least)
+            m.d.sync += getattr(self, name).eq(least(getattr(one, name) for one in guests))
         return m
 
     def of(self, function):
