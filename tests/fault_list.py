@@ -1207,6 +1207,36 @@ FAULTS = (
         campaign=True,
     ),
     Fault(
+        name="ghost-believed",
+        what="an answer to what has not left the card counts",
+        force=Force("hdl.transport.completer:Completer", "entry_now.ghost", stuck(0)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="waiting-is-a-time-out",
+        what="a QP's wait for its turn on its own card counts as its peer's silence",
+        force=Force("hdl.transport.completer:Completer", "entry_now.awaited", stuck(1)),
+        tests=RECEIVE,
+    ),
+    Fault(
+        name="departure-ends-a-pause",
+        what="a packet that leaves while its QP pauses gives the timer another time",
+        force=Force("hdl.transport.qp_timers:QpTimers", "departs", stuck(0)),
+        tests=("tests/transport/test_qp_timers.py",),
+    ),
+    Fault(
+        name="sent-goes-back",
+        what="what has left the card is forgotten when it is sent again",
+        force=Force("hdl.transport.departures:Departures", "newer", stuck(1)),
+        tests=("tests/transport/test_departures.py",),
+    ),
+    Fault(
+        name="fetched-before-taken",
+        what="a WQE that was fetched before its QP went back is taken afterwards",
+        force=Force("hdl.transport.request_row:RequestRow", "rewinds", stuck(0)),
+        tests=("tests/transport/test_resend.py",),
+    ),
+    Fault(
         name="duplicate-executed-twice",
         what="a request that comes a second time is executed a second time",
         force=Force("hdl.transport.responder:Responder", "facts_now.behind", stuck(0)),

@@ -37,6 +37,7 @@ PARTS = {
     "VR-6.": "Work items of the specification's authors",
     "VR-7.": "What was said about the specification",
     "E-": "Errata",
+    "R-": "Any load, any peer, any host",
 }
 
 
@@ -127,10 +128,11 @@ def page(requirements: list[Requirement]) -> str:
 
 _HEAD = """# The test plan
 
-This page says which tests show which requirement of the virtio-rdma specification (VR) and which
-resolution of its errata (E). It is written by `python -m tests.testplan > docs/testplan.md` from
-`tests/testplan.toml`. `tests/test_testplan.py` checks that each requirement is there once, that
-each named test exists, and that this page is current.
+This page says which tests show which requirement of the virtio-rdma specification (VR), which
+resolution of its errata (E) and which rule of our own (R). It is written by
+`python -m tests.testplan > docs/testplan.md` from `tests/testplan.toml`. `tests/test_testplan.py`
+checks that each requirement is there once, that each named test exists, and that this page is
+current.
 
 The specification is the "Virtio-RDMA" RFC, which proposes RDMA as a virtio device of its own
 (device ID 42). The RFC numbers nothing: VR-n and E-n are numbers of this project, and the tables
