@@ -211,5 +211,4 @@ class FunctionControl(wiring.Component):
                 m.d.sync += [self.flr[n].eq(0), told[n].eq(0), self.flr_done[pf].eq(1)]
             with m.Elif(left != 0):
                 m.d.sync += left.eq(left - 1)
-        with m.If(ends.any()):
-            m.d.sync += self.resets.eq(self.resets + sum(ends))
+        m.d.sync += self.resets.eq(self.resets + sum(self.flr_done[pf] for pf in guests))
