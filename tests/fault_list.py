@@ -517,8 +517,8 @@ FAULTS = (
     Fault(
         name="pcie-place-unchecked",
         what="a completion that is not where it should be is taken for a good one",
-        force=Force("hdl.pcie.completions:Completions", "misplaced", stuck(0)),
-        tests=PCIE,
+        force=Force("hdl.pcie.completions:Completions", "elsewhere", stuck(0)),
+        tests=LATE,
     ),
     Fault(
         name="pcie-read-in-write",
@@ -649,7 +649,7 @@ FAULTS = (
     Fault(
         name="ptile-place-forgotten",
         what="a lost completion of several is not missed",
-        force=Force("hdl.pcie.completions:Completions", "misplaced", stuck(0)),
+        force=Force("hdl.pcie.completions:Completions", "elsewhere", stuck(0)),
         tests=PTILE_DMA,
     ),
     Fault(

@@ -38,11 +38,12 @@ def place() -> data.StructLayout:
 def _facts() -> data.StructLayout:
     """What is known of a packet behind its first beat. ``tag``: of the bus; ``host``: of the host
     port; ``ours``: the host port hears of it; ``live``: it is of a read that is outstanding;
-    ``late``: it is of a tag in quarantine; see ``Completions`` for the others."""
+    ``late``: it is of a tag in quarantine; ``elsewhere``: it is bad too, for its place; see
+    ``Completions`` for the others."""
     return data.StructLayout(
         {
-            "tag": 8, "host": 8, "ours": 1, "live": 1, "bad": 1, "astray": 1, "completed": 1,
-            "final": 1, "given_up": 1, "late": 1, "frees": 1, "loses": 1,
+            "tag": 8, "host": 8, "ours": 1, "live": 1, "bad": 1, "elsewhere": 1, "astray": 1,
+            "completed": 1, "final": 1, "given_up": 1, "late": 1, "frees": 1, "loses": 1,
         }
     )  # fmt: skip
 
@@ -134,12 +135,6 @@ class Completions(wiring.Component):
             moved.side.eq(now),
             moved.side.bad.eq(now.bad | cut_off),
         ]
-        m.d.comb += [
-            self.verdict.valid.eq(taken & beat.last & now.live),
-            self.verdict.p.tag.eq(now.tag),
-            self.verdict.p.bad.eq(moved.side.bad & ~now.completed),
-            self.verdict.p.astray.eq((now.astray | cut_off) & ~now.completed),
-        ]
         self._judge(m, packets.p, fresh, taken & ~inside)
         self._decide(m, kept, cut_off, taken & beat.last)
         corrupt = Signal()
@@ -210,9 +205,8 @@ class Completions(wiring.Component):
             fresh.completed.eq(head.completed | timeout | denied),
             fresh.live.eq(state.live & ~denied & (state.late | ~given_up)),
             fresh.ours.eq(fresh.live | denied),
-            fresh.bad.eq(
-                state.bad | poison | refusal | (head.error != RcError.NONE) | elsewhere | denied
-            ),
+            fresh.bad.eq(state.bad | poison | refusal | (head.error != RcError.NONE) | denied),
+            fresh.elsewhere.eq(elsewhere),
             fresh.astray.eq(state.astray | (wrong & ~given_up)),
             fresh.given_up.eq(given_up),
         ]
@@ -256,12 +250,12 @@ class Completions(wiring.Component):
         ]
 
     def _decide(self, m: Module, now, cut_off, over) -> None:
-        """Whether the tag of a packet that is ``over`` comes into quarantine or free, a cycle
-        later. What is known ``now`` is then still that of this packet."""
+        """The verdict on a packet that is ``over``, and whether its tag comes into quarantine or
+        free, a cycle later. What is known ``now`` is then still that of this packet."""
         ended, cut = Signal(), Signal()
         m.d.sync += [ended.eq(over), cut.eq(cut_off)]
         over, cut_off = ended, cut
-        fate, bad = self.fate.payload, now.bad | cut_off
+        fate, bad = self.fate.payload, now.bad | now.elsewhere | cut_off
         ends, changes, parks = Signal(), Signal(), Signal()
         m.d.comb += [
             ends.eq(now.live & now.completed & (now.final | bad)),
@@ -271,6 +265,10 @@ class Completions(wiring.Component):
             fate.tag.eq(now.tag),
             fate.was.eq(now.late),
             fate.now.parked.eq(parks),
+            self.verdict.valid.eq(over & now.live),
+            self.verdict.p.tag.eq(now.tag),
+            self.verdict.p.bad.eq(bad & ~now.completed),
+            self.verdict.p.astray.eq((now.astray | cut_off) & ~now.completed),
         ]
         with m.If(now.late):
             m.d.comb += [
@@ -286,15 +284,16 @@ class Completions(wiring.Component):
 
     def _answer(self, m: Module, moved) -> None:
         """The host port's beats, and the tags whose next piece may be asked for."""
-        side, closes = moved.p.side, Signal()
+        side, closes, bad = moved.p.side, Signal(), Signal()
         m.d.comb += [
+            bad.eq(side.bad | side.elsewhere),
             moved.ready.eq(1),
             closes.eq(moved.p.last & side.completed),
-            self.rd_rsp.valid.eq(moved.valid & side.ours & (~side.bad | closes)),
+            self.rd_rsp.valid.eq(moved.valid & side.ours & (~bad | closes)),
             self.rd_rsp.p.tag.eq(side.host),
             self.rd_rsp.p.data.eq(moved.p.data),
-            self.rd_rsp.p.last.eq(closes & (side.final | side.bad)),
-            self.rd_rsp.p.error.eq(closes & side.bad),
-            self.again.valid.eq(moved.valid & side.live & closes & ~side.bad & ~side.final),
+            self.rd_rsp.p.last.eq(closes & (side.final | bad)),
+            self.rd_rsp.p.error.eq(closes & bad),
+            self.again.valid.eq(moved.valid & side.live & closes & ~bad & ~side.final),
             self.again.payload.eq(side.tag),
         ]

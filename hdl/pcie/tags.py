@@ -254,10 +254,9 @@ class ReadTags(wiring.Component):
         opinion = data.StructLayout({"bad": 1, "astray": 1})
         m.submodules.verdicts = verdicts = memory.Memory(shape=opinion, depth=self._tags, init=[])
         note, noted = verdicts.write_port(), verdicts.read_port(domain="comb")
-        # Stored a cycle later: until then a bad one is seen here. That a tag's last completion
-        # clears it matters to the next piece only, which is far.
-        fresh, storing = Signal(verdict()), Signal()
-        m.d.sync += [fresh.eq(self.verdict.payload), storing.eq(self.verdict.valid)]
+        # A bad one is seen at once. That a tag's last completion clears it matters to the next
+        # piece only, which is far.
+        fresh, storing = self.verdict.payload, self.verdict.valid
         m.d.comb += [
             note.en.eq(storing | ~cleared),
             note.addr.eq(Mux(cleared, fresh.tag, clear)),
