@@ -99,8 +99,9 @@ class NicConfig:
         read_tags: host reads in flight. read_bytes: largest single host read, bytes; each tag
             owns that much reorder storage. write_bytes: largest single host write burst, bytes.
         max_sge: SGEs of a WQE. max_inline: bytes of inline payload of a WQE.
-        wqes_ahead: WQEs that are read from host memory at a time, of receive queues half as many.
-            1: one after the other, and so are the buffers of CQEs, without parts that read many.
+        wqes_ahead: WQEs that are read from host memory at a time, of receive queues half as many,
+            but two at least. 1: one after the other, and so are the buffers of CQEs, without parts
+            that read many.
         packets_ahead: packets that wait in one stage of a pipeline, with wide rows, at most. 1: one
             is in each stage, in registers instead of memories.
         send_lines, recv_lines: decoded WQEs held on the card for sending and for receiving; of the
@@ -245,6 +246,11 @@ class NicConfig:
     def bytes_per_beat(self) -> int:
         """Bytes of one beat of the data path."""
         return self.width // 8
+
+    @cached_property
+    def recv_wqes_ahead(self) -> int:
+        """WQEs of receive queues that are read from host memory at a time; see ``wqes_ahead``."""
+        return 1 if self.wqes_ahead == 1 else max(2, self.wqes_ahead // 2)
 
     @cached_property
     def guest(self) -> "NicConfig":

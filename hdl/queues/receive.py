@@ -60,7 +60,7 @@ class RecvFetch(wiring.Component):
     """
 
     def __init__(self, *, config: NicConfig):
-        self._config, self._depth = config, max(1, config.wqes_ahead // 2)
+        self._config, self._depth = config, config.recv_wqes_ahead
         super().__init__(
             {
                 "req": In(stream.Signature(RecvRequest)),

@@ -9,7 +9,7 @@ from hdl.abi.enums import WcStatus
 from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
-from hdl.common.ram import BLOCK_ROWS
+from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.common.skid import Register
 from hdl.config import CardFeature, NicConfig
 from hdl.ports.jobs import TxChecked
@@ -125,7 +125,7 @@ class RequestChecks(wiring.Component):
                 & ~self.finish.valid
                 & ~self.refused.valid
                 & (~oldest.begins | any_begun)
-                & (~told | leaving)
+                & (~oldest.told | leaving)
             ),
             self.checked.ready.eq(free & oldest.job),
             taken.eq(free & (~oldest.job | self.checked.valid)),
@@ -172,7 +172,7 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.ends.eq(0),
             ]
         if self._config.features & UNANSWERED:
-            self._leave(m, (taken, told, bad), leaving, refused_epoch)
+            self._leave(m, (taken, bad), leaving, refused_epoch)
         return m
 
     def _leave(
@@ -181,12 +181,13 @@ class RequestChecks(wiring.Component):
         """Packets that nothing answers wait until they are on their way.
 
         The entry of a WQE of one packet is not known yet when the packet is handed over."""
-        taken, told, bad = packet
+        taken, bad = packet
         queue, drain, refused = m.submodules.queue, m.submodules.drain, self.refused.payload
         oldest, bits = queue.o.payload.handed, ceil_log2(self._config.outstanding)
         m.submodules.numbers = numbers = memory.Memory(shape=bits, depth=PENDING, init=[])
         store, load = numbers.write_port(), numbers.read_port(domain="comb")
         layout = {"qp": 14, "position": 16, "number": bits, "ends": 1, "epoch": 1}
+        layout |= {"begins": 1, "bad": 1, "mark": 1}
         entry = data.StructLayout(layout)
         m.submodules.unsent = unsent = StreamFifo(shape=entry, depth=UNSENT)
         # Much is decided by what comes out of its RAM.
@@ -198,43 +199,59 @@ class RequestChecks(wiring.Component):
         out, out_spoiled = Signal(), Signal()  # egress says so late
         m.d.sync += [out.eq(self.sent), out_spoiled.eq(self.spoiled)]
         first, leaves, waiting = oldest.begins & taken, Signal(), next_.o.payload
-        # The WQE that was ``refused`` last has failed, and its entry may be another's by now.
-        failed, failed_qp, failed_position = Signal(), Signal(14), Signal(16)
-        same = Signal()
+        sends = Signal()  # a packet leaves
+        # A WQE has failed once one of its packets is ``bad`` or spoiled, and its entry may be
+        # another's from then on. Packets of one QP pass here one WQE after the other, so one bit
+        # for each QP, which each beginning sets anew, knows that of its WQE at hand. What is no
+        # packet on its way (``mark``) passes here for the sake of this bit only.
+        m.submodules.failed = failed = Ram(shape=1, depth=self._config.qps, forward=False)
+        looked = Signal()  # the bit of the QP that waits has been read
+        wrong, void = Signal(), Signal()  # spoiled; nothing ends with it
         m.d.comb += [
             store.data.eq(self.number),
             store.en.eq(self.begun),
             keep.data.eq(out_spoiled),
             keep.en.eq(out),
-            unsent.i.valid.eq(taken & told & ~bad),
+            unsent.i.valid.eq(taken & oldest.told & (oldest.job | oldest.begins)),
             unsent.i.payload.qp.eq(oldest.qp),
             unsent.i.payload.position.eq(oldest.position),
             unsent.i.payload.number.eq(Mux(oldest.begins, load.data, oldest.number)),
             unsent.i.payload.ends.eq(oldest.ends),
             unsent.i.payload.epoch.eq(queue.o.payload.epoch),
+            unsent.i.payload.begins.eq(oldest.begins),
+            unsent.i.payload.bad.eq(bad),
+            unsent.i.payload.mark.eq(bad | ~oldest.job),
             leaving.eq(unsent.i.ready),
             leaves.eq(
-                next_.o.valid & some_gone & ~taken & ~self.finish.valid & ~self.refused.valid
+                next_.o.valid
+                & looked
+                & (waiting.mark | some_gone)
+                & ~taken
+                & ~self.finish.valid
+                & ~self.refused.valid
             ),
             next_.o.ready.eq(leaves),
-            same.eq(failed & (waiting.qp == failed_qp) & (waiting.position == failed_position)),
+            sends.eq(leaves & ~waiting.mark),
+            wrong.eq(look.data & ~waiting.mark),
+            void.eq(waiting.mark | (failed.read0.row & ~waiting.begins)),
+            failed.read0.index.eq(waiting.qp),
+            failed.read0.enable.eq(next_.o.valid),
+            failed.write.index.eq(waiting.qp),
+            failed.write.row.eq(waiting.bad | wrong | (failed.read0.row & ~waiting.begins)),
+            failed.write.enable.eq(leaves),
         ]
         m.d.sync += [
             store.addr.eq(store.addr + self.begun),
             keep.addr.eq(keep.addr + out),
-            some_gone.eq(out | Mux(leaves, gone > 1, gone != 0)),
+            some_gone.eq(out | Mux(sends, gone > 1, gone != 0)),
+            looked.eq(next_.o.valid & ~leaves),
         ]
         # These two are late: no sum stands behind them.
         with m.If(first):
             m.d.sync += load.addr.eq(load.addr + 1)
-        with m.If(leaves):
+        with m.If(sends):
             m.d.sync += look.addr.eq(look.addr + 1)
-        _count(m, gone, out, leaves)
-        with m.If(self.refused.valid):
-            m.d.sync += [failed.eq(1), failed_qp.eq(refused.qp)]
-            m.d.sync += failed_position.eq(refused.position)
-        with m.Elif(first & (oldest.qp == failed_qp) & (oldest.position == failed_position)):
-            m.d.sync += failed.eq(0)  # the position is another WQE's now
+        _count(m, gone, out, sends)
         with m.If(~self.refused.valid & ~taken):
             m.d.sync += [
                 refused.qp.eq(waiting.qp),
@@ -242,10 +259,10 @@ class RequestChecks(wiring.Component):
                 refused.status.eq(WcStatus.GENERAL_ERR),
                 refused_epoch.eq(waiting.epoch),
             ]
-        with m.If(leaves & look.data & ~same):
+        with m.If(leaves & look.data & ~void):
             m.d.sync += self.refused.valid.eq(1)
         with m.Elif(leaves):
-            m.d.sync += self.finish.valid.eq(waiting.ends & ~same)
+            m.d.sync += self.finish.valid.eq(waiting.ends & ~void)
         with m.If(~self.finish.valid & ~taken):
             m.d.sync += [
                 self.finish.payload.qp.eq(waiting.qp),
@@ -254,7 +271,7 @@ class RequestChecks(wiring.Component):
             ]
         # It leaves the drain a cycle later; nothing is refused in that cycle.
         left, left_epoch = Signal(), Signal()
-        m.d.sync += [left.eq(leaves & (same | ~look.data)), left_epoch.eq(waiting.epoch)]
+        m.d.sync += [left.eq(sends & (void | ~look.data)), left_epoch.eq(waiting.epoch)]
         with m.If(left):
             m.d.comb += [drain.leave1.eq(1), drain.epoch1.eq(left_epoch)]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from amaranth.hdl import Fragment
 
 from hdl.config import FUNCTION_RDMA
 from hdl.ports.host import ReadRequest, write_beat
@@ -235,3 +236,10 @@ def test_completions(seed):
         assert ctx.get(dut.completions) == len(wanted) and ctx.get(dut.cq_error.payload.cq) == 0
 
     simulate(dut, bench, deadline=DEADLINE, background=[host.serve])
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 4, 64])
+def test_engines_elaborate_at_each_limit(ahead):
+    """Where a card reads few WQEs at a time, its engines have parts for as many as these need."""
+    for engine in (SendFetch, RecvFetch):
+        Fragment.get(engine(config=small_config(64, ahead=ahead)), None)

@@ -107,6 +107,51 @@ def test_payload_that_cannot_be_read_ends_its_wqe(which):
     run(scenario)
 
 
+@pytest.mark.parametrize("how", ["spoiled", "refused"])
+def test_wqes_of_several_qps_that_fail_at_once(how):
+    """Packets of WQEs that have failed wait for their way while the places of these WQEs in the
+    outstanding table are other QPs' already: they end none of those."""
+    late, length, victims = 1500, 8 * MTU, (2, 3, 6)  # in two turns each, one QP after the other
+
+    async def scenario(ctx, world):
+        def spoil(job):
+            psn = job.header.psn
+            world.sending = 40 if job.qp in victims and psn < 4 else late
+            if job.qp in victims:
+                return how == "spoiled" and psn == 0
+            return psn == 15  # the last packet of the second WQE
+
+        world.spoil, world.delay, world.most = spoil, 400, 32
+        if how == "refused":
+            bad = WcStatus.LOC_PROT_ERR
+            world.refuse = lambda job: bad if job.qp in victims and job.header.psn == 1 else 0
+        for number, qp in enumerate((*victims, 4, 5)):
+            await world.connect(ctx, qp, psn=0, type=QpType.UC, function=1 + number % 2)
+        for qp in victims:
+            world.queues[qp] = [wqe(length=length)]
+            await world.ring(ctx, qp)
+        ends = WcStatus.GENERAL_ERR if how == "spoiled" else WcStatus.LOC_PROT_ERR
+        for qp in victims:
+            assert await finished(ctx, world, qp, 1) == [(0, ends)]
+        assert len(world.handed) >= 12, "the first is on its way to its end"
+        for qp in (4, 5):
+            world.queues[qp] = [wqe(length=length), wqe(length=length)]
+            await world.ring(ctx, qp)
+        wanted = [(0, 0), (1, WcStatus.GENERAL_ERR)]
+        for qp in (4, 5):
+            assert await finished(ctx, world, qp, 2) == wanted
+        # The next lives of those that failed, at the same positions, are sound.
+        world.spoil = world.refuse = None
+        world.sending = 20
+        for qp in victims:
+            await world.program(ctx, world.dut.fetch, qp)
+            await world.connect(ctx, qp, psn=0, type=QpType.UC)
+            await world.ring(ctx, qp)
+            assert await finished(ctx, world, qp, 1) == [(0, 0)]
+
+    run(scenario, deadline=60_000, config=replace(CONFIG, outstanding=4))
+
+
 def test_uc_knows_no_read():
     async def scenario(ctx, world):
         await world.connect(ctx, 2, type=QpType.UC)

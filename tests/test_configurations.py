@@ -1,0 +1,122 @@
+"""Cards that can be chosen elaborate and pass lint: the ends of each limit, and pairs of values."""
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from hdl.config import LIMITS, SWITCHES, WIDTHS, NicConfig
+from sim.rtl.build import BuildError, Rtl, lint
+
+Row = dict[str, Any]
+
+#: What the structure of a card depends on: the values between which it changes.
+VALUES: dict[str, tuple[Any, ...]] = {
+    "width": WIDTHS,
+    "wqes_ahead": (1, 2, 64),
+    "packets_ahead": (1, 2, 32),
+    "functions": (1, 2, 4),
+    "translation_lines": (0, 8, 64),
+    "send_lines": (2, 16),
+    "recv_lines": (8, 64),
+    "read_sinks": (2, 64),
+    "outstanding": (4, 64),
+    "max_rd_atomic": (1, 16),
+    "quantum": (1, 16),
+    "max_sge": (1, 32),
+    "max_inline": (16, 512),
+    "trace_frames": (0, 2),
+    **{name: (False, True) for name in sorted(SWITCHES)},
+}
+#: Pairs that NicConfig refuses (tests/test_config.py).
+REFUSED = (
+    {("packed", True), ("wqes_ahead", 1)},
+    {("two_level", True), ("translation_lines", 0)},
+)
+#: Tables of every card of the array: their sizes change widths, and nothing of the structure.
+SMALL = {"qps": 16, "cqs": 8, "mrs": 16, "gids": 4, "groups": 4, "vectors": 4, "queue_size": 16}
+SMALL |= {"read_tags": 16, "read_resources": 64, "gather_bytes": 8192, "receive_bytes": 8192}
+
+
+def refused(pairs: set[tuple[str, Any]]) -> bool:
+    """Whether a card with these values is none."""
+    return any(one <= pairs for one in REFUSED)
+
+
+def all_pairs(values: dict[str, tuple[Any, ...]]) -> list[Row]:
+    """Return rows in which each two values of two fields meet, but for those that are refused.
+
+    Method: greedy, one row at a time, as in AETG (Cohen, Dalal, Fredman and Patton, 1997), without
+    its random candidates. A row begins with the first pair that has not met. Each other field then
+    takes the value that meets most others for the first time; the first of equals is taken.
+    """
+    items = [[(name, value) for value in some] for name, some in values.items()]
+    left = {
+        frozenset((one, other)): None  # a dictionary keeps their order
+        for ones, others in combinations(items, 2)
+        for one in ones
+        for other in others
+        if not refused({one, other})
+    }
+    rows = []
+    while left:
+        row = set(next(iter(left)))
+        for some in items:
+            if row.isdisjoint(some):
+                legal = [item for item in some if not refused(row | {item})]
+                row.add(max(legal, key=lambda i: sum(frozenset((i, o)) in left for o in row)))
+        for pair in combinations(row, 2):
+            left.pop(frozenset(pair), None)
+        rows.append({name: dict(row)[name] for name in values})
+    return rows
+
+
+ARRAY = all_pairs(VALUES)
+LOWEST: Row = {"width": 64, "two_level": False, **{name: one[0] for name, one in LIMITS.items()}}
+HIGHEST: Row = {"width": 64, **{name: one[1] for name, one in LIMITS.items()}}
+
+
+def check(row: Row) -> None:
+    """Elaborate a card, convert it and pass it through lint; a failure names it as TOML, which
+    ``./rocinante verilog --config`` takes."""
+    try:
+        lint(Rtl("hdl.nic:Nic", {"config": NicConfig(**row)}, name="nic"))
+    except (BuildError, ValueError) as error:
+        toml = "\n".join(f"{name} = {str(value).lower()}" for name, value in row.items())
+        raise AssertionError(f"This card does not pass:\n{toml}\n\n{error}") from None
+
+
+def test_each_two_values_meet() -> None:
+    met = {frozenset(pair) for row in ARRAY for pair in combinations(row.items(), 2)}
+    for (name, some), (other, more) in combinations(VALUES.items(), 2):
+        for one in some:
+            for two in more:
+                pair = {(name, one), (other, two)}
+                assert (pair in met) != refused(pair), pair
+    for row in (*ARRAY, LOWEST, HIGHEST):
+        NicConfig(**(SMALL | row))
+
+
+def test_lowest_of_each_limit() -> None:
+    check(LOWEST)
+
+
+@pytest.mark.slow
+def test_highest_of_each_limit() -> None:
+    check(HIGHEST)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(
+            row,
+            id=str(number),
+            # The wide ones take minutes together, and the narrow ones have each of the values.
+            marks=[] if row["width"] == 64 else pytest.mark.slow,
+        )
+        for number, row in enumerate(ARRAY)
+    ],
+)
+def test_pairs(row: Row) -> None:
+    check(SMALL | row)
