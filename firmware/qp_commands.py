@@ -209,7 +209,6 @@ class QpCommands:
         await self._write(qp, "qp_fetch", position=send, asked=send, available=send, **fetched)
         await self._write(qp, "qp_tx", position=send, high=send, **fetched)
         await self._write(qp, "qp_ack", position=send)
-        await self._write(qp, "qp_sent")
         await self._write(qp, "qp_rx")
         await self._write(qp, "qp_reply")
 

@@ -520,7 +520,7 @@ def test_a_client_that_has_gone_is_noticed(tmp_path):
         (["--wire", "unix:w", "--ip", "224.0.0.1"], "must be the address of one host"),
         (["--wire", "unix:w", "--mac", "2:0"], "must be a MAC address"),
         (["--wire", "unix:w", "--mac", "01:00:00:00:00:00"], "must be the address of one card"),
-        (["--wire", "unix:w", "--pcap", "/nonexistent/x.pcap"], "No such file or directory"),
+        (["--wire", "unix:w", "--pcap", "/nonexistent/x.pcap"], "there is no folder"),
         (["--wire", "unix:w", *["--ip", "10.0.0.1"] * 17], "17 addresses, the NIC has 16 GIDs"),
         ([], "--wire"),
     ],
