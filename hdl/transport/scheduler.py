@@ -90,8 +90,9 @@ class Scheduler(wiring.Component):
             m.d.sync += self.release.valid.eq(0)
 
         # Of the row that COUNT works with. The requester is rewound whenever it moves on by
-        # itself, and takes nothing that was fetched before.
-        with m.If(turn.weigh):
+        # itself, and takes nothing that was fetched before. Where rows have parity, one with a
+        # wrong bit may be at hand until the card stands still.
+        with m.If(turn.weigh & (not self._config.parity)):
             require(
                 m,
                 platform,

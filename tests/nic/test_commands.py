@@ -15,7 +15,7 @@ READS = {
     "CREATE_QP": 34,
     "MODIFY_QP, RESET to INIT": 34,
     "MODIFY_QP, INIT to RTR": 31,
-    "MODIFY_QP, RTR to RTS": 46,
+    "MODIFY_QP, RTR to RTS": 52,
     "MODIFY_QP, RTS to RTS": 32,
     "QUERY_QP": 45,
     "MODIFY_QP, RTS to ERR": 33,
