@@ -348,10 +348,7 @@ class ReplyTurns(wiring.Component):
             said.msn.eq(rx.ack_msn),
         ]
         with m.If(said.read):
-            # One that is answered again is told the messages completed by now, as Linux does; it
-            # may have been told of later ones before (IBTA vol 1, 9.7.7.2).
-            m.d.comb += said.psn.eq(resource.psn)
-            m.d.comb += said.msn.eq(Mux(turn.again, rx.msn, resource.msn))
+            m.d.comb += [said.psn.eq(resource.psn), said.msn.eq(resource.msn)]
             with m.If(resource.atomic & self.result.failed):
                 m.d.comb += said.syndrome.eq(NAK_REMOTE_OPERATION)
         with m.Elif(turn.serving):
