@@ -3,8 +3,7 @@
 Spec: none. A contract in words ("never both", "always taken") is one that nobody notices broken.
 """
 
-from amaranth.hdl import Assert, Module
-from amaranth.hdl._ast import ValueLike
+from amaranth.hdl import Assert, Module, ValueLike
 
 __all__ = ["CHECKED", "require"]
 

@@ -80,7 +80,7 @@ class AddressVector(data.Struct):
 class Departure(data.Struct):
     """What is noted of a request when it has left the card (``Departures``)."""
 
-    counts: 1  # it is a request that is answered; all else is 0 otherwise
+    counts: 1  # it is a request that is answered; all else means nothing otherwise
     asks: 1  # it asks for an answer: an acknowledgement, or data
     qp: 14
     psn: 24  # behind it; of a READ, behind its last response

@@ -121,8 +121,7 @@ class RequestRecovery(wiring.Component):
         ]
         # The row moved: no WQE that has been fetched for its old place may be taken any more. Where
         # it stays (YIELD, BLOCK) those are behind it.
-        moved_on = Signal(GENERATION)
-        m.d.comb += moved_on.eq(self.row.generation + 1)
+        moved_on = (self.row.generation + 1)[:GENERATION]
         with m.If(refusing):
             m.d.comb += fail.payload.eq(refused.payload)
         way, entry = Value.cast(self.way), {one: one.name for one in Recovery} | ENTRIES

@@ -89,16 +89,7 @@ class Scheduler(wiring.Component):
         with m.If(self.release.ready):
             m.d.sync += self.release.valid.eq(0)
 
-        # Of the row that COUNT works with. The requester is rewound whenever it moves on by
-        # itself, and takes nothing that was fetched before. Where rows have parity, one with a
-        # wrong bit may be at hand until the card stands still.
-        with m.If(turn.weigh & (not self._config.parity)):
-            require(
-                m,
-                platform,
-                ~(row.position - turn.sent)[15] | self.moves | self.rewind.valid,
-                "the requester is never ahead of the scheduler",
-            )
+        self._contract(m, platform, turn, row)
         with m.FSM(name="serve"):
             # IDLE: takes a rewind, else an answer, else the next QP on the list; ends with it.
             with m.State("IDLE"):
@@ -138,6 +129,16 @@ class Scheduler(wiring.Component):
                 with m.If(~stays):
                     once_more(self.row_write.index)
         return m
+
+    def _contract(self, m: Module, platform, turn, row) -> None:
+        """The requester is rewound whenever it moves on by itself, and takes nothing that was
+        fetched before: by the row that COUNT works with it is never ahead."""
+        if self._config.parity:
+            return  # a row with a wrong bit may be at hand until the card stands still
+        behind = ~(row.position - turn.sent)[15]
+        with m.If(turn.weigh):
+            text = "the requester is never ahead of the scheduler"
+            require(m, platform, behind | self.moves | self.rewind.valid, text)
 
     def _queue(self, m: Module):
         """Connect the requester's queue; return its input."""
