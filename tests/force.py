@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Fragment, Instance, Mux, Shape, Signal, Value
-from amaranth.hdl._ast import Assign, Part, Slice, SwitchValue
+from amaranth.hdl._ast import Assign, Part, SignalSet, Slice, SwitchValue
 from amaranth.hdl._xfrm import StatementTransformer, ValueTransformer
 
 __all__ = [
@@ -180,7 +180,8 @@ class Place:
     def change(self, value: Value, change: Change) -> None:
         """Replace ``value`` (a signal or a part of one) by what ``change`` makes of it."""
         signal, start, stop = _whole(value)
-        driven = any(signal in one._lhs_signals() for one in self._statements())
+        # An assertion gives a set in which no signal can be looked for.
+        driven = any(signal in SignalSet(one._lhs_signals()) for one in self._statements())
         if driven:
             other = Signal.like(signal, name=f"{signal.name}_true")
             swap = _Swap(signal, other, driver=True)

@@ -7,6 +7,7 @@ from amaranth.utils import ceil_log2
 
 from hdl.ports.jobs import Activation
 
+from .contract import require
 from .ram import Ram
 from .skid import Register
 
@@ -93,6 +94,8 @@ class ActivationList(wiring.Component):
             m.d.sync += taken.eq(0)
 
         self._choose(m, sets, turn, select, wanted)
+        full = self.level == self._qps
+        require(m, platform, ~(queue.write.enable & full), "a QP waits in the list at most once")
         payload = Signal(self._payload)
         for i, port in enumerate(sets):
             with m.If(select == i):

@@ -3,20 +3,78 @@
 Spec: none. A contract in words ("never both", "always taken") is one that nobody notices broken.
 """
 
-from amaranth.hdl import Assert, Module, ValueLike
+from collections.abc import Collection, Iterator
 
-__all__ = ["CHECKED", "require"]
+from amaranth.hdl import Assert, Module, Signal, Value, ValueLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import Out
+
+__all__ = ["CHECKED", "checked", "keeps_offers", "require", "steady", "taken_at_once"]
 
 #: The platform for which models are generated. Amaranth's own simulator has none.
 CHECKED = "model"
 
 
+def checked(platform: object) -> bool:
+    """Whether contracts are checked: in Amaranth's simulator, whose ``platform`` is None, and in
+    models for Verilator (``CHECKED``). What only a contract needs is made only then."""
+    return platform is None or platform == CHECKED
+
+
 def require(m: Module, platform: object, condition: ValueLike, text: str) -> None:
     """Require that ``condition`` holds at each clock edge, in its ``If`` or state.
 
-    It is checked where ``platform`` is None (Amaranth's simulator) or ``CHECKED`` (models for
-    Verilator); for any other nothing is generated. ``text`` says what must hold. Errors: a
-    simulation in which it does not hold stops and names the text.
+    For any ``platform`` for which contracts are not ``checked`` nothing is generated. ``text`` says
+    what must hold. Errors: a simulation in which it does not hold stops and names the text.
     """
-    if platform is None or platform == CHECKED:
+    if checked(platform):
         m.d.sync += Assert(condition, text)
+
+
+def taken_at_once(m: Module, platform: object, offer, text: str) -> None:
+    """Require that the stream ``offer`` is ready whenever something is offered: nobody waits, and
+    what is not taken is lost. Errors: as of ``require``."""
+    require(m, platform, offer.ready | ~offer.valid, text)
+
+
+def steady(m: Module, platform: object, offer, text: str) -> None:
+    """Require that what the stream ``offer`` offers stays as it is until it is taken.
+
+    This is the rule of ``amaranth.lib.stream``. To be called outside of each ``If`` and state.
+    ``m`` is reset with who offers: a reset may withdraw the offer.
+    Errors: as of ``require``.
+    """
+    if not checked(platform):
+        return
+    payload = Value.cast(offer.payload)
+    waited, offered = Signal(name="waited"), Signal(len(payload), name="offered", reset_less=True)
+    m.d.sync += [waited.eq(offer.valid & ~offer.ready), offered.eq(payload)]
+    require(m, platform, ~waited | (offer.valid & (payload == offered)), text)
+
+
+def keeps_offers(m: Module, platform: object, component, *, but: Collection[str] = ()) -> None:
+    """Require of each stream that ``component`` offers that it is ``steady``.
+
+    A stream is named by its path in the signature ("tx.job"). ``but``: those that are not steady,
+    of which the caller says why. Raises ValueError for a name in ``but`` that no stream has.
+    Errors: as of ``require``; the text has the name.
+    """
+    offers = dict(_offers(component.signature, component, ""))
+    if unknown := {*but} - {*offers}:
+        raise ValueError(f"Not a stream that is offered: {sorted(unknown)!r}")
+    for name, offer in offers.items():
+        if name not in but:
+            steady(m, platform, offer, f"{name}: what is offered stays until it is taken")
+
+
+def _offers(signature: wiring.Signature, interface, path: str) -> Iterator[tuple[str, object]]:
+    """The streams of an interface that flow out of it and may be kept waiting, by their names."""
+    for name, member in signature.members.items():
+        if member.is_port or member.dimensions:
+            continue
+        offers, one = member.flow == Out, getattr(interface, name)
+        described = member.signature if offers else member.signature.flip()
+        if not isinstance(described, stream.Signature):
+            yield from _offers(member.signature, one, f"{path}{name}.")
+        elif offers and not described.always_ready:
+            yield path + name, one

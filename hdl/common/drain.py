@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .contract import require
+
 __all__ = ["Drain"]
 
 
@@ -43,6 +45,8 @@ class Drain(wiring.Component):
             up, down0, down1 = (Signal(name=f"{name}{n}") for name in ("up", "down0_", "down1_"))
             m.d.sync += [up.eq(entered), down0.eq(left0), down1.eq(left1)]
             m.d.sync += counts[n].eq(counts[n] + up - down0 - down1)
+            text = "no more jobs leave an epoch than have entered it, nor are more than 255 in it"
+            require(m, platform, ~counts[n][-1], text)
         opening = Signal()  # a job that came with ``start`` is not counted yet
         m.d.sync += opening.eq(0)
         with m.If(self.done):

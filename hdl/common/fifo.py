@@ -5,6 +5,7 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .contract import require
 from .ram import Ram
 from .skid import Register
 
@@ -90,6 +91,8 @@ class StreamFifo(wiring.Component):
             m.d.sync += asked.eq(
                 self.o.ready & ~(self.i.valid & end) & ~fetched & (stored == 0) & ~push
             )
+            text = "who waits for a beat that may pass keeps ready until it is there"
+            require(m, platform, ~asked | self.o.ready, text)
             with m.If(asked):
                 m.d.comb += [
                     self.o.valid.eq(self.i.valid),

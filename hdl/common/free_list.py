@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .contract import checked, require
 from .ram import Ram
 
 __all__ = ["FreeList"]
@@ -64,4 +65,32 @@ class FreeList(wiring.Component):
             m.d.sync += [count.eq(self._entries), self.ready.eq(tail == self._entries - 1)]
         with m.Elif(self.give | self.take):  # which come late
             m.d.sync += count.eq(Mux(self.take, fewer, more))
+        if checked(platform):
+            self._contract(m, platform, tail)
         return m
+
+    def _contract(self, m: Module, platform, tail: Signal) -> None:
+        """Each entry is free or somebody's: ``owned`` knows which, a cycle late."""
+        m.submodules.owned = owned = Ram(shape=1, depth=self._entries, reads=2, earlier=(0, 1))
+        took, gave, known = Signal(), Signal(), self.LATENCY
+        since = Signal(range(known + 1), init=known)  # cycles since an entry was taken
+        m.d.comb += [
+            owned.write.index.eq(Mux(self.take, self.number, Mux(self.ready, self.given, tail))),
+            owned.write.row.eq(self.take),
+            owned.write.enable.eq(self.take | self.give | ~self.ready),
+            owned.read0.index.eq(self.number),
+            owned.read0.enable.eq(self.take),
+            owned.read1.index.eq(self.given),
+            owned.read1.enable.eq(self.give),
+        ]
+        m.d.sync += [took.eq(self.take), gave.eq(self.give)]
+        with m.If(self.take):
+            m.d.sync += since.eq(1)
+        with m.Elif(since != known):
+            m.d.sync += since.eq(since + 1)
+        free = self.room & self.ready
+        require(m, platform, ~self.take | free, "no entry is taken when none is free")
+        require(m, platform, ~self.take | (since == known), "no number is taken before it is there")
+        require(m, platform, ~(self.take & self.give), "no entry is taken while one is given back")
+        require(m, platform, ~took | ~owned.read0.row, "no entry is given to two users")
+        require(m, platform, ~gave | owned.read1.row, "no entry is given back twice")

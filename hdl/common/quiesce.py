@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .contract import require
+
 __all__ = ["Quiesce"]
 
 
@@ -37,7 +39,9 @@ class Quiesce(wiring.Component):
         turned = self.turned if self._fronts else 1
         if self._fronts:
             m.d.comb += self.wanted.eq(left)  # a register: much that is long begins with it
-        with m.FSM(name="quiesce"):
+        with m.FSM(name="quiesce") as quiesce:
+            waits = ~quiesce.ongoing("IDLE") & ~quiesce.ongoing("DONE")
+            require(m, platform, ~waits | self.start, "the start is held until all is done")
             with m.State("IDLE"):
                 # IDLE: waits; ends with ``start``.
                 with m.If(self.start):

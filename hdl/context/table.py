@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require
 from hdl.common.ram import Ram
 from hdl.ports.tables import TableProgram, TableRead, TableWrite
 
@@ -101,9 +102,18 @@ class Table(wiring.Component):
                 rows.write.enable.eq(1),
             ]
         m.d.comb += self.program.done.eq(read_done | write_done)
+        self._contract(m, platform)
         if self._parity:
             self._check(m, rows, writing)
         return m
+
+    def _contract(self, m: Module, platform) -> None:
+        program = self.program
+        require(m, platform, ~(program.read & program.write), "the firmware reads or writes a row")
+        if self._owned:
+            writes = self.write.enable
+            require(m, platform, self.ready | ~writes, "no row is written before it is cleared")
+            require(m, platform, ~writes | (self.write.index < self._depth), "the row is there")
 
     def _check(self, m: Module, rows: Ram, writing: Signal) -> None:
         """The parity of each row that is written and read, and a wrong bit to try it."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.contract import keeps_offers
 from hdl.common.count import BYTES
 from hdl.config import NicConfig
 from hdl.csr.command import MemoryCommands, QueueCommands, TransportCommands
@@ -153,6 +154,7 @@ class Tables(wiring.Component):
         for name, program in programs.items():
             connect(m, getattr(management, name).program, program)
         self._registers(m, management)
+        keeps_offers(m, platform, self)
         return m
 
     def _room(self, m, name: str, component):

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.contract import keeps_offers, require
 from hdl.common.count import BYTES, COUNT, increment
 from hdl.common.skid import Skid
 from hdl.config import NicConfig
@@ -92,6 +93,9 @@ class Egress(wiring.Component):
         m.d.comb += [merge.go.eq(credit != 0), left.eq(self.o.valid & self.o.ready)]
         with m.If(merge.stepped != left):  # which come late
             m.d.sync += credit.eq(Mux(left, credit + 1, credit - 1))
+        text = "no beat is begun for which the FIFO has no place, and none leaves twice"
+        lasts = Mux(left, credit != QUEUE, credit != 0)
+        require(m, platform, lasts | (merge.stepped == left), text)
 
         counters, done = self.counters, merge.o_valid & merge.o.last
         with m.If(done & merge.o.error):
@@ -99,4 +103,5 @@ class Egress(wiring.Component):
         with m.Elif(done):
             increment(m, counters.packets)
             m.d.sync += counters.bytes.eq(counters.bytes + merge.o.frame)
+        keeps_offers(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.contract import keeps_offers
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.csr.counter_names import COUNTER_INDEX, COUNTERS, PORT_COUNTERS, QP_COUNTER_INDEX
@@ -93,6 +94,7 @@ class HostSide(wiring.Component):
         room_reset = Signal()
         self._engines(m, guests, room_reset)
         self._bus(m, guests, room_reset)
+        keeps_offers(m, platform, self)
         return m
 
     def _engines(self, m, guests, room_reset) -> None:

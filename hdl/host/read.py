@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import kept
+from hdl.common.contract import require
 from hdl.common.count import PIECE
 from hdl.common.ram import Ram
 from hdl.common.skid import Skid
@@ -19,6 +20,8 @@ __all__ = ["ReadEngine"]
 
 #: Requests that wait for writes accepted before them.
 QUEUE = 4
+#: Bytes of a request, at most.
+MOST_BYTES = 4096
 
 
 class ReadEngine(wiring.Component):
@@ -124,7 +127,7 @@ class ReadEngine(wiring.Component):
         pieces = memory.Memory(shape=piece, depth=tags, init=[])
         m.submodules.pieces = pieces
         issue = Signal()
-        issued = self._issue(m, pieces.write_port(), head, space & cleared, issue)
+        issued = self._issue(m, platform, pieces.write_port(), head, space & cleared, issue)
         after = Signal(tag_bits + 1)
         m.d.comb += after.eq(head + 1)
         m.d.sync += space.eq(Mux(issue, (after ^ tail) != tags, (head ^ tail) != tags))
@@ -183,6 +186,9 @@ class ReadEngine(wiring.Component):
             slots.read0.enable.eq(deliver),
         ]
         ends_piece = position == delivered.data.beats
+        taken = (tag - tail[:tag_bits])[:tag_bits] < (head - tail)[: tag_bits + 1]
+        open_ = taken & (filled.data.done != (head[tag_bits] ^ newer_round))
+        require(m, platform, ~beat_valid | open_, "each beat is of a piece that is outstanding")
         facts = Signal(slot_beat(config.width, self._clients), reset_less=True)
         m.d.sync += [
             align.valid.eq(deliver),
@@ -213,7 +219,7 @@ class ReadEngine(wiring.Component):
         """Index of a beat in the reorder RAM."""
         return Cat(beat, tag) if slot_beats > 1 else tag
 
-    def _issue(self, m: Module, pieces, head, space, issue):
+    def _issue(self, m: Module, platform, pieces, head, space, issue):
         """Choose a request, cut it, ``issue`` a piece. Returns whether one is on its way."""
         config = self._config
         lanes = ceil_log2(config.bytes_per_beat)
@@ -221,6 +227,9 @@ class ReadEngine(wiring.Component):
         requests = []
         for name in self._names:
             req = getattr(self, name).req
+            length = req.payload.length
+            text = f"{name}: a read has 1 to {MOST_BYTES} bytes"
+            require(m, platform, ~req.valid | ((length >= 1) & (length <= MOST_BYTES)), text)
             held = stream.Signature(ReadRequest).flip().create(path=("held", name))
             m.d.comb += [
                 held.valid.eq(req.valid & ~self.hold),

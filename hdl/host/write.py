@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import kept
+from hdl.common.contract import checked, require
 from hdl.common.shift import keep_count
 from hdl.config import NicConfig
 from hdl.ports.host import PlacedWriteClient, WriteClient, edge_write_beat
@@ -156,6 +157,15 @@ class WriteEngine(wiring.Component):
             m.d.sync += self.accepted.eq(self.accepted + 1)
         with m.If(self.wr.valid & self.wr.ready & store.ends_burst):
             m.d.sync += self.issued.eq(self.issued + 1)
+
+        if checked(platform):
+            begun = Signal()  # the burst at hand, which others may follow in the same turn
+            with m.If(taken):
+                m.d.sync += begun.eq(offered & ~beat.last)
+            follows = ~(taken & offered) | (beat.first != begun)
+            require(m, platform, follows, "a burst begins where the one before has ended")
+        ahead = (self.accepted - self.issued)[:8]
+        require(m, platform, ahead < 128, "fewer than 128 bursts are accepted and not issued")
 
         wiring.connect(m, align.o, store.i)
         wiring.connect(m, store.o, wiring.flipped(self.wr))

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import kept
+from hdl.common.contract import require
 from hdl.common.ram import BLOCK_ROWS, Ram
 from hdl.config import NicConfig
 from hdl.ports.host import edge_write_beat
@@ -135,4 +136,8 @@ class WriteStore(wiring.Component):
             if low > lanes:
                 m.d.sync += within.eq(place + 1)
         m.d.comb += self.busy.eq(write != read)
+        stored = (write - read)[: index + 1]
+        require(m, platform, stored <= depth, "no beat is stored over one that waits")
+        whole = (start - read)[: index + 1]
+        require(m, platform, ~step | (whole != 0), "only beats of whole chunks are offered")
         return m

@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 from hdl.abi.virtio_rdma import GRH_SIZE
 from hdl.common.address import folded
 from hdl.common.checksum import BeatSum
+from hdl.common.contract import keeps_offers
 from hdl.common.count import increment
 from hdl.common.delay import Delay, delayed
 from hdl.common.ram import WIDE_BITS
@@ -207,6 +208,7 @@ class Ingress(wiring.Component):
             self._partition(m, parser, late["datagram"], buffer.row)
         self._deliver(m, buffer)
         self._count(m, ends[-1], causes, good & buffer.full, good & ~buffer.full, end)
+        keeps_offers(m, platform, self)
         return m
 
     def _datagram(self, parser) -> Value:

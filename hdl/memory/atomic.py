@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.sums import wide_sum
 from hdl.config import NicConfig
@@ -69,13 +70,14 @@ class AtomicUnit(wiring.Component):
         valid = Signal(DEPTH)  # the scoreboard's words
         retired, retires = Signal(slot), Signal()
         m.d.comb += [requests.i.valid.eq(self.request.valid), requests.i.p.eq(self.request.p)]
-        self._take(m, rows, valid)
-        self._execute(m, rows, requests, retired, retires)
+        self._take(m, platform, rows, valid)
+        taken_at_once(m, platform, requests.i, "there is room for each operation")
+        self._execute(m, platform, rows, requests, retired, retires)
         with m.If(retires):
             m.d.sync += valid.bit_select(retired, 1).eq(0)
         return m
 
-    def _take(self, m: Module, rows: StreamFifo, valid: Signal) -> None:
+    def _take(self, m: Module, platform, rows: StreamFifo, valid: Signal) -> None:
         """Words enter the scoreboard, and are read unless they are there."""
         at = Signal(AtomicWord, reset_less=True)
         head = Signal(range(DEPTH))
@@ -119,6 +121,9 @@ class AtomicUnit(wiring.Component):
                 m.d.sync += room.eq(~valid.bit_select((head + 1)[: len(head)], 1))
                 with m.If(enters):
                     m.next = "IDLE"
+        require(m, platform, (match & (match - 1)) == 0, "one operation is the last on its word")
+        taken = enters & ~at.drop & valid.bit_select(head, 1)
+        require(m, platform, ~taken, "no operation takes the place of one that is at work")
         with m.If(enters & ~at.drop):
             m.d.sync += [head.eq(head + 1), newest.eq(newest & ~match)]
             with m.Switch(head):
@@ -133,7 +138,7 @@ class AtomicUnit(wiring.Component):
         among = Cat(valid[n] & (qps[n] == self.qp) for n in range(DEPTH)).any()
         m.d.comb += self.busy.eq(self.word.valid | ~fsm.ongoing("IDLE") | among)
 
-    def _execute(self, m: Module, rows, requests, retired, retires) -> None:
+    def _execute(self, m: Module, platform, rows, requests, retired, retires) -> None:
         """One operation after the other, when its word is there."""
         m.submodules.answers = answers = StreamFifo(shape=AtomicResult, depth=DEPTH)
         m.submodules.values = values = memory.Memory(shape=AtomicResult, depth=DEPTH, init=[])
@@ -142,6 +147,7 @@ class AtomicUnit(wiring.Component):
         old, total = Signal(AtomicResult, reset_less=True), Signal(64, reset_less=True)
         equal, changes = Signal(reset_less=True), Signal()
         beat, answer = self.write_client.beat, self.read_client.rsp
+        taken_at_once(m, platform, answers.i, "there is room for each word that was asked for")
         m.d.comb += [
             answers.i.valid.eq(answer.valid & answer.payload.last),
             answers.i.payload.value.eq(answer.payload.data),

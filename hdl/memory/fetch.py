@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require, taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import Packer, chunk_beat
@@ -76,7 +77,8 @@ class PayloadFetch(wiring.Component):
         connect(m, packer.o, flipped(self.o))
         connect(m, flipped(self.chunks), chunks.i)
         waits = self._ask(m, packets, sources, chunks, reads, window)
-        self._answers(m, reads, buffer)
+        self._answers(m, platform, reads, buffer)
+        taken_at_once(m, platform, sources.i, "each packet is listed for the join")
         held, held_valid, held_ready = (
             Signal(chunk_beat(width), reset_less=True),
             Signal(),
@@ -157,7 +159,7 @@ class PayloadFetch(wiring.Component):
             m.d.sync += paced.eq(paced - (paced != 0))
         return present & packet.good & ~window.fits
 
-    def _answers(self, m: Module, reads, buffer) -> None:
+    def _answers(self, m: Module, platform, reads, buffer) -> None:
         """What the host answers goes into the buffer, where there is room for it."""
         lanes = self._width // 8
         bits = ceil_log2(lanes)
@@ -179,6 +181,8 @@ class PayloadFetch(wiring.Component):
             self.finished.eq(ends & reads.o.payload.end),
             self.finished_epoch.eq(reads.o.payload.epoch),
         ]
+        taken_at_once(m, platform, buffer.i, "there is room for each beat that was asked for")
+        require(m, platform, reads.o.valid | ~beat_valid, "each beat is of a read that is known")
         with m.If(ends & beat.error):
             increment(m, self.read_errors)
 

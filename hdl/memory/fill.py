@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import PAGE_SHIFTS
+from hdl.common.contract import taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import BLOCK_ROWS
 from hdl.ports.host import read_beat
@@ -88,4 +89,5 @@ class LineFill(wiring.Component):
             fifo.i.payload.error.eq(error),
             fifo.i.valid.eq(done),
         ]
+        taken_at_once(m, platform, fifo.i, "there is room for each line that was asked for")
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.contract import taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Stage
@@ -113,4 +114,5 @@ class HeaderGate(wiring.Component):
             headers.o.ready.eq(verdicts.o.valid & (output.i.ready | ~verdicts.o.payload)),
             verdicts.o.ready.eq(headers.o.valid & (output.i.ready | ~verdicts.o.payload)),
         ]
+        taken_at_once(m, platform, verdicts.i, "there is room for each verdict")
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.contract import require
 from hdl.common.count import COUNT
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
@@ -188,10 +189,12 @@ class Gather(wiring.Component):
             (checked_first | (checker.job.valid & checker.job.ready & copy)) & ~taken
         )
 
-        self._answer(m, jobs, checker, gate, inline)
+        both = inline.slot_enable & checker.slot_enable
+        require(m, platform, ~both, "one at a time reads the lines")
+        self._answer(m, platform, jobs, checker, gate, inline)
         return m
 
-    def _answer(self, m: Module, jobs, checker, gate, inline) -> None:
+    def _answer(self, m: Module, platform, jobs, checker, gate, inline) -> None:
         """The checked packet goes on to the gate, which decides whether it is sent."""
         oldest, result, decided = jobs.o.payload, checker.result.payload, gate.i.payload
         copied = Signal(range(JOBS + 1))  # inline packets copied, not answered
@@ -213,5 +216,7 @@ class Gather(wiring.Component):
             decided.inline.eq(oldest.copy),
             *(decided[name].eq(oldest[name]) for name in (*CARRIED, "epoch")),
         ]
+        text = "no more packets have been copied than wait for their answer"
+        require(m, platform, ~inline.done | (copied < jobs.level), text)
         with m.If(inline.done != (answered & oldest.copy)):
             m.d.sync += copied.eq(Mux(inline.done, copied + 1, copied - 1))

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.pack import chunk_beat
 from hdl.common.ram import BLOCK_ROWS
@@ -82,6 +83,9 @@ class InlineReader(wiring.Component):
                 place.eq(self.offset[4:]),
                 left.eq(self.length),
             ]
+
+        require(m, platform, self.ready | ~self.start, "a copy begins only when there is room")
+        taken_at_once(m, platform, fifo.i, "there is room for all of a copy")
 
         slot, beat = pieces.o.payload, self.o.payload
         m.d.comb += self.o.valid.eq(pieces.o.valid)

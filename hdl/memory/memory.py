@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
 from hdl.common.quiesce import Quiesce
 from hdl.config import NicConfig
@@ -104,6 +105,7 @@ class Memory(wiring.Component):
         for name, part in (("gather", gather), ("scatter", scatter)):
             for member in COUNTS[name]:
                 m.d.comb += self.counts[f"{name}_{member}"].eq(getattr(part, member))
+        keeps_offers(m, platform, self)
         return m
 
     def _change_words(self, m: Module, scatter: Scatter) -> None:

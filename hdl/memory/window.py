@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.common.sums import at_most
 from hdl.config import NicConfig
 
@@ -73,6 +74,10 @@ class ReadWindow(wiring.Component):
             withheld.eq(withheld + withhold),
             page.eq(Mux(withheld < self._page, withheld, self._page)),
         ]
+        text = "a read is issued only when there is room for it"
+        require(m, platform, self.fits | ~self.asked, text)
+        text = "no more places are free or withheld than there are"
+        require(m, platform, room + withheld <= self._places, text)
         with m.If(self.dry):
             m.d.sync += empty.eq(empty + 1)
         with m.Elif(self.freed & (turn == 0) & (empty != 0)):

@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import taken_at_once
 from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 
@@ -92,7 +93,7 @@ class TagPool(wiring.Component):
             comes.eq(~cleared | expired | (ends & ~ending.now.parked)),
             tag.eq(Mux(cleared, Mux(expired, scanned, ending.tag), clear)),
         ]
-        self._give(m, comes, tag)
+        self._give(m, platform, comes, tag)
         goes_in, goes_out, counted = Signal(), Signal(), Signal(8)
         m.d.sync += [
             goes_in.eq(ends & ending.now.parked & ~ending.was),
@@ -159,7 +160,7 @@ class TagPool(wiring.Component):
             m.d.sync += slow.eq(Mux(last, long - 1, slow - 1))
         return time
 
-    def _give(self, m: Module, comes, tag) -> None:
+    def _give(self, m: Module, platform, comes, tag) -> None:
         """The free tags, in two queues: those that each function may use, and the others."""
         plain = min(self._tags, PLAIN_TAGS)
         m.submodules.plains = plains = StreamFifo(shape=8, depth=plain)
@@ -170,10 +171,12 @@ class TagPool(wiring.Component):
             self.o.valid.eq(plains.o.valid),
             plains.o.ready.eq(self.o.ready),
         ]
+        taken_at_once(m, platform, plains.i, "no tag comes free that is free already")
         if self._tags == plain:
             return
         # A power of two that has room for all of them.
         m.submodules.others = others = StreamFifo(shape=8, depth=1 << ceil_log2(self._tags - plain))
+        taken_at_once(m, platform, others.i, "no tag comes free that is free already")
         chosen = Signal()
         m.d.comb += [
             others.i.payload.eq(tag),

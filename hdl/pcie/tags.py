@@ -5,6 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import taken_at_once
 from hdl.common.count import increment
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Skid
@@ -129,6 +130,7 @@ class ReadTags(wiring.Component):
         m.submodules.chosen = chosen = Skid(shape=read_piece())
         valid, ready = Signal(), Signal()
         whole = self._name(m, cleared, valid, ready)
+        taken_at_once(m, platform, repeats.i, "a tag's next piece is asked for once")
         m.d.comb += [
             # A tag is in it once at most, so there is always room.
             repeats.i.payload.eq(self.again.payload),

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.abi.virtio_rdma import CQE
+from hdl.common.contract import require
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Stage
 from hdl.common.streams import connect_stream
@@ -149,6 +150,9 @@ class CompletionEngine(wiring.Component):
             # While a reset waits nothing is taken, so there still is nothing.
             quiet.eq(self.queue_reset.valid & nothing),
         ]
+        require(m, platform, ~gone | (under_way != 0), "no completion ends that has not come")
+        owners = acts.writing_cqe & acts.writing_used
+        require(m, platform, ~owners, "one at a time has the write client")
         m.d.comb += nothing.eq((under_way == 0) & ~acts.pending & ~lost_valid & ~broken_valid)
         with m.FSM(name="state") as fsm:
             # CLEAR: clears the tables; ends with their last row.

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.common.address import add_high, add_low
+from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
 from hdl.ports.host import ReadClient
@@ -138,4 +139,6 @@ class ReadFlow(wiring.Component):
             room.eq(room - Mux(issued, count, 0) + popped),
             ample.eq(room >= 2 * self._most),
         ]
+        taken_at_once(m, platform, beats.i, "there is room for all data that were asked for")
+        require(m, platform, room <= self._depth, "no more room comes free than there is")
         return m

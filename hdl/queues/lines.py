@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import checked, require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.ports.jobs import LINE_USES, WQE_LINE_BITS
@@ -46,7 +47,19 @@ class FreeLines(wiring.Component):
                 self.o.valid.eq(returned.o.valid),
                 self.o.payload.eq(returned.o.payload),
             ]
+        if checked(platform):
+            self._contract(m, platform)
         return m
+
+    def _contract(self, m: Module, platform) -> None:
+        owned = Signal(self._lines)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += owned.bit_select(self.o.payload, 1).eq(1)
+        with m.If(self.i.valid):
+            m.d.sync += owned.bit_select(self.i.payload, 1).eq(0)
+        own = owned.bit_select(self.i.payload, 1)
+        require(m, platform, ~self.i.valid | own, "no line comes back that was not given")
+        taken_at_once(m, platform, self.i, "there is room for each line that comes back")
 
 
 class GivenLines(wiring.Component):
@@ -77,6 +90,9 @@ class GivenLines(wiring.Component):
             owners.write.enable.eq(self.given),
             owners.read0.index.eq(number),
         ]
+        holding, held = (out.bit_select(line, 1) for line in (self.line, self.back_line))
+        require(m, platform, ~(self.given & holding), "no line is given that holds a WQE")
+        require(m, platform, ~self.back | held, "no line comes back that holds none")
         with m.If(self.given):
             m.d.sync += out.bit_select(self.line, 1).eq(1)
         with m.If(self.back):
@@ -130,6 +146,9 @@ class HeldLines(wiring.Component):
                 m.d.sync += held[n].eq(0)
             with m.If(self.taken & (behind == n)):
                 m.d.sync += [held[n].eq(1), line.eq(self.line)]
+        begins, ends = held.bit_select(behind, 1), held.bit_select(first, 1)
+        require(m, platform, ~(self.taken & begins), "no more lines are read than may be")
+        require(m, platform, ~self.done | ends, "a line is done with that is being read")
         for look in range(self._looks):
             wanted = getattr(self, f"look{look}")
             same = Cat(held[n] & (line == wanted) for n, line in enumerate(lines))

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.activation import activation_layout
+from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
 from hdl.config import NicConfig
 from hdl.csr.command import QueueCommands
@@ -145,6 +146,7 @@ class Queues(wiring.Component):
         parts = {"completion": completion, "control": control, "doorbells": doorbells}
         for name, (part, member) in COUNTS.items():
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))
+        keeps_offers(m, platform, self)
         return m
 
     def _to_host(self, m, **engines) -> None:

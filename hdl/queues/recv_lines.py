@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require, taken_at_once
 from hdl.common.fifo import StreamFifo
 from hdl.common.ram import Ram
 from hdl.ports.jobs import WQE_LINE_BITS, LineUse
@@ -206,7 +207,18 @@ class RecvLines(wiring.Component):
             m.d.sync += hand_valid.eq(0)
         with m.If(offered):
             m.d.sync += [self.spare.eq(hand), self.spare_valid.eq(1)]
+        taken_at_once(m, platform, back.i, "there is room for each free line")
+        self._contract(m, platform, (ended & event, gone & ~begun & (under_way == 0), owned))
         return m
+
+    def _contract(self, m: Module, platform, now: tuple) -> None:
+        """``now``: an arrival waits; a fetch ends that has not begun; a free line was taken."""
+        waits, unknown, owned = now
+        comes, both = self.issue | self.release, self.issue & self.release
+        require(m, platform, ~comes | (self.room & ~both), "one at a time is noted")
+        require(m, platform, ~(self.arrived & waits), "each arrival is noted")
+        require(m, platform, ~unknown, "no fetch ends that has not begun")
+        require(m, platform, ~owned | (self.free != 0), "no line is taken when none is free")
 
 
 class SinkLines(wiring.Component):

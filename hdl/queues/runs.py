@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.abi.virtio_pci import PACKED_DESC, USED_ELEMENT
 from hdl.abi.virtio_rdma import CQE
 from hdl.common.address import OFFSET_BITS, add_high, add_low, mask
+from hdl.common.contract import checked, require
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
 from hdl.ports.numbers import of_function
@@ -188,6 +189,12 @@ class UsedRuns(wiring.Component):
                     ]
             with m.If(fsm.ongoing("INDEX") & done & (current == kind)):
                 m.d.sync += row.count.eq(0)
+            require(m, platform, row.count <= MOST, "a run is no longer than it may be")
+            if checked(platform):
+                comes, came = self.i.valid & self.i.ready & (job.cq == kind), Signal(name="came")
+                m.d.sync += came.eq(comes)
+                text = "elements of one kind come at most every other cycle"
+                require(m, platform, ~(comes & came), text)
         return m
 
     def _elements(self, m: Module, run, of_cq, at, given) -> tuple[Value, Value]:

@@ -5,6 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require
+
 __all__ = ["RUN", "AckCoalescer"]
 
 #: ACKs that are left out in a row, at most: the next one goes out.
@@ -85,4 +87,6 @@ class AckCoalescer(wiring.Component):
             self.ack_pending.eq((run != 0) & (debtor == self.qp)),
             self.covered.eq(followed.bit_select(read, 1) & (run != RUN)),
         ]
+        require(m, platform, ~self.skip | self.covered, "no ACK is left out but a covered one")
+        require(m, platform, ~(self.skip & self.answer), "a packet is answered or left out")
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.ports.jobs import Oldest
 
 from .outstanding_types import Look
@@ -90,4 +91,5 @@ class OldestAhead(wiring.Component):
                 m.d.comb += self.here.eq(1)
                 with m.If(self.coming.gone):
                     m.next = "IDLE"
+        require(m, platform, self.free | ~self.join, "a pop looks for one packet at a time")
         return m

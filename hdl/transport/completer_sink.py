@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.config import NicConfig
 from hdl.ports.jobs import RecvFetched, SinkRequest
 
@@ -14,12 +15,12 @@ class SinkAsk(wiring.Component):
     """Asks for the sink of the response in hand, or of the next one when that has had its job.
 
     Members: ``own``: the WQE of the response in hand; ``wanted``: it needs its sink; ``unwanted``
-    (a cycle): it does not, whatever was asked for. ``over``: that response has had its job: always
-    with ``next``, never with ``wanted``. ``next``: the next response may be asked for;
-    ``own_next``: it goes on with ``own``, if it has ``come``; ``other_known``: else it is one of
-    ``other``; ``gone`` (a cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it is
-    ``here``. ``busy``: an answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line of
-    its last answer until the next request.
+    (a cycle): it does not, whatever was asked for. ``over``: that response has had its job: so it
+    is when ``next`` asks, and never when ``wanted`` does. ``next``: the next response may be asked
+    for; ``own_next``: it goes on with ``own``, if it has ``come``; ``other_known``: else it is one
+    of ``other``; ``gone`` (a cycle): it was dropped. ``take``: takes the answer, ``fetched``, if it
+    is ``here``. ``busy``: an answer is to come. ``req``, ``rsp``: RecvFetch's, which keeps the line
+    of its last answer until the next request.
     Latency: 4 cycles from ``next`` to ``here`` if the sink is at hand. Throughput: one at a time.
     Errors: in ``fetched.status``. Reset: nothing is asked for.
     """
@@ -77,4 +78,7 @@ class SinkAsk(wiring.Component):
         with m.If(self.busy & (self.unwanted | self.gone)):
             m.d.sync += dropped.eq(1)
         m.d.comb += self.req.payload.eq(choice)
+        asks = ~self.busy & self.req.valid
+        text = "the next response asks when the one in hand has had its job, and not before"
+        require(m, platform, ~asks | (self.wanted != self.over), text)
         return m

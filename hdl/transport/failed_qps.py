@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.common.ram import Ram
 
 __all__ = ["FailedQp", "FailedQps"]
@@ -61,7 +62,13 @@ class FailedQps(wiring.Component):
             self.row.eq(row),
             rows.read0.index.eq(at),
         ]
-        with m.FSM(name="failed"):
+        require(m, platform, ~(self.add & (count == self._depth)), "there is a row for each QP")
+        require(m, platform, ~(self.remove & (count == 0)), "no row is removed that is not there")
+        require(m, platform, ~(self.add & self.report), "a row is added or reported")
+        with m.FSM(name="failed") as failed:
+            looks, idle = self.search | self.newest, failed.ongoing("IDLE")
+            text = "one look at a time, and only at rows that are there"
+            require(m, platform, ~looks | (idle & (count != 0)), text)
             # IDLE: nothing is looked for; ends with ``search`` or ``newest``.
             with m.State("IDLE"):
                 with m.If(self.search):

@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import checked, require
 from hdl.config import NicConfig
 from hdl.ports.rows import QpAck, QpCfg, QpFetch, QpTx
 
@@ -149,8 +150,25 @@ class FetchTurn(wiring.Component):
             row_now.blocked.eq(blocked),
         ]
         room, startable = self._limits(m, distances, reads)
-        self._count(m, distances, Mux(room < startable, room, startable), news, rings)
+        most = Mux(room < startable, room, startable)
+        some = self._count(m, distances, most, news, rings)
+        if checked(platform):
+            self._contract(m, platform, (distances, reads, some))
         return m
+
+    def _contract(self, m: Module, platform, facts: tuple[Signal, ...]) -> None:
+        """A QP whose turn is over, and which gets no other, waits for something that activates it
+        again: an answer to what it has asked for, a WQE that the requester is to begin, a READ that
+        is to end. Or nothing is known that it has not asked for, or it is being drained."""
+        distances, reads, some = facts
+        decided, asked = Signal(), self.asked_row
+        m.d.sync += decided.eq(self.decide)
+        answers = asked.asked != asked.position
+        begins = (distances.pending != 0) | (distances.unbegun != 0)
+        # An index that cannot be true is left out until the next doorbell.
+        nothing = ~some & (asked.polled | (asked.asked != asked.available))
+        waits = self.more | self.poll | answers | begins | nothing | (reads != 0) | self.drains
+        require(m, platform, ~decided | waits, "no QP sleeps that has WQEs to ask for")
 
     def _limits(self, m: Module, distances: Signal, reads: Signal) -> tuple[Signal, Signal]:
         """How many may be asked for: by what is under way, and by the READs that may start."""
@@ -189,8 +207,9 @@ class FetchTurn(wiring.Component):
 
     def _count(
         self, m: Module, distances: Signal, most: Value, news: Signal, rings: Signal
-    ) -> None:
-        """How many are asked for, at ``most``, and what follows from that."""
+    ) -> Signal:
+        """How many are asked for, at ``most``, and what follows from that. Returns whether any are
+        known that have not been asked for."""
         unasked, some, exhausted = Signal(16), Signal(), Signal()
         polled, whole, asked = Signal(), Signal(), self.asked_row
 
@@ -248,3 +267,4 @@ class FetchTurn(wiring.Component):
             asked.asked.eq(Cat(low[:4], Mux(low[4], behind, self.position[4:]))),
             asked.polled.eq(polled | self.poll),
         ]
+        return some

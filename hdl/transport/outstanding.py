@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require
 from hdl.common.free_list import FreeList
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -161,6 +162,9 @@ class OutstandingTable(wiring.Component):
             self._extend(m, now, shown, head)
             self._show(m, now, shown, head)
             self._walk(m, now, walk, head)
+        text = "the completer looks or pops"
+        require(m, platform, ~(self.head_req.valid & self.pop.valid), text)
+        require(m, platform, ~(head.stands & head.follows), "a list has one head")
         # Whether the completer looks is known late, so it is the last to choose the list.
         with m.If(looks):
             m.d.comb += lists.read0.index.eq(self.head_req.payload.qp)

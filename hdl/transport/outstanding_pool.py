@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.rows import Outstanding
@@ -70,6 +71,7 @@ class OutstandingPool(wiring.Component):
             ]
             with m.If(self.write.enable):
                 m.d.comb += [ram.write.index.eq(self.write.index), ram.write.row.eq(value)]
+            require(m, platform, ~(port.enable & self.write.enable), "an entry is new or changes")
         m.d.comb += [
             self.entry.eq(rows.read0.row),
             self.entry.complete.eq(complete.read0.row),

@@ -5,6 +5,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require
 from hdl.common.count import increment
 from hdl.common.epoch import EPOCH
 from hdl.common.ram import Ram
@@ -184,6 +185,7 @@ class QpTimers(wiring.Component):
                 m.d.sync += used.eq(seen | starts)
                 m.next = "IDLE"
         m.d.comb += self.ready.eq(~sweep.ongoing("CLEAR"))
+        require(m, platform, self.ready | ~self.set0.valid, "the table's timers are always taken")
         return m
 
     def _stop(self, m: Module, at: Signal) -> None:

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.common.activation import ActivationList
+from hdl.common.contract import require
 from hdl.common.count import COUNT
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
@@ -81,7 +82,7 @@ class Replier(wiring.Component):
         m.submodules.packets = packets = ReplyPackets(config=self._config)
         m.submodules.checks = checks = ReplyChecks()
         if self._config.atomics:
-            self._results(m, turns)
+            self._results(m, platform, turns)
         for one, other in (
             (wiring.flipped(self.activate), active.set0),
             (turns.again, active.set1),
@@ -109,7 +110,7 @@ class Replier(wiring.Component):
         m.d.sync += self.read_packets.eq(checks.good + packets.empty)
         return m
 
-    def _results(self, m: Module, turns) -> None:
+    def _results(self, m: Module, platform, turns) -> None:
         """What atomics have found, and which of those that were accepted are not executed yet, both
         by their places in the pool."""
         places, result = self._config.read_resources, self.result
@@ -141,6 +142,8 @@ class Replier(wiring.Component):
                 read.index.eq(turns.resource.index),
                 read.enable.eq(turns.resource.enable),
             ]
+        require(m, platform, ~(saved & self.saved), "a request is saved at most every other cycle")
+        require(m, platform, ~(result.enable & known & saved), "each result is noted")
         with m.If(result.enable):
             m.d.sync += [known.eq(1), place.eq(result.index)]
         with m.Elif(~saved):

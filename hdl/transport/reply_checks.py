@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.fifo import StreamFifo
 from hdl.ports.jobs import TxChecked
@@ -69,6 +70,8 @@ class ReplyChecks(wiring.Component):
             refusals.i.payload.eq(pending.o.payload),
             self.idle.eq((pending.level == 0) & (refusals.level == 0)),
         ]
+        taken_at_once(m, platform, pending.i, "each response that is handed over is remembered")
+        taken_at_once(m, platform, refusals.i, "each refused response is remembered")
         with m.If(answered & ~bad):
             increment(m, self.good)
         return m

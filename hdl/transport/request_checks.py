@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect
 from amaranth.utils import ceil_log2
 
 from hdl.abi.enums import WcStatus
+from hdl.common.contract import require, taken_at_once
 from hdl.common.count import COUNT, increment
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
@@ -148,6 +149,13 @@ class RequestChecks(wiring.Component):
         m.d.sync += [
             any_begun.eq(self.begun | Mux(first, begun > 1, begun != 0)),
         ]
+        handed = self.i.valid & self.i.payload.job
+        require(
+            m, platform, ~handed | self.i.ready, "each packet that is handed over is remembered"
+        )
+        require(m, platform, ~first | (begun != 0), "no packet leaves before its entry is made")
+        text = "no more entries are made than packets wait that begin a WQE"
+        require(m, platform, ~self.begun | (begun != PENDING), text)
         with m.If(taken):
             m.d.sync += [
                 self.release.valid.eq(oldest.release),
@@ -172,11 +180,16 @@ class RequestChecks(wiring.Component):
                 self.finish.payload.ends.eq(0),
             ]
         if self._config.features & UNANSWERED:
-            self._leave(m, (taken, bad), leaving, refused_epoch)
+            self._leave(m, platform, (taken, bad), leaving, refused_epoch)
         return m
 
     def _leave(
-        self, m: Module, packet: tuple[Signal, ...], leaving: Signal, refused_epoch: Signal
+        self,
+        m: Module,
+        platform,
+        packet: tuple[Signal, ...],
+        leaving: Signal,
+        refused_epoch: Signal,
     ) -> None:
         """Packets that nothing answers wait until they are on their way.
 
@@ -252,6 +265,10 @@ class RequestChecks(wiring.Component):
         with m.If(sends):
             m.d.sync += look.addr.eq(look.addr + 1)
         _count(m, gone, out, sends)
+        taken_at_once(m, platform, unsent.i, "each packet on its way to egress is remembered")
+        require(
+            m, platform, ~out | (gone != UNSENT), "no more packets are sent than are on their way"
+        )
         with m.If(~self.refused.valid & ~taken):
             m.d.sync += [
                 refused.qp.eq(waiting.qp),

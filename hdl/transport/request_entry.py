@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require, taken_at_once
 from hdl.common.skid import Register
 from hdl.config import NicConfig
 from hdl.ports.jobs import SendFetched
@@ -105,4 +106,6 @@ class RequestEntry(wiring.Component):
         with m.If(self.start):
             m.d.sync += [self.busy.eq(1), keep.eq(~self.single), counts.eq(~self.unsent)]
             m.d.sync += self.entered.eq(~self.unsent)
+        require(m, platform, self.free | ~self.start, "one entry at a time is made")
+        taken_at_once(m, platform, port.i, "each entry goes to the table")
         return m

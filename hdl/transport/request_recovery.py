@@ -5,6 +5,7 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.contract import require
 from hdl.common.skid import Register
 from hdl.ports.jobs import FetchStatus, Rewind, SendFetched
 from hdl.ports.rows import GENERATION, QpTx
@@ -128,6 +129,7 @@ class RequestRecovery(wiring.Component):
         breaks = Signal()  # the way stops the QP; a cycle later, as it is known late
         with m.FSM(name="recover") as recover:
             m.d.comb += self.moves.eq(~recover.ongoing("IDLE"))
+            require(m, platform, ~(self.start & self.moves), "recovery has one way at a time")
             # IDLE: nothing is wrong; ``start`` ends it.
             with m.State("IDLE"):
                 m.d.sync += [

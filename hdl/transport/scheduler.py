@@ -83,7 +83,7 @@ class Scheduler(wiring.Component):
         m.submodules.answer = answer = FetchAnswer(config=self._config)
         wiring.connect(m, requests.o, wiring.flipped(self.fetch_req))
         wqes = self._queue(m)
-        free, once_more = self._again(m, active)
+        free, once_more = self._again(m, platform, active)
         row, unwoken = self._rows(m, turn, answer)
         blocked = Signal(reset_less=True)  # of a rewind, which says so late
         with m.If(self.release.ready):
@@ -156,7 +156,7 @@ class Scheduler(wiring.Component):
         ]
         return wqes.i
 
-    def _again(self, m: Module, active):
+    def _again(self, m: Module, platform, active):
         """Connect what activates QPs. One QP at a time waits for its place at the end of the list,
         beside what comes next.
 
@@ -178,6 +178,7 @@ class Scheduler(wiring.Component):
             m.d.sync += waits.eq(0)
 
         def once_more(which: Value) -> None:
+            require(m, platform, ~waits, "one QP at a time waits for its place in the list")
             m.d.sync += [waits.eq(1), qp.eq(which)]
 
         return ~waits, once_more

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hdl.common.activation import ActivationList, activation_layout
 from hdl.common.arbiter import StreamArbiter
+from hdl.common.contract import keeps_offers
 from hdl.common.count import COUNT
 from hdl.common.fifo import StreamFifo
 from hdl.common.quiesce import Quiesce
@@ -122,6 +123,7 @@ class Transport(wiring.Component):
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))
         for name in RECEIVE_COUNTERS:
             m.d.comb += self.counts[name].eq(receive.counters[name])
+        keeps_offers(m, platform, self)
         return m
 
     def _send(self, m, scheduler, requester, outstanding, replier) -> None:
