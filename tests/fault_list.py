@@ -775,6 +775,19 @@ FAULTS = (
         force=Force("hdl.transport.fetch_turn:FetchTurn", "rings", stuck(0)),
         tests=SEND,
     ),
+    # That nothing is lost or stands still for good, these two leave to contracts.
+    Fault(
+        name="index-not-asked-for",
+        what="a QP sleeps without having asked for the driver's index",
+        force=Force("hdl.transport.fetch_turn:FetchTurn", "poll", stuck(0)),
+        tests=SEND,
+    ),
+    Fault(
+        name="offered-job-changes",
+        what="a job that is offered to the gather makes way for one of the other side",
+        force=Force("hdl.transport.tx_arbiter:TxArbiter", "offered", stuck(0)),
+        tests=("tests/transport/test_tx_arbiter.py",),
+    ),
     Fault(
         name="reads-unlimited",
         what="READs are fetched that cannot be started",

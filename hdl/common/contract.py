@@ -47,7 +47,9 @@ def steady(m: Module, platform: object, offer, text: str) -> None:
     if not checked(platform):
         return
     payload = Value.cast(offer.payload)
-    waited, offered = Signal(name="waited"), Signal(len(payload), name="offered", reset_less=True)
+    # Names that no signal of the component has.
+    waited = Signal(name="contract_waited")
+    offered = Signal(len(payload), name="contract_offered", reset_less=True)
     m.d.sync += [waited.eq(offer.valid & ~offer.ready), offered.eq(payload)]
     require(m, platform, ~waited | (offer.valid & (payload == offered)), text)
 

@@ -40,8 +40,6 @@ class Quiesce(wiring.Component):
         if self._fronts:
             m.d.comb += self.wanted.eq(left)  # a register: much that is long begins with it
         with m.FSM(name="quiesce") as quiesce:
-            waits = ~quiesce.ongoing("IDLE") & ~quiesce.ongoing("DONE")
-            require(m, platform, ~waits | self.start, "the start is held until all is done")
             with m.State("IDLE"):
                 # IDLE: waits; ends with ``start``.
                 with m.If(self.start):
@@ -64,4 +62,6 @@ class Quiesce(wiring.Component):
             with m.State("DONE"):
                 # DONE: lets the caller withdraw its start; one cycle.
                 m.next = "IDLE"
+        rests = quiesce.ongoing("IDLE") | quiesce.ongoing("DONE")
+        require(m, platform, rests | self.start, "the start is held until all is done")
         return m

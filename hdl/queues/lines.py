@@ -90,8 +90,8 @@ class GivenLines(wiring.Component):
             owners.write.enable.eq(self.given),
             owners.read0.index.eq(number),
         ]
-        holding, held = (out.bit_select(line, 1) for line in (self.line, self.back_line))
-        require(m, platform, ~(self.given & holding), "no line is given that holds a WQE")
+        again, held = out.bit_select(self.line, 1), out.bit_select(self.back_line, 1)
+        require(m, platform, ~(self.given & again), "no line is given that holds a WQE")
         require(m, platform, ~self.back | held, "no line comes back that holds none")
         with m.If(self.given):
             m.d.sync += out.bit_select(self.line, 1).eq(1)

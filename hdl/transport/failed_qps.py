@@ -66,9 +66,6 @@ class FailedQps(wiring.Component):
         require(m, platform, ~(self.remove & (count == 0)), "no row is removed that is not there")
         require(m, platform, ~(self.add & self.report), "a row is added or reported")
         with m.FSM(name="failed") as failed:
-            looks, idle = self.search | self.newest, failed.ongoing("IDLE")
-            text = "one look at a time, and only at rows that are there"
-            require(m, platform, ~looks | (idle & (count != 0)), text)
             # IDLE: nothing is looked for; ends with ``search`` or ``newest``.
             with m.State("IDLE"):
                 with m.If(self.search):
@@ -106,6 +103,9 @@ class FailedQps(wiring.Component):
                 m.d.sync += row.eq(rows.read0.row)
                 m.d.comb += self.done.eq(1)
                 m.next = "IDLE"
+        looks, idle = self.search | self.newest, failed.ongoing("IDLE")
+        text = "one look at a time, and only at rows that are there"
+        require(m, platform, ~looks | (idle & (count != 0)), text)
         # A QP that fails is a row more; the status that a row has not reported is given once.
         with m.If(self.report):
             m.d.comb += [

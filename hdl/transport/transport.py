@@ -123,7 +123,7 @@ class Transport(wiring.Component):
             m.d.comb += self.counts[name].eq(getattr(parts[part], member))
         for name in RECEIVE_COUNTERS:
             m.d.comb += self.counts[name].eq(receive.counters[name])
-        keeps_offers(m, platform, self)
+        keeps_offers(m, platform, self, but=("tx.job",))  # TxArbiter's own
         return m
 
     def _send(self, m, scheduler, requester, outstanding, replier) -> None:

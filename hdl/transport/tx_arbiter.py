@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.common.contract import require
+from hdl.common.contract import require, steady
 from hdl.common.fifo import StreamFifo
 from hdl.common.skid import Register
 from hdl.ports.jobs import TxChecked, TxJob, TxSource
@@ -96,4 +96,5 @@ class TxArbiter(wiring.Component):
         m.d.comb += order.o.ready.eq(self.checked.valid & self.checked.ready)
         text = "each answer is to a job that has been handed over"
         require(m, platform, ~self.checked.valid | (order.level != 0), text)
+        steady(m, platform, self.job, "the job that is offered stays until it is taken")
         return m

@@ -112,6 +112,27 @@ def test_both_sides_have_half_of_the_wire():
     assert 0.4 < sum(while_both) / len(while_both) < 0.6, while_both
 
 
+def test_an_offered_job_stays():
+    """The other side's job waits, although it would be its turn. A contract looks at each cycle."""
+    arbiter, taken = TxArbiter(), []
+
+    async def bench(ctx):
+        for port, side in ((arbiter.job0, 0), (arbiter.job1, 1)):
+            ctx.set(port.payload, {"pd": side, "source": TxSource.LINE})
+            ctx.set(port.valid, 1)
+            await ctx.tick()
+            ctx.set(port.valid, 0)
+            await ctx.tick().repeat(3)
+        ctx.set(arbiter.job.ready, 1)
+        async for *_, valid, job in ctx.tick().sample(arbiter.job.valid, arbiter.job.payload):
+            taken.extend([job.pd] * valid)
+            if len(taken) == 2:
+                break
+
+    simulate(arbiter, bench, deadline=50)
+    assert taken == [0, 1]
+
+
 def test_requester_alone_has_every_other_cycle():
     arbiter, taken, answers, spent = TxArbiter(), [], [], []
 
