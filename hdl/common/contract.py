@@ -5,11 +5,11 @@ Spec: none. A contract in words ("never both", "always taken") is one that nobod
 
 from collections.abc import Collection, Iterator
 
-from amaranth.hdl import Assert, Module, Signal, Value, ValueLike
+from amaranth.hdl import Assert, Const, Module, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out
 
-__all__ = ["CHECKED", "checked", "keeps_offers", "require", "steady", "taken_at_once"]
+__all__ = ["CHECKED", "checked", "keeps_offers", "require", "running", "steady", "taken_at_once"]
 
 #: The platform for which models are generated. Amaranth's own simulator has none.
 CHECKED = "model"
@@ -31,6 +31,16 @@ def require(m: Module, platform: object, condition: ValueLike, text: str) -> Non
         m.d.sync += Assert(condition, text)
 
 
+def running(m: Module, platform: object) -> Value:
+    """Whether ``m`` is not in reset, nor in the first cycle behind it: for a contract about inputs
+    from what is not reset together with it. Returns 1 where contracts are not ``checked``."""
+    if not checked(platform):
+        return Const(1)
+    runs = Signal(name="contract_runs")
+    m.d.sync += runs.eq(1)
+    return runs
+
+
 def taken_at_once(m: Module, platform: object, offer, text: str) -> None:
     """Require that the stream ``offer`` is ready whenever something is offered: nobody waits, and
     what is not taken is lost. Errors: as of ``require``."""
@@ -50,8 +60,12 @@ def steady(m: Module, platform: object, offer, text: str) -> None:
     # Names that no signal of the component has.
     waited = Signal(name="contract_waited")
     offered = Signal(len(payload), name="contract_offered", reset_less=True)
-    m.d.sync += [waited.eq(offer.valid & ~offer.ready), offered.eq(payload)]
-    require(m, platform, ~waited | (offer.valid & (payload == offered)), text)
+    waits = offer.valid & ~offer.ready
+    m.d.sync += waited.eq(waits)
+    with m.If(waits):
+        m.d.sync += offered.eq(payload)
+    with m.If(waited):  # so a simulation compares only then
+        require(m, platform, offer.valid & (payload == offered), text)
 
 
 def keeps_offers(m: Module, platform: object, component, *, but: Collection[str] = ()) -> None:

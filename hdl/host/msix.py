@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.abi import virtio_pci as abi
 from hdl.common.address import kept
+from hdl.common.contract import require
 from hdl.common.ram import Ram
 from hdl.config import NicConfig
 from hdl.ports.host import STREAM_DATA, WriteClient
@@ -178,6 +179,7 @@ class Msix(wiring.Component):
                 m.next = "IDLE"
         with m.If(self.clear & ~clearing):
             m.d.sync += clear_waits.eq(1)
+        require(m, platform, count <= vectors, "no more vectors are pending than there are")
         return m
 
     def _message(self, m: Module, waits) -> tuple[Signal, Signal]:

@@ -8,6 +8,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
+from hdl.common.contract import require, running
 from hdl.common.skid import Skid
 from hdl.ports.host import ReadClient, ReadRequest
 
@@ -74,6 +75,8 @@ class BlockReader(wiring.Component):
             ]
         with m.If(self.o.valid & self.o.ready):
             m.d.sync += [done.eq(0), busy.eq(0)]
+        waits = (busy & ~done) | ~running(m, platform)  # a reset waits for the answers
+        require(m, platform, ~client.rsp.valid | waits, "an answer comes to what was asked for")
         return m
 
 
@@ -159,4 +162,8 @@ class ReadShare(wiring.Component):
                 client.rsp.valid.eq(response.valid & owner[i]),
                 client.rsp.payload.eq(response.payload),
             ]
+        require(m, platform, ~taken | ((served & (served - 1)) == 0), "one client at a time asks")
+        require(m, platform, ~owners.w_en | owners.w_rdy, "there is room for each reader")
+        known = owned | ~running(m, platform)  # a reset waits for the responses
+        require(m, platform, ~response.valid | known, "each response is somebody's")
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.abi.enums import WcStatus
+from hdl.common.contract import require
 from hdl.common.drain import Drain
 from hdl.common.fifo import StreamFifo
 from hdl.config import NicConfig
@@ -227,7 +228,7 @@ class Commit(wiring.Component):
             fate.ack_pending.eq(coalescer.ack_pending),
         ]
         self._settle(m, gone)
-        self._limit_lines(m)
+        self._limit_lines(m, platform)
         self._restore(m, failed.row)
         self._commit(m, record, fate, gone)
         self._coalesce(m, coalescer, record, fate, gone)
@@ -281,7 +282,7 @@ class Commit(wiring.Component):
             self.settled.eq(begun & drain.done),
         ]
 
-    def _limit_lines(self, m):
+    def _limit_lines(self, m, platform):
         """Receive rests while so many lines are read that more might be too many."""
         lines, full = Signal(range(LINE_USES + 1)), Signal()
         m.d.sync += [
@@ -289,6 +290,8 @@ class Commit(wiring.Component):
             full.eq(lines >= LINES),
         ]
         m.d.comb += self.rest.eq(self.stalled | full)
+        require(m, platform, ~self.line_taken | (lines != LINE_USES), "no line too many is read")
+        require(m, platform, ~self.line_done | (lines != 0), "no line ends that was not read")
 
     def _restore(self, m, failed):
         """The speculative rows of a failed QP become the committed ones, in error."""

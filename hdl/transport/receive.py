@@ -1,9 +1,10 @@
 """The receive side of the transport: received packets to scatter jobs, effects and QP state."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.common.contract import require
 from hdl.common.count import COUNT, increment
 from hdl.common.skid import Register
 from hdl.config import NicConfig
@@ -183,6 +184,7 @@ class Receive(wiring.Component):
         self._share_tables(m, intake, (responder, dropper), completer, commit)
         parts = {Part.FRONT: dropper, Part.RESPONDER: responder, Part.COMPLETER: completer}
         self._share_streams(m, intake.part, parts, commit, jobs.i)
+        self._contract(m, platform, parts, commit)
         for name in Counters.members:
             now = self.counted.valid & self.counted.payload.events[name]
             with m.If(now):
@@ -212,6 +214,18 @@ class Receive(wiring.Component):
         ]
         with m.If(commit.ack_read.enable):
             m.d.comb += [self.ack_read.index.eq(commit.ack_read.index), self.ack_read.enable.eq(1)]
+
+    def _contract(self, m, platform, parts, commit):
+        """Commit restores rows, and pokes, only while the others rest."""
+        dropper, responder, completer = parts.values()
+        rows = dropper.rx_write.enable + responder.rx_write.enable + commit.ahead_write.enable
+        acks = completer.ack_write.enable & commit.ack_write.enable
+        pokes = Cat(part.repoke.valid for part in parts.values() if hasattr(part, "repoke"))
+        require(m, platform, rows <= 1, "one at a time writes a responder's row")
+        require(m, platform, ~acks, "one at a time writes a completer's row")
+        text = "rows are read back only when no packet is at hand"
+        require(m, platform, ~commit.ack_read.enable | commit.front_idle, text)
+        require(m, platform, ~(commit.repoke.valid & pokes.any()), "one at a time pokes")
 
     @staticmethod
     def _write(m, port, source):

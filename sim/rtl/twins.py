@@ -9,8 +9,9 @@ The functions of instance 1 are those of instance 0 when their text is the same 
 - temporary members (``__Vdfg...``) of the module's class, each under another name: the instance
   uses those of instance 0 instead, in whatever remains of its own code too,
 - temporary variables of a function,
-- members of the top, to which Verilator has moved a port: a function that is shared chooses them
-  by the instance that it works on.
+- members of the top, to which Verilator has moved a port, and the name of the instance in what a
+  contract says that does not hold: a function that is shared chooses them by the instance that it
+  works on.
 A function that differs in anything else stays as it is.
 """
 
@@ -29,6 +30,8 @@ _FUNCTION = re.compile(
 _INSTANCE = re.compile(r"__TOP__testbench__DOT__(?P<name>[a-z]+)(?P<number>[1-9])(?=__\d+$)")
 _DEBUG = re.compile(r"^ *VL_DEBUG_IF\(.*?\);\n", re.M | re.S)
 _TOKEN = re.compile(r"\w+|\S")
+#: The name of a component, as an assertion says it.
+_SCOPES = tuple(re.compile(rf'"(testbench\.[a-z]+){n}((?:\.[^"]*)?)"') for n in range(2))
 _BODY = "    // Body\n"
 
 
@@ -46,7 +49,10 @@ class Difference:
 
 def difference(first: str, second: str) -> Difference:
     """Compare two functions' bodies; raises DifferError when they are not twins."""
-    a, b = (_TOKEN.findall(_DEBUG.sub("", body)) for body in (first, second))
+    a, b = (
+        _TOKEN.findall(scope.sub(r'"\1\2"', _DEBUG.sub("", body)))
+        for scope, body in zip(_SCOPES, (first, second), strict=True)
+    )
     if len(a) != len(b):
         raise DifferError
     members: dict[str, str] = {}
@@ -79,6 +85,8 @@ def shared(head: str, body: str, twin: str, top: dict[str, str]) -> str:
         f": vlSymsp->TOP.{name};\n"
         for name, other in top.items()
     )
+    names = rf'(vlSelf == &vlSymsp->{twin} ? "\g<1>1\2" : "\g<1>0\2")'
+    body = _SCOPES[0].sub(names, body)
     for name in top:
         body = re.sub(rf"\bvlSymsp->TOP\s*\.\s*{name}\b", name, body)
     before, mark, after = body.partition(_BODY)

@@ -72,6 +72,17 @@ def test_one_name_for_itself_and_another_stays(tmp_path: Path, name: str) -> Non
     assert shared(tmp_path, first, other) == "\n".join([first, other])
 
 
+def test_an_assertion_says_whose_it_is(tmp_path: Path) -> None:
+    """Each instance says its own name."""
+    says = [f'VL_WRITEF_NX("in %m", 1, \'M\', "testbench.nic{n}.queues.send");' for n in range(2)]
+    first, other = (function(n, "nba__@__3", says[n]) for n in range(2))
+    text = shared(tmp_path, first, other)
+    one, two = (f'"testbench.nic{n}.queues.send"' for n in range(2))
+    assert f"(vlSelf == &vlSymsp->{TOP} ? {two} : {one})" in text and text.count("VL_WRITEF") == 1
+    wrong = function(1, "nba__@__3", says[0])
+    assert shared(tmp_path, first, wrong) == "\n".join([first, wrong])
+
+
 def test_other_functions_use_the_new_names(tmp_path: Path) -> None:
     other = function(1, "nba__@__3", "vlSelfRef.a = vlSelfRef.__Vdfg_7;", "++vlSelfRef.b;")
     own = function(1, "nba__@__9", "vlSelfRef.c = vlSelfRef.__Vdfg_7;")
