@@ -113,7 +113,6 @@ class Table(wiring.Component):
         if self._owned:
             writes = self.write.enable
             require(m, platform, self.ready | ~writes, "no row is written before it is cleared")
-            require(m, platform, ~writes | (self.write.index < self._depth), "the row is there")
 
     def _check(self, m: Module, rows: Ram, writing: Signal) -> None:
         """The parity of each row that is written and read, and a wrong bit to try it."""
